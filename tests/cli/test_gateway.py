@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_exit_code_2(cluster: BrokerClu
         with gateway("--listen", where, "--upstream", cluster.bootstrap) as process:
             out, err = process.communicate(timeout=PATIENCE_S)
     assert (out, process.returncode) == ("", EXIT_USAGE)
-    assert err.startswith(f"shoal: cannot listen on {where}, where clients bootstrap from: ")
+    assert err.startswith(f"shoal: --listen {where}: cannot listen there (")
     assert err.count("\n") == 1
 
 

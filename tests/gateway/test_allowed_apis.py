@@ -43,12 +43,12 @@ def test_list_is_parsed() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("Fetsh", "serves no API 'Fetsh'; did you mean Fetch?"),
-        ("all,-produce", "serves no API 'produce'; did you mean Produce?"),
+        ("Fetsh", "unknown API 'Fetsh'; did you mean Fetch?"),
+        ("all,-produce", "unknown API 'produce'; did you mean Produce?"),
         ("all,-ApiVersions", "ApiVersions cannot be denied"),
-        ("-Produce", "allows no API; name some, or begin with 'all'"),
-        ("", "serves no API ''"),
-        ("CreateDelegationToken", "serves no API 'CreateDelegationToken'"),
+        ("-Produce", "allows no API. Name some, or begin with 'all'"),
+        ("", "unknown API ''"),
+        ("CreateDelegationToken", "unknown API 'CreateDelegationToken'"),
     ],
 )
 def test_list_that_makes_no_sense_is_refused(text: str, sentence: str) -> None:

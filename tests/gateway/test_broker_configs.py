@@ -120,7 +120,7 @@ def test_operator_can_allow_it_and_is_otherwise_warned_once(
         for _ in range(3):
             alter(behind.address(), api, 1, wanted)
     assert [each for each in caplog.messages if "settings" in each] == [
-        "a client sent INCREMENTAL_ALTER_CONFIGS for a broker's settings, which is refused; "
+        "the gateway refused INCREMENTAL_ALTER_CONFIGS for a broker's settings. "
         "--allow-broker-configs allows it"
     ]
     with gateway_before(cluster, allow_broker_configs=True) as behind:

@@ -49,7 +49,7 @@ def test_one_client_too_many_is_hung_up_on_and_others_are_not(
             assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
         for _ in range(3):
             assert connect(behind.address()).receive_frame() is None
-        assert caplog.text.count("3 connections are open") == 1
+        assert caplog.text.count("a connection was refused: 3 are open") == 1
         wires.pop().close()
         wait_until(lambda: behind.gateway.connections == 2, "the one that left is counted")
         assert connect(behind.address()).call(ApiKey.METADATA, 1, topics=[]).brokers
@@ -64,7 +64,7 @@ def test_connections_of_one_address_have_a_limit_of_their_own(
         for wire in served:
             assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
         assert connect(f"{host}:{port}").receive_frame() is None
-        assert "2 connections from 127.0.0.1 are open" in caplog.text
+        assert "a connection from 127.0.0.1 was refused: 2 from there are open" in caplog.text
         with socket.create_connection((host, int(port)), PATIENCE_S, ("127.0.0.2", 0)) as other:
             other.sendall(struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, 7, -1))
             assert other.recv(8)[4:] == struct.pack(">i", 7)
@@ -90,7 +90,7 @@ def test_silent_connection_makes_room_for_a_client(cluster: BrokerCluster, conne
 
 def test_the_gateway_listens_on_loopback_unless_it_is_told_otherwise(cluster: BrokerCluster) -> None:
     for host in ("0.0.0.0", "192.0.2.1"):
-        with pytest.raises(ConfigError, match="loopback addresses only"):
+        with pytest.raises(ConfigError, match="other machines could connect"):
             Gateway(GatewaySettings(host, 0, upstream(cluster)))
 
 
@@ -114,17 +114,15 @@ def test_a_port_that_is_taken_is_named(cluster: BrokerCluster) -> None:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         threads = psutil.Process().num_threads()
-        with pytest.raises(
-            ConfigError, match=f"cannot listen on 127.0.0.1:{port}, where clients bootstrap from"
-        ):
+        with pytest.raises(ConfigError, match=f"--listen 127.0.0.1:{port}: cannot listen there"):
             Gateway(GatewaySettings("127.0.0.1", port, upstream(cluster))).start()
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}, where clients find broker 1; free it"):
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port} for broker 1. Free this port"):
             Gateway(GatewaySettings("127.0.0.1", port - 2, upstream(cluster))).start()
         wait_until(lambda: psutil.Process().num_threads() <= threads, "threads are left")
 
 
 def test_a_broker_whose_port_there_is_not_is_named(cluster: BrokerCluster) -> None:
-    with pytest.raises(ConfigError, match=r"broker 3 would be at port 65537.*a port up to 65531"):
+    with pytest.raises(ConfigError, match=r"broker 3 would have port 65537.*a port up to 65531"):
         Gateway(GatewaySettings("127.0.0.1", 65533, upstream(cluster))).start()
 
 

@@ -72,7 +72,7 @@ def test_large_request_is_served_when_half_sent_ones_hold_the_budget(
         assert produced.error_code == ErrorCode.NONE
         wait_until(lambda: len(budget._taken) == 2, "its memory is not given back")
     assert oldest.receive_frame() is None
-    assert "a request of 1048576 bytes from 127.0.0.1 was not received while others waited" in caplog.text
+    assert "127.0.0.1 sent a request of 1048576 bytes too slowly while other requests waited" in caplog.text
     assert "--max-queued-request-bytes is 3145728" in caplog.text
 
 

@@ -55,8 +55,8 @@ def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
     with pytest.raises(TooLarge) as refused:
         upstream(64 * MEGABYTE + 1).receive()
     assert str(refused.value) == (
-        "broker:9092: an answer of 67108865 bytes, where 67108864 are held; if the cluster really needs "
-        "more, raise shoal.max.answer.bytes in the upstream properties, or --max-decompressed-bytes for a "
+        "broker:9092 sent an answer of 67108865 bytes; the limit is 67108864. If the cluster needs more, "
+        "raise shoal.max.answer.bytes in the upstream properties, or --max-decompressed-bytes for a "
         "batch"
     )
     assert len(upstream(65 * MEGABYTE, AnswerSizes(answer_bytes=65 * MEGABYTE)).receive()) == 65 * MEGABYTE
@@ -65,5 +65,5 @@ def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
 
 def test_an_answer_to_a_request_of_the_gateway_s_own_is_bounded_by_the_request() -> None:
     asked = Asked(cast(Any, Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))), cast(Any, Patient()))
-    with pytest.raises(TooLarge, match=r"an answer of 1048576 bytes, where \d{6} are held"):
+    with pytest.raises(TooLarge, match=r"an answer of 1048576 bytes; the limit is \d{6}\."):
         asked.receive()

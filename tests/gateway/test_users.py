@@ -60,22 +60,24 @@ def test_password_must_not_be_empty() -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
 def test_file_that_others_may_access_is_refused(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path, make_entry("alice", "secret"), mode)
-    with pytest.raises(ConfigError, match=rf"\(mode 0{mode:o}\)\. Run chmod 600 {path}"):
+    with pytest.raises(
+        ConfigError, match=rf"mode 0{mode:o} lets other users access the file\. Run chmod 600 {path}"
+    ):
         UserFile(path)
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "there is no user in it"),
+        ("", "the file has no users"),
         ("[alice", "users.toml: "),
-        ('alice = "secret"', "'alice' is no table of credentials"),
-        ("[alice]", "'alice' is no table of credentials"),
-        ('[alice]\nSCRAM-SHA-25 = "x"', "no mechanism of SCRAM; did you mean SCRAM-SHA-256"),
-        ('[alice]\nSCRAM-SHA-256 = "secret"', "SCRAM-SHA-256 of 'alice' is not of the form"),
+        ('alice = "secret"', "'alice' is not a table of credentials"),
+        ("[alice]", "'alice' is not a table of credentials"),
+        ('[alice]\nSCRAM-SHA-25 = "x"', "not a SCRAM mechanism; did you mean SCRAM-SHA-256"),
+        ('[alice]\nSCRAM-SHA-256 = "secret"', "SCRAM-SHA-256 of 'alice' does not have the form"),
         (f'[alice]\nSCRAM-SHA-256 = "{PENCIL[:-4]}4095"', "has 4095 iterations"),
         (f'[alice]\nSCRAM-SHA-512 = "{PENCIL}"', "a key has 64 bytes"),
-        (f'[alice]\nSCRAM-SHA-256 = "{PENCIL.replace("W22Z", "W22!")}"', "is not in base64"),
+        (f'[alice]\nSCRAM-SHA-256 = "{PENCIL.replace("W22Z", "W22!")}"', "is not valid base64"),
     ],
 )
 def test_file_that_makes_no_sense_is_refused_without_a_secret(
@@ -104,7 +106,7 @@ def test_changed_file_is_read_again_and_a_bad_one_is_told(tmp_path: Path) -> Non
     assert users.check_password("alice", "second")
     assert users.check_password("alice", "second")
     assert len(said) == 1
-    assert "the users of before the change stay" in said[0]
+    assert "The gateway keeps the users of the former file" in said[0]
 
 
 def replace(directory: Path, text: str) -> None:

@@ -1,8 +1,9 @@
 """
 A Kafka protocol proxy in front of a cluster that has left old clients behind.
 
-What the cluster still speaks passes through; what Kafka 4 removed (KIP-896) is asked in a newer version,
-and the answer is given in the old one. Record sets are down-converted while they are sent (KIP-283).
+Requests in versions that the cluster supports pass through. If Kafka 4 has removed a version (KIP-896), the
+gateway sends the request in a newer one and translates the answer. Record sets are down-converted while they
+are sent (KIP-283).
 """
 
 from ..net.server_tls import TlsFiles

@@ -10,7 +10,7 @@ __all__ = ["parse_apis"]
 
 _ALL = "all"
 
-#: Every client begins with it, and its answer is the list itself.
+#: Every client begins with this API, and its answer is the list of APIs.
 _ALWAYS = "ApiVersions"
 
 _KEYS = {name: api_key for api_key, name in API_NAMES.items()}
@@ -21,7 +21,7 @@ def parse_apis(text: str) -> frozenset[int]:
     Parse ``Fetch,Metadata,...`` or ``all,-Produce,...`` to the keys of the allowed APIs.
 
     Raises:
-        ConfigError: A name that is not known, or a list that allows nothing.
+        ConfigError: A name is unknown, or the list allows nothing.
 
     """
     allowed: set[int] = set()
@@ -33,15 +33,13 @@ def parse_apis(text: str) -> frozenset[int]:
         elif item != _ALWAYS:
             allowed.add(_key(item, text))
     if not allowed:
-        raise ConfigError(f"--apis {text}: allows no API; name some, or begin with 'all'")
+        raise ConfigError(f"--apis {text!r}: allows no API. Name some, or begin with 'all'")
     return frozenset(allowed)
 
 
 def _key(name: str, text: str) -> int:
     if name == _ALWAYS:
-        raise ConfigError(f"--apis {text}: {_ALWAYS} cannot be denied, since every client begins with it")
+        raise ConfigError(f"--apis {text!r}: {_ALWAYS} cannot be denied, because every client begins with it")
     if name not in _KEYS:
-        raise ConfigError(
-            f"--apis {text}: the gateway serves no API {name!r}{did_you_mean(name, [_ALL, *_KEYS])}"
-        )
+        raise ConfigError(f"--apis {text!r}: unknown API {name!r}{did_you_mean(name, [_ALL, *_KEYS])}")
     return _KEYS[name]

@@ -1,8 +1,8 @@
 """
 Requests that change the settings of brokers.
 
-Such a setting can be a login (``listener.name.NAME.plain.sasl.jaas.config``): with the upstream user's rights
-a client could make one that is valid at the cluster itself, and stays so when the gateway is gone.
+Such a setting can be a login (``listener.name.NAME.plain.sasl.jaas.config``). With the upstream user's rights
+a client could create one that is valid at the cluster itself, also after the end of the gateway.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _SENTENCE = (
 
 def refusal(header: RequestHeader, frame: memoryview) -> Any | None:
     """
-    Return the answer to a request for a broker's settings, or None if there are none in it.
+    Return the answer that refuses a request for a broker's settings; None if the request has none.
 
-    The answer refuses all of the request: its other settings stay as they are.
+    The answer refuses the whole request, so its other settings stay unchanged too.
 
     Args:
         header: The request's header, with an API of :data:`ALTERING`.

@@ -1,4 +1,4 @@
-"""A client's end: its requests, as far as they have been read, and what is sent to it."""
+"""A client's connection: its requests, read as far as they are needed, and the answers to it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..protocol.primitives import INT16, INT32
 
 __all__ = ["PIECE_BYTES", "Client", "ClientGone", "Incoming", "begin_tls"]
 
-#: What is handed on goes through a buffer of this size.
+#: The buffer through which requests and answers are forwarded.
 PIECE_BYTES = 64 * 1024
 
-#: For how long a client may take to agree on TLS.
+#: The time that a client has for its TLS handshake.
 _HANDSHAKE_S = 20.0
 
 #: Kafka's default of ``socket.request.max.bytes``.
 _LARGEST_REQUEST = 100 * 1024 * 1024
 
-#: What TLS says at the end takes no more, whatever the cipher; hardly a request takes less.
+#: A TLS close_notify takes no more, in any cipher suite; hardly a request takes less.
 _TLS_GOODBYE_BYTES = 96
 
 #: API key, version, correlation id, and the client id's length.
@@ -33,14 +33,14 @@ _FIXED_HEADER = struct.Struct(">hhih")
 
 
 class ClientGone(Exception):
-    """The client hung up, is too slow, or said what no client should: its connection ends here."""
+    """The client hung up, is too slow, or broke the protocol: its connection ends."""
 
 
 class Client:
     """
     One client's connection, for one thread.
 
-    All methods raise :class:`ClientGone` where the client goes away, or keeps them waiting for too long.
+    All methods raise :class:`ClientGone` if the client hangs up, or exceeds a timeout.
 
     """
 
@@ -53,46 +53,47 @@ class Client:
         self._deadline: float | None = None
 
     def must_prove_by(self, deadline: float | None) -> None:
-        """Give up reading at a time of the monotonic clock, whatever has come by then; None for never."""
+        """Stop reading at this time of the monotonic clock, even within a request; None removes the limit."""
         self._deadline = deadline
         if deadline is None:
             self._socket.settimeout(self._idle_s)
 
     @property
     def patience_s(self) -> float:
-        """For how long the client may keep us waiting from now on."""
+        """How long to wait for the client from now on."""
         if self._deadline is None:
             return self._idle_s
         return max(min(self._idle_s, self._deadline - time.monotonic()), 0.0)
 
     def check_login(self) -> None:
-        """Give up a login whose client hung up, was hung up on, or takes too long."""
+        """End a login if either side has closed the connection, or the time for it is over."""
         if has_hung_up(self._socket):
             raise ClientGone("it hung up within its login")
         self._hurry()
 
     def check_answer(self) -> None:
         """
-        Give up an answer whose client hung up.
+        Drop an answer if its client hung up.
 
-        One that sent more before is served on, as a broker does (KAFKA-3703): nobody waits for the answers to
-        requests with ``acks=0``, and few did for those to a last commit.
+        If the client sent more requests before it hung up, they are served, as a broker does (KAFKA-3703).
+        Producers with ``acks=0`` do not wait for answers, and many old consumers did not wait for that of
+        their last commit.
         """
         if has_hung_up(self._socket) and not self.has_sent_more():
             raise ClientGone("it did not wait for its answer")
 
     @property
     def socket(self) -> socket.socket:
-        """The connection itself, for who has to end it from another thread."""
+        """The connection itself, for a thread that has to end it."""
         return self._socket
 
     def fileno(self) -> int:
-        """The socket's, for a poll; :attr:`is_readable` first."""
+        """The socket's descriptor, for a poll; look at :attr:`is_readable` first."""
         return self._socket.fileno()
 
     @property
     def is_readable(self) -> bool:
-        """Whether TLS has bytes already that a poll does not see."""
+        """Whether TLS has decrypted bytes that a poll does not see."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def has_sent_more(self) -> bool:
@@ -101,19 +102,19 @@ class Client:
             return True
         least = 1 + _TLS_GOODBYE_BYTES if isinstance(self._socket, ssl.SSLSocket) else 1
         try:
-            # Not TLS's own, which cannot look without taking.
+            # Not SSLSocket.recv, which cannot peek.
             found = socket.socket.recv(self._socket, least, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except OSError:
             return False
         return len(found) == least
 
     def begin_request(self, largest: int = _LARGEST_REQUEST) -> Incoming | None:
-        """Read the next request's size and header; None where the client has no more, and hung up."""
+        """Read the size and header of the next request; None if the client hung up instead."""
         size = self._begin_frame()
         return None if size is None else Incoming(self, size, largest)
 
     def begin_token(self, largest: int) -> bytes | None:
-        """Read bytes of SASL that have no header, only a size; None where the client hung up instead."""
+        """Read a SASL token, which has a size and no header; None if the client hung up instead."""
         size = self._begin_frame()
         if size is None:
             return None
@@ -136,13 +137,14 @@ class Client:
         return int(INT32.unpack(size)[0])
 
     def read(self, most: int) -> bytes:
-        """Read from one byte to ``most``, of a request that is under way."""
+        """Read between one byte and ``most`` bytes of a request."""
         received = self._receive(min(most, PIECE_BYTES))
         if not received:
             raise ClientGone("it hung up within a request")
         return received
 
     def read_into(self, view: memoryview) -> int:
+        """Read into a buffer, between one byte and all of it; return the number of bytes."""
         self._hurry()
         try:
             count = self._socket.recv_into(view)
@@ -168,7 +170,7 @@ class Client:
         self._socket.settimeout(left_s)
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of it; the client may take its time, as long as it takes some of it now and then."""
+        """Send all of it. The timeout is for each piece: a slow client has time as long as it reads."""
         view = memoryview(data)
         try:
             for start in range(0, len(view), PIECE_BYTES):
@@ -178,7 +180,7 @@ class Client:
 
 
 def _gone(error: OSError) -> ClientGone:
-    return ClientGone("it kept us waiting" if isinstance(error, TimeoutError) else str(error))
+    return ClientGone("it exceeded the timeout" if isinstance(error, TimeoutError) else str(error))
 
 
 class Incoming:
@@ -186,8 +188,8 @@ class Incoming:
     A request, read as far as it is needed.
 
     Attributes:
-        size: Without the four bytes that said so.
-        header: What every request begins with.
+        size: In bytes, without the four bytes of the size itself.
+        header: The request header.
 
     """
 
@@ -196,7 +198,7 @@ class Incoming:
         Read a request's header.
 
         Raises:
-            ClientGone: There is none, or the request is larger than ``largest``.
+            ClientGone: The header is malformed, or the request is larger than ``largest``.
 
         """
         self.size = size
@@ -216,31 +218,31 @@ class Incoming:
             raise ClientGone(str(error)) from error
 
     def peek(self, most: int) -> bytes:
-        """Return the first ``most`` bytes, or all there are; who reads on begins with them again."""
+        """Return the first ``most`` bytes, or all there are, without consuming them."""
         wanted = min(most, self.size)
         self._read(wanted)
         return bytes(self._head[:wanted])
 
     def check_size(self, largest: int) -> None:
         """
-        Refuse it by its size, before it is read.
+        Refuse the request by its size, before it is read.
 
         Raises:
-            ClientGone: It has more than ``largest`` bytes.
+            ClientGone: The request has more than ``largest`` bytes.
 
         """
         if self.size > largest:
-            raise ClientGone(f"a request of {self.size} bytes, where at most {largest} are taken")
+            raise ClientGone(f"a request of {self.size} bytes, more than the limit of {largest}")
 
     def whole(self, largest: int) -> memoryview:
         """
-        Read all of it; memory grows with what arrives, not with what is claimed.
+        Read all of the request; memory grows with the bytes that arrive, not with the size that is claimed.
 
         Returns:
-            A view of what is kept here.
+            A view of the bytes that this object keeps.
 
         Raises:
-            ClientGone: It has more than ``largest`` bytes.
+            ClientGone: The request has more than ``largest`` bytes.
 
         """
         self.check_size(largest)
@@ -248,7 +250,7 @@ class Incoming:
         return memoryview(self._head)
 
     def let_go(self) -> None:
-        """Give the memory of a request back that is served."""
+        """Free the memory of a request that has been served."""
         self._head = bytearray()
 
     def _read(self, wanted: int) -> None:
@@ -256,7 +258,7 @@ class Incoming:
             self._head += self._client.read(wanted - len(self._head))
 
     def parts(self) -> Iterator[bytes | memoryview]:
-        """Yield the request as it came, its size first; each part is valid until the next is asked for."""
+        """Yield the request unchanged, its size first; each part is valid until the next one is read."""
         yield INT32.pack(self.size) + self._head
         left = self.size - len(self._head)
         buffer = memoryview(bytearray(min(left, PIECE_BYTES)))
@@ -268,13 +270,12 @@ class Incoming:
 
 def begin_tls(connected: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
     """
-    Do the server's half of a handshake.
+    Do the server's half of a TLS handshake.
 
-    The socket that is returned has a descriptor of its own: ``connected`` stays, and a shutdown of it
-    ends both.
+    The returned socket has a descriptor of its own: ``connected`` stays open, and a shutdown of it ends both.
 
     Raises:
-        ClientGone: The client has another idea.
+        ClientGone: The handshake failed.
 
     """
     connected.settimeout(_HANDSHAKE_S)

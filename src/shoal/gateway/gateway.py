@@ -1,4 +1,4 @@
-"""The gateway: a listener to bootstrap from, one for each broker, and the sessions of their clients."""
+"""The gateway: a bootstrap listener, one listener for each broker, and the sessions of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..net.listener import Listener, addresses_of
 from ..net.server_tls import server_context
 from ..printable import logger
 from .client_connection import Client, ClientGone, begin_tls
-from .login import LoginFailed, look_at_login
+from .login import LoginFailed, wake_login
 from .message_memory import MessageMemory
 from .nodes import Nodes
 from .session import Session
@@ -35,10 +35,10 @@ _log = logger("shoal.gateway")
 
 _LARGEST_PORT = 65535
 
-#: The same trouble is told once in so many seconds, however many clients have it.
-_TOLD_AGAIN_S = 60.0
+#: The same warning appears once in this time, for any number of clients.
+_WARN_AGAIN_S = 60.0
 
-#: For how long threads are waited for that were told to end.
+#: How long :meth:`Gateway.stop` waits for the threads of the listeners.
 _STOP_PATIENCE_S = 5.0
 
 
@@ -55,23 +55,23 @@ class Gateway:
         Prepare a gateway; nothing listens yet.
 
         Raises:
-            ConfigError: The address may not be listened on, or nobody could be told of it; a certificate
-                or its key cannot be used.
+            ConfigError: The settings do not allow the address, or clients could not connect to it; or a
+                certificate or its key is unusable.
 
         """
         _check_address(settings)
         self._settings = settings
         if settings.users is not None:
-            settings.users.tell = self._tell
+            settings.users.warn = self._warn
         self._tls = server_context(settings.tls, "--tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         self._topic_limits = TopicLimits()
-        self._memory = MessageMemory(settings.queued_request_bytes, self._tell)
+        self._memory = MessageMemory(settings.queued_request_bytes, self._warn)
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
         self._slots = Slots(settings.most_connections, settings.most_connections_per_address)
-        self._told_at: dict[str, float] = {}
+        self._warned_at: dict[str, float] = {}
         self._started = self._stopped = False
         self._lock = threading.Lock()
 
@@ -84,22 +84,22 @@ class Gateway:
 
     @property
     def listening(self) -> Address:
-        """The address that is bound for clients to begin at."""
+        """The address that the bootstrap listener is bound to."""
         return Address(self._settings.host, self._bootstrap.port)
 
     @property
     def bootstrap(self) -> Address:
-        """Where clients begin, as it is advertised."""
+        """The bootstrap address that clients use."""
         return Address(self._advertised_host, self._bootstrap.port)
 
     @property
     def brokers(self) -> Mapping[int, Address]:
-        """Where clients find each broker, by node id."""
+        """The address that clients use for each broker, by node id."""
         return self._nodes.listeners
 
     @property
     def connections(self) -> int:
-        """How many clients are connected now."""
+        """The number of open client connections."""
         return len(self._slots)
 
     def start(self) -> None:
@@ -107,9 +107,9 @@ class Gateway:
         Ask the cluster for its brokers, and listen for each of them.
 
         Raises:
-            AccessRefused: The cluster does not let us in.
-            Disconnected: It does not answer.
-            ConfigError: A port is taken, or there is none for a broker.
+            AccessRefused: The cluster refuses the upstream login.
+            Disconnected: The cluster does not answer.
+            ConfigError: A port is taken, or a broker's port would be too large.
 
         """
         brokers = self._ask_for_brokers() if self._settings.may_ask_cluster else {}
@@ -117,8 +117,8 @@ class Gateway:
         try:
             self._start_bootstrap()
             self._check_port(max(node_ids, default=0))
-            told = {**self._nodes.listen(self._settings.broker_ids), **self._nodes.advertise(brokers)}
-            missing = [node_id for node_id in node_ids if node_id not in told]
+            advertised = {**self._nodes.listen(self._settings.broker_ids), **self._nodes.advertise(brokers)}
+            missing = [node_id for node_id in node_ids if node_id not in advertised]
             if missing:
                 raise ConfigError(self._port_taken(missing[0], self._port_of(missing[0])))
             self._started = True
@@ -157,7 +157,7 @@ class Gateway:
         except OSError as error:
             where = Address(self._settings.host, self._bootstrap.port)
             raise ConfigError(
-                f"cannot listen on {where}, where clients bootstrap from: {error.strerror or error}"
+                f"--listen {where}: cannot listen there ({error.strerror or error}). Choose another port"
             ) from error
 
     def _port_of(self, node_id: int) -> int:
@@ -167,18 +167,19 @@ class Gateway:
         port = self._port_of(node_id)
         if not 0 <= port <= _LARGEST_PORT:
             raise ConfigError(
-                f"broker {node_id} would be at port {port}: broker N is at the listener's port + 1 + N; "
-                f"choose a port up to {_LARGEST_PORT - 1 - node_id}"
+                f"--listen: broker {node_id} would have port {port}, because broker N has the port of "
+                f"--listen + 1 + N. Choose a port up to {_LARGEST_PORT - 1 - node_id}"
             )
 
     def _port_taken(self, node_id: int, port: int) -> str:
         where = Address(self._settings.host, port)
         return (
-            f"cannot listen on {where}, where clients find broker {node_id}; free it, or choose another port"
+            f"cannot listen on {where} for broker {node_id}. Free this port, or choose another one for "
+            "--listen"
         )
 
     def _listen_for(self, node_id: int) -> Address | None:
-        """Begin to listen for a broker; while that fails, tell why and let clients do without it."""
+        """Begin to listen for a broker, and return its address; if that fails, warn and return None."""
         port = self._port_of(node_id)
         listener = self._listener(node_id, port)
         try:
@@ -189,15 +190,15 @@ class Gateway:
                 listener.start()
                 self._listeners.append(listener)
         except ConfigError as error:
-            self._tell(str(error))
+            self._warn(str(error))
             return None
         except OSError:
-            self._tell(self._port_taken(node_id, port))
+            self._warn(self._port_taken(node_id, port))
             return None
-        told = Address(self._advertised_host, listener.port)
+        advertised = Address(self._advertised_host, listener.port)
         if self._started:
-            _log.info("broker %d is at %s", node_id, told)
-        return told
+            _log.info("broker %d is at %s", node_id, advertised)
+        return advertised
 
     # Clients
 
@@ -209,11 +210,11 @@ class Gateway:
         try:
             address = str(connected.getpeername()[0])
         except OSError:
-            return  # it is gone already
+            return  # the client has gone already
         try:
             slot = self._slots.enter(address, partial(_hang_up, connected, threading.get_ident()))
         except NoRoom as refusal:
-            self._tell(str(refusal))
+            self._warn(str(refusal))
             return
         try:
             with serving(slot.network):
@@ -235,7 +236,7 @@ class Gateway:
                 node_id,
                 client,
                 self._connect,
-                self._tell,
+                self._warn,
                 self._topic_limits,
                 self._memory,
                 slot.prove,
@@ -250,13 +251,13 @@ class Gateway:
         except ClientGone as reason:
             _log.debug("a client's connection ends: %s", reason)
         except LoginFailed as error:
-            self._tell(f"a login from {slot.address} failed: {error}")
+            self._warn(f"a login from {slot.address} failed: {error}")
         except TooLarge as error:
-            self._tell(f"{error}; the client that asked is disconnected")
+            self._warn(f"{error}. The gateway closed the client's connection")
         except Disconnected as error:
-            self._tell(f"no connection to {error.address}: {error.reason}")
+            self._warn(f"no connection to {error.address}: {error.reason}")
         except ShoalError as error:
-            self._tell(str(error))
+            self._warn(str(error))
         except OSError as error:
             _log.debug("a client's connection ends: %s", error)
         except Exception:
@@ -291,24 +292,24 @@ class Gateway:
             return connection
         raise errors[0]
 
-    def _tell(self, sentence: str) -> None:
-        """Warn, but not again and again; what goes wrong at the start is raised there."""
+    def _warn(self, sentence: str) -> None:
+        """Warn, at most once a minute with the same sentence; not before the start, which raises errors."""
         now = time.monotonic()
         with self._lock:
-            last = self._told_at.get(sentence)
-            if not self._started or self._stopped or (last is not None and now - last < _TOLD_AGAIN_S):
+            last = self._warned_at.get(sentence)
+            if not self._started or self._stopped or (last is not None and now - last < _WARN_AGAIN_S):
                 return
-            # What is not news any more is forgotten: sentences name addresses, and those may be many.
-            self._told_at = {each: at for each, at in self._told_at.items() if now - at < _TOLD_AGAIN_S}
-            self._told_at[sentence] = now
+            # Old sentences are dropped: they name clients' addresses, of which there may be any number.
+            self._warned_at = {each: at for each, at in self._warned_at.items() if now - at < _WARN_AGAIN_S}
+            self._warned_at[sentence] = now
         _log.warning("%s", sentence)
 
 
 def _hang_up(connected: socket.socket, thread: int) -> None:
-    """End a connection that another thread serves; not TLS's own way, which says goodbye first."""
+    """End a connection that another thread serves, without TLS's close_notify, which could block."""
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
-    look_at_login(thread)
+    wake_login(thread)
 
 
 def _check_address(settings: GatewaySettings) -> None:
@@ -316,8 +317,8 @@ def _check_address(settings: GatewaySettings) -> None:
     addresses = addresses_of(host)
     if not settings.allow_any_address and not all(address.is_loopback for address in addresses):
         raise ConfigError(
-            f"the gateway listens on loopback addresses only, not on {host!r}, where other "
-            "machines could connect; --allow-any-address lets it"
+            f"--listen {host!r}: other machines could connect. Use a loopback address, or add "
+            "--allow-any-address"
         )
     if any(address.is_unspecified for address in addresses) and not settings.advertised_host:
         raise ConfigError(

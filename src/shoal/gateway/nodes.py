@@ -1,4 +1,4 @@
-"""Which brokers the cluster has, and where a client finds each of them here."""
+"""The cluster's brokers, and the listener that clients use for each of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Versions = Mapping[int, tuple[int, int]]
 
 class Nodes:
     """
-    The cluster's brokers by node id, as every answer with addresses tells it anew; shared by all threads.
+    The cluster's brokers by node id, updated by each answer with addresses. For all threads.
 
-    A broker that is gone keeps its listener: it may come back, and until then whoever connects there
-    is hung up on, as he would be by a broker that is down.
+    A broker that has left keeps its listener, because it may come back. Until then the gateway closes
+    connections to it, as if the broker were down.
 
     """
 
@@ -29,9 +29,8 @@ class Nodes:
         Begin without brokers.
 
         Args:
-            bootstrap: Where a cluster whose brokers are unknown is asked.
-            listen_for: Begins to listen for a node, and returns what clients are told; None where that
-                cannot be.
+            bootstrap: The addresses to ask while the brokers are unknown.
+            listen_for: Begins to listen for a node, and returns the address for clients; None if it cannot.
 
         """
         self._bootstrap = tuple(bootstrap)
@@ -44,22 +43,22 @@ class Nodes:
         self._lock = threading.Lock()
 
     def listen(self, node_ids: Iterable[int]) -> dict[int, Address]:
-        """Listen for nodes whose addresses nobody has told yet; return what clients are told."""
-        told = {}
+        """Listen for nodes whose addresses may be unknown; return the addresses for clients."""
+        advertised = {}
         with self._lock:
             for node_id in node_ids:
                 listener = self._listeners.get(node_id) or self._listen_for(node_id)
                 if listener is not None:
-                    self._listeners[node_id] = told[node_id] = listener
-        return told
+                    self._listeners[node_id] = advertised[node_id] = listener
+        return advertised
 
     def advertise(self, brokers: Mapping[int, Address]) -> dict[int, Address]:
         """
-        Learn where brokers are, and return what a client is told instead.
+        Remember the addresses of brokers, and return the addresses that clients use instead.
 
-        One that cannot be listened for is left out.
+        A broker without a listener is absent from the result.
         """
-        told = {}
+        advertised = {}
         with self._lock:
             self._addresses.update(brokers)
             for node_id in brokers:
@@ -68,22 +67,22 @@ class Nodes:
                     if listener is None:
                         continue
                     self._listeners[node_id] = listener
-                told[node_id] = self._listeners[node_id]
-        return told
+                advertised[node_id] = self._listeners[node_id]
+        return advertised
 
     def address(self, node_id: int) -> Address | None:
-        """Return where a node is, if that is known."""
+        """Return the address of a node, or None if it is unknown."""
         with self._lock:
             return self._addresses.get(node_id)
 
     @property
     def listeners(self) -> Mapping[int, Address]:
-        """What clients are told, by node id."""
+        """The addresses that clients use, by node id."""
         with self._lock:
             return dict(self._listeners)
 
     def addresses(self, node_id: int | None) -> list[Address]:
-        """Return where to connect to for a node, or for any or an unknown one: by turns, the failed last."""
+        """Return the addresses to try for a node; for any or an unknown one, all in rotation."""
         with self._lock:
             if node_id in self._addresses:
                 return [self._addresses[node_id]]
@@ -92,17 +91,17 @@ class Nodes:
             return sorted(known[first:] + known[:first], key=lambda each: self._failed_at.get(each, 0.0))
 
     def remember_versions(self, node_id: int | None, versions: Versions) -> None:
-        """Keep in mind which versions a node spoke when it was last connected to; None for any node."""
+        """Remember the API versions of a node, as of the last connection to it; None for any node."""
         with self._lock:
             self._versions[node_id] = versions
 
     def versions(self, node_id: int | None) -> Versions | None:
-        """Return what a node spoke when it was last connected to, if it ever was."""
+        """Return the API versions of a node, as of the last connection to it, if there was one."""
         with self._lock:
             return self._versions.get(node_id)
 
     def remember(self, address: Address, *, failed: bool) -> None:
-        """Keep in mind who could be connected to."""
+        """Remember the result of the last attempt to connect to an address."""
         with self._lock:
             if failed:
                 self._failed_at[address] = time.monotonic()

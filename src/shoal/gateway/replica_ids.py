@@ -1,9 +1,9 @@
 """
 Requests in which a client may pretend to be a broker.
 
-A leader takes a Fetch with a broker's id for replication: the fetch offset confirms every record before it,
-and the high watermark and ``acks=all`` follow. So a client that forges one lets a cluster acknowledge records
-of which there is a single copy. The id stands at the beginning of the request, so the rest stays undecoded.
+A leader treats a Fetch with a broker's id as replication: the fetch offset confirms every record before it,
+and the high watermark and ``acks=all`` follow. With a forged id a client could make the cluster acknowledge
+records that have a single copy. The id is at the beginning of the request, so the rest stays undecoded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FROM: Mapping[int, int] = {ApiKey.FETCH: 0, ApiKey.LIST_OFFSETS: 0, ApiKey.OFFS
 #: directory's copy of a partition, which reads beyond the high watermark.
 _CONSUMERS = frozenset({-1, -2})
 
-#: As much of a request as the replica id needs, with the longest client id before it.
+#: The head of a request up to the replica id, with the longest client id before it.
 HEAD_BYTES = 72 * 1024
 
 #: API key, version and correlation id.

@@ -1,4 +1,4 @@
-"""Answers that name brokers' addresses: what a client is told instead."""
+"""Answers with brokers' addresses, which the gateway replaces by its own."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["rewrite"]
 
 def rewrite(header: RequestHeader, frame: memoryview, values: ValueLimit, nodes: Nodes) -> bytes:
     """
-    Return the same answer with the gateway's addresses, size included.
+    Return the same answer with the gateway's addresses, its size included.
 
     Args:
-        header: Of the request.
+        header: The header of the request.
         frame: The broker's answer.
-        values: Bounds the memory that it may take.
-        nodes: Learns from it.
+        values: The limit for the decoded answer.
+        nodes: Remembers the brokers in the answer.
 
     Raises:
-        ProtocolError: It makes no sense.
+        ProtocolError: The answer is malformed.
 
     """
     api_key = ApiKey(header.api_key)
@@ -38,22 +38,22 @@ def rewrite(header: RequestHeader, frame: memoryview, values: ValueLimit, nodes:
 
 
 def _rewrite_brokers(answer: Any, id_field: str, nodes: Nodes) -> None:
-    told = nodes.advertise(
+    advertised = nodes.advertise(
         {getattr(each, id_field): Address(each.host, each.port) for each in answer.brokers}
     )
-    # Who is not listened for is as good as down: clients know what to make of a leader without an address.
-    answer.brokers = [each for each in answer.brokers if getattr(each, id_field) in told]
+    # Without a listener a broker counts as down: clients can handle a leader without an address.
+    answer.brokers = [each for each in answer.brokers if getattr(each, id_field) in advertised]
     for broker in answer.brokers:
-        broker.host, broker.port = told[getattr(broker, id_field)]
+        broker.host, broker.port = advertised[getattr(broker, id_field)]
 
 
 def _rewrite_coordinators(answer: Any, version: int, nodes: Nodes) -> None:
     for each in answer.coordinators if version >= 4 else [answer]:
         if each.error_code != ErrorCode.NONE:
             continue
-        told = nodes.advertise({each.node_id: Address(each.host, each.port)})
-        if each.node_id in told:
-            each.host, each.port = told[each.node_id]
+        advertised = nodes.advertise({each.node_id: Address(each.host, each.port)})
+        if each.node_id in advertised:
+            each.host, each.port = advertised[each.node_id]
         else:
             each.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             each.node_id, each.host, each.port = -1, "", -1

@@ -1,4 +1,4 @@
-"""One client's connection: its requests one after the other, as a broker takes them."""
+"""A client's session: the gateway serves its requests one after the other, as a broker does."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ __all__ = ["Session"]
 
 _log = logger("shoal.gateway")
 
-#: Of a request's beginning: as much as a Produce request needs before its acks, the longest id included.
+#: The head of a Produce request up to its acks, with the longest ids before them.
 _PRODUCE_HEAD_BYTES = 72 * 1024
 
-#: Of requests that are answered here.
+#: The limit for requests that the gateway answers itself.
 _LARGEST_SMALL_REQUEST = 64 * 1024
 
-#: Of requests that are translated or checked and have no records: each of these bytes becomes many in Python.
-#: A Fetch or ListOffsets has 16 bytes for a partition; Kafka's advice was 4,000 of them a broker while these
-#: were new.
+#: The limit for decoded requests without records: each of their bytes becomes many bytes of Python objects.
+#: A Fetch or ListOffsets has 16 bytes for a partition. When these versions were new, Kafka's advice was 4,000
+#: partitions per broker.
 _LARGEST_WITHOUT_RECORDS = 512 * 1024
 
-#: Of requests whose answers are rewritten: those name what was asked for once more.
+#: The limit for requests whose answers are rewritten, since these repeat the names in the request.
 _LARGEST_REWRITTEN = 2 * 1024 * 1024
 
 _NEWEST_API_VERSIONS = 4
 
-#: What is announced if clients log in.
+#: The APIs of a login, announced if clients log in.
 _SASL: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 2)}
 _VERSIONS = codec.response_class(ApiKey.API_VERSIONS)
 
 
 class Connect(Protocol):
-    """Opens a connection to a node, or to any."""
+    """Opens a connection to a node, or to any node."""
 
     def __call__(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection: ...
 
@@ -69,8 +69,8 @@ class Session:
     """
     Serves one client until one end hangs up.
 
-    The client has a connection of its own to the broker behind its listener, opened with its first
-    request: so it meets what it would meet there, and a slow one slows nobody else.
+    Each client has its own connection to the broker of its listener, opened with the first request. So quotas
+    and timeouts work as without the gateway, and a slow client does not delay the others.
 
     """
 
@@ -81,7 +81,7 @@ class Session:
         node_id: int | None,
         client: Client,
         connect: Connect,
-        tell: Callable[[str], object],
+        warn: Callable[[str], object],
         topic_limits: TopicLimits,
         memory: MessageMemory,
         on_proof: Callable[[], object] = lambda: None,
@@ -90,14 +90,14 @@ class Session:
         Begin with a connected client.
 
         Args:
-            settings: The gateway's.
-            nodes: Where brokers are, and where clients find them.
-            node_id: Whom the client connected to; None for the bootstrap listener.
-            client: Its end.
-            connect: Opens the other one.
-            tell: Takes a sentence for whoever runs the gateway.
-            topic_limits: Those of topics that old clients produce to.
-            memory: What large requests and answers of all clients may take.
+            settings: The gateway's settings.
+            nodes: The addresses of brokers and of their listeners.
+            node_id: The broker that the client connected to; None for the bootstrap listener.
+            client: The client's connection.
+            connect: Opens the connection to the broker.
+            warn: Receives a sentence for the operator.
+            topic_limits: The limits of topics that old clients produce to.
+            memory: The memory for large requests and answers of all clients.
             on_proof: Called when the client has logged in, or has sent a request if it need not log in.
 
         """
@@ -110,22 +110,22 @@ class Session:
         self._served: dict[int, tuple[int, int]] = {}
         self._others: dict[int, Upstream] = {}
         self._begun: list[Connection] = []
-        self._tell = tell
+        self._warn = warn
         self._topic_limits = topic_limits
         self._memory = memory
         self._on_proof = on_proof
         self._passing = Passing(client, self._broker) if settings.pass_through else None
-        self._fetches = FetchTranslation(settings, tell)
+        self._fetches = FetchTranslation(settings, warn)
 
     def run(self) -> None:
         """
         Serve until the client hangs up.
 
         Raises:
-            ClientGone: It did not do so between two requests.
-            LoginFailed: It did not prove who it is.
-            ShoalError: The broker went away, or makes no sense.
-            TooLarge: It sent more than may be held.
+            ClientGone: The client hung up within a request, or broke the protocol.
+            LoginFailed: The client's login was refused.
+            ShoalError: The connection to the broker failed, or its answer is malformed.
+            TooLarge: The broker's answer is larger than its limit.
 
         """
         try:
@@ -140,12 +140,12 @@ class Session:
                 if not self._settings.asks_for_login:
                     self._on_proof()
                 self._serve(request)
-                del request  # or an idle client would keep what it said last
+                del request  # else an idle client would hold the memory of its last request
         finally:
             self.close()
 
     def _let_in(self) -> bool:
-        """Ask for a login, if the gateway has users; False if the client left before it was done."""
+        """Require a login if the gateway has users; False if the client hung up before its end."""
         settings = self._settings
         if settings.asks_for_login:
             self._client.must_prove_by(time.monotonic() + settings.login_s)
@@ -163,11 +163,12 @@ class Session:
         self._on_proof()
 
     def abort(self) -> None:
-        """Let the thread that waits for a broker fail at once; for another thread."""
+        """End the connections to brokers, so that the session's thread fails at once; for another thread."""
         for connection in list(self._begun):
             connection.abort()
 
     def close(self) -> None:
+        """Close the connections to brokers."""
         for each in [self._upstream, *self._others.values()]:
             if each is not None:
                 each.close()
@@ -185,7 +186,7 @@ class Session:
         upstream = self._broker()
         oldest, newest = self._served.get(header.api_key, (0, -1))
         if not oldest <= header.api_version <= newest:
-            # Kafka has no answer to this either; it is how clients of 0.9 find out what there is.
+            # Kafka does not answer either: clients of 0.9 detect supported versions by that.
             raise ClientGone(f"API {header.api_key} is not served in version {header.api_version}")
         is_translated = not upstream.speaks(header.api_key, header.api_version)
         if is_translated:
@@ -205,7 +206,7 @@ class Session:
             upstream.relay_answer()
 
     def _serve_login(self, request: Incoming) -> None:
-        """Pass a login on, or refuse one that the gateway has not asked for."""
+        """Forward a login, or refuse one that the gateway does not expect."""
         passing = self._passing
         if passing is None:
             self._answer(request, self._without_sasl(request.header))
@@ -230,10 +231,11 @@ class Session:
 
     def _find_node(self, header: RequestHeader) -> None:
         """
-        Hang up on a client of a node whose address was not known, once the cluster has named it.
+        Close the connection of a client that reached the wrong broker, after its login.
 
-        A gateway without a login of its own learns brokers from its clients. Until then it connects the first
-        client of a node to any broker; it asks in that client's name, and the client connects again.
+        A gateway without a login of its own does not know the brokers' addresses at first. It connects the
+        first client of a node to any broker. After the login it sends a Metadata request on this connection,
+        and closes it. The client connects again, now to the right broker.
         """
         if self._node_id is None:
             return
@@ -244,7 +246,9 @@ class Session:
             self._nodes.advertise({each.node_id: Address(each.host, each.port) for each in answer.brokers})
         found = self._nodes.address(self._node_id)
         if found is None:
-            self._tell(f"a client connected to the listener of broker {self._node_id}, which is not there")
+            self._warn(
+                f"a client connected to the listener of broker {self._node_id}, which the cluster lacks"
+            )
         if found != upstream.connection.address:
             raise ClientGone("another broker is behind its connection")
 
@@ -256,13 +260,13 @@ class Session:
 
     def _versions(self, header: RequestHeader) -> Any:
         if not 0 <= header.api_version <= _NEWEST_API_VERSIONS:
-            # KIP-511: in v0, and no other API in it.
+            # KIP-511: an answer in v0 with this API alone.
             newest = _VERSIONS.ApiVersion(
                 api_key=ApiKey.API_VERSIONS, min_version=0, max_version=_NEWEST_API_VERSIONS
             )
             return _VERSIONS(version=0, error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[newest])
         served = {**self._announced(), ApiKey.API_VERSIONS: (0, _NEWEST_API_VERSIONS)}
-        # The cluster's features are not told: they promise clients what newer versions bring.
+        # Without the cluster's features: they would promise newer versions than the gateway serves.
         return _VERSIONS(
             version=header.api_version,
             api_keys=[
@@ -275,7 +279,7 @@ class Session:
         if self._settings.users is None:
             self._broker()
             return {**self._served, **(_SASL if self._passing is not None else {})}
-        # Not a connection to the broker for whoever asks: the client has not logged in yet.
+        # If versions are known, a client that has not logged in yet gets no connection to the broker.
         known = self._nodes.versions(self._node_id) if self._upstream is None else None
         if known is None:
             known = self._broker().connection.versions
@@ -323,19 +327,19 @@ class Session:
             raise ClientGone(str(error)) from error
 
     def _refuse_impostor(self, request: Incoming) -> None:
-        """Hang up on a client that pretends to be a broker; Kafka has no error for it."""
+        """Close the connection of a client that pretends to be a broker; Kafka has no error for it."""
         if not has_replica_id(request.header):
             return
         try:
             check_replica_id(request.header, memoryview(request.peek(HEAD_BYTES)))
         except Impostor as error:
-            self._tell(f"a client sent {error}; its connection is closed")
+            self._warn(f"a client sent {error}. The gateway closed its connection")
             raise ClientGone(str(error)) from error
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
 
     def _alter_configs(self, upstream: Upstream, request: Incoming) -> None:
-        """Pass a change of settings on, unless it is for a broker's."""
+        """Forward a change of settings, or refuse it if it is for a broker."""
         with self._held(request, _LARGEST_WITHOUT_RECORDS) as frame:
             try:
                 with working(len(frame)):
@@ -349,9 +353,7 @@ class Session:
             upstream.relay_answer()
             return
         api = ApiKey(request.header.api_key).name
-        self._tell(
-            f"a client sent {api} for a broker's settings, which is refused; --allow-broker-configs allows it"
-        )
+        self._warn(f"the gateway refused {api} for a broker's settings. --allow-broker-configs allows it")
         self._client.send(codec.encode_response(refusal, request.header.correlation_id))
 
     def _relay_rewritten(self, upstream: Upstream, request: Incoming) -> None:
@@ -377,7 +379,7 @@ class Session:
             self._send(self._parts(upstream, request, sending))
 
     def _parts(self, upstream: Upstream, request: Incoming, sending: ExitStack) -> Sequence[Part]:
-        """Translate a request, and let go of it before the answer is sent."""
+        """Translate a request, and free its memory before the answer is sent."""
         header = request.header
         assert header.api_key in OLDEST_TRANSLATED
         largest = self._largest_translated(header)
@@ -390,7 +392,7 @@ class Session:
 
     @contextmanager
     def _held(self, request: Incoming, largest: int) -> Iterator[memoryview]:
-        """Receive a request, as soon as there is room for it; it takes that until the end of the context."""
+        """Wait for a request's memory, receive the request, and hold the memory until the context ends."""
         request.check_size(largest)
         with self._memory.request(self._client, request.size) as share:
             frame = request.whole(largest)
@@ -400,32 +402,32 @@ class Session:
 
     @staticmethod
     def _turn(header: RequestHeader, size: int) -> AbstractContextManager[None]:
-        """Wait for a turn at a request that takes CPU; those with records take turns at converting them."""
+        """Wait for a turn to decode a request. With records, the conversion has turns of its own."""
         is_small = size <= LARGE_BYTES
         if header.api_key == ApiKey.PRODUCE or (header.api_key == ApiKey.FETCH and is_small):
             return nullcontext()
         return working(size)
 
     def _translated(self, upstream: Upstream, header: RequestHeader, frame: memoryview) -> Sequence[Part]:
-        asking = TranslatedRequest(
+        translated = TranslatedRequest(
             header, frame, upstream, self._settings.upstream.isolation_level, self._other
         )
         match header.api_key:
             case ApiKey.FETCH:
-                return self._fetches.translate(asking)
+                return self._fetches.translate(translated)
             case ApiKey.PRODUCE:
-                return produce.translate(asking, self._settings, self._topic_limits)
+                return produce.translate(translated, self._settings, self._topic_limits)
             case ApiKey.LIST_OFFSETS:
-                return list_offsets.translate(asking)
+                return list_offsets.translate(translated)
             case _:
-                return renumbered.translate(asking)
+                return renumbered.translate(translated)
 
     def _largest_translated(self, header: RequestHeader) -> int:
         largest = self._settings.largest_request_bytes
         return largest if header.api_key == ApiKey.PRODUCE else min(largest, _LARGEST_WITHOUT_RECORDS)
 
     def _send(self, parts: Sequence[Part]) -> None:
-        """Send an answer; no more than one chunk of it is converted ahead of the client's socket."""
+        """Send an answer; at most one chunk is converted before the client's socket accepts it."""
         small = bytearray()
         for part in parts:
             if not isinstance(part, DownConversion):

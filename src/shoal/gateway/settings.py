@@ -1,4 +1,4 @@
-"""What a gateway is told."""
+"""The settings of a gateway."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .versions import API_NAMES
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings"]
 
-#: All answers under way are converted by turns, so each takes as long as all: with hundreds of clients and
-#: a megabyte each that would be longer than old clients wait (40 s in Java 0.9), and none would get anywhere.
+#: Conversions take turns, so each answer takes as long as all of them together. With hundreds of clients and
+#: a megabyte each, this would exceed the request timeout of old clients (40 s in Java 0.9).
 DEFAULT_BUFFER_BYTES = 128 * 1024
 
 #: PostgreSQL's default of ``authentication_timeout``; sshd's ``LoginGraceTime`` is 2 minutes. Kafka has no
@@ -25,34 +25,37 @@ DEFAULT_LOGIN_S = 60.0
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
     """
+    The settings of a gateway.
+
     Attributes:
         host: The address to listen on.
-        port: Of the listener that clients bootstrap from; broker N of the cluster is at ``port + 1 + N``.
-            With 0 all of them are free ones.
-        upstream: How to reach the cluster. Its isolation level is what old clients see of transactions.
-        advertised_host: What clients are told to connect to; None for ``host``.
-        allow_any_address: Listen also where other machines can connect.
-        tls: On the listeners; None for plain ones.
-        users: Who may log in; None asks for no login.
-        mechanisms: Of SASL, that clients may log in by as ``users``.
-        pass_through: Clients log in at the brokers themselves, through the gateway. It logs in only to ask
-            which brokers there are at the start, and that only if ``upstream`` has a login.
-        broker_ids: Of brokers to listen for from the start, whether the cluster names them or not.
-        login_s: For how long a client may take until it has logged in.
-        buffer_bytes: The most that is asked of a broker for one old client's fetch, whatever it wants; a
-            single larger batch comes whole.
-        largest_batch_bytes: A batch that is larger, or expands to more, cannot be given to an old client.
-        chunk_bytes: How much of it is converted at a time.
-        most_connections: Of clients, on all listeners together; a client may have several.
-        most_connections_per_address: Of the clients at one address, or in one IPv6 network of 64 bits;
-            None for as many as of all.
-        largest_produced_bytes: The most that a message set in a Produce request may expand to; each of its
-            messages counts as 64 bytes at least.
-        largest_request_bytes: Of a request that has to be translated; what passes through is never held.
-        queued_request_bytes: Of all requests that are translated at the same time, and larger than 64 KiB.
+        port: The port of the bootstrap listener; broker N of the cluster has the port ``port + 1 + N``.
+            With 0 all listeners have free ports.
+        upstream: The connection to the cluster. Its isolation level applies to translated requests.
+        advertised_host: The host that clients connect to; None for ``host``.
+        allow_any_address: Allow an address that other machines can connect to.
+        tls: TLS of the listeners; None for plain TCP.
+        users: The users that may log in; None requires no login.
+        mechanisms: The SASL mechanisms for ``users``.
+        pass_through: Clients log in at the brokers, through the gateway. The gateway itself logs in only at
+            its start, to ask for the brokers, and only if ``upstream`` has a login.
+        broker_ids: Brokers to listen for from the start, also if the cluster does not have them yet.
+        login_s: The time limit for a client's login.
+        buffer_bytes: The limit for a Fetch that is translated, also if the client asks for more. A single
+            larger batch comes whole.
+        largest_batch_bytes: The limit for a batch, compressed or not, that an old client can receive.
+        chunk_bytes: The size of the pieces in which a batch is converted.
+        most_connections: The limit for clients' connections on all listeners together.
+        most_connections_per_address: The limit for the connections from one address, or from one IPv6
+            network of 64 bits; None for no limit of its own.
+        largest_produced_bytes: The limit for a message set in a Produce request after decompression, where
+            each message counts as at least 64 bytes.
+        largest_request_bytes: The limit for a translated request; a request that passes through has none.
+        queued_request_bytes: The limit for all requests together that are larger than 64 KiB and translated
+            at the same time.
         apis: The keys of the APIs that clients may use, besides ApiVersions.
-        allow_broker_configs: Let clients change the settings of brokers too, logins at the cluster included.
-        idle_s: For how long a client may keep the gateway waiting, between requests and within them.
+        allow_broker_configs: Let clients change brokers' settings too, which include logins at the cluster.
+        idle_s: The timeout for a client, between its requests and within them.
 
     """
 
@@ -81,18 +84,18 @@ class GatewaySettings:
 
     @property
     def asks_for_login(self) -> bool:
-        """Whether a client has to log in, here or at the broker behind its listener."""
+        """Whether a client has to log in, at the gateway or at the broker."""
         return self.users is not None or self.pass_through
 
     @property
     def may_ask_cluster(self) -> bool:
-        """Whether the gateway can ask the cluster anything without a client."""
+        """Whether the gateway can send requests to the cluster without a client."""
         security = self.upstream.security
         return not self.pass_through or (security is not None and security.mechanism is not None)
 
     @property
     def client_security(self) -> Security | None:
-        """How to connect to a broker for a client: with the upstream login, unless clients have their own."""
+        """The security of connections for clients: with the upstream login, unless clients have their own."""
         security = self.upstream.security
         if security is None or not self.pass_through:
             return security

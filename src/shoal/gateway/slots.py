@@ -1,8 +1,8 @@
 """
-How many connections of clients are open, and which of them have proved who they are.
+The limit for open connections of clients.
 
-A connection that has not, because its TLS handshake, its login or, without one, its first request is still to
-come, holds its slot only until somebody needs it (:mod:`..net.making_room`).
+A connection is proven after its TLS handshake with a certificate, its login or, without a login, its first
+request. If all slots are taken, a new connection gets that of an unproven one (:mod:`..net.making_room`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ __all__ = ["NoRoom", "Slot", "Slots"]
 
 
 class NoRoom(Exception):
-    """One connection more is not let in; ``str()`` of it is a sentence that says why."""
+    """A new connection is refused; the text is a sentence with the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """
-    One connection's.
+    The slot of one connection.
 
     Attributes:
-        address: The client's.
-        network: Where that is.
+        address: The client's address.
+        network: The network of the address.
         hang_up: Ends the connection, from another thread.
-        is_proven: Whether the client has shown everything that the gateway asks for.
+        is_proven: Whether the client has met all conditions above.
 
     """
 
@@ -39,7 +39,7 @@ class Slot:
     is_proven: bool = False
 
     def prove(self) -> None:
-        """Keep the slot from now on."""
+        """Keep the slot until the connection ends."""
         self.is_proven = True
 
 
@@ -51,9 +51,9 @@ class Slots:
         Begin without connections.
 
         Args:
-            most: Of all clients.
-            most_of_address: Of the clients at one address, or in one IPv6 network of 64 bits; None for as
-                many as of all.
+            most: The limit for all clients.
+            most_of_address: The limit for one address, or one IPv6 network of 64 bits; None for no limit of
+                its own.
 
         """
         self._most = most
@@ -67,10 +67,10 @@ class Slots:
 
     def enter(self, address: str, hang_up: Callable[[], object]) -> Slot:
         """
-        Let a connection in, if need be in the place of one that has proved nothing.
+        Admit a connection, if necessary in place of an unproven one.
 
         Raises:
-            NoRoom: All places are taken by clients who have.
+            NoRoom: All slots have proven connections.
 
         """
         slot = Slot(address, network_of(address), hang_up)
@@ -82,7 +82,7 @@ class Slots:
         return slot
 
     def leave(self, slot: Slot) -> None:
-        """Free a slot; harmless if another connection has taken it."""
+        """Free a slot; no-op if another connection has it already."""
         with self._lock:
             self._slots.pop(slot, None)
 
@@ -93,16 +93,15 @@ class Slots:
             evicted.append(
                 self._evict(
                     of_network,
-                    f"{self._most_of_address} connections from {network} are open, and no more are let in "
-                    "from there; --max-connections-per-address allows more",
+                    f"a connection from {network} was refused: {self._most_of_address} from there are open. "
+                    "Raise --max-connections-per-address to allow more",
                 )
             )
         if len(self._slots) >= self._most:
             evicted.append(
                 self._evict(
                     self._slots,
-                    f"{self._most} connections are open, and no more are let in; --max-connections allows "
-                    "more",
+                    f"a connection was refused: {self._most} are open. Raise --max-connections to allow more",
                 )
             )
         return evicted

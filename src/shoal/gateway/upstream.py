@@ -1,4 +1,4 @@
-"""The broker's end: what a client asked is asked there, and nobody waits for an answer that nobody wants."""
+"""The connection to a broker for a client: it forwards requests, and drops answers if the client hung up."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["TooLarge", "Upstream"]
 
 
 class TooLarge(Exception):
-    """An answer is not worth its memory; the rest of it is still to come, so the connection is of no use."""
+    """An answer exceeds its limit. The rest of it is unread, so the connection is unusable."""
 
 
 class Upstream:
     """
     A connection to one broker on behalf of one client.
 
-    One request is in flight at a time, as a broker works on one at a time. What goes wrong at the
-    broker's end is a :class:`~shoal.errors.ShoalError`, at the client's :class:`ClientGone`.
+    One request is in flight at a time, since a broker serves one at a time. An error of the broker's
+    connection is a :class:`~shoal.errors.ShoalError`, one of the client's is :class:`ClientGone`.
 
     """
 
@@ -39,10 +39,10 @@ class Upstream:
 
     def wait_for_request(self, idle_s: float) -> None:
         """
-        Wait until the client says something, or hangs up.
+        Wait until the client sends something, or hangs up.
 
         Raises:
-            ClientGone: It said nothing for so long, or the broker hung up meanwhile, and so shall we.
+            ClientGone: The client sent nothing in this time, or the broker hung up.
 
         """
         if self._client.is_readable:
@@ -53,21 +53,21 @@ class Upstream:
         while True:
             ready = poll.poll(idle_s * 1000)
             if not ready:
-                raise ClientGone(f"it said nothing for {idle_s:g} s")
+                raise ClientGone(f"it sent nothing for {idle_s:g} s")
             if any(descriptor == self._client.fileno() for descriptor, _ in ready):
                 return
             if self.connection.has_hung_up():
                 raise ClientGone("the broker hung up between two requests")
 
     def forward(self, request: Incoming, *, answered: bool = True) -> None:
-        """Send a client's request as it is, as it comes."""
+        """Send a client's request unchanged, while it is being received."""
         header = request.header
         self.connection.stream_parts(
             request.parts(), name_of(header.api_key), header.correlation_id, answered=answered
         )
 
     def relay_answer(self) -> None:
-        """Send the answer to the client as it is, as it comes."""
+        """Send the answer to the client unchanged, while it is being received."""
         left = self._begin_answer()
         head = INT32.pack(left)
         buffer = memoryview(bytearray(len(head) + min(left, PIECE_BYTES)))
@@ -81,14 +81,14 @@ class Upstream:
 
     def receive(self, largest: int | None = None) -> memoryview:
         """
-        Receive a whole answer, into memory that goes back to the system with the last view of it.
+        Receive a whole answer, into memory that the system gets back with the last view of it.
 
         Args:
-            largest: The most bytes; by default what the request can need if the gateway made it, else what
-                an answer that grows with the cluster may have.
+            largest: The limit in bytes. The default is the limit for the request if the gateway made it, else
+                that for answers that grow with the cluster.
 
         Raises:
-            TooLarge: It is larger than that.
+            TooLarge: The answer exceeds the limit.
 
         """
         with waiting(self._client.check_answer):
@@ -106,7 +106,7 @@ class Upstream:
             largest: As for :meth:`receive`.
 
         Raises:
-            TooLarge: It is larger than that.
+            TooLarge: The answer exceeds the limit.
 
         """
         if largest is None:
@@ -114,15 +114,15 @@ class Upstream:
         size = self._begin_answer()
         if size > largest:
             raise TooLarge(
-                f"{self.connection.address}: an answer of {size} bytes, where {largest} are held; if the "
-                f"cluster really needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
+                f"{self.connection.address} sent an answer of {size} bytes; the limit is {largest}. If the "
+                f"cluster needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
                 "--max-decompressed-bytes for a batch"
             )
         return size
 
     def receive_rest(self, size: int) -> memoryview:
         """Receive an answer that has begun; see :meth:`receive`."""
-        # An idle client holds no buffer, and nobody's allocator keeps one.
+        # Mapped memory returns to the system at once; the allocator would keep it.
         view = memoryview(mmap.mmap(-1, size) if size > PIECE_BYTES else bytearray(size))
         position = 0
         while position < size:
@@ -130,36 +130,35 @@ class Upstream:
         return view
 
     def ask(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """Ask in the name of a client's request, and return the decoded answer."""
+        """Send a request with a client's correlation and client id, and return the decoded answer."""
         self.send(header, api_key, version, **fields)
         return codec.decode_response(api_key, version, self.receive(), self.connection.sizes.values)
 
     def send(self, header: RequestHeader, api_key: ApiKey, version: int, **fields: Any) -> None:
-        """Ask in the name of a client's request; :meth:`receive` returns the answer."""
+        """Send a request with a client's correlation and client id; :meth:`receive` returns the answer."""
         request = codec.request_class(api_key)(version=version, **fields)
         frame = codec.encode_request(request, header.correlation_id, header.client_id or "")
         with waiting():
             self.connection.send_parts([frame], api_key, version, header.correlation_id, fields)
 
     def speaks(self, api_key: int, version: int) -> bool:
-        """Whether the broker does."""
+        """Whether the broker supports a version of an API."""
         oldest, newest = self.connection.versions.get(api_key, (0, -1))
         return oldest <= version <= newest
 
     def oldest(self, api_key: ApiKey, wanted: int) -> int:
         """
-        Return the oldest version that the broker speaks, from ``wanted`` on.
+        Return the oldest version that the broker supports, from ``wanted`` on.
 
-        The oldest, since what a broker answers in it is nearest to what an old client knows.
+        The answers of the oldest version are the most similar to those that an old client expects.
         """
         return max(wanted, self.connection.versions[api_key][0])
 
     def _begin_answer(self) -> int:
         """
-        Wait until the answer begins, for as long as the client does; return its size.
+        Wait until the answer begins, or the client hangs up; return the answer's size.
 
-        One that hung up after it had sent more is served on, as a broker does (KAFKA-3703): nobody waits
-        for the answers to requests with ``acks=0``, and few did for those to a last commit.
+        A client that sent more before it hung up is served, as in :meth:`Client.check_answer`.
         """
         if not self.connection.is_readable:
             poll = select.poll()
@@ -171,4 +170,5 @@ class Upstream:
         return self.connection.begin_frame()
 
     def close(self) -> None:
+        """Close the connection."""
         self.connection.close()

@@ -1,4 +1,4 @@
-"""Which requests the gateway serves: what passes through, and what it translates besides."""
+"""The APIs and versions that the gateway serves, by passing them through or by translation."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ class _Api(NamedTuple):
     newest: int
 
 
-#: The newest version of each API that is served. Up to these, no answer names a broker's address, but
-#: those of :data:`REWRITTEN`; so Produce ends at 9 (KIP-951 put the new leader's address into what follows).
+#: The newest version of each API that is served. Up to these versions, only the answers of :data:`REWRITTEN`
+#: have brokers' addresses. So Produce ends at 9: KIP-951 adds the new leader's address in v10.
 #: Fetch ends at 14, the last version with the replica id at its beginning (KIP-903), where
-#: :mod:`.replica_ids` reads it. So Fetch lists topics by id through the gateway, and Produce, which does from
-#: 13 on, lists them by name. And what brokers ask of each other is not served at all: it is none of a
-#: client's business, and a gateway's principal may be allowed it. Share groups name addresses as well.
+#: :mod:`.replica_ids` reads it. So Fetch through the gateway lists topics by id, while Produce, which does so
+#: from 13 on, lists them by name. Requests between brokers are not served: the upstream user may be
+#: authorized for them, and clients do not need them. Share groups are not served, because their answers have
+#: addresses.
 #:
-#: Delegation tokens (38 to 41) and SCRAM users (50, 51) are not served either: a client of the gateway shows
-#: no login, and would leave with a credential of the upstream user that is valid at the cluster itself.
+#: Delegation tokens (38 to 41) and SCRAM users (50, 51) are not served either. A client of the gateway may
+#: have no login, and would get a credential of the upstream user that is valid at the cluster itself.
 #: Kafka refuses tokens to connections without a login for the same reason. :mod:`.broker_configs` refuses the
 #: other way to such a credential.
 _APIS: Mapping[int, _Api] = {
@@ -47,10 +48,10 @@ _APIS: Mapping[int, _Api] = {
     ApiKey.DELETE_RECORDS: _Api("DeleteRecords", 2),
     ApiKey.INIT_PRODUCER_ID: _Api("InitProducerId", 5),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _Api("OffsetForLeaderEpoch", 4),
-    ApiKey.ADD_PARTITIONS_TO_TXN: _Api("AddPartitionsToTxn", 3),  # from 4 on it is the brokers' own
+    ApiKey.ADD_PARTITIONS_TO_TXN: _Api("AddPartitionsToTxn", 3),  # from 4 on for brokers only
     ApiKey.ADD_OFFSETS_TO_TXN: _Api("AddOffsetsToTxn", 4),
-    ApiKey.END_TXN: _Api("EndTxn", 4),  # from 5 on it goes with Produce 12 (KIP-890)
-    ApiKey.TXN_OFFSET_COMMIT: _Api("TxnOffsetCommit", 4),  # so does this
+    ApiKey.END_TXN: _Api("EndTxn", 4),  # from 5 on together with Produce 12 (KIP-890)
+    ApiKey.TXN_OFFSET_COMMIT: _Api("TxnOffsetCommit", 4),  # likewise
     29: _Api("DescribeAcls", 3),
     30: _Api("CreateAcls", 3),
     31: _Api("DeleteAcls", 3),
@@ -67,7 +68,7 @@ _APIS: Mapping[int, _Api] = {
     47: _Api("OffsetDelete", 0),
     48: _Api("DescribeClientQuotas", 1),
     49: _Api("AlterClientQuotas", 1),
-    55: _Api("DescribeQuorum", 1),  # from 2 on it names the controllers' addresses
+    55: _Api("DescribeQuorum", 1),  # from 2 on with the controllers' addresses
     57: _Api("UpdateFeatures", 2),
     ApiKey.DESCRIBE_CLUSTER: _Api("DescribeCluster", 2),
     ApiKey.DESCRIBE_PRODUCERS: _Api("DescribeProducers", 0),
@@ -84,10 +85,10 @@ _APIS: Mapping[int, _Api] = {
 #: The names of all APIs that the gateway can serve, by key.
 API_NAMES: Mapping[int, str] = {int(api_key): api.name for api_key, api in _APIS.items()}
 
-#: Whose answers name brokers' addresses.
+#: The APIs whose answers have brokers' addresses.
 REWRITTEN = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_CLUSTER})
 
-#: The oldest version of each API that a request is translated from, where the cluster does not speak it.
+#: The oldest version of each translated API, for clusters that do not support it.
 OLDEST_TRANSLATED: Mapping[int, int] = {
     ApiKey.PRODUCE: 0,
     ApiKey.FETCH: 0,
@@ -109,7 +110,7 @@ def served_versions(
     Return the oldest and the newest version of each API that a client may ask for.
 
     Args:
-        broker_versions: Those of the broker behind it.
+        broker_versions: The versions that the broker supports.
         allowed: The keys of the APIs that clients may use.
 
     """
@@ -124,7 +125,7 @@ def served_versions(
 
 
 def name_of(api_key: int) -> str:
-    """Return an API's name, as far as it has one here."""
+    """Return an API's name, or its number if it has none here."""
     try:
         return ApiKey(api_key).name
     except ValueError:

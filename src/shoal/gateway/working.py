@@ -1,10 +1,10 @@
 """
-Turns at requests without records and at their answers: to decode, to translate and to encode them takes CPU.
+Turns for requests without records and for their answers, which take CPU to decode, translate and encode.
 
-Each of their bytes becomes many as Python's objects. A turn is given away while its thread waits for a
-broker to answer, so a slow broker holds up nobody. Large requests and answers have a single turn for all
-clients, and small ones others: nobody's small request waits for a large one. A large answer is received
-within that turn, so one is held and decoded at a time; until then it is the broker's.
+Each of their bytes becomes many bytes of Python objects. A thread returns its turn while it waits for a
+broker, so a slow broker does not delay other clients. Large requests and answers have one turn for all
+clients. Small ones have turns of their own, and never wait for a large one. The gateway receives a large
+answer within that turn, so it holds and decodes one at a time; the broker buffers the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..net.turns import Turns
 
 __all__ = ["LARGE_BYTES", "answer_is_large", "waiting", "working"]
 
-#: What the compiled decoder of :mod:`..protocol.codec` still gets: such a request takes 0.3 s.
+#: The largest message for the compiled decoder of :mod:`..protocol.codec`, which needs up to 0.3 s for it.
 LARGE_BYTES = 64 * 1024
 
 _SMALL = Turns(os.cpu_count() or 1)
@@ -34,8 +34,8 @@ def working(size_bytes: int, check: Callable[[], object] | None = None) -> Itera
     Wait for a turn, and work on a request or an answer.
 
     Args:
-        size_bytes: How large it is.
-        check: Called now and then during the wait; an error of it ends the wait.
+        size_bytes: The size of the request or answer.
+        check: Called at intervals during the wait; its error ends the wait.
 
     """
     turns = _LARGE if size_bytes > LARGE_BYTES else _SMALL
@@ -51,10 +51,10 @@ def working(size_bytes: int, check: Callable[[], object] | None = None) -> Itera
 @contextmanager
 def waiting(check: Callable[[], object] | None = None) -> Iterator[None]:
     """
-    Wait for a socket without this thread's turn, if it has one, and for another turn afterwards.
+    Return this thread's turn, if it has one, during a wait for a socket, and take another one afterwards.
 
     Args:
-        check: Called now and then during the wait for that turn; an error of it ends the wait.
+        check: Called at intervals during the wait for that turn; its error ends the wait.
 
     """
     turns = getattr(_thread, "turns", None)
@@ -67,6 +67,6 @@ def waiting(check: Callable[[], object] | None = None) -> Iterator[None]:
 
 
 def answer_is_large() -> None:
-    """Take the large ones' turn from the end of :func:`waiting` on, if this thread takes turns."""
+    """Let :func:`waiting` end with the turn for large answers, if this thread takes turns."""
     if getattr(_thread, "turns", None) is not None:
         _thread.turns = _LARGE

@@ -1,13 +1,13 @@
 """
 Logins of the gateway's clients by SASL.
 
-Either the gateway checks them itself, against a file of users (:mod:`.users`, :mod:`.exchange`,
-:mod:`.conversation`), or it passes them on to the broker behind it (:mod:`.passing`).
+Either the gateway has users of its own (:mod:`.users`), and checks the logins of its clients
+(:mod:`.conversation`, :mod:`.exchange`). Or it forwards each login to the broker (:mod:`.passing`).
 """
 
 from .conversation import Conversation
-from .exchange import MECHANISMS, LoginFailed, look_at_login
+from .exchange import MECHANISMS, LoginFailed, wake_login
 from .passing import Passing
 from .users import UserFile, make_entry
 
-__all__ = ["MECHANISMS", "Conversation", "LoginFailed", "Passing", "UserFile", "look_at_login", "make_entry"]
+__all__ = ["MECHANISMS", "Conversation", "LoginFailed", "Passing", "UserFile", "make_entry", "wake_login"]

@@ -1,9 +1,9 @@
 """
-What comes before a client's first request if the gateway asks for a login, as a broker asks for it.
+A client's login by the gateway's own users, before its first request.
 
-ApiVersions, SaslHandshake, then tokens: after SaslHandshake v1 each in a SaslAuthenticate request (KIP-152),
-after v0 with nothing but its size before it, in both directions. Anything else closes the connection, as does
-a token that is not accepted (Kafka's ``SaslServerAuthenticator``).
+The client sends ApiVersions, SaslHandshake, and then tokens. After SaslHandshake v1 each token is in a
+SaslAuthenticate request (KIP-152); after v0 only its size precedes it, in both directions. Any other request
+closes the connection, and so does a refused token (Kafka's ``SaslServerAuthenticator``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["LARGEST_TOKEN", "Conversation", "decoded"]
 #: Kafka's default of ``sasl.server.max.receive.size``.
 LARGEST_TOKEN = 512 * 1024
 
-#: Kafka's default of ``connection.failed.authentication.delay.ms``: it slows those who guess.
+#: Kafka's default of ``connection.failed.authentication.delay.ms``: it slows clients that guess.
 _FAILED_DELAY_S = 0.1
 
 _HANDSHAKE = codec.response_class(ApiKey.SASL_HANDSHAKE)
@@ -35,7 +35,7 @@ _AUTHENTICATE = codec.response_class(ApiKey.SASL_AUTHENTICATE)
 
 
 class Conversation:
-    """One client's login by a user of the gateway's own."""
+    """One client's login by one of the gateway's own users."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Conversation:
         Prepare a login.
 
         Args:
-            client: Has sent nothing yet.
-            users: Who may log in.
-            mechanisms: Those that are offered.
+            client: A client that has sent nothing yet.
+            users: The users that may log in.
+            mechanisms: The SASL mechanisms to offer.
             announce: Makes the answer to an ApiVersions request.
 
         """
@@ -61,11 +61,11 @@ class Conversation:
 
     def run(self) -> str | None:
         """
-        Return who logged in; None if the client left before.
+        Return the name of the user that logged in; None if the client hung up first.
 
         Raises:
-            ClientGone: It did something else than log in.
-            LoginFailed: It did not prove who it is; that has been answered.
+            ClientGone: The client sent another request than those of a login.
+            LoginFailed: The login was refused, and the client has its answer.
 
         """
         request = self._next_after_versions()
@@ -124,7 +124,7 @@ class Conversation:
         except LoginFailed as error:
             code, sentence, failed = ErrorCode.SASL_AUTHENTICATION_FAILED, str(error), error
             time.sleep(_FAILED_DELAY_S)
-        # The lifetime stays 0: the gateway asks for no second login (KIP-368).
+        # The lifetime stays 0: the gateway requires no second login (KIP-368).
         self._send(
             request,
             _AUTHENTICATE(
@@ -157,7 +157,7 @@ def decoded(request: Incoming) -> Any:
     Read and decode a request of a login.
 
     Raises:
-        ClientGone: It is malformed or too large.
+        ClientGone: The request is malformed or too large.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""What the gateway keeps of a user's password: a SCRAM credential, with which PLAIN is checked too."""
+"""A user's SCRAM credential, which the gateway stores instead of the password and also checks PLAIN with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["HASHES", "ITERATIONS", "SALT_BYTES", "Credential", "salted"]
 #: The name of each SCRAM mechanism's hash function in hashlib.
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
-#: Of new entries: as in the examples of Kafka's documentation.
+#: Iterations of new entries, as in the examples of Kafka's documentation.
 ITERATIONS = 8192
 
 SALT_BYTES = 32
@@ -22,11 +22,11 @@ SALT_BYTES = 32
 @dataclass(frozen=True, slots=True)
 class Credential:
     """
-    What a password is compared with (RFC 5802, section 3).
+    The salted form of a password (RFC 5802, section 3).
 
     Attributes:
-        salt: Of the password.
-        iterations: Of PBKDF2.
+        salt: The salt of the password.
+        iterations: Iterations of PBKDF2.
         stored_key: Compared with a client's proof.
         server_key: Proves to the client that the server knows it.
 
@@ -38,7 +38,7 @@ class Credential:
     server_key: bytes = field(repr=False)
 
     def matches(self, mechanism: str, password: bytes) -> bool:
-        """Return whether this is the credential of a password; takes as long whatever the answer is."""
+        """Return whether this is the credential of a password, in constant time."""
         other = salted(mechanism, password, self.salt, self.iterations)
         return hmac.compare_digest(self.stored_key, other.stored_key)
 

@@ -11,20 +11,20 @@ from ...net.turns import Turns
 from .credential import HASHES
 from .users import UserFile
 
-__all__ = ["MECHANISMS", "Exchange", "LoginFailed", "begin_exchange", "look_at_login"]
+__all__ = ["MECHANISMS", "Exchange", "LoginFailed", "begin_exchange", "wake_login"]
 
-#: All that the gateway can ask for.
+#: All mechanisms that the gateway supports.
 MECHANISMS = ("PLAIN", *HASHES)
 
-#: A login by PLAIN costs the gateway thousands of hashes, SCRAM only the client.
+#: PLAIN costs the gateway thousands of hashes for a login. SCRAM costs the client that.
 _TURNS = Turns(os.cpu_count() or 1)
 
 
 class LoginFailed(Exception):
     """
-    The client did not prove who it is.
+    The client's credentials are wrong, or malformed.
 
-    ``str()`` of it is the sentence for the client: Kafka's own, and the same for an unknown user.
+    The text is the sentence for the client: Kafka's own, and the same one for an unknown user.
 
     """
 
@@ -32,22 +32,22 @@ class LoginFailed(Exception):
 class Exchange(Protocol):
     """One login under way."""
 
-    #: Who logged in; None until then.
+    #: The name of the user; None until the login is complete.
     user: str | None
 
     def receive(self, token: bytes) -> bytes:
         """
-        Take the client's token, and return the answer.
+        Process the client's token, and return the answer.
 
         Raises:
-            LoginFailed: The login is over.
+            LoginFailed: The token is refused, which ends the login.
 
         """
         ...
 
 
-def look_at_login(connection: Hashable) -> None:
-    """Have a login that waits for its turn look at once whether its connection is still there."""
+def wake_login(connection: Hashable) -> None:
+    """Make a login that waits for its turn check at once if its connection is still open."""
     _TURNS.look(connection)
 
 
@@ -56,9 +56,9 @@ def begin_exchange(mechanism: str, users: UserFile, check: Callable[[], object])
     Begin a login by one of :data:`MECHANISMS`.
 
     Args:
-        mechanism: Its name.
-        users: Who may log in.
-        check: Raises an error if the client left or took too long; that ends a wait for a turn.
+        mechanism: The name of the mechanism.
+        users: The users that may log in.
+        check: Raises an error if the client hung up or took too long, which ends a wait for a turn.
 
     """
     return _Plain(users, check) if mechanism == "PLAIN" else _Scram(mechanism, users)
@@ -93,7 +93,7 @@ class _Scram:
     """Two tokens each way; scramp reads and checks them."""
 
     def __init__(self, mechanism: str, users: UserFile) -> None:
-        # Here, since only a gateway with users needs it.
+        # Imported here because only a gateway with users needs it.
         from scramp import ScramMechanism
 
         self.user: str | None = None

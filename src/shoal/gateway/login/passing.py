@@ -1,14 +1,14 @@
 """
-A client's own login, passed on to the broker behind it: the gateway sees tokens and understands none.
+A client's own login, forwarded to the broker; the gateway does not interpret the tokens.
 
-After SaslHandshake v1 the client's requests are handed on as they are, and a second login, too (KIP-368).
-After v0 tokens come without headers, and nothing says which one is the last but the mechanism; the broker is
-asked in v1 then, whose answers tell whether a token was accepted (Kafka 4 still speaks both: KIP-896).
+After SaslHandshake v1 the gateway forwards the client's requests unchanged, also those of a second login
+(KIP-368). After v0 tokens have no headers, and only the mechanism determines the last one. The gateway then
+uses v1 with the broker, whose answers have an error code for each token (Kafka 4 supports both: KIP-896).
 
-An answer without an error does not mean that the login is done: OAUTHBEARER answers a bad token with a
-challenge that has the reason (RFC 7628, section 3.2.2; ``OAuthBearerSaslServer``), and GSSAPI takes several.
-Both end with an empty answer (``GssKrb5Server.doHandshake2``). Other mechanisms may end with bytes, as
-AWS_MSK_IAM does: then only the broker's answer to a further request shows that the login was complete.
+An answer without an error does not end the login. OAUTHBEARER answers a bad token with a challenge that has
+the reason (RFC 7628, section 3.2.2; ``OAuthBearerSaslServer``), and GSSAPI needs several tokens. Both end
+with an empty answer (``GssKrb5Server.doHandshake2``). Other mechanisms, such as AWS_MSK_IAM, may end with
+bytes. Then only the broker's answer to a further request shows that the login was complete.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .exchange import LoginFailed
 
 __all__ = ["Passing"]
 
-#: How many tokens a client sends. GSSAPI is not among them: a client of SaslHandshake v0 may need any number,
-#: and its tickets are for the host that it connects to.
+#: The number of tokens that a client sends. GSSAPI is absent: a client of SaslHandshake v0 may need any
+#: number, and its tickets are for the host that it connects to.
 _TOKENS: Mapping[str, int] = {"PLAIN": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 
-#: Before KIP-368, as a client of SaslHandshake v0 is.
+#: The version before KIP-368, as a client of SaslHandshake v0 expects it.
 _AUTHENTICATE_VERSION = 0
 
 _HANDSHAKE = codec.response_class(ApiKey.SASL_HANDSHAKE)
@@ -44,7 +44,7 @@ class Passing:
 
     Attributes:
         is_done: Whether the broker has accepted one.
-        may_be_done: Whether only the broker knows: the last answer had no error, but bytes.
+        may_be_done: Whether the last answer had bytes and no error: a further request has to show the rest.
 
     """
 
@@ -53,15 +53,15 @@ class Passing:
         Begin without a login.
 
         Args:
-            client: Its end.
-            broker: Gives the other end, on which nobody has logged in.
+            client: The client's connection.
+            broker: Returns the connection to the broker, before any login on it.
 
         """
         self.is_done = False
         self.may_be_done = False
         self._client = client
         self._broker = broker
-        #: None for a mechanism whose number of tokens is not known.
+        #: None for a mechanism with an unknown number of tokens.
         self._tokens_left: int | None = None
 
     def serve(self, request: Incoming) -> None:
@@ -70,7 +70,7 @@ class Passing:
 
         Raises:
             ClientGone: The login cannot be passed on.
-            LoginFailed: The broker refused it, and that has been answered.
+            LoginFailed: The broker refused the login, and the client has its answer.
 
         """
         if request.header.api_key == ApiKey.SASL_HANDSHAKE:
@@ -89,8 +89,8 @@ class Passing:
             mechanisms = [each for each in mechanisms if each in _TOKENS]
             if mechanism not in _TOKENS:
                 code = code or ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        told = _HANDSHAKE(version=header.api_version, error_code=code, mechanisms=mechanisms)
-        self._client.send(codec.encode_response(told, header.correlation_id))
+        response = _HANDSHAKE(version=header.api_version, error_code=code, mechanisms=mechanisms)
+        self._client.send(codec.encode_response(response, header.correlation_id))
         if code != ErrorCode.NONE:
             raise ClientGone(f"no login by {mechanism!r}: error {code}")
         self._tokens_left = _TOKENS.get(mechanism)
@@ -124,10 +124,10 @@ class Passing:
 
     def confirm(self, request: Incoming) -> None:
         """
-        Find out whether a login that may be done is: a broker answers Metadata only after one.
+        Check by a Metadata request if a login is complete: a broker answers one only after a login.
 
         Args:
-            request: The client's, which is not a login's.
+            request: The client's request, which belongs to no login.
 
         Raises:
             LoginFailed: The broker hung up.
@@ -142,7 +142,7 @@ class Passing:
         self.is_done = True
 
     def _note(self, answer: Any) -> None:
-        """Take note of the broker's answer to a token."""
+        """Record the broker's answer to a token."""
         if answer.error_code != ErrorCode.NONE:
             raise LoginFailed(answer.error_message or f"error {answer.error_code}")
         if self._tokens_left is None:

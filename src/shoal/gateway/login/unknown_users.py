@@ -1,9 +1,9 @@
 """
-Credentials for names that are not in the file, so that a login by one goes as with a wrong password.
+Credentials for names that are not in the file, so that their logins fail like those with a wrong password.
 
-RFC 5802 leaves that to servers; PostgreSQL does the same in ``mock_scram_secret``. SCRAM shows everybody a
-user's salt and iterations, so an unknown user's look like those of a user that the name picks: the looks of
-unknown users are as frequent as those of users, and tell neither from the other.
+RFC 5802 leaves this to servers; PostgreSQL does the same in ``mock_scram_secret``. SCRAM shows a user's salt
+and iterations to every client. So an unknown name has those of a real user as its model, chosen by a hash of
+the name. Each kind of salt is as frequent among unknown names as among users, and does not reveal users.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class UnknownUsers:
 
     def __init__(self, secret: bytes, users: Mapping[str, Mapping[str, Credential]]) -> None:
         """
-        Prepare to look like the users.
+        Prepare credentials that look like those of the users.
 
         Args:
-            secret: Of which credentials are made; with the same one a name's salt and keys stay the same.
+            secret: The key of all credentials; with the same key a name's salt and keys stay the same.
             users: The credentials of each user, by mechanism.
 
         """
         self._secret = secret
-        #: A ring of users by hashes of their names (consistent hashing): a new user changes the looks of the
-        #: names before it only.
+        #: A ring of users by hashes of their names (consistent hashing): a new user becomes the model only of
+        #: the names before it.
         self._rings = {
             mechanism: sorted(
                 (

@@ -7,9 +7,9 @@ The gateway's own users: a TOML file with a table of SCRAM credentials for each.
     SCRAM-SHA-256 = "salt=…,stored_key=…,server_key=…,iterations=8192"
     SCRAM-SHA-512 = "salt=…,stored_key=…,server_key=…,iterations=8192"
 
-Each value has the form in which Kafka stores it (``ScramCredentialUtils.credentialToString``). No password
-is in the file, for PLAIN neither: the gateway salts the password of a PLAIN login and compares the result.
-So a copy of the file lets nobody log in.
+Each value has the form in which Kafka stores it (``ScramCredentialUtils.credentialToString``). The file has
+no passwords: the gateway salts the password of a PLAIN login and compares the result. So a copy of the file
+is no login.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["UserFile", "make_entry"]
 #: RFC 7677, section 4, and Kafka's ``ScramMechanism.minIterations``. Clients of Kafka refuse fewer.
 _LEAST_ITERATIONS = 4096
 
-#: Kafka's limit for stored credentials (``ScramMechanism.maxIterations``), times 100: a login by PLAIN costs
-#: the gateway as many.
+#: Kafka's limit for stored credentials (``ScramMechanism.maxIterations``), times 100. A login by PLAIN costs
+#: the gateway this number of iterations.
 _MOST_ITERATIONS = 1_638_400
 
 _LEAST_SALT_BYTES = 12
@@ -57,7 +57,7 @@ def make_entry(name: str, password: str) -> str:
     Return a new user's table for the file.
 
     Raises:
-        ConfigError: The name cannot be one, or the password is empty.
+        ConfigError: The name is invalid, or the password is empty.
 
     """
     problem = _problem_of_name(name)
@@ -65,7 +65,7 @@ def make_entry(name: str, password: str) -> str:
         raise ConfigError(f"the name {name!r} {problem}")
     if not password:
         raise ConfigError("the password is empty")
-    # Not normalized: Kafka's clients send and hash a password as it is (ScramFormatter).
+    # Not normalized: Kafka's clients send and hash a password unchanged (ScramFormatter).
     encoded = password.encode()
     lines = [
         f'{mechanism} = "{salted(mechanism, encoded, secrets.token_bytes(SALT_BYTES), ITERATIONS)}"'
@@ -81,14 +81,16 @@ class _Users:
     def __init__(self, by_name: Mapping[str, Mapping[str, Credential]], secret: bytes) -> None:
         self._by_name = by_name
         self._unknown = UnknownUsers(secret, by_name)
-        #: The most iterations by hash that a password costs, so that it costs as many for each name.
+        #: The most iterations of any user, by mechanism. Each check has as many, so its time reveals no name.
         self._dearest: dict[str, int] = {}
         for table in by_name.values():
             mechanism, credential = _for_password(table)
             self._dearest[mechanism] = max(self._dearest.get(mechanism, 0), credential.iterations)
 
     def credential(self, name: str, mechanism: str) -> Credential:
-        unknown = self._unknown.credential(name, mechanism)  # in any case: it takes as long for a user
+        unknown = self._unknown.credential(
+            name, mechanism
+        )  # computed for users too, which takes the same time
         return self._by_name.get(name, {}).get(mechanism, unknown)
 
     def check_password(self, name: str, password: bytes) -> bool:
@@ -112,22 +114,22 @@ def _for_password(table: Mapping[str, Credential]) -> tuple[str, Credential]:
 
 
 class UserFile:
-    """The file, read again when it has changed. For all threads."""
+    """The file, read again if it has changed. For all threads."""
 
-    def __init__(self, path: Path, tell: Callable[[str], object] = lambda sentence: None) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], object] = lambda sentence: None) -> None:
         """
         Read the file.
 
         Args:
-            path: Where it is.
-            tell: Takes a sentence if a changed file cannot be read; the users of the former one stay.
+            path: The file.
+            warn: Receives a warning if a changed file is unusable; the users of the former one stay.
 
         Raises:
-            ConfigError: It cannot be read, others may read it, or it makes no sense.
+            ConfigError: The file is unreadable or malformed, or other users may access it.
 
         """
         self.path = path
-        self.tell = tell
+        self.warn = warn
         self._lock = threading.Lock()
         self._secret = secrets.token_bytes(32)
         self._seen = self._look()
@@ -140,13 +142,13 @@ class UserFile:
         """
         Return a user's credential for a mechanism of SCRAM.
 
-        For an unknown user it is one that no password has (:mod:`.unknown_users`): an exchange takes its
-        course, and ends as with a wrong password.
+        For an unknown user no password has this credential (:mod:`.unknown_users`). The exchange continues,
+        and ends as with a wrong password.
         """
         return self._current().credential(name, mechanism)
 
     def check_password(self, name: str, password: str) -> bool:
-        """Return whether a password is a user's; costs as many hashes for each user and for unknown ones."""
+        """Return whether a password is a user's. The number of hashes is the same for an unknown user."""
         return self._current().check_password(name, password.encode())
 
     def _current(self) -> _Users:
@@ -157,7 +159,7 @@ class UserFile:
                 try:
                     self._users = self._read()
                 except ConfigError as error:
-                    self.tell(f"{error}; the users of before the change stay")
+                    self.warn(f"{error}. The gateway keeps the users of the former file")
             return self._users
 
     def _look(self) -> tuple[int, ...]:
@@ -173,7 +175,7 @@ class UserFile:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 if mode & 0o077:
                     raise ConfigError(
-                        f"--users {self.path}: others than its owner may access the file (mode {mode:04o}). "
+                        f"--users {self.path}: mode {mode:04o} lets other users access the file. "
                         f"Run chmod 600 {self.path}"
                     )
                 return _Users(_parse(tomllib.load(file)), self._secret)
@@ -185,8 +187,10 @@ class UserFile:
 
 def _parse(tables: Mapping[str, Any]) -> dict[str, dict[str, Credential]]:
     """
+    Check the tables of the file.
+
     Raises:
-        ValueError: With a sentence that shows no credential.
+        ValueError: The text is a sentence without any credential.
     """
     users = {}
     for name, table in tables.items():
@@ -194,30 +198,30 @@ def _parse(tables: Mapping[str, Any]) -> dict[str, dict[str, Credential]]:
         if problem:
             raise ValueError(f"the name {name!r} {problem}")
         if not isinstance(table, dict) or not table:
-            raise ValueError(f"{name!r} is no table of credentials, such as 'shoal gateway-user' prints")
+            raise ValueError(f"{name!r} is not a table of credentials. 'shoal gateway-user NAME' prints one")
         users[name] = {mechanism: _credential(name, mechanism, text) for mechanism, text in table.items()}
     if not users:
-        raise ValueError("there is no user in it; 'shoal gateway-user NAME' prints an entry")
+        raise ValueError("the file has no users. 'shoal gateway-user NAME' prints an entry")
     return users
 
 
 def _credential(name: str, mechanism: str, text: object) -> Credential:
     where = f"{mechanism} of {name!r}"
     if mechanism not in HASHES:
-        raise ValueError(f"{where} is no mechanism of SCRAM{did_you_mean(mechanism, list(HASHES))}")
+        raise ValueError(f"{where} is not a SCRAM mechanism{did_you_mean(mechanism, list(HASHES))}")
     found = _CREDENTIAL.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise ValueError(f"{where} is not of the form salt=…,stored_key=…,server_key=…,iterations=…")
+        raise ValueError(f"{where} does not have the form salt=…,stored_key=…,server_key=…,iterations=…")
     try:
         salt, stored, server = (
             base64.b64decode(found[each], validate=True) for each in ("salt", "stored", "server")
         )
     except binascii.Error:
-        raise ValueError(f"{where} is not in base64") from None
+        raise ValueError(f"{where} is not valid base64") from None
     size = hashlib.new(HASHES[mechanism]).digest_size
     if len(stored) != size or len(server) != size or len(salt) < _LEAST_SALT_BYTES:
         raise ValueError(
-            f"{where} is cut short: a key has {size} bytes, and the salt {_LEAST_SALT_BYTES} at least"
+            f"{where} is too short: a key has {size} bytes, and the salt at least {_LEAST_SALT_BYTES}"
         )
     iterations = int(found["count"])
     if not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
@@ -228,9 +232,9 @@ def _credential(name: str, mechanism: str, text: object) -> Credential:
 
 
 def _problem_of_name(name: str) -> str | None:
-    """Return why a name cannot be a user's; SCRAM sends names prepared (RFC 4013), so they must be so."""
+    """Return the problem of an invalid name. SCRAM normalizes names (RFC 4013), so the file has them so."""
     if not name or not name.isprintable():
-        return "is empty, or has characters that cannot be printed"
+        return "is empty, or has unprintable characters"
     if unicodedata.normalize("NFKC", name) != name:
-        return "is not in Unicode's normal form KC, which SCRAM asks for"
+        return "is not in Unicode's normal form NFKC, which SCRAM requires"
     return None

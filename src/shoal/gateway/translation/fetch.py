@@ -1,10 +1,10 @@
 """
 Fetch v0 to v3: one buffer of v2 batches from the broker, old messages to the client, chunk by chunk.
 
-An answer begins with its length, and what stands between two record sets in it too: so all of them have
-to be there, as the broker sent them, before the first byte of an answer can be written. That is the
-buffer, and so no more is asked for than it holds, whatever the client wants: it gets less at a time, and
-asks again. Partitions take turns, since clients of before v3 ask for them in the same order for ever.
+An answer begins with its length, and each record set in it does too. So the gateway needs all record sets of
+the broker, in one buffer, before it can send the first byte. It requests at most as much as the buffer holds,
+also if the client asks for more; the client receives less, and fetches again. Partitions take turns, since
+clients before v3 always list them in the same order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .request import Part, TranslatedRequest, old_code
 
 __all__ = ["FetchTranslation"]
 
-#: What an answer has besides record sets, for each partition that is asked for and in all.
+#: The limit for an answer without its record sets.
 _OVERHEAD_BYTES = 1024 * 1024
 
 _NOTHING = memoryview(b"")
@@ -50,12 +50,12 @@ class _Wanted(NamedTuple):
     max_bytes: int
 
 
-#: In the client's order.
+#: The requested partitions in the client's order.
 _Asked = dict[TopicPartition, _Wanted]
 
 
 class _Passed(NamedTuple):
-    """What has nothing for an old client: it asks from ``start`` on, and is to be served from ``end`` on."""
+    """Offsets without records for an old client: it asks from ``start`` on, and is served from ``end`` on."""
 
     start: int
     end: int
@@ -77,27 +77,28 @@ class FetchTranslation:
     """
     The fetches of one client connection.
 
-    Between two of them it knows who was served last, and which places a client asks for again and again
-    because nothing there can be shown to it: transaction markers, and records that were aborted.
+    The state between two of them has two parts. The first is the order in which partitions were served. The
+    second is the offsets that the client cannot pass, because they have only transaction markers or aborted
+    records.
 
     """
 
-    def __init__(self, settings: GatewaySettings, tell: Callable[[str], object]) -> None:
+    def __init__(self, settings: GatewaySettings, warn: Callable[[str], object]) -> None:
         """
         Begin a connection's fetches.
 
         Args:
-            settings: The gateway's.
-            tell: Takes a sentence for whoever runs it.
+            settings: The gateway's settings.
+            warn: Receives a sentence for the operator.
 
         """
         self._settings = settings
-        self._tell = tell
+        self._warn = warn
         self._turns: dict[TopicPartition, None] = {}
         self._passed: dict[TopicPartition, _Passed] = {}
 
     def translate(self, asking: TranslatedRequest) -> Sequence[Part]:
-        """Fetch, and return the answer; its record sets are converted while they are sent."""
+        """Fetch, and return the answer. Its record sets are converted while they are sent."""
         request = asking.request
         version = asking.header.api_version
         wanted = {
@@ -112,14 +113,14 @@ class FetchTranslation:
         return cast(Sequence[Part], parts)
 
     def _encodable(self, each: _Converted) -> FetchedPartition:
-        # The codec takes its length and hands it on.
+        # The codec uses the length only, and passes the object on.
         records = each.records if each.records is not None else _NOTHING
         return replace(each.fetched, record_set=cast(memoryview, records))
 
     # From the broker
 
     def _fetch(self, asking: TranslatedRequest, request: Any, wanted: _Asked) -> list[_Converted]:
-        """Fetch until there is something to show, an error, or the client has waited long enough."""
+        """Fetch until there are records, an error, or the client's maximum wait is over."""
         deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
         version = asking.header.api_version
         magic = 1 if version >= MAGIC_1_FROM else 0
@@ -134,7 +135,7 @@ class FetchTranslation:
                 return converted
             if time.monotonic() >= deadline:
                 return converted
-            del response, converted  # or their buffer would be held beside the next one
+            del response, converted  # else their buffer would be held beside the next one
 
     def _fetch_once(
         self, asking: TranslatedRequest, request: Any, wanted: _Asked, max_wait_ms: int
@@ -159,7 +160,7 @@ class FetchTranslation:
         return decode_fetch_response(frame, version)
 
     def _topics(self, wanted: _Asked) -> list[Any]:
-        """List what is wanted in order; a topic comes again where another's partition stands between."""
+        """List the partitions in order; a topic is repeated if another topic's partition stands between."""
         topics: list[Any] = []
         for key, (_, max_bytes) in wanted.items():
             if not topics or topics[-1].topic != key.topic:
@@ -175,7 +176,7 @@ class FetchTranslation:
     # To the client
 
     def _convert_all(self, response: FetchResponse, wanted: _Asked, magic: int) -> list[_Converted]:
-        """Convert each partition's first batch; one is held, not one of each."""
+        """Convert each partition's first batch, and hold only one of them converted."""
         converted: list[_Converted] = []
         is_held = False
         for fetched in response.partitions:
@@ -202,7 +203,7 @@ class FetchTranslation:
                 limit_bytes=self._settings.largest_batch_bytes,
             )
         except NotConvertible as error:
-            self._tell(f"{key}: {error}; old clients stop there")
+            self._warn(f"{key}: {error}. Old clients cannot read further")
             refused = replace(fetched, error_code=int(error.code), record_set=_NOTHING)
             return _Converted(refused, None)
         return _Converted(replace(fetched, record_set=_NOTHING), records)
@@ -210,11 +211,11 @@ class FetchTranslation:
     def _failed(self, key: TopicPartition, fetched: FetchedPartition) -> FetchedPartition:
         code = old_code(fetched.error_code)
         if self._passed.pop(key, None) and code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            # What was passed over for the client is not where it is: it shall ask once more, from there.
+            # The log no longer begins where the skipped offsets end: the client fetches its own offset again.
             code = ErrorCode.NONE
         return replace(fetched, error_code=code, record_set=_NOTHING)
 
-    # What is known from fetch to fetch
+    # State between fetches
 
     def _start(self, key: TopicPartition, wanted: _Asked) -> int:
         passed = self._passed.get(key)
@@ -222,7 +223,7 @@ class FetchTranslation:
         return passed.end if passed and passed.start <= offset < passed.end else offset
 
     def _pass_over(self, each: _Converted, wanted: _Asked) -> bool:
-        """Remember how far there was nothing to show; tell whether that is farther than before."""
+        """Remember the end of offsets without records; return whether it is a new one."""
         key = TopicPartition(each.fetched.topic, each.fetched.partition)
         if each.records is None or each.size or key not in wanted:
             return False
@@ -233,19 +234,19 @@ class FetchTranslation:
         return True
 
     def _forget_others(self, wanted: Iterable[TopicPartition]) -> None:
-        """Keep nothing of what the client does not ask for any more."""
+        """Forget partitions that the client no longer fetches."""
         asked = set(wanted)
         self._passed = {key: passed for key, passed in self._passed.items() if key in asked}
         self._turns = {key: None for key in self._turns if key in asked}
 
     def _in_turn(self, wanted: _Asked) -> _Asked:
-        """Return what is wanted, who had nothing for the longest time first."""
+        """Return the partitions in the order of their turns: the one served longest ago is first."""
         for key in wanted:
             self._turns.setdefault(key)
         return {key: wanted[key] for key in self._turns}
 
     def _end_turns(self, response: FetchResponse) -> None:
-        """Put last who had room in the buffer, also where nothing of it can be shown."""
+        """Put the partitions last that had batches in the buffer, also if the client receives no record."""
         for each in response.partitions:
             key = TopicPartition(each.topic, each.partition)
             if len(each.record_set) and key in self._turns:

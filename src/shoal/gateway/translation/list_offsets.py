@@ -1,10 +1,10 @@
 """
 ListOffsets v0: a list of offsets before a time, where v1 has the first offset at or after it.
 
-Kafka gave the base offsets of the segments that were last written to by then, the newest first, and
-before them the log's end if the time was ``LATEST`` (``fetchOffsetsBefore``). Segments are not to be seen
-from outside: so there is the offset of the time itself, which is at least as good, and the log's start
-where more than one is asked for. For a time that is later than all records that is the log's end.
+Kafka returned the base offsets of segments that were last written before the time, the newest first. With
+``LATEST`` the log's end came before them (``fetchOffsetsBefore``). Clients of a cluster cannot see segments.
+So the gateway returns the offset of the time itself, which is at least as exact. If the client asks for more
+than one, the log's start follows. For a time after all records, the offset is the log's end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["translate"]
 _LATEST, _EARLIEST = -1, -2
 _UNKNOWN = -1
 
-#: The first with an isolation level.
+#: The first version with an isolation level.
 _VERSION = 2
 
 _Request = codec.request_class(ApiKey.LIST_OFFSETS)
@@ -76,7 +76,7 @@ def translate(asking: TranslatedRequest) -> Sequence[Part]:
 
 
 def _offsets(first: _Found, start: _Found | None) -> list[int]:
-    """List what was found for a time, and the log's start behind it where that is another offset."""
+    """List the offset of a time, and then the log's start if it is another offset."""
     if first.error_code != ErrorCode.NONE:
         return []
     if start is None or start.error_code != ErrorCode.NONE or start.offset >= first.offset:

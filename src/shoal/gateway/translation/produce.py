@@ -1,8 +1,8 @@
 """
 Produce v0 to v2: message sets as batches of magic 2.
 
-``acks=0`` is asked for as ``acks=1``, and its answer kept to ourselves: where it is an error, the client's
-connection is closed, which is all that a broker does to tell such a producer.
+The gateway sends ``acks=0`` as ``acks=1``, and does not forward the answer. If the answer is an error, the
+gateway closes the client's connection, as a broker does.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["translate"]
 
 _MOST_PARTITIONS = 100_000
 
-#: The oldest that the encoder writes.
+#: The oldest version that the encoder writes.
 _VERSION = 7
 
 
-#: A message set may expand to so many times what a message of its topic may take. Kafka has no such limit. 16
-#: leave room for what compresses best in practice; with the default of 1 MiB that is 16 MiB.
+#: The limit for the expansion of a message set, as a multiple of its topic's max.message.bytes. Kafka has no
+#: such limit. 16 is above the ratio of well-compressed data; with the default of 1 MiB the limit is 16 MiB.
 _LARGEST_EXPANSION = 16
 
 
@@ -74,7 +74,7 @@ def translate(
 def _up_converted(
     entry: ProducedPartition, settings: GatewaySettings, max_message_bytes: int | None
 ) -> memoryview | ProduceOutcome:
-    """Convert a message set; what an old broker of this topic refuses by its size is refused before."""
+    """Convert a message set, or refuse it by its size as an old broker of this topic would."""
     limit_bytes = settings.largest_produced_bytes
     if max_message_bytes is not None:
         limit_bytes = min(limit_bytes, _LARGEST_EXPANSION * max_message_bytes)

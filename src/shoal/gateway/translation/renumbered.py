@@ -12,7 +12,7 @@ from .request import Part, TranslatedRequest, old_code
 
 __all__ = ["RENUMBERED", "translate"]
 
-#: The version from which on each is asked.
+#: The oldest version to send for each API.
 RENUMBERED = {
     ApiKey.METADATA: 1,
     ApiKey.OFFSET_COMMIT: 2,
@@ -23,23 +23,23 @@ RENUMBERED = {
     ApiKey.DESCRIBE_CONFIGS: 1,
 }
 
-#: DescribeConfigs' source of a default, in place of which v0 has a flag.
+#: The config source of a default in DescribeConfigs; v0 has a flag instead.
 _DEFAULT_CONFIG = 5
 
 
 def translate(asking: TranslatedRequest) -> Sequence[Part]:
-    """Ask in a newer version, and return the answer in the old one."""
+    """Send the request in a newer version, and return the answer in the old one."""
     header = asking.header
     api_key = ApiKey(header.api_key)
     request = asking.request
     version = asking.upstream.oldest(api_key, RENUMBERED[api_key])
-    # A field that the old version has not is at its default, as Kafka's own older requests are read.
+    # A field that the old version lacks has its default, as in Kafka's own parser.
     fields = {name: getattr(request, name) for name in request._struct.fields}
     if api_key == ApiKey.METADATA and not request.topics:
-        fields["topics"] = None  # in v0 no topics are all topics
+        fields["topics"] = None  # in v0 an empty list means all topics
     answer = asking.ask(api_key, version, **fields)
     if api_key in _OF_GROUPS and header.api_version == 0 and _is_elsewhere(api_key, answer):
-        # v0 kept offsets in ZooKeeper, by any broker: such a client knows no coordinator.
+        # In v0 any broker stored offsets in ZooKeeper, so such a client does not look for a coordinator.
         answer = asking.ask_coordinator(request.group_id, api_key, version, **fields) or answer
     return [codec.encode_response(_back(api_key, header.api_version, answer), header.correlation_id)]
 
@@ -71,7 +71,7 @@ def _back(api_key: ApiKey, old_version: int, answer: Any) -> Any:
 
 
 def _without_offset(answer: Any) -> None:
-    """Say that nothing was committed as v0 did: by error 3 (``OffsetFetchResponse.UNKNOWN_PARTITION``)."""
+    """Report a missing commit as v0 did: by error 3 (``OffsetFetchResponse.UNKNOWN_PARTITION``)."""
     for topic in answer.topics:
         for partition in topic.partitions:
             if partition.committed_offset == -1 and partition.error_code == ErrorCode.NONE:

@@ -1,4 +1,4 @@
-"""What a translation needs of a client's connection."""
+"""A request in translation, with the connections that it may use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Part", "TranslatedRequest", "old_code"]
 
 T = TypeVar("T")
 
-#: Of an answer; a conversion stands for the bytes that it will give, which are as many as its length.
+#: A part of an answer. A conversion stands for as many bytes as its length.
 Part = bytes | memoryview | DownConversion
 
 
@@ -31,11 +31,11 @@ class TranslatedRequest:
     One request that is being translated.
 
     Attributes:
-        header: The client's, old version and all.
-        frame: All of it.
-        upstream: The broker that the client is connected to.
-        isolation_level: What old clients see of transactions.
-        connect: Gives a connection to another node, which ends with the client's; None if the gateway
+        header: The client's header, with the old version.
+        frame: The whole request.
+        upstream: The connection to the client's broker.
+        isolation_level: The isolation level for old clients.
+        connect: Returns a connection to another node, which ends with the client's; None if the gateway
             cannot log in there.
 
     """
@@ -51,7 +51,7 @@ class TranslatedRequest:
         Decode the request.
 
         Raises:
-            ClientGone: It is malformed: a broker hangs up then, too.
+            ClientGone: The request is malformed; a broker closes the connection too.
 
         """
         try:
@@ -69,7 +69,7 @@ class TranslatedRequest:
         return self.upstream.ask(self.header, api_key, version, **fields)
 
     def ask_coordinator(self, group: str, api_key: ApiKey, version: int, **fields: Any) -> Any:
-        """Ask a group's coordinator; None if there is none now, or it cannot be asked."""
+        """Ask a group's coordinator; None if there is none now, or the gateway cannot connect to it."""
         found = self.ask(
             ApiKey.FIND_COORDINATOR, self.upstream.oldest(ApiKey.FIND_COORDINATOR, 0), key=group, key_type=0
         )
@@ -79,7 +79,7 @@ class TranslatedRequest:
         return None if coordinator is None else coordinator.ask(self.header, api_key, version, **fields)
 
 
-#: Errors that are younger than the versions that are translated, and what Kafka said in their place.
+#: Errors that are newer than the translated versions, and the errors that Kafka returned in their place.
 #: Fetch before v6, ListOffsets and Produce before v4: KafkaApis, ``maybeDownConvertStorageError``.
 _OLD_CODES = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -96,5 +96,5 @@ _OLD_CODES = {
 
 
 def old_code(code: int) -> int:
-    """Return an error code that a client of before Kafka 1.0 knows what to do with, where there is one."""
+    """Return the error code for a client before Kafka 1.0: an older one if it does not know this one."""
     return int(_OLD_CODES.get(ErrorCode.of(code), code))

@@ -1,4 +1,4 @@
-"""How large a message of a topic may be: ``max.message.bytes``, asked of the cluster and kept for a while."""
+"""The ``max.message.bytes`` of topics, read from the cluster and cached."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .request import TranslatedRequest
 
 __all__ = ["TopicLimits"]
 
-#: Java's default of ``metadata.max.age.ms``: as long as a client may take to learn what changed.
+#: Java's default of ``metadata.max.age.ms``: a client may notice a change as late as this.
 _KEPT_S = 300.0
 
-#: Beyond this the topics that were asked for first are forgotten.
+#: If there are more topics, the oldest entries are dropped.
 _MOST_TOPICS = 10_000
 
 _CONFIG = "max.message.bytes"
@@ -27,7 +27,7 @@ _Resource = codec.request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
 
 
 class _Limit(NamedTuple):
-    """A topic's limit in bytes, None if the cluster does not tell it, and when it was asked."""
+    """A topic's limit in bytes, None if the cluster does not reveal it, and the time of the request."""
 
     max_message_bytes: int | None
     at: float
@@ -42,14 +42,13 @@ class TopicLimits:
 
     def find(self, topics: Iterable[str], asking: TranslatedRequest) -> dict[str, int]:
         """
-        Return the limits of topics, in bytes, as far as the cluster tells them.
+        Return the limits of topics, in bytes.
 
-        It does not tell those of a topic that there is not, or whose configuration the user may not see
-        (DESCRIBE_CONFIGS).
+        The result lacks topics that do not exist, and topics without the ACL DESCRIBE_CONFIGS.
 
         Args:
-            topics: Their names.
-            asking: A client's request; the cluster is asked in its name.
+            topics: The names of the topics.
+            asking: A client's request, whose connection is used.
 
         """
         now = time.monotonic()
@@ -96,7 +95,7 @@ def _ask(topics: Iterable[str], asking: TranslatedRequest) -> dict[str, int | No
     return {
         each.resource_name: _value(each)
         for each in answer.results
-        # A topic that there is not may be created by the request that asks.
+        # A missing topic may be created by the request in translation.
         if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
 
