@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -25,12 +26,15 @@ from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.assignment import partitions_of
+from shoal.mirroring.driver.copy_watch import CopyWatch
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare.copies import CopyWatch
+from shoal.mirroring.prepare.prepare import PreparedTopic
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 
@@ -107,12 +111,18 @@ def _measure(clusters: Sequence[KafkaCluster], partitions: int, repeat: int) -> 
             found.extend(topics)
             return ()
 
+        metrics = Metrics()
+        metrics.expect({}, dict.fromkeys(mirrored, 0))
+        prepared = {topic: PreparedTopic(topic, topic, _PER_TOPIC, created=False) for topic in topics}
+        schedule = PartitionSchedule(prepared, metrics)
+        tasks: Any = SimpleNamespace(give_up=found.extend, end_slice=lambda: None)
         watch = CopyWatch(
             MirrorOptions(ours, theirs, TopicSelection("copies.*")),
             _GROUP,
-            lambda: {each: each for each in mirrored},
+            schedule,
+            tasks,
             create_again,
-            *[found.append] * 4,
+            *[found.append] * 2,
         )
         _compare(watch, source, destination)  # opens the connections
         measured = [_compare(watch, source, destination) for _ in range(repeat)]

@@ -38,7 +38,7 @@ def sentences() -> set[str]:
         _MIRRORING,
         *(_MIRRORING / each for each in ("driver", "task", "task/resume", "prepare", "model")),
     )
-    files = [_SHOAL / "client" / "scan.py", _SHOAL / "spark" / "job.py"]
+    files = [_SHOAL / "client" / "scan.py", _SHOAL / "spark" / "engine.py"]
     files += [_MIRRORING / "monitoring" / "metrics.py"]
     files += [file for room in rooms for file in room.glob("*.py")]
     files.remove(_MIRRORING / "task" / "write_rows.py")  # no part of a mirror

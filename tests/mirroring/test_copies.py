@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, cast
 
 import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.control import ControlServer
+from shoal.mirroring.driver.copy_watch import CopyWatch
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.reports import stopped_report
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics, PartitionState
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import copies
-from shoal.mirroring.prepare.copies import CopyState, CopyWatch, compare_copies
-from shoal.mirroring.prepare.prepare import Prepared, prepare
+from shoal.mirroring.prepare.copies import CopyState, compare_copies
+from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
@@ -166,32 +168,44 @@ def test_a_partition_with_nothing_to_copy_is_mirrored_again(mirrored: TwoBrokers
 # While it runs
 
 
+class Control:
+    """The partitions that the next tasks have to align, in one list for each finding."""
+
+    def __init__(self) -> None:
+        self.given_up: list[list[TopicPartition]] = []
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        self.given_up.append(list(partitions))
+
+    def end_slice(self) -> None:
+        pass
+
+
 class Driver:
-    """What a mirror's driver does with what its watch finds."""
+    """A mirror's driver, and what its watch reported."""
 
     def __init__(self, brokers: TwoBrokers, **changes: Any) -> None:
         self.metrics = Metrics()
         self.metrics.expect({PARTITION: 7}, {PARTITION: 7})
-        self.doubted: list[Mapping[TopicPartition, str]] = []
         self.warnings: list[str] = []
         self.notices: list[str] = []
         self._brokers = brokers
         self._changes = changes
         self.options = options_of(brokers, **changes)
+        self._control = Control()
         self.watch = CopyWatch(
             self.options,
             "mirror",
-            self._copies,
+            PartitionSchedule({"topic": PreparedTopic("topic", "topic", 1, created=False)}, self.metrics),
+            cast(ControlServer, self._control),
             self._create_again,
-            lambda stops: self.metrics.apply(stopped_report(stops)),
-            self.doubted.append,
             self.warnings.append,
             self.notices.append,
         )
 
-    def _copies(self) -> dict[TopicPartition, TopicPartition]:
-        partitions = self.metrics.partitions()
-        return {} if partitions[PARTITION].stopped else {PARTITION: PARTITION}
+    @property
+    def doubted(self) -> list[list[TopicPartition]]:
+        return self._control.given_up
 
     def _create_again(self, topics: Collection[str]) -> Collection[str]:
         assert list(topics) == ["topic"]
@@ -225,7 +239,7 @@ def test_a_copy_that_is_deleted_is_created_again_and_aligned_if_the_policy_says_
     delete_copy(mirrored)
     driver.look()
     assert mirrored.destination.topics.get("topic") is not None
-    assert [list(each) for each in driver.doubted] == [[PARTITION]]
+    assert driver.doubted == [[PARTITION]]
     driver.look()  # a task may be at it for longer than this
     assert len(driver.doubted) == 1
 
@@ -303,8 +317,7 @@ def test_a_copy_that_lost_something_is_given_to_a_task_once(mirrored: TwoBrokers
     damage(mirrored)
     driver.look()
     driver.look()
-    (doubted,) = driver.doubted
-    assert list(doubted) == [PARTITION]
+    assert driver.doubted == [[PARTITION]]
 
 
 def test_records_that_are_not_committed_yet_are_no_loss(mirrored: TwoBrokers) -> None:

@@ -13,9 +13,11 @@ from shoal.client.admin import create_partitions
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.driver.discovery import Discovery
+from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model import options
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.prepare import PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -36,7 +38,7 @@ class Found:
 
 @contextmanager
 def discovering(
-    brokers: TwoBrokers, held_up: Any = lambda: (), on_ends: Any = lambda ends: None, **changes: Any
+    brokers: TwoBrokers, held_up: Any = None, on_ends: Any = None, **changes: Any
 ) -> Iterator[Found]:
     wanted: dict[str, Any] = {"topics": TopicSelection("orders.*"), "group": "mirror", "refresh_s": 0.05}
     mirror = MirrorOptions(brokers.settings.source, brokers.settings.destination, **(wanted | changes))
@@ -44,7 +46,12 @@ def discovering(
         prepared = prepare(mirror, source, destination)
     found = Found()
     topics = dict(prepared.topics)
-    with Discovery(mirror, topics, found.topics.append, found.warnings.append, held_up, on_ends):
+    schedule = PartitionSchedule(topics, Metrics())
+    if held_up is not None:
+        schedule.held_up = held_up  # type: ignore[method-assign]
+    if on_ends is not None:
+        schedule.expect = on_ends  # type: ignore[method-assign]
+    with Discovery(mirror, topics, schedule, found.topics.append, found.warnings.append):
         yield found
 
 

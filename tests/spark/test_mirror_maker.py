@@ -36,7 +36,7 @@ from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirrormaker import task as handled
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
-from shoal.spark.mirror_maker import mirror_maker
+from shoal.spark.api import run_mirror_maker
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
 from tests.spark.without_jvm import without_jvm
@@ -75,8 +75,12 @@ class Maker:
 
     def _run(self) -> None:
         try:
-            self._outcome = mirror_maker(
-                self.options, self.progress.append, self.warnings.append, self.notices.append, self.stop
+            self._outcome = run_mirror_maker(
+                self.options,
+                on_progress=self.progress.append,
+                on_warning=self.warnings.append,
+                on_notice=self.notices.append,
+                stop=self.stop,
             )
         except BaseException as error:
             self._outcome = error

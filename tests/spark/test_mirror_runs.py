@@ -19,8 +19,8 @@ from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare import copies
 from shoal.protocol.apis import ApiKey
-from shoal.spark import job
-from shoal.spark.job import mirror
+from shoal.spark.api import run_mirror
+from shoal.spark.engine import SparkEngine
 from tests.spark.without_jvm import without_jvm
 from tests.two_brokers import History, TwoBrokers, content_of, wait_until
 
@@ -50,7 +50,7 @@ class Mirrors:
         return MirrorOptions(settings.source, settings.destination, **(wanted | changes))
 
     def once(self, **changes: Any) -> Summary:
-        return mirror(
+        return run_mirror(
             self.options(once=True, **changes), on_warning=self.warnings.append, on_notice=self.notices.append
         )
 
@@ -74,7 +74,7 @@ class Service:
         self._thread.start()
 
     def _run(self) -> None:
-        self._summary = mirror(self._options, self.progress.append, stop=self._stop)
+        self._summary = run_mirror(self._options, on_progress=self.progress.append, stop=self._stop)
 
     @property
     def now(self) -> Progress | None:
@@ -197,16 +197,6 @@ def test_a_running_mirror_stops_for_a_copy_that_is_created_again(mirrors: Mirror
 LATEST_START: dict[str, Any] = {"start": Start(LATEST), "topics": TopicSelection("orders.*")}
 
 
-class NothingIsCopied:
-    """A job that ends before its first task."""
-
-    def __init__(self, *args: object) -> None:
-        pass
-
-    def run_batch(self) -> None:
-        pass
-
-
 def grow(mirrors: Mirrors, topic: str, partitions: int) -> History:
     """Add partitions to a source topic; return the history of the last."""
     topics = mirrors.brokers.source.topics
@@ -264,7 +254,7 @@ def test_a_partition_that_never_got_a_pair_begins_where_the_first_start_was(
 ) -> None:
     history = create(mirrors, "orders").plain(3)
     with monkeypatch.context() as killed:
-        killed.setattr(job, "_Job", NothingIsCopied)
+        killed.setattr(SparkEngine, "run", lambda engine, job, stop: None)
         mirrors.once(**LATEST_START)
     history.plain(2)
     assert mirrors.once(**LATEST_START).records == 2

@@ -20,7 +20,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import Row
 
-from shoal.spark import job
+from shoal.spark import engine
 
 __all__ = ["without_jvm"]
 
@@ -142,5 +142,5 @@ class _Session:
 def without_jvm(monkeypatch: pytest.MonkeyPatch, parallelism: int = 2) -> Iterator[None]:
     """Let mirrors run without a JVM."""
     with monkeypatch.context() as patched:
-        patched.setattr(job, "spark_session", lambda *_, **__: _Session(parallelism))
+        patched.setattr(engine, "spark_session", lambda *_, **__: _Session(parallelism))
         yield

@@ -106,10 +106,10 @@ def _load(source: str, args: argparse.Namespace) -> dict[str, Loaded]:
 
 
 def _mirror(options: MirrorOptions, args: argparse.Namespace) -> Summary:
-    from ..spark.job import mirror
+    from ..spark.api import run_mirror
 
     with report_to(as_json=args.json) as report:
-        summary = mirror(options, on_progress=report.progress, on_warning=report.warning)
+        summary = run_mirror(options, on_progress=report.progress, on_warning=report.warning)
         report.summary(summary)
     return summary
 

@@ -324,12 +324,12 @@ def run(args: argparse.Namespace) -> int:
         try:
             with signals.interrupting():
                 # Spark takes a second to import: not after a mistake, and not for --help.
-                from ..spark.job import mirror
+                from ..spark.api import run_mirror
         except Stopped:
             ended = f"stopped by {signals.received} before anything was copied"
             summary = Summary.of_nothing(options.group, 0.0, ended, once=options.once)
         else:
-            summary = mirror(
+            summary = run_mirror(
                 options,
                 on_progress=progress_until_unread(report, stop),
                 on_warning=report.warning,

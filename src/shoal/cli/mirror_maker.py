@@ -398,7 +398,7 @@ def _said_of(where: str, read: Callable[[], T]) -> T:
 def run(args: argparse.Namespace) -> int:
     options = parse(args)
     # Spark takes a second to import: not for who made a mistake, or asked for help.
-    from ..spark.mirror_maker import mirror_maker
+    from ..spark.api import run_mirror_maker
 
     stop = threading.Event()
     with report_to(as_json=args.json, is_service=True) as report:
@@ -407,7 +407,7 @@ def run(args: argparse.Namespace) -> int:
                 "records pass through a handler, or are hashed anew: they are mirrored at least once, and "
                 "some perhaps again after a failure or a rebalance"
             )
-        summary = mirror_maker(
+        summary = run_mirror_maker(
             options,
             on_progress=progress_until_unread(report, stop),
             on_warning=report.warning,

@@ -1,4 +1,8 @@
-"""``shoal.mirror(...)``: the mirror for programs and notebooks."""
+"""
+``shoal.mirror(...)`` for programs and notebooks; and the mirrors of the command line, composed with Spark.
+
+All of this runs in the user's process, which is the driver.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from shoal.client.config import ClientConfig
+from shoal.mirroring.driver.run import MirrorRun
+from shoal.mirroring.driver.topic_mirror import TopicMirror
 from shoal.mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
 from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.incidents import parse_delivery, parse_incident_kind
@@ -23,10 +29,12 @@ from shoal.mirroring.model.options import (
 )
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.spark import job
+from shoal.mirrormaker.options import MirrorMakerOptions
+from shoal.mirrormaker.run import MirrorMaker
+from shoal.spark.engine import SparkEngine
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["mirror"]
+__all__ = ["mirror", "run_mirror", "run_mirror_maker"]
 
 
 def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the command's)
@@ -143,7 +151,53 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
         ),
         allow_unauthenticated_spark=allow_unauthenticated_spark,
     )
-    return job.mirror(options, on_progress, on_run, on_warning, stop, on_notice)
+    return run_mirror(
+        options, on_progress=on_progress, on_run=on_run, on_warning=on_warning, on_notice=on_notice, stop=stop
+    )
+
+
+def run_mirror(
+    options: MirrorOptions,
+    *,
+    on_progress: Callable[[Progress], object] | None = None,
+    on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None = None,
+    on_warning: Callable[[str], object] | None = None,
+    on_notice: Callable[[str], object] | None = None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """
+    Mirror topics; :func:`mirror` describes the functions, the result and the errors.
+
+    In the main thread SIGINT and SIGTERM set ``stop``, and SIGUSR1 retries stopped partitions.
+
+    """
+    warn = on_warning or _ignore
+    engine = SparkEngine(options, warn)
+    run = MirrorRun(
+        options, engine, on_progress, on_run, warn, on_notice or _ignore, stop or threading.Event()
+    )
+    return TopicMirror(run).run()
+
+
+def run_mirror_maker(
+    options: MirrorMakerOptions,
+    *,
+    on_progress: Callable[[Progress], object] | None = None,
+    on_warning: Callable[[str], object] | None = None,
+    on_notice: Callable[[str], object] | None = None,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """Mirror the partitions that a consumer group assigns, until a stop; otherwise as :func:`run_mirror`."""
+    warn = on_warning or _ignore
+    engine = SparkEngine(options.mirror, warn)
+    run = MirrorRun(
+        options.mirror, engine, on_progress, None, warn, on_notice or _ignore, stop or threading.Event()
+    )
+    return MirrorMaker(options, run).run()
+
+
+def _ignore(sentence: str) -> None:
+    """Drop a sentence that the caller has no function for."""
 
 
 def _client(

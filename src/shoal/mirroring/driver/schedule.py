@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from ...topic_partition import TopicPartition
+from ..model.reports import TaskReport
 from ..model.window import WindowPlan
 from ..monitoring.metrics import Metrics
 from ..prepare.prepare import PreparedTopic
@@ -69,6 +70,10 @@ class PartitionSchedule:
         """Have nothing to do any more with partitions that go to another member of the group."""
         with self._lock:
             self._share = (self._share or frozenset()) - set(partitions)
+
+    def apply(self, report: TaskReport) -> None:
+        """Count what a task, or the driver itself, reports."""
+        self._metrics.apply(report)
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether a task may take a partition."""

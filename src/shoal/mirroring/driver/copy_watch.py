@@ -1,0 +1,166 @@
+"""
+Find copies that were deleted or truncated while the mirror runs, also those that no task writes to.
+
+The driver itself stops only a partition whose topic is gone: there is nothing that a task could align it
+with. If such a topic had no position at any look, nothing was written to it: the driver creates it again, as
+at the start. All other findings go to a task, which reads both logs and reports what it finds as an incident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from ...client.cluster import Cluster
+from ...client.coordinator import MemberId
+from ...topic_partition import TopicPartition
+from ..control import ControlServer
+from ..model.incidents import IncidentKind
+from ..model.options import MirrorOptions
+from ..model.position import MirrorPosition
+from ..model.reports import left_out_report, stopped_report
+from ..positions import GroupPositions
+from ..prepare.copies import (
+    CopyState,
+    compare_copies,
+    confirmed_deleted,
+    deleted_copies,
+    deleted_reason,
+    stops_of_deleted,
+)
+from .lookout import Lookout
+from .schedule import PartitionSchedule
+
+__all__ = ["CopyWatch"]
+
+
+class CopyWatch(Lookout):
+    """
+    Compares all copies at each look.
+
+    It reacts once to each finding: a task may need longer for it than until the next look.
+
+    """
+
+    failure = "the copies cannot be compared with what was mirrored"
+
+    def __init__(
+        self,
+        options: MirrorOptions,
+        group: str,
+        schedule: PartitionSchedule,
+        control: ControlServer,
+        create_again: Callable[[Collection[str]], Iterable[str]],
+        warn: Callable[[str], object],
+        notify: Callable[[str], object],
+    ) -> None:
+        """
+        Prepare the thread.
+
+        Args:
+            options: The options of the mirror.
+            group: The group whose positions count.
+            schedule: The copies to compare, and the place to report those that differ.
+            control: The connection to the tasks, which end if a partition is to be copied in another way.
+            create_again: A function that creates the copies of source topics, and returns warnings. It is
+                called for topics that nothing was written to, or if the policy lets the mirror continue.
+            warn: A function that receives each warning once.
+            notify: A function that receives which topics are created again.
+
+        """
+        super().__init__(options, warn)
+        self._group = group
+        self._schedule = schedule
+        self._control = control
+        self._create_again = create_again
+        self._notify = notify
+        self._pairs: dict[TopicPartition, MirrorPosition] = {}
+        self._reported: dict[TopicPartition, tuple[CopyState, MirrorPosition]] = {}
+
+    def look(self, source: Cluster, destination: Cluster) -> None:
+        """Compare all copies once."""
+        copies = self._schedule.copies()
+        if not copies:
+            return
+        source.refresh({partition.topic for partition in copies})
+        there = [each for each in copies if each.topic in source.metadata.topics]
+        pairs = GroupPositions(source, self._group, MemberId).read(there)
+        # A position may get lost, and the copy after it: that it was written to shows from the one before.
+        self._pairs = {each: pair for each, pair in self._pairs.items() if _is_of(pair, each, source)} | pairs
+        destination.refresh({copies[partition].topic for partition in there})
+        written = {each: self._pairs[each] for each in there if each in self._pairs}
+        self._meet_deleted(written, copies, destination)
+        self._create_unwritten({each: copies[each] for each in there}, written, destination)
+        found = compare_copies(destination, pairs, copies)
+        # Records that follow a pair are the mirror's own, and will be committed.
+        lost = {
+            each: state for each, state in found.items() if state in (CopyState.RECREATED, CopyState.SHORTER)
+        }
+        self._doubt({partition: (state, pairs[partition]) for partition, state in lost.items()})
+
+    def _meet_deleted(
+        self,
+        pairs: Mapping[TopicPartition, MirrorPosition],
+        copies: Mapping[TopicPartition, TopicPartition],
+        destination: Cluster,
+    ) -> None:
+        """Create the copies again that are gone, or stop their partitions."""
+        topics = {copies[partition].topic for partition in pairs}
+        if IncidentKind.DESTINATION_LOSS in self._options.continue_on:
+            gone = deleted_copies(destination, topics)
+            if gone:
+                self._create(gone, copies)
+                destination.refresh(gone)
+            return
+        gone = confirmed_deleted(destination, topics, self._over.wait)
+        reasons = {
+            partition: deleted_reason(copy.topic, destination)
+            for partition, copy in copies.items()
+            if copy.topic in gone
+        }
+        if reasons and not self._over.is_set():
+            stops = stops_of_deleted(reasons, pairs)
+            self._schedule.apply(stopped_report(stops))
+            self._plan_again(stops)
+
+    def _create_unwritten(
+        self,
+        copies: Mapping[TopicPartition, TopicPartition],
+        pairs: Iterable[TopicPartition],
+        destination: Cluster,
+    ) -> None:
+        """Create the copies again that are gone and have no pair: nothing was written to them, or lost."""
+        unwritten = {copy.topic for copy in copies.values()} - {copies[each].topic for each in pairs}
+        gone = confirmed_deleted(destination, unwritten, self._over.wait)
+        if gone and not self._over.is_set():
+            self._create(gone, copies)
+
+    def _create(self, gone: Collection[str], copies: Mapping[TopicPartition, TopicPartition]) -> None:
+        topics = sorted({each.topic for each, copy in copies.items() if copy.topic in gone})
+        for warning in self._create_again(topics):
+            self._warn(warning)
+        for topic in sorted(gone):
+            self._notify(f"topic {topic} was deleted at the destination, and is created again")
+
+    def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, MirrorPosition]]) -> None:
+        news = {
+            partition: f"{partition.topic}'s copy to be aligned: it {state.value}"
+            for partition, (state, pair) in found.items()
+            if self._reported.get(partition) != (state, pair)
+        }
+        self._reported = dict(found)
+        if news:
+            self._schedule.apply(left_out_report(news))
+            self._plan_again(news)
+
+    def _plan_again(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the tasks. The next ones inherit no position of these partitions, so they read both logs."""
+        self._control.give_up(partitions)
+        self._control.end_slice()
+
+
+def _is_of(pair: MirrorPosition, partition: TopicPartition, source: Cluster) -> bool:
+    """Whether a pair is of the topic that the source has now: Kafka deletes positions with their topic."""
+    topic = source.metadata.topics.get(partition.topic)
+    if topic is None:
+        return False
+    return not (pair.source_topic_id and topic.topic_id) or pair.source_topic_id == str(topic.topic_id)

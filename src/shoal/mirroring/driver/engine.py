@@ -1,0 +1,75 @@
+"""The engine that runs a mirror's tasks, as the driver sees it; :mod:`shoal.spark.engine` implements it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..control import ControlServer
+from ..model.first_start import FirstStart
+from ..model.options import MirrorOptions
+from ..prepare.prepare import Prepared
+
+__all__ = ["CopyJob", "Engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """
+    The work that an engine's tasks share.
+
+    Attributes:
+        options: The options of the mirror.
+        prepared: The topics that the destination is ready for.
+        control: The server that every task connects to.
+        first_start: The group's first start, which tasks store with each position.
+        is_first_start: Whether this run is that start: ``--start latest`` then holds for each partition.
+
+    """
+
+    options: MirrorOptions
+    prepared: Prepared
+    control: ControlServer
+    first_start: FirstStart
+    is_first_start: bool
+
+
+class Engine(Protocol):
+    """Starts tasks for one mirror. The mirror calls it from one thread, in the order of these methods."""
+
+    @property
+    def listening_host(self) -> str:
+        """The address that the control server has to listen on, so that tasks reach it."""
+
+    def start(self, directory: Path) -> Path:
+        """
+        Start the engine's processes, which takes seconds; return the engine's log file.
+
+        Args:
+            directory: The mirror's checkpoint, for the log and other files.
+
+        Raises:
+            ConfigError: The engine would not be safe: two attempts of a task could write at a time, or its
+                connections would reveal the credentials of the clusters.
+            ShoalError: The engine cannot be started.
+
+        """
+
+    def run(self, job: CopyJob, stop: threading.Event) -> None:
+        """
+        Run tasks: with ``once`` until they have copied everything, otherwise until ``stop`` is set.
+
+        An engine that loses its processes, and not the mirror's place in its group, may start tasks again.
+
+        Raises:
+            ShoalError: The tasks failed, or the engine did.
+
+        """
+
+    def cpu_used(self) -> tuple[float, float]:
+        """Return the CPU seconds since the engine object was made: of Python, and of the engine's own."""
+
+    def stop(self) -> None:
+        """End the processes that :meth:`start` started."""

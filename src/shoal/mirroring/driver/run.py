@@ -1,0 +1,390 @@
+"""
+One run of a mirror, from its signals to its summary: the part that all mirrors have in common.
+
+A mirror composes a run with its own rules: which topics it prepares, how its driver is a member of the
+consumer group, and which partitions follow from that. ``shoal mirror`` is :class:`.topic_mirror.TopicMirror`,
+``shoal mirror-maker`` is :class:`shoal.mirrormaker.run.MirrorMaker`. The tasks run on an
+:class:`~.engine.Engine`. In the order of a run:
+
+1. :meth:`MirrorRun.run` handles signals, shows the metrics and the page, and calls the mirror.
+2. The mirror prepares topics, and takes its directory (:meth:`MirrorRun.take_directory`).
+3. :meth:`MirrorRun.listen` opens the control connection for tasks.
+4. The mirror joins its group, and commits the start positions of new partitions
+   (:meth:`MirrorRun.settle_beginnings`).
+5. :meth:`MirrorRun.copy` runs the tasks to the end, and sums up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...client.cluster import Cluster, patiently
+from ...client.coordinator import MemberId
+from ...client.reachable import check_advertised
+from ...errors import ShoalError, Stopped
+from ...topic_partition import TopicPartition
+from ..assignment import end_offsets
+from ..control import ControlServer, ReferenceClock
+from ..credentials import PROCESS_KEY, Credentials
+from ..model.first_start import FirstStart
+from ..model.offset_map import AcknowledgedRun
+from ..model.options import MirrorOptions
+from ..model.progress import Phase, Progress, Summary
+from ..model.text import first_few
+from ..model.topics import TopicSelection
+from ..model.window import WindowClock
+from ..monitoring.metrics import Metrics
+from ..monitoring.page import About, Watch
+from ..monitoring.processes import LocalProcesses
+from ..monitoring.prometheus import MetricsServer
+from ..positions import GroupPositions
+from ..prepare.prepare import Prepared
+from .beginnings import Beginnings, find_beginnings
+from .engine import CopyJob, Engine
+from .group_lock import MirrorIdentity
+from .loop import AtWork, DriverLoop, Place
+from .retrying import StoppedRetries
+from .schedule import PartitionSchedule
+from .signals import Signals
+
+__all__ = ["START_PATIENCE_S", "MirrorRun"]
+
+#: Patience at the start with brokers that do not respond.
+START_PATIENCE_S = 30.0
+
+#: Patience with tasks that have to end, for their last commits.
+_END_PATIENCE_S = 30.0
+
+
+class MirrorRun:
+    """
+    One run of a mirror. The main thread runs it, and any thread may warn and notify.
+
+    Attributes:
+        options: The options of the mirror.
+        metrics: The counts of this run.
+        signals: The handlers of SIGINT, SIGTERM and SIGUSR1.
+        notify: A function for sentences that are no problem.
+        first_start: The group's first start, as far as it is known.
+        is_first_start: Whether this run is that start.
+
+    """
+
+    def __init__(
+        self,
+        options: MirrorOptions,
+        engine: Engine,
+        on_progress: Callable[[Progress], object] | None,
+        on_run: Callable[[TopicPartition, AcknowledgedRun], object] | None,
+        on_warning: Callable[[str], object],
+        on_notice: Callable[[str], object],
+        stop: threading.Event,
+    ) -> None:
+        """
+        Prepare a run; nothing begins.
+
+        Args:
+            options: The options of the mirror.
+            engine: The engine for its tasks.
+            on_progress: A function that receives the progress about twice a second, in a thread of its own.
+            on_run: A function that receives each acknowledged run of offsets, in any thread.
+            on_warning: A function that receives warnings, in any thread.
+            on_notice: A function that receives other sentences, in any thread.
+            stop: An event that ends the mirror once it is set.
+
+        """
+        self.options = options
+        self.notify = on_notice
+        self.metrics = Metrics(on_run, once=options.once)
+        self.signals = Signals(stop, self._retry_stopped)
+        self.first_start = FirstStart.now()
+        self.is_first_start = True
+        self._engine = engine
+        self._on_warning = on_warning
+        self._stop = stop
+        self._retries = None if options.once else StoppedRetries(self.metrics, options.retry_stopped_s)
+        self._loop = DriverLoop(stop, self.signals, self.metrics, on_progress, on_notice, on_warning)
+        self._processes = LocalProcesses()
+        self._watch: Watch | None = None
+        self._group: str | None = None
+        self._warnings: list[str] = []
+        self._started = time.monotonic()
+
+    def run(self, mirror: Callable[[contextlib.ExitStack], Summary]) -> Summary:
+        """
+        Run a mirror, and show it meanwhile.
+
+        Args:
+            mirror: The mirror's own part: steps 2 to 5 in the head of this module. What it enters on the
+                stack ends in reverse order, before the page does.
+
+        Raises:
+            ShoalError: The mirror failed. The positions of acknowledged batches are committed.
+
+        """
+        with self.signals, contextlib.ExitStack() as resources:
+            self._watch = watch = self._show(resources)
+            try:
+                summary = mirror(resources)
+            except Stopped:
+                summary = self._nothing_copied()
+            watch.end(summary)
+            return summary
+
+    def _show(self, resources: contextlib.ExitStack) -> Watch:
+        """Report from now on, and listen; before anything is created, since an address may be taken."""
+        options = self.options
+        if options.metrics is not None:
+            server = resources.enter_context(
+                MetricsServer(options.metrics, self.metrics, self._processes, options.http)
+            )
+            self.notify(f"metrics at {server.url}/metrics")
+        about = About(options.source.servers, options.destination.servers)
+        watch = resources.enter_context(
+            Watch(options.ui, options.report, about, self.metrics, self._processes, self.warn, options.http)
+        )
+        if watch.url is not None:
+            self.notify(f"page at {watch.url}")
+        resources.enter_context(self._loop)
+        return watch
+
+    def _retry_stopped(self) -> None:
+        """React to SIGUSR1."""
+        if self._retries is not None:
+            self._retries.request()
+
+    # For the mirror
+
+    def warn(self, sentence: str) -> None:
+        """Warn; from any thread."""
+        self._on_warning(sentence)
+
+    def warn_in_report(self, sentence: str) -> None:
+        """Warn, and keep the warning on the page and in the report."""
+        if self._group is not None:
+            self.know(self._group, [sentence])
+        self.warn(sentence)
+
+    def know(self, group: str, warnings: Iterable[str] = ()) -> None:
+        """Show the mirror's group, and further warnings, on the page and in the report."""
+        self._group = group
+        self._warnings += warnings
+        if self._watch is not None:
+            self._watch.know(group, self._warnings)
+
+    def warn_of_unreachable(self, *clusters: Cluster) -> None:
+        """Warn of brokers whose advertised addresses cannot be reached."""
+        for cluster in clusters:
+            for warning in check_advertised(cluster):
+                self.warn(warning)
+
+    def take_directory(self, directory: Path, resources: contextlib.ExitStack) -> MirrorIdentity:
+        """
+        Lock the mirror's checkpoint directory until the end of the run.
+
+        Raises:
+            ConfigError: The directory cannot be used, or another process uses it.
+
+        """
+        identity = MirrorIdentity(directory, is_given=bool(self.options.checkpoint))
+        resources.callback(identity.release)
+        if identity.warning:
+            self.warn(identity.warning)
+        return identity
+
+    def listen(self, schedule: PartitionSchedule, resources: contextlib.ExitStack) -> ControlServer:
+        """Open the control connection for tasks, until the end of the run."""
+        options = self.options
+        credentials = Credentials.of(options.source, options.destination)
+        control = ControlServer(
+            self._engine.listening_host,
+            secrets.token_hex(16),
+            schedule.apply,
+            credentials.seal(PROCESS_KEY) if credentials else "",
+            slices=None if options.once else WindowClock(options.slice_s),
+            on_plan=schedule.plan,
+            in_trouble=schedule.in_trouble,
+            is_ours=schedule.has,
+            clock=ReferenceClock.of(options.destination, self.warn),
+        )
+        resources.callback(control.close)
+        return control
+
+    def settle_beginnings(
+        self,
+        group: str,
+        partitions: Sequence[TopicPartition],
+        selection: TopicSelection,
+        membership: MemberId,
+        seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
+    ) -> Beginnings:
+        """
+        Decide and commit the start positions of partitions without one, before any task copies them.
+
+        Args:
+            group: The mirror's group, which this process is a member of.
+            partitions: The partitions of this mirror.
+            selection: The topics that are selected now.
+            membership: The member that commits.
+            seen_at_start: See :func:`~.beginnings.find_beginnings`.
+
+        """
+        options = self.options
+        with Cluster(options.source) as cluster:
+            positions = GroupPositions(
+                cluster, group, lambda: membership, takes_over_offsets=options.takes_over_offsets
+            )
+
+            def settle() -> Beginnings:
+                cluster.refresh({each.topic for each in partitions})
+                found = find_beginnings(
+                    cluster,
+                    group,
+                    positions.read_state(),
+                    selection,
+                    partitions,
+                    start_ms=options.start.timestamp_ms,
+                    option="auto.offset.reset=latest" if options.takes_over_offsets else "--start latest",
+                    seen_at_start=seen_at_start,
+                )
+                positions.mark_starts(found.offsets, found.first_start)
+                return found
+
+            found = patiently(settle, patience_s=START_PATIENCE_S)
+            level = cluster.config.isolation_level
+            ends = end_offsets(cluster, list(found.offsets), level, all_of_them=False)
+        self.metrics.expect(found.offsets, ends)
+        for sentence in found.sentences:
+            self.notify(sentence)
+        return found
+
+    # Tasks
+
+    def copy(
+        self,
+        prepared: Prepared,
+        schedule: PartitionSchedule,
+        directory: Path,
+        control: ControlServer,
+        place: Place,
+        *,
+        ends_when_stopped: bool = False,
+        on_engine_started: Callable[[], object] = lambda: None,
+    ) -> Summary:
+        """
+        Run tasks until the mirror ends.
+
+        Args:
+            prepared: The topics that the destination is ready for at the start.
+            schedule: The partitions to copy.
+            directory: The checkpoint, for the engine's files.
+            control: The connection to the tasks.
+            place: The mirror's place in its group; the mirror ends if it loses this place.
+            ends_when_stopped: Whether the first stopped partition ends the mirror.
+            on_engine_started: Called between the engine's start, which takes seconds, and the first task.
+
+        Raises:
+            ShoalError: The mirror lost its place, or the engine failed.
+
+        """
+        self.metrics.enter(Phase.STARTING_SPARK)
+        log_file = self._engine.start(directory)
+        with self.signals:  # again: the engine may have installed handlers of its own
+            try:
+                self.metrics.enter(Phase.STARTING_TASKS)
+                self._loop.begin_work(AtWork(control, place, schedule, self._retries, ends_when_stopped))
+                on_engine_started()
+                if not self._stop.is_set():
+                    job = CopyJob(self.options, prepared, control, self.first_start, self.is_first_start)
+                    self._engine.run(job, self._stop)
+            except ShoalError as error:
+                if place.failure is None:
+                    raise
+                raise place.failure from error  # the tasks failed because of it
+            finally:
+                self.metrics.enter(Phase.STOPPING)
+                # Tasks end, and commit, before the engine stops and the mirror leaves its group.
+                control.request_stop()
+                control.wait_until_idle(_END_PATIENCE_S)
+                self._commit_leftovers(prepared.group, control)
+                cpu_s = self._engine.cpu_used()
+                jvm_gc = self._processes.garbage_collection()
+                self._engine.stop()
+        if place.failure is not None:
+            raise place.failure
+        summary = self._summary(prepared, schedule.names, cpu_s)
+        return replace(summary, jvm_gc=jvm_gc, log_file=str(log_file))
+
+    def _commit_leftovers(self, group: str, control: ControlServer) -> None:
+        """Commit positions that no task could: the coordinator did not respond, and no task followed."""
+        pairs, membership = control.uncommitted()
+        if not pairs:
+            return
+        try:
+            with Cluster(self.options.source.impatient()) as cluster:
+                refused = GroupPositions(cluster, group, lambda: membership).commit(pairs)
+            for error in refused.values():
+                raise error
+        except ShoalError as error:
+            self.warn(
+                f"the last positions of {first_few(sorted(pairs))} could not be committed; the next start "
+                f"finds them in the destination: {error}"
+            )
+
+    # Summary
+
+    def _summary(self, prepared: Prepared, names: dict[str, str], cpu_s: tuple[float, float]) -> Summary:
+        done = self.metrics.progress()
+        partitions = self.metrics.partitions().values()
+        unfinished = any(each.lag_records != 0 and not each.stopped for each in partitions)
+        return Summary(
+            group=prepared.group,
+            topics=names,
+            elapsed_s=time.monotonic() - self._started,
+            python_cpu_s=cpu_s[0],
+            jvm_cpu_s=cpu_s[1],
+            partitions=done.partitions,
+            stopped=done.stopped,
+            waiting=done.waiting,
+            warnings=prepared.warnings,
+            records=done.records,
+            batches=done.batches,
+            bytes_in=done.bytes_in,
+            bytes_out=done.bytes_out,
+            decisions=done.decisions,
+            retries=done.retries,
+            incidents=done.incidents,
+            incidents_before=done.incidents_before,
+            lost_before=done.lost_before,
+            interrupted=self.options.once and unfinished,
+            copying_s=self.metrics.copying_s if done.batches else None,
+            states=done.states,
+            lag_records=done.lag_records,
+            lag_s=done.lag_s,
+            held_back_records=done.held_back_records,
+            report=self.options.report,
+            ended=self._why_it_ended(unfinished=unfinished),
+        )
+
+    def _why_it_ended(self, *, unfinished: bool) -> str:
+        if self.signals.received is not None:
+            return f"stopped by {self.signals.received}"
+        if self._loop.ended_by_stopped:
+            return "a partition is stopped"
+        if self._stop.is_set():
+            return "stopped by the calling program"
+        if unfinished:
+            return "the tasks ended before everything was copied"
+        return "everything that was there at the start is copied"
+
+    def _nothing_copied(self) -> Summary:
+        """Return the summary of a mirror that was stopped before it began."""
+        ended = f"{self._why_it_ended(unfinished=True)} before anything was copied"
+        elapsed_s = time.monotonic() - self._started
+        return Summary.of_nothing(self.options.group, elapsed_s, ended, once=self.options.once)

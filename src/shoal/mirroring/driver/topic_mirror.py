@@ -1,0 +1,187 @@
+"""
+``shoal mirror``: topics by their names, and a consumer group that one mirror holds.
+
+Without ``--once`` the selection is looked up again at each ``--refresh``, and so are the copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...client.cluster import Cluster, patiently
+from ...client.config import IsolationLevel
+from ...client.coordinator import MemberId
+from ...client.offsets import LATEST
+from ...state_directory import state_dir
+from ...topic_partition import TopicPartition
+from ..assignment import end_offsets, partitions_of, start_offsets
+from ..control import ControlServer
+from ..model.options import checkpoint_name
+from ..model.position import MirrorPosition
+from ..model.progress import Phase, Summary
+from ..model.reports import stopped_report
+from ..positions import GroupPositions
+from ..prepare.copies import stops_of_deleted
+from ..prepare.prepare import Prepared, PreparedTopic, prepare, warning_of_others
+from .copy_watch import CopyWatch
+from .discovery import Discovery
+from .group_lock import GroupLock
+from .run import START_PATIENCE_S, MirrorRun
+from .schedule import PartitionSchedule
+
+__all__ = ["TopicMirror"]
+
+
+class TopicMirror:
+    """A mirror of selected topics. Composes a :class:`~.run.MirrorRun`."""
+
+    def __init__(self, run: MirrorRun) -> None:
+        self._run = run
+        self._options = run.options
+
+    def run(self) -> Summary:
+        """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
+        return self._run.run(self._mirror)
+
+    def _mirror(self, resources: contextlib.ExitStack) -> Summary:
+        run = self._run
+        with run.signals.interrupting():
+            prepared = self._prepare()
+        run.know(prepared.group, prepared.warnings)
+        directory = self._directory(prepared.group)
+        identity = run.take_directory(directory, resources)
+        schedule = PartitionSchedule(prepared.topics, run.metrics)
+        control = run.listen(schedule, resources)
+        lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
+        resources.callback(lock.release)
+        with run.signals.interrupting():
+            partitions = self._expect(prepared, schedule)
+            lock.acquire(partitions, START_PATIENCE_S)
+            self._settle_beginnings(prepared, partitions, control)
+        if not self._options.once:
+            self._look_out(prepared, schedule, control, lock, resources)
+        return run.copy(prepared, schedule, directory, control, lock)
+
+    def _prepare(self) -> Prepared:
+        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            self._run.warn_of_unreachable(source, destination)
+            prepared = prepare(
+                self._options,
+                source,
+                destination,
+                patience_s=START_PATIENCE_S,
+                on_create=lambda: self._run.metrics.enter(Phase.CREATING),
+            )
+        for warning in prepared.warnings:
+            self._run.warn(warning)
+        return prepared
+
+    def _directory(self, group: str) -> Path:
+        if self._options.checkpoint:
+            return Path(self._options.checkpoint)
+        return state_dir() / "mirrors" / checkpoint_name(group)
+
+    def _expect(self, prepared: Prepared, schedule: PartitionSchedule) -> list[TopicPartition]:
+        """Count the offsets to copy, before the first task reports; return the partitions."""
+        self._run.metrics.enter(Phase.FINDING_POSITIONS)
+        with Cluster(self._options.source) as cluster:
+            level = cluster.config.isolation_level
+            partitions = partitions_of(cluster, list(prepared.topics))
+            committed = GroupPositions(cluster, prepared.group, MemberId)
+            state = patiently(lambda: committed.read_state(partitions), patience_s=START_PATIENCE_S)
+            if warning := warning_of_others(prepared.group, state.others):
+                self._run.warn(warning)
+            start_ms = self._options.start.timestamp_ms
+            positions: dict[TopicPartition, int] = {}
+            if start_ms != LATEST:  # settled once the group is ours
+                positions |= start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
+            positions |= state.starts
+            positions |= {partition: pair.source_offset for partition, pair in state.pairs.items()}
+            ends = end_offsets(cluster, partitions, level, all_of_them=False)
+            self._run.metrics.expect(positions, ends, _held_back(cluster, ends))
+        _stop_deleted(prepared, partitions, state.pairs, schedule)
+        return partitions
+
+    def _settle_beginnings(
+        self, prepared: Prepared, partitions: Sequence[TopicPartition], control: ControlServer
+    ) -> None:
+        """Commit the start positions of partitions without one, now that the group is ours."""
+        wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
+        _, membership = control.uncommitted()
+        settled = self._run.settle_beginnings(prepared.group, wanted, self._options.topics, membership)
+        self._run.first_start, self._run.is_first_start = settled.first_start, settled.is_first
+
+    def _look_out(
+        self,
+        prepared: Prepared,
+        schedule: PartitionSchedule,
+        control: ControlServer,
+        lock: GroupLock,
+        resources: contextlib.ExitStack,
+    ) -> None:
+        """Find new topics and partitions, and lost copies, until the end of the run."""
+        run = self._run
+
+        def found(topic: PreparedTopic) -> None:
+            added = schedule.add(topic)
+            lock.extend(added)
+            control.end_slice()
+            news = (
+                f"{_named(added)} of topic {topic.source} found" if added else f"topic {topic.source} is back"
+            )
+            run.notify(f"{news}, and mirrored to {topic.destination}")
+
+        resources.enter_context(
+            Discovery(self._options, prepared.topics, schedule, found, run.warn_in_report)
+        )
+        resources.enter_context(
+            CopyWatch(
+                self._options,
+                prepared.group,
+                schedule,
+                control,
+                self._create_again,
+                run.warn_in_report,
+                run.notify,
+            )
+        )
+
+    def _create_again(self, topics: Collection[str]) -> Sequence[str]:
+        """Create the copies of source topics; return warnings."""
+        selection = replace(self._options.topics, topics=",".join(topics))
+        options = replace(self._options, topics=selection)
+        with Cluster(options.source) as source, Cluster(options.destination) as destination:
+            return prepare(options, source, destination, patience_s=START_PATIENCE_S).warnings
+
+
+def _stop_deleted(
+    prepared: Prepared,
+    partitions: Sequence[TopicPartition],
+    pairs: Mapping[TopicPartition, MirrorPosition],
+    schedule: PartitionSchedule,
+) -> None:
+    """Report the partitions whose copies were deleted as stopped, since no task can find that out."""
+    reasons = {
+        partition: reason
+        for partition in partitions
+        if (reason := prepared.topics[partition.topic].deleted) is not None
+    }
+    if reasons:
+        schedule.apply(stopped_report(stops_of_deleted(reasons, pairs)))
+
+
+def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return how many offsets open transactions hold back behind these ends."""
+    if source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+        return {}
+    whole = end_offsets(source, list(ends), IsolationLevel.READ_UNCOMMITTED, all_of_them=False)
+    return {partition: max(0, end - ends[partition]) for partition, end in whole.items()}
+
+
+def _named(partitions: Sequence[TopicPartition]) -> str:
+    """``partition 3``, ``partitions 0 to 5``"""
+    first, last = partitions[0].partition, partitions[-1].partition
+    return f"partition {first}" if first == last else f"partitions {first} to {last}"

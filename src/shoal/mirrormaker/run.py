@@ -1,0 +1,253 @@
+"""
+``shoal mirror-maker``: a mirror whose driver is a member of a consumer group on the source cluster.
+
+The group assigns partitions to this process; everything else is the run of any mirror.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..client.cluster import Cluster, is_transient, patiently
+from ..client.coordinator import MemberId
+from ..errors import ConfigError, ShoalError
+from ..mirroring.driver.copy_watch import CopyWatch
+from ..mirroring.driver.lookout import once_each
+from ..mirroring.driver.run import START_PATIENCE_S, MirrorRun
+from ..mirroring.driver.schedule import PartitionSchedule
+from ..mirroring.model.incidents import IncidentKind
+from ..mirroring.model.options import checkpoint_name
+from ..mirroring.model.progress import Summary
+from ..mirroring.model.reports import TaskReport
+from ..mirroring.model.topics import TopicSelection
+from ..mirroring.monitoring.metrics import Metrics
+from ..mirroring.positions import GroupPositions
+from ..mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, producer_id_expiration_ms
+from ..state_directory import state_dir
+from ..topic_partition import TopicPartition
+from .group_share import GroupShare
+from .handlers import load_handler
+from .loading import load
+from .options import MirrorMakerOptions
+from .rebalance_listener import MirrorMakerRebalanceListener
+
+__all__ = ["MirrorMaker"]
+
+#: Each mirror of one group on one machine has a directory of its own; more than these are a mistake.
+_MOST_ON_A_MACHINE = 1000
+
+
+class MirrorMaker:
+    """A mirror of the partitions that a group assigns; composes a :class:`.MirrorRun`."""
+
+    def __init__(self, options: MirrorMakerOptions, run: MirrorRun) -> None:
+        """
+        Load the user's classes.
+
+        Args:
+            options: The options of the mirror maker.
+            run: The run, made with ``options.mirror``.
+
+        Raises:
+            ConfigError: A class cannot be loaded, or an object of it cannot be made.
+
+        """
+        self._maker = options
+        self._options = options.mirror
+        self._run = run
+        self._warn = once_each(run.warn)  # each rebalance finds the same again
+        self._seen_at_start: tuple[int, frozenset[TopicPartition]] = (0, frozenset())
+        self._listener = MirrorMakerRebalanceListener()
+        if options.listener is not None:
+            self._listener = load(
+                "--consumer.rebalance.listener", *options.listener, MirrorMakerRebalanceListener
+            )
+        if self._options.handling is not None:
+            load_handler(self._options.handling)  # each task makes its own; an error shows now
+
+    def run(self) -> Summary:
+        """Mirror to the end; see :meth:`.MirrorRun.run`."""
+        return self._run.run(self._mirror)
+
+    def _mirror(self, resources: contextlib.ExitStack) -> Summary:
+        run = self._run
+        with run.signals.interrupting():
+            prepared = self._look()
+        run.know(prepared.group)
+        directory = self._take_directory(prepared.group, resources)
+        schedule = _SharedSchedule(run.metrics, self._maker.streams, run.warn)
+        control = run.listen(schedule, resources)
+        share = GroupShare(
+            self._options.source,
+            self._maker.membership,
+            self._maker.include,
+            control=control,
+            work=schedule,
+            metrics=run.metrics,
+            prepare=self._prepare_topics,
+            settle=self._settle,
+            listener=self._listener,
+            on_notice=run.notify,
+            on_warning=run.warn,
+        )
+        resources.callback(share.release)
+        if self._options.handling is None:  # a handler commits offsets without pairs
+            resources.enter_context(
+                CopyWatch(
+                    self._options,
+                    prepared.group,
+                    schedule,
+                    control,
+                    self._create_again,
+                    self._warn,
+                    run.notify,
+                )
+            )
+        # The share joins only once tasks can run: another member copies its partitions until then.
+        summary = run.copy(
+            prepared,
+            schedule,
+            directory,
+            control,
+            share,
+            ends_when_stopped=True,
+            on_engine_started=share.start,
+        )
+        share.release()
+        if share.failure is not None:
+            raise share.failure
+        return summary
+
+    def _look(self) -> Prepared:
+        """Read both clusters' ids, and what the group has committed; the group assigns topics later."""
+        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            self._run.warn_of_unreachable(source, destination)
+            patiently(source.refresh, patience_s=START_PATIENCE_S)
+            patiently(destination.refresh, patience_s=START_PATIENCE_S)
+            self._seen_at_start = (
+                int(time.time() * 1000),
+                frozenset(
+                    TopicPartition(topic.name, number)
+                    for topic in source.metadata.topics.values()
+                    for number in topic.partitions
+                ),
+            )
+            positions = GroupPositions(
+                source, self._maker.membership.group, MemberId, takes_over_offsets=True
+            )
+            state = patiently(positions.read_state, patience_s=START_PATIENCE_S)
+            first_start = state.first_start or self._run.first_start
+            self._run.first_start = first_start.selecting(self._selection)
+            self._run.is_first_start = state.is_empty
+            cluster_id = source.metadata.cluster_id
+            is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
+            if is_same and self._options.handling is None:
+                raise ConfigError(
+                    f"both files lead to one cluster ({cluster_id}), where each record would be mirrored "
+                    "again and again; a --message.handler may give topics other names"
+                )
+            return Prepared(
+                self._maker.membership.group,
+                cluster_id,
+                destination.metadata.cluster_id,
+                {},
+                (),
+                producer_id_expiration_ms(destination),
+            )
+
+    @property
+    def _selection(self) -> TopicSelection:
+        return TopicSelection(f"({self._maker.include.pattern})")
+
+    def _settle(self, partitions: Sequence[TopicPartition], membership: MemberId) -> None:
+        """Commit the start positions of assigned partitions that have none."""
+        self._run.settle_beginnings(
+            self._maker.membership.group, partitions, self._selection, membership, self._seen_at_start
+        )
+
+    def _take_directory(self, group: str, resources: contextlib.ExitStack) -> Path:
+        """Take a directory that no other mirror of the group on this machine uses; it keeps no positions."""
+        if self._options.checkpoint:
+            directories = [Path(self._options.checkpoint)]
+        else:
+            name = checkpoint_name(group)
+            directories = [state_dir() / "mirror-makers" / name / str(n) for n in range(_MOST_ON_A_MACHINE)]
+        for directory in directories:
+            try:
+                self._run.take_directory(directory, resources)
+            except ConfigError:
+                if directory is directories[-1]:
+                    raise
+            else:
+                return directory
+        raise AssertionError("there is at least one")
+
+    def _prepare_topics(self, topics: Sequence[str]) -> Mapping[str, PreparedTopic]:
+        """
+        Make the destination's topics ready, unless a handler chooses the topics.
+
+        Returns:
+            The topics that are ready. Each other topic is a warning, and does not delay these.
+
+        Raises:
+            ShoalError: A transient error; a later attempt may succeed.
+
+        """
+        with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
+            there = patiently(lambda: source.refresh(topics), patience_s=START_PATIENCE_S).topics
+            found = [each for each in topics if each in there]
+            if self._options.handling is not None:
+                return {
+                    name: PreparedTopic(name, name, len(there[name].partitions), created=False)
+                    for name in found
+                }
+            return self._prepare_those(found, source, destination)
+
+    def _create_again(self, topics: Collection[str]) -> Sequence[str]:
+        self._prepare_topics(list(topics))  # it has warned already
+        return ()
+
+    def _prepare_those(
+        self, topics: Sequence[str], source: Cluster, destination: Cluster
+    ) -> Mapping[str, PreparedTopic]:
+        """Make the destination ready for all topics at once; if it refuses, for each one separately."""
+        if not topics:
+            return {}
+        options = replace(self._options, topics=TopicSelection(",".join(topics)))
+        try:
+            # A batch that the destination refuses later is a send failure, which has a policy.
+            prepared = prepare(options, source, destination, patience_s=START_PATIENCE_S, forbids=False)
+        except ShoalError as error:
+            if is_transient(error):
+                raise
+            if len(topics) == 1:
+                self._warn(f"topic {topics[0]} is not mirrored yet: {error}")
+                return {}
+            return {
+                name: topic
+                for each in topics
+                for name, topic in self._prepare_those([each], source, destination).items()
+            }
+        for warning in prepared.warnings:
+            self._warn(warning)
+        return prepared.topics
+
+
+class _SharedSchedule(PartitionSchedule):
+    """The partitions that the group assigned; warns of each record that ``--abort.on.send.failure`` skips."""
+
+    def __init__(self, metrics: Metrics, streams: int, warn: Callable[[str], object]) -> None:
+        super().__init__({}, metrics, shares=True, streams=streams)
+        self._warn = warn
+
+    def apply(self, report: TaskReport) -> None:
+        """Count a report, and warn of the records that its task skipped."""
+        for each in report.partitions:
+            for incident in each.counters.incidents:
+                if incident.continued and incident.kind is IncidentKind.SEND_FAILURE:
+                    self._warn(incident.reason)
+        super().apply(report)
