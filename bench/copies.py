@@ -34,7 +34,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.positions import GroupPositions
-from shoal.mirroring.prepare.prepare import PreparedTopic
+from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 

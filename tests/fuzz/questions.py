@@ -24,7 +24,7 @@ from shoal.client.produce import ProduceConnection
 from shoal.client.scan import read_batches
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.prepare import prepare
+from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
 from shoal.topic_partition import TopicPartition

@@ -38,7 +38,7 @@ from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.prepare import prepare
+from shoal.mirroring.prepare.create import prepare
 from shoal.mirroring.task.task import run_copy_task
 from tests.integration.mirror_process import shoal
 

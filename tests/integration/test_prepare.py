@@ -11,8 +11,13 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.prepare import Plan, Prepared, PreparedTopic, look, prepare
+from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
+from shoal.mirroring.prepare.inspect import TopicChanges, inspect_topics
 from shoal.topic_partition import TopicPartition
+
+
+def _names(prepared: Prepared) -> dict[str, str]:
+    return {name: topic.destination for name, topic in prepared.topics.items()}
 
 
 class Sides:
@@ -31,10 +36,10 @@ class Sides:
                     assert destination.partition(TopicPartition(topic.destination, number)).leader >= 0
             return prepared
 
-    def look(self, topics: str, **changes: object) -> Plan:
+    def inspect(self, topics: str, **changes: object) -> TopicChanges:
         options = self._options(topics, None, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return look(options, source, destination)
+            return inspect_topics(options, source, destination)
 
     def _options(self, topics: str, rename: str | None, **changes: object) -> MirrorOptions:
         options = MirrorOptions(
@@ -126,13 +131,13 @@ def test_partitions_that_a_copy_lacks_are_added(sides: Sides, topic: str) -> Non
 def test_a_topic_that_is_only_looked_at_is_not_created(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
     with pytest.raises(ConfigError, match="INVALID_REPLICATION_FACTOR"):
-        sides.look(topic, replication_factor=3)
+        sides.inspect(topic, replication_factor=3)
     for _ in range(2):
-        plan = sides.look(topic)
-        creation = plan.topics[topic].creation
+        changes = sides.inspect(topic)
+        creation = changes.topics[topic].creation
         assert creation is not None
         assert (creation.partitions, creation.replication_factor) == (1, 1)
-        (warning,) = plan.warnings
+        (warning,) = changes.warnings
         assert "append times cannot be copied" in warning
 
 
@@ -163,7 +168,7 @@ def test_a_mirror_into_the_same_cluster_needs_a_rename_that_keeps_topics_apart(
         ConfigError, match=f"the copy of topic {topic}, {topic}.copy, would be mirrored again"
     ):
         sides.prepare(f"({topic}.*)", rename=r"(.*)=\1.copy")
-    assert sides.prepare(topic, rename=r"(.*)=\1.copy").names == {topic: f"{topic}.copy"}
+    assert _names(sides.prepare(topic, rename=r"(.*)=\1.copy")) == {topic: f"{topic}.copy"}
 
 
 def test_a_topic_that_is_not_there_is_an_error(sides: Sides, topic: str) -> None:

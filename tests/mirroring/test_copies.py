@@ -20,7 +20,7 @@ from shoal.mirroring.monitoring.metrics import Metrics, PartitionState
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import copies
 from shoal.mirroring.prepare.copies import CopyState, compare_copies
-from shoal.mirroring.prepare.prepare import Prepared, PreparedTopic, prepare
+from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until

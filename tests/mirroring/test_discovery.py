@@ -18,7 +18,7 @@ from shoal.mirroring.model import options
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.prepare import PreparedTopic, prepare
+from shoal.mirroring.prepare.create import PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import History, TwoBrokers, wait_until

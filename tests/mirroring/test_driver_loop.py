@@ -17,7 +17,7 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.driver.signals import Signals
 from shoal.mirroring.model.progress import Phase, Progress
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.prepare import PreparedTopic
+from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import report
 from tests.two_brokers import wait_until

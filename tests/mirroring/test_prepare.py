@@ -12,10 +12,15 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.prepare.prepare import DEFAULT_PRODUCER_ID_EXPIRATION_MS, Plan, Prepared, look, prepare
+from shoal.mirroring.prepare.create import Prepared, prepare
+from shoal.mirroring.prepare.inspect import DEFAULT_PRODUCER_ID_EXPIRATION_MS, TopicChanges, inspect_topics
 from shoal.protocol.apis import ApiKey
 
 NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _names(prepared: Prepared) -> dict[str, str]:
+    return {name: topic.destination for name, topic in prepared.topics.items()}
 
 
 @dataclass
@@ -30,10 +35,10 @@ class Sides:
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return prepare(options, source, destination, patience_s=patience_s)
 
-    def look(self, topics: str, rename: str | None = None, **changes: object) -> Plan:
+    def inspect(self, topics: str, rename: str | None = None, **changes: object) -> TopicChanges:
         options = self._options(topics, rename, **changes)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return look(options, source, destination, patience_s=10.0)
+            return inspect_topics(options, source, destination, patience_s=10.0)
 
     def _options(self, topics: str, rename: str | None, **changes: object) -> MirrorOptions:
         options = MirrorOptions(
@@ -59,7 +64,7 @@ def test_missing_topics_are_created_under_their_new_names(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=3)
     sides.source.create_topic("b")
     prepared = sides.prepare(".*", rename=r"(.*)=west.\1")
-    assert prepared.names == {"a": "west.a", "b": "west.b"}
+    assert _names(prepared) == {"a": "west.a", "b": "west.b"}
     assert all(topic.created for topic in prepared.topics.values())
     assert [topic.partitions for topic in prepared.topics.values()] == [3, 1]
     assert prepared.warnings == ()
@@ -124,7 +129,7 @@ def test_a_creation_whose_answer_was_lost_is_found_to_be_done(sides: Sides) -> N
     sides.source.create_topic("a")
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, delay_s=0.001)  # the one that only validates
     lost = sides.destination.faults.add(ApiKey.CREATE_TOPICS, drop="after")
-    assert sides.prepare("a").names == {"a": "a"}
+    assert _names(sides.prepare("a")) == {"a": "a"}
     assert lost.hits == 1
 
 
@@ -156,12 +161,12 @@ def test_looking_says_what_would_be_created_and_creates_nothing(sides: Sides) ->
     sides.source.create_topic("a", partitions=3, config={"retention.ms": "1000"})
     sides.source.create_topic("b", partitions=2)
     sides.destination.create_topic("b")
-    plan = sides.look("a,b")
-    created = plan.topics["a"].creation
+    changes = sides.inspect("a,b")
+    created = changes.topics["a"].creation
     assert created
     assert (created.name, created.partitions, created.replication_factor) == ("a", 3, 1)
     assert (created.configs["compression.type"], created.configs["retention.ms"]) == ("producer", "1000")
-    assert (plan.topics["b"].creation, plan.topics["b"].added_partitions) == (None, 1)
+    assert (changes.topics["b"].creation, changes.topics["b"].added_partitions) == (None, 1)
     assert sorted(topic.name for topic in sides.destination.topics) == ["b"]
     assert len(sides.destination.topics.topic("b").logs) == 1
 
@@ -216,7 +221,7 @@ def test_a_cluster_is_not_mirrored_into_itself_where_a_copy_would_be_mirrored_ag
     sides.destination = sides.source
     sides.source.create_topic("a")
     with pytest.raises(ConfigError, match="source and destination are the same cluster"):
-        sides.look(topics, rename)
+        sides.inspect(topics, rename)
 
 
 @pytest.mark.parametrize(
@@ -227,5 +232,5 @@ def test_a_rename_that_keeps_copies_apart_allows_it(sides: Sides, topics: str, r
     sides.destination = sides.source
     sides.source.create_topic("a")
     for _ in range(2):
-        (copy,) = sides.prepare(topics, rename).names.values()
+        (copy,) = _names(sides.prepare(topics, rename)).values()
         assert copy in ("b", "west.a")

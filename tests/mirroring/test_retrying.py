@@ -11,7 +11,7 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.prepare import PreparedTopic
+from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.reports import PartitionReporter
 from shoal.topic_partition import TopicPartition

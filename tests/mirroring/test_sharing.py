@@ -16,7 +16,7 @@ from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.prepare.prepare import PreparedTopic
+from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.mirroring.task.task import run_copy_task
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report

@@ -18,7 +18,7 @@ from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .model.position import MirrorPosition
 
-__all__ = ["GroupPositions", "GroupState", "Positions", "PositionsInThread"]
+__all__ = ["GroupPositions", "GroupState", "Positions", "PositionsInThread", "warning_of_others"]
 
 
 class Positions(Protocol):
@@ -197,3 +197,22 @@ class PositionsInThread:
         """
         self._thread.submit(last)
         self._thread.shutdown(wait=False)
+
+
+def warning_of_others(group: str, offsets: Mapping[TopicPartition, int]) -> str | None:
+    """
+    Return a warning of offsets in the mirror's group that no mirror committed; None if there are none.
+
+    Args:
+        group: The name of the group.
+        offsets: The offsets that a consumer, for example, committed.
+
+    """
+    if not offsets:
+        return None
+    partition, offset = min(offsets.items())
+    more = f" and {len(offsets) - 1} more" if len(offsets) > 1 else ""
+    return (
+        f"group {group!r} has committed offsets that are no mirror's ({offset} for {partition}{more}): they "
+        "say nothing about the destination and are not used; --start says where a partition begins"
+    )

@@ -31,7 +31,7 @@ from ..mirroring.model.text import first_few
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.copies import stops_of_deleted
-from ..mirroring.prepare.prepare import PreparedTopic
+from ..mirroring.prepare.create import PreparedTopic
 from ..topic_partition import TopicPartition
 from .rebalance_listener import MirrorMakerRebalanceListener
 

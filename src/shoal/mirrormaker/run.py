@@ -26,7 +26,8 @@ from ..mirroring.model.reports import TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
-from ..mirroring.prepare.prepare import Prepared, PreparedTopic, prepare, producer_id_expiration_ms
+from ..mirroring.prepare.create import Prepared, PreparedTopic, prepare
+from ..mirroring.prepare.inspect import producer_id_expiration_ms
 from ..state_directory import state_dir
 from ..topic_partition import TopicPartition
 from .group_share import GroupShare

@@ -40,7 +40,7 @@ from ..mirroring.model.ranges import CopyRange
 from ..mirroring.model.reports import PartitionReport, TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import GroupPositions
-from ..mirroring.prepare.prepare import prepare
+from ..mirroring.prepare.create import prepare
 from ..mirroring.task.reports import ProcessUse
 from ..mirroring.task.task import TaskResult
 from ..records import Decision

@@ -10,7 +10,7 @@ from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ..assignment import end_offsets
 from ..model.options import MirrorOptions
-from ..prepare.prepare import PreparedTopic, prepare
+from ..prepare.create import PreparedTopic, prepare
 from .lookout import Lookout
 from .schedule import PartitionSchedule
 

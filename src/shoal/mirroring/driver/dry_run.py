@@ -25,9 +25,9 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
-from ..positions import GroupPositions, GroupState
+from ..positions import GroupPositions, GroupState, warning_of_others
 from ..prepare.copies import CopyState, compare_copies
-from ..prepare.prepare import Plan, PlannedTopic, look, warning_of_others
+from ..prepare.inspect import PlannedTopic, TopicChanges, inspect_topics
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
 
@@ -148,30 +148,32 @@ class _DryRun:
 
     def run(self) -> DryRun:
         try:
-            plan = look(self._options, self._source, self._destination, patience_s=self._patience_s)
+            changes = inspect_topics(
+                self._options, self._source, self._destination, patience_s=self._patience_s
+            )
         except AccessRefused:
             raise
         except ConfigError as error:
             return self._refused(error)
-        self._warnings += plan.warnings
+        self._warnings += changes.warnings
         holder: str | None = None
         refusal: str | None = None
         topics: tuple[TopicOutlook, ...]
         try:
-            state, holder = self._positions(plan)
-            topics = self._outlook(plan, state)
+            state, holder = self._positions(changes)
+            topics = self._outlook(changes, state)
             if holder:
-                refusal = f"group {plan.group!r} is held by {holder}; stop that mirror first"
+                refusal = f"group {changes.group!r} is held by {holder}; stop that mirror first"
         except AccessRefused:
             raise
         except ShoalError as error:
-            topics = tuple(TopicOutlook(topic, ()) for topic in plan.topics.values())
+            topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
             refusal = str(error)
-        acls = self._acls(plan)
+        acls = self._acls(changes)
         return DryRun(
-            plan.group,
-            plan.source_cluster_id,
-            plan.destination_cluster_id,
+            changes.group,
+            changes.source_cluster_id,
+            changes.destination_cluster_id,
             holder,
             topics,
             acls,
@@ -195,11 +197,11 @@ class _DryRun:
         missing = self._missing(acls)
         return DryRun(group, source_id, destination_id, None, (), acls, missing, (), str(error))
 
-    def _acls(self, plan: Plan) -> tuple[Acl, ...]:
-        topics = plan.topics.values()
+    def _acls(self, changes: TopicChanges) -> tuple[Acl, ...]:
+        topics = changes.topics.values()
         return needed_acls(
             {topic.source: topic.destination for topic in topics},
-            plan.group,
+            changes.group,
             created=[topic.destination for topic in topics if topic.creation],
             grown=[topic.destination for topic in topics if topic.added_partitions],
             before_2_8=self._destination_before_2_8(),
@@ -229,27 +231,27 @@ class _DryRun:
 
     # Positions
 
-    def _positions(self, plan: Plan) -> tuple[GroupState, str | None]:
+    def _positions(self, changes: TopicChanges) -> tuple[GroupState, str | None]:
         """Return what the group has committed, and who is in it."""
-        if not patiently(lambda: has_coordinator(self._source, plan.group), patience_s=self._patience_s):
+        if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
             return GroupState({}, {}, {}, None), None
-        partitions = partitions_of(self._source, list(plan.topics))
-        committed = GroupPositions(self._source, plan.group, MemberId)
+        partitions = partitions_of(self._source, list(changes.topics))
+        committed = GroupPositions(self._source, changes.group, MemberId)
         state = patiently(committed.read_state, patience_s=self._patience_s)
         foreign = {each: offset for each, offset in state.others.items() if each in partitions}
-        others = warning_of_others(plan.group, foreign)
+        others = warning_of_others(changes.group, foreign)
         if others:
             self._warnings.append(others)
-        return state, describe_holder(self._source, plan.group)
+        return state, describe_holder(self._source, changes.group)
 
-    def _outlook(self, plan: Plan, state: GroupState) -> tuple[TopicOutlook, ...]:
+    def _outlook(self, changes: TopicChanges, state: GroupState) -> tuple[TopicOutlook, ...]:
         level = self._options.source.isolation_level
-        partitions = partitions_of(self._source, list(plan.topics))
+        partitions = partitions_of(self._source, list(changes.topics))
         pairs = {partition: state.pairs[partition] for partition in partitions if partition in state.pairs}
         without = [partition for partition in partitions if partition not in pairs]
-        starts = patiently(lambda: self._starts(plan, state, without), patience_s=self._patience_s)
+        starts = patiently(lambda: self._starts(changes, state, without), patience_s=self._patience_s)
         ends = patiently(lambda: end_offsets(self._source, partitions, level), patience_s=self._patience_s)
-        self._warn_of_partitions(plan, pairs, without)
+        self._warn_of_partitions(changes, pairs, without)
         by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
         for partition in partitions:
             by_topic[partition.topic].append(partition)
@@ -266,16 +268,16 @@ class _DryRun:
                     for each in by_topic[name]
                 ),
             )
-            for name, topic in plan.topics.items()
+            for name, topic in changes.topics.items()
         )
 
     def _starts(
-        self, plan: Plan, state: GroupState, without: Sequence[TopicPartition]
+        self, changes: TopicChanges, state: GroupState, without: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return where partitions without a pair begin."""
         start_ms = self._options.start.timestamp_ms
         found = find_beginnings(
-            self._source, plan.group, state, self._options.topics, without, start_ms=start_ms
+            self._source, changes.group, state, self._options.topics, without, start_ms=start_ms
         )
         self._beginnings = found.sentences
         level = self._options.source.isolation_level
@@ -286,9 +288,12 @@ class _DryRun:
     # What would stop partitions
 
     def _warn_of_partitions(
-        self, plan: Plan, pairs: Mapping[TopicPartition, MirrorPosition], without: Sequence[TopicPartition]
+        self,
+        changes: TopicChanges,
+        pairs: Mapping[TopicPartition, MirrorPosition],
+        without: Sequence[TopicPartition],
     ) -> None:
-        copies = {partition: _copy_of(plan, partition) for partition in [*pairs, *without]}
+        copies = {partition: _copy_of(changes, partition) for partition in [*pairs, *without]}
         states = compare_copies(self._destination, pairs, copies)
         first = self._known_offsets(self._source, pairs, EARLIEST)
         by_finding: dict[str, list[TopicPartition]] = defaultdict(list)
@@ -300,7 +305,7 @@ class _DryRun:
         )
         if self._options.delivery is Delivery.EXACTLY_ONCE:
             held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
-            others = OtherGroups(self._source, self._destination, plan.group, held)
+            others = OtherGroups(self._source, self._destination, changes.group, held)
             for partition in held:
                 by_finding[self._finding_of_nonempty(others.position_of(partition))].append(partition)
         self._warnings += [f"{first_few(each)}: {finding}" for finding, each in by_finding.items()]
@@ -365,8 +370,8 @@ class _DryRun:
         return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
 
 
-def _copy_of(plan: Plan, partition: TopicPartition) -> TopicPartition:
-    return TopicPartition(plan.topics[partition.topic].destination, partition.partition)
+def _copy_of(changes: TopicChanges, partition: TopicPartition) -> TopicPartition:
+    return TopicPartition(changes.topics[partition.topic].destination, partition.partition)
 
 
 def _is_another(topic_id: str | None, cluster: Cluster, partition: TopicPartition) -> bool:

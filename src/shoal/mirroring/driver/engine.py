@@ -10,7 +10,7 @@ from typing import Protocol
 from ..control import ControlServer
 from ..model.first_start import FirstStart
 from ..model.options import MirrorOptions
-from ..prepare.prepare import Prepared
+from ..prepare.create import Prepared
 
 __all__ = ["CopyJob", "Engine"]
 

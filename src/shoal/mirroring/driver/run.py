@@ -44,7 +44,7 @@ from ..monitoring.page import About, Watch
 from ..monitoring.processes import LocalProcesses
 from ..monitoring.prometheus import MetricsServer
 from ..positions import GroupPositions
-from ..prepare.prepare import Prepared
+from ..prepare.create import Prepared
 from .beginnings import Beginnings, find_beginnings
 from .engine import CopyJob, Engine
 from .group_lock import MirrorIdentity

@@ -9,7 +9,7 @@ from ...topic_partition import TopicPartition
 from ..model.reports import TaskReport
 from ..model.window import WindowPlan
 from ..monitoring.metrics import Metrics
-from ..prepare.prepare import PreparedTopic
+from ..prepare.create import PreparedTopic
 
 __all__ = ["PartitionSchedule"]
 

@@ -23,9 +23,9 @@ from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
 from ..model.reports import stopped_report
-from ..positions import GroupPositions
+from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
-from ..prepare.prepare import Prepared, PreparedTopic, prepare, warning_of_others
+from ..prepare.create import Prepared, PreparedTopic, prepare
 from .copy_watch import CopyWatch
 from .discovery import Discovery
 from .group_lock import GroupLock

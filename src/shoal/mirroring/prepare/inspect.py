@@ -1,16 +1,15 @@
 """
-Before a mirror begins: which topics, and whether the destination can take them.
+Inspect both clusters before a mirror begins: which topics are selected, and can the destination take them?
 
-Runs on the driver, with metadata and configurations only. :func:`look` changes
-nothing: it finds what is wrong, and returns what is missing. :func:`prepare`
-looks, and then creates that.
+Runs on the driver, with metadata and configurations only, and changes nothing. What the destination misses is
+in the result, :class:`TopicChanges`; :mod:`.create` creates it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,8 +17,6 @@ from functools import cached_property
 from ...client.admin import (
     ConfigEntry,
     NewTopic,
-    create_partitions,
-    create_topic,
     describe_broker_config,
     describe_topic_configs,
     validate_topic,
@@ -38,90 +35,43 @@ from ..model.text import first_few
 from ..positions import GroupPositions
 from .agent_check import require_multi_batch
 from .copies import confirmed_deleted, deleted_reason
+from .growth import creation_error, grow_topic
 from .topic_configs import Finding, TopicState, compare, configs_of_copy
 from .unmatched import idle_expressions, near_topics, why_nothing_matches
 
 __all__ = [
     "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
-    "Plan",
     "PlannedTopic",
-    "Prepared",
-    "PreparedTopic",
-    "look",
-    "prepare",
+    "TopicChanges",
+    "inspect_topics",
     "producer_id_expiration_ms",
-    "warning_of_others",
 ]
 
-#: Kafka's default; for brokers that do not tell.
+#: Kafka's default, for brokers that do not report theirs.
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
-#: So long for a created topic to get its leaders, and for what else time can heal.
+#: Patience with transient errors.
 _PATIENCE_S = 60.0
 
-#: The code of a topic's or broker's configuration that we may not read.
+#: The codes of a topic or a broker that this principal may not describe.
 _NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 Configs = Mapping[str, ConfigEntry]
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedTopic:
-    """
-    Attributes:
-        source: Its name at the source.
-        destination: Its name at the destination.
-        partitions: At the source; the destination has at least as many.
-        created: Whether it was created just now, so that it is empty.
-        deleted: Why it is not mirrored: its copy was deleted since it was mirrored. None otherwise.
-    """
-
-    source: str
-    destination: str
-    partitions: int
-    created: bool
-    deleted: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """
-    What a mirror begins with.
-
-    Attributes:
-        group: The consumer group on the source cluster.
-        source_cluster_id: None where the cluster is too old to have one.
-        destination_cluster_id: Likewise.
-        topics: By their names at the source, sorted.
-        warnings: Sentences: what, where, what to do.
-        producer_id_expiration_ms: After so long without a batch, the
-            destination's brokers forget a producer id's sequence.
-
-    """
-
-    group: str
-    source_cluster_id: str | None
-    destination_cluster_id: str | None
-    topics: Mapping[str, PreparedTopic]
-    warnings: tuple[str, ...]
-    producer_id_expiration_ms: int
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The destination's names by the source's."""
-        return {name: topic.destination for name, topic in self.topics.items()}
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedTopic:
     """
+    One selected topic, and the changes that its copy needs.
+
     Attributes:
         source: Its name at the source.
         destination: Its name at the destination.
-        partitions: At the source.
-        creation: What is to be created; None where the destination has it.
-        present_partitions: At the destination; 0 where it is to be created.
-        deleted: See :class:`PreparedTopic`.
+        partitions: Their number at the source.
+        creation: The request that creates the copy; None if the destination has it.
+        present_partitions: Their number at the destination; 0 if the copy has to be created.
+        deleted: The reason why the topic is not mirrored: its copy was deleted since. None otherwise.
+
     """
 
     source: str
@@ -138,17 +88,23 @@ class PlannedTopic:
 
     @property
     def added_partitions(self) -> int:
-        """How many an existing copy is to get."""
+        """The number of partitions that an existing copy needs in addition."""
         return max(0, self.partitions - self.present_partitions) if self.is_present else 0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TopicChanges:
     """
-    What a mirror will begin with, and what has to be made for it.
+    The selected topics, and the changes that the destination needs for them.
 
     Attributes:
-        group: And the others: as of :class:`Prepared`.
+        group: The consumer group on the source cluster.
+        source_cluster_id: None if the cluster is too old to have one.
+        destination_cluster_id: Likewise.
+        topics: The topics by their names at the source.
+        warnings: Sentences: the object, the problem, the remedy.
+        producer_id_expiration_ms: The time without a batch after which the destination's brokers forget the
+            sequence of a producer id.
 
     """
 
@@ -160,175 +116,41 @@ class Plan:
     producer_id_expiration_ms: int
 
 
-def look(
-    options: MirrorOptions, source: Cluster, destination: Cluster, *, patience_s: float = _PATIENCE_S
-) -> Plan:
-    """
-    Resolve the selection, check the destination, find what it misses; change nothing.
-
-    What is to be created was offered to the destination, to be validated only.
-
-    Args:
-        options: Of the mirror.
-        source: Its metadata of all topics is refreshed.
-        destination: Its metadata of the copies is refreshed.
-        patience_s: How long to wait for what time can heal.
-
-    Raises:
-        ConfigError: Nothing is selected, or the destination cannot take it; says what to do.
-        BrokerError: A cluster refuses.
-        Disconnected: A cluster does not answer.
-
-    """
-    return _Look(options, source, destination, patience_s, creates=False).run()
-
-
-def prepare(
+def inspect_topics(
     options: MirrorOptions,
     source: Cluster,
     destination: Cluster,
     *,
     patience_s: float = _PATIENCE_S,
     forbids: bool = True,
-    on_create: Callable[[], object] = lambda: None,
-) -> Prepared:
+    creates: bool = False,
+) -> TopicChanges:
     """
-    Look, and create what the destination misses: topics, and partitions of topics.
+    Resolve the selection, check the destination, and list what it misses.
 
-    May be called again while the mirror runs, to notice new topics and partitions.
+    The destination has validated each topic and partition that is missing.
 
     Args:
-        options: Of the mirror.
+        options: The options of the mirror.
         source: Its metadata of all topics is refreshed.
-        destination: Its metadata of the copies is refreshed, leaders included.
-        patience_s: How long to wait for leaders and other things that time can heal.
-        forbids: Whether a topic is refused that may not take every batch of the source's; else it is
-            warned of.
-        on_create: Called before anything is created.
+        destination: Its metadata of the copies is refreshed.
+        patience_s: Patience with transient errors.
+        forbids: Whether a topic is an error if it may not take every batch of the source's; otherwise it is
+            a warning.
+        creates: Whether the changes are made next. If not, a group that cannot be read is no error here,
+            and Kafka's ``__consumer_offsets`` is not created.
 
     Raises:
-        ConfigError: Nothing is selected, or the destination cannot take it; says what to do.
-        BrokerError: A cluster refuses, or leaders did not come in time.
-        Disconnected: A cluster does not answer.
+        ConfigError: Nothing is selected, or the destination cannot take it.
+        BrokerError: A cluster refuses a request.
+        Disconnected: A cluster does not respond.
 
     """
-    plan = _Look(options, source, destination, patience_s, forbids=forbids).run()
-    if any(topic.creation for topic in plan.topics.values()):
-        on_create()
-    created = _carry_out(plan, destination, patience_s)
-    if options.multi_batch is MultiBatch.REQUIRED:
-        require_multi_batch(destination, created)  # the others were looked at
-    return Prepared(
-        plan.group,
-        plan.source_cluster_id,
-        plan.destination_cluster_id,
-        {
-            name: PreparedTopic(
-                name, topic.destination, topic.partitions, topic.destination in created, topic.deleted
-            )
-            for name, topic in plan.topics.items()
-        },
-        plan.warnings,
-        plan.producer_id_expiration_ms,
-    )
+    return _Inspection(options, source, destination, patience_s, forbids=forbids, creates=creates).run()
 
 
-def _carry_out(plan: Plan, destination: Cluster, patience_s: float) -> frozenset[str]:
-    """Create what is missing, and wait until every partition has a leader; return the topics created."""
-    created = frozenset(
-        topic.destination
-        for topic in plan.topics.values()
-        if topic.creation and _create(topic.creation, destination, patience_s)
-    )
-    for topic in plan.topics.values():
-        if topic.added_partitions:
-            _grow(topic, destination, patience_s)
-    _await_leaders(plan, destination, patience_s)
-    return created
-
-
-def _create(topic: NewTopic, destination: Cluster, patience_s: float) -> bool:
-    try:
-        return patiently(lambda: create_topic(destination, topic), patience_s=patience_s)
-    except BrokerError as error:
-        raise _refused_creation(error, topic) from error
-
-
-def _refused_creation(error: BrokerError, topic: NewTopic) -> ShoalError:
-    if error.retriable:
-        return error
-    return ConfigError(
-        f"{error}; change what is refused, or create the topic yourself with "
-        f"{topic.partitions} partitions and compression.type=producer"
-    )
-
-
-def _grow(
-    topic: PlannedTopic, destination: Cluster, patience_s: float, *, validate_only: bool = False
-) -> None:
-    """Add partitions; where somebody else just did, all is well."""
-    try:
-        patiently(
-            lambda: create_partitions(
-                destination, topic.destination, topic.partitions, validate_only=validate_only
-            ),
-            patience_s=patience_s,
-        )
-    except BrokerError as error:
-        if error.code == ErrorCode.INVALID_PARTITIONS:
-            return
-        if error.retriable:
-            raise
-        raise ConfigError(
-            f"{error}; topic {topic.destination} has {topic.present_partitions} partitions and the source "
-            f"{topic.partitions}: allow ALTER on it, or add the missing ones yourself "
-            f"(kafka-topics --alter --partitions {topic.partitions})"
-        ) from error
-
-
-def _await_leaders(plan: Plan, destination: Cluster, patience_s: float) -> None:
-    """
-    Wait until each new destination partition that a mirror writes to has a leader.
-
-    One that was there before, and has none now, keeps no other from being mirrored: its task waits for it.
-
-    """
-    new = [
-        TopicPartition(topic.destination, number)
-        for topic in plan.topics.values()
-        if topic.deleted is None
-        for number in range(0 if topic.creation else topic.present_partitions, topic.partitions)
-    ]
-
-    def check() -> None:
-        destination.refresh({topic.destination for topic in plan.topics.values()})
-        for partition in new:
-            destination.partition(partition)
-
-    patiently(check, patience_s=patience_s)
-
-
-def warning_of_others(group: str, offsets: Mapping[TopicPartition, int]) -> str | None:
-    """
-    Return a warning of offsets in the mirror's group that are no mirror's; None where there are none.
-
-    Args:
-        group: Its name.
-        offsets: What somebody else committed, by source partition.
-
-    """
-    if not offsets:
-        return None
-    partition, offset = min(offsets.items())
-    more = f" and {len(offsets) - 1} more" if len(offsets) > 1 else ""
-    return (
-        f"group {group!r} has committed offsets that are no mirror's ({offset} for {partition}{more}): they "
-        "say nothing about the destination and are not used; --start says where a partition begins"
-    )
-
-
-class _Look:
-    """One run of :func:`look`: what it found so far."""
+class _Inspection:
+    """One run of :func:`inspect_topics`, with its warnings so far."""
 
     def __init__(
         self,
@@ -337,8 +159,8 @@ class _Look:
         destination: Cluster,
         patience_s: float,
         *,
-        forbids: bool = True,
-        creates: bool = True,
+        forbids: bool,
+        creates: bool,
     ) -> None:
         self._forbids = forbids
         self._creates = creates
@@ -348,9 +170,9 @@ class _Look:
         self._patience_s = patience_s
         self._warnings: list[str] = []
 
-    def run(self) -> Plan:
+    def run(self) -> TopicChanges:
         names = self._select()
-        # All that the destination says of the topics; and its brokers, for the replication factor.
+        # Metadata of the copies, and of all brokers for the replication factor.
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)
         self._check_destination(names)
@@ -365,7 +187,7 @@ class _Look:
         self._compare(topics, source_configs, self._configs_of_copies(topics))
         self._warn_of_growth(topics)
         producer_id_expiration_ms = self._producer_id_expiration_ms()
-        return Plan(
+        return TopicChanges(
             group,
             self._source.metadata.cluster_id,
             self._destination.metadata.cluster_id,
@@ -374,7 +196,7 @@ class _Look:
             producer_id_expiration_ms,
         )
 
-    # What is selected
+    # Selection
 
     def _select(self) -> dict[str, str]:
         topics = self._source.refresh().topics
@@ -463,19 +285,19 @@ class _Look:
         return patiently(lambda: describe_topic_configs(cluster, topics), patience_s=self._patience_s)
 
     def _configs_of_copies(self, topics: Mapping[str, PlannedTopic]) -> dict[str, Configs]:
-        """Return what copies have, and what those would have that are to be created."""
+        """Return the configurations of copies; of missing ones those that they would have."""
         existing = [topic.destination for topic in topics.values() if topic.is_present]
         configs: dict[str, Configs] = self._describe(self._destination, existing)
-        untold = []
+        undescribed = []
         for topic in topics.values():
             if topic.creation:
-                told = self._validate(topic.creation)
-                if told is None:
-                    untold.append(topic.destination)
+                configured = self._validate(topic.creation)
+                if configured is None:
+                    undescribed.append(topic.destination)
                 else:
-                    configs[topic.destination] = told
-        if untold:
-            self._warn_of_undescribed(untold, self._destination)
+                    configs[topic.destination] = configured
+        if undescribed:
+            self._warn_of_undescribed(undescribed, self._destination)
         return configs
 
     def _validate(self, topic: NewTopic) -> Configs | None:
@@ -485,7 +307,7 @@ class _Look:
             if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 # Created a moment ago, and not in the metadata yet.
                 return self._describe(self._destination, [topic.name]).get(topic.name)
-            raise _refused_creation(error, topic) from error
+            raise creation_error(error, topic) from error
 
     def _compare(
         self,
@@ -516,7 +338,7 @@ class _Look:
         found = _state(self._destination.metadata.topics[topic.destination], configs)
         return replace(found, partitions=found.partitions + topic.added_partitions)
 
-    # What is missing
+    # Missing topics and partitions
 
     def _check_destination(self, names: Mapping[str, str]) -> None:
         metadata = self._destination.metadata
@@ -534,16 +356,16 @@ class _Look:
 
     def _deleted(self, names: Mapping[str, str], group: str) -> Mapping[str, str]:
         """
-        Return the source topics whose copies are gone, and may not be created again; with the reason.
+        Return the source topics whose copies were deleted and may not be created again, with the reason.
 
-        A topic that the group has pairs for was mirrored: an empty one in its place would hide that.
+        A topic with positions in the group was mirrored. An empty topic in its place would hide the loss.
         """
         missing = {
             name: copy for name, copy in names.items() if copy not in self._destination.metadata.topics
         }
         if not missing or IncidentKind.DESTINATION_LOSS in self._options.continue_on:
             return {}
-        mirrored = {partition.topic for partition in self._pairs(missing, group)}
+        mirrored = {partition.topic for partition in self._positions(missing, group)}
         gone = confirmed_deleted(self._destination, [missing[name] for name in mirrored], time.sleep)
         return {
             name: deleted_reason(missing[name], self._destination)
@@ -551,8 +373,8 @@ class _Look:
             if missing[name] in gone
         }
 
-    def _pairs(self, topics: Iterable[str], group: str) -> Mapping[TopicPartition, MirrorPosition]:
-        """Return the pairs that the group has for topics of the source."""
+    def _positions(self, topics: Iterable[str], group: str) -> Mapping[TopicPartition, MirrorPosition]:
+        """Return the positions that the group has of these source topics."""
         source = self._source
         partitions = [
             TopicPartition(topic, number)
@@ -562,7 +384,7 @@ class _Look:
         positions = GroupPositions(source, group, MemberId)
         if self._creates:
             return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)
-        with suppress(ShoalError):  # a look reports that together with all else that it finds
+        with suppress(ShoalError):  # the dry run reports it together with its other findings
             if has_coordinator(source, group):
                 return patiently(lambda: positions.read(partitions), patience_s=self._patience_s)
         return {}
@@ -612,7 +434,14 @@ class _Look:
     def _warn_of_growth(self, topics: Mapping[str, PlannedTopic]) -> None:
         growing = [topic for topic in topics.values() if topic.added_partitions]
         for topic in growing:
-            _grow(topic, self._destination, self._patience_s, validate_only=True)
+            grow_topic(
+                topic.destination,
+                topic.present_partitions,
+                topic.partitions,
+                self._destination,
+                self._patience_s,
+                validate_only=True,
+            )
         if growing:
             copies = [topic.destination for topic in growing]
             self._warnings.append(
@@ -621,7 +450,7 @@ class _Look:
             )
 
     def _replication_factor(self, name: str) -> int:
-        """Return the one asked for; else the source's, or as many as there are brokers."""
+        """Return the option, or the source's factor, but at most the number of brokers."""
         if self._options.replication_factor is not None:
             return self._options.replication_factor
         return min(
@@ -646,11 +475,11 @@ class _Look:
 
     @cached_property
     def _broker_configs(self) -> list[dict[str, str | None]]:
-        """Of those destination brokers that tell."""
+        """The configurations of those destination brokers that return them."""
         told = []
         refused = False
         for node_id in self._destination.metadata.brokers:
-            # A broker that is down, or ACLs: neither is in the way of a mirror.
+            # A broker that is down, and missing ACLs, do not prevent a mirror.
             try:
                 told.append(describe_broker_config(self._destination, node_id))
             except BrokerError as error:
@@ -670,22 +499,21 @@ class _Look:
 
 
 def producer_id_expiration_ms(cluster: Cluster) -> int:
-    """Return the shortest ``producer.id.expiration.ms`` of the brokers that tell; else Kafka's default."""
-    told = []
+    """Return the brokers' shortest ``producer.id.expiration.ms``; Kafka's default if none returns it."""
+    known = []
     for node_id in cluster.metadata.brokers:
         with suppress(ShoalError):  # one that is down, or ACLs
-            told.append(describe_broker_config(cluster, node_id))
-    return _shortest_expiration_ms(told)
+            known.append(describe_broker_config(cluster, node_id))
+    return _shortest_expiration_ms(known)
 
 
 def _shortest_expiration_ms(brokers: Iterable[Mapping[str, str | None]]) -> int:
-    told = [
+    known = [
         int(text)
         for configs in brokers
-        # What is no number tells nothing.
         if (text := configs.get("producer.id.expiration.ms")) and text.isdecimal()
     ]
-    return min(told, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
+    return min(known, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
 
 
 def _state(topic: TopicMetadata, configs: Configs | None) -> TopicState:

@@ -1,0 +1,162 @@
+"""
+Create the topics and partitions that the destination misses, and wait for their leaders.
+
+Runs on the driver, before the first task; and again while the mirror runs, for new topics and partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...client.admin import NewTopic, create_topic
+from ...client.cluster import Cluster, patiently
+from ...errors import BrokerError
+from ...topic_partition import TopicPartition
+from ..model.copy_options import MultiBatch
+from ..model.options import MirrorOptions
+from .agent_check import require_multi_batch
+from .growth import creation_error, grow_topic
+from .inspect import TopicChanges, inspect_topics
+
+__all__ = ["Prepared", "PreparedTopic", "prepare"]
+
+#: Patience with a created topic's leaders, and with transient errors.
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTopic:
+    """
+    A topic whose copy is ready, or was deleted.
+
+    Attributes:
+        source: Its name at the source.
+        destination: Its name at the destination.
+        partitions: Their number at the source; the destination has at least as many.
+        created: Whether the copy was created just now, so that it is empty.
+        deleted: The reason why the topic is not mirrored: its copy was deleted since. None otherwise.
+
+    """
+
+    source: str
+    destination: str
+    partitions: int
+    created: bool
+    deleted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """
+    The topics that a mirror begins with.
+
+    Attributes:
+        group: The consumer group on the source cluster.
+        source_cluster_id: None if the cluster is too old to have one.
+        destination_cluster_id: Likewise.
+        topics: The topics by their names at the source, sorted.
+        warnings: Sentences: the object, the problem, the remedy.
+        producer_id_expiration_ms: See :class:`.inspect.TopicChanges`.
+
+    """
+
+    group: str
+    source_cluster_id: str | None
+    destination_cluster_id: str | None
+    topics: Mapping[str, PreparedTopic]
+    warnings: tuple[str, ...]
+    producer_id_expiration_ms: int
+
+
+def prepare(
+    options: MirrorOptions,
+    source: Cluster,
+    destination: Cluster,
+    *,
+    patience_s: float = _PATIENCE_S,
+    forbids: bool = True,
+    on_create: Callable[[], object] = lambda: None,
+) -> Prepared:
+    """
+    Inspect both clusters, and create the topics and partitions that the destination misses.
+
+    Args:
+        options: The options of the mirror.
+        source: Its metadata of all topics is refreshed.
+        destination: Its metadata of the copies is refreshed, leaders included.
+        patience_s: Patience with new leaders and with transient errors.
+        forbids: See :func:`.inspect.inspect_topics`.
+        on_create: Called before anything is created.
+
+    Raises:
+        ConfigError: Nothing is selected, or the destination cannot take it.
+        BrokerError: A cluster refuses a request, or leaders were not elected in time.
+        Disconnected: A cluster does not respond.
+
+    """
+    changes = inspect_topics(
+        options, source, destination, patience_s=patience_s, forbids=forbids, creates=True
+    )
+    if any(topic.creation for topic in changes.topics.values()):
+        on_create()
+    created = _make(changes, destination, patience_s)
+    if options.multi_batch is MultiBatch.REQUIRED:
+        require_multi_batch(destination, created)  # the inspection has asked for the others
+    return Prepared(
+        changes.group,
+        changes.source_cluster_id,
+        changes.destination_cluster_id,
+        {
+            name: PreparedTopic(
+                name, topic.destination, topic.partitions, topic.destination in created, topic.deleted
+            )
+            for name, topic in changes.topics.items()
+        },
+        changes.warnings,
+        changes.producer_id_expiration_ms,
+    )
+
+
+def _make(changes: TopicChanges, destination: Cluster, patience_s: float) -> frozenset[str]:
+    """Create what is missing, and wait until every partition has a leader; return the topics created."""
+    created = frozenset(
+        topic.destination
+        for topic in changes.topics.values()
+        if topic.creation and _create(topic.creation, destination, patience_s)
+    )
+    for topic in changes.topics.values():
+        if topic.added_partitions:
+            grow_topic(topic.destination, topic.present_partitions, topic.partitions, destination, patience_s)
+    _await_leaders(changes, destination, patience_s)
+    return created
+
+
+def _create(topic: NewTopic, destination: Cluster, patience_s: float) -> bool:
+    """Create a topic; return False if another process just did."""
+    try:
+        return patiently(lambda: create_topic(destination, topic), patience_s=patience_s)
+    except BrokerError as error:
+        raise creation_error(error, topic) from error
+
+
+def _await_leaders(changes: TopicChanges, destination: Cluster, patience_s: float) -> None:
+    """
+    Wait until each new destination partition that a mirror writes to has a leader.
+
+    An older partition without a leader does not delay the others: its task waits for it.
+
+    """
+    new = [
+        TopicPartition(topic.destination, number)
+        for topic in changes.topics.values()
+        if topic.deleted is None
+        for number in range(0 if topic.creation else topic.present_partitions, topic.partitions)
+    ]
+
+    def check() -> None:
+        destination.refresh({topic.destination for topic in changes.topics.values()})
+        for partition in new:
+            destination.partition(partition)
+
+    patiently(check, patience_s=patience_s)
