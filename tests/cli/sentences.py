@@ -19,14 +19,14 @@ _MIRRORING = _SHOAL / "mirroring"
 #: What is called with a sentence: warnings, reasons to wait, and reasons to stop.
 _CALLED = frozenset(
     {"Finding", "Incident", "PartitionStopped", "UnsupportedBatch", "_meet_loss", "_met"}
-    | {"_on_warning", "_refuse", "_stop", "_warn", "append", "stop", "suspect", "wait"}
+    | {"_on_warning", "_refuse", "_stop", "_warn", "warn", "append", "stop", "suspect", "wait"}
 )
 
 #: Where what was found stands in front of what to do about it.
 _WITH_ADVICE = "_meet"
 
 #: What a sentence is put together in.
-_ASSIGNED = frozenset({"reason", "what", "why"})
+_ASSIGNED = frozenset({"failure", "reason", "what", "why"})
 
 #: Shorter ones are parts of others, or no sentences.
 _SHORTEST = 15

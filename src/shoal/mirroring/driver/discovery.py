@@ -28,7 +28,7 @@ class Discovery(Lookout):
 
     """
 
-    failure = "new topics and partitions cannot be looked for"
+    failure = "new topics and partitions cannot be looked for: "
 
     def __init__(
         self,

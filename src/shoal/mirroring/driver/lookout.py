@@ -67,7 +67,7 @@ class Lookout(abc.ABC):
                     self.look(source, destination)
                 except Exception as error:
                     if not (isinstance(error, ShoalError) and is_transient(error)):
-                        self._warn(f"{self.failure}: {error}")
+                        self._warn(f"{self.failure}{error}")
 
 
 def once_each(warn: Callable[[str], object]) -> Callable[[str], None]:
