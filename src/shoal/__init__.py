@@ -41,7 +41,7 @@ __all__ = [
 
 _WHERE = {
     "AcknowledgedRun": "shoal.mirroring.model.offset_map",
-    "Committed": "shoal.client.coordinator",
+    "Committed": "shoal.client.committed_offsets",
     "ConsumerRecord": "shoal.client.consumer",
     "RawConsumer": "shoal.client.consumer",
     "RawProducer": "shoal.client.producer",
