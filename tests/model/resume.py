@@ -1,16 +1,75 @@
 """
 A model of the resume protocol: one mirrored partition, and everything that can happen to it.
 
-The source is the records 0, 1, 2, …; at the destination they must be a prefix
-of exactly that, at any time and whatever happens. The mirror's half has the
-names of the code's state machine (``shoal.mirroring.task.partition``, ``route``
-and ``resume``): ``align``, ``next_to_send``, ``acknowledge``, ``lose_track``,
-``commit``. The broker's half is Kafka's: a leader and one follower in the
-in-sync replicas, acks=all, producer state by producer id.
+The promise
+-----------
 
-What is smaller than in life: a few records, two batches in flight where Kafka
-remembers five (here it remembers two), two brokers. What is larger: a broker
-may forget a producer, and a request that was sent may arrive, at any moment.
+The source holds the records 0, 1, 2, … . Without foreign records, the destination's
+log must be a prefix of exactly that sequence: at any time, and in any order of
+events. A record that is missing was lost, a record that repeats was doubled
+(:meth:`Resume.violation_of`). In addition, a mirror that has reached the end of
+its range must have all records at the destination.
+
+:func:`check` visits every state that the rules and the bounds allow, breadth
+first. So a failure comes with a shortest trace, and no failure means that there
+is none within the bounds. Each rule of :class:`Rule` can be switched off: a rule
+whose absence changes nothing is not needed. docs/resume-protocol.md has the results.
+
+The processes
+-------------
+
+Four processes take steps, one at a time and in any order (:meth:`Resume.steps`).
+
+- The *mirror* (:class:`Copy`) reads its committed pair, asks for the log's end,
+  aligns, sends batches, handles answers, and commits. It may crash between any two
+  steps, except the last process. Its steps have the names of the code in
+  ``shoal.mirroring.task``: ``align``, ``next_to_send``, ``acknowledge``, ``lose_track``.
+- The *connection* delivers requests in their order, and the broker handles one
+  at a time. It may break at any time. Then the requests on it become *zombies*.
+- Each *zombie* arrives at any later time, in the order of its connection, or never.
+  No client can detect which.
+- The *destination* appends, replicates to a follower, elects it, and forgets its
+  producers. Another program may write a record.
+
+The data
+--------
+
+A batch is the range of source records in it, and the producer id, epoch and sequence
+in its header. A log is a sequence of batches. The position of a batch is the number
+of records before it. The committed pair is what the group stores: a source offset,
+the destination offset that belongs to it, and the writer's identity. The producer
+state of a broker is not stored: it follows from the log and from ``forgotten``, the
+number of batches that the leader does not remember (:func:`_producer_state`, after
+Kafka's ``ProducerAppendInfo``).
+
+The simplifications
+-------------------
+
+- *Three records, batches of one or two.* The protocol compares offsets and sequences
+  for equality and order, and counts records between them. `make test-long` repeats
+  the search in larger bounds.
+- *Batches are cut again at each send, in every way.* The code cuts them as the source
+  has them, which is one of these ways.
+- *Two batches in flight, and two that the broker remembers.* Kafka remembers five, and
+  the mirror has at most five in flight. Only the relation counts: as many in flight
+  as remembered.
+- *One partition.* Brokers store producer state by partition, and a pair belongs to
+  one partition. So two partitions never share a variable.
+- *Two brokers, clean elections.* With acks=all a record is acknowledged when the
+  follower has it. A third broker could be elected only if it were in sync, so it
+  would hold the same prefix. An unclean election breaks Kafka's own promise: the
+  mirror detects it as a lost tail, which has tests of its own.
+- *No time.* Requests arrive and brokers forget at any moment. Each real order of
+  events is one of these, so a timeout in the code can only remove traces.
+- *Sequences do not wrap.* They are offsets modulo 2^31, and a wrap changes no
+  comparison, because all compared values lie within a few batches.
+- *The source does not change.* Retention, compaction and elections there have a model
+  of their own, ``tests/model/source.py``.
+- *The tail comparison finds the right batch.* The model compares the last batch's
+  range of records, in the place of fingerprints and records.
+
+What is larger than in life: a broker may forget a producer, and a sent request
+may arrive, at any moment. Both only add traces.
 """
 
 from __future__ import annotations

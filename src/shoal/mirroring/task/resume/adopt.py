@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from ....client.cluster import is_transient
 from ....client.config import IsolationLevel
 from ....client.coordinator import describe_holder
-from ....client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
+from ....client.offsets import EARLIEST, LATEST, log_end_offsets
 from ....client.scan import read_batches
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
@@ -38,9 +38,12 @@ from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
 from .begin import first_pair
-from .logs import Clusters, DestinationLog
+from .follow import counts_of_batches
+from .logs import DestinationLog, PartitionLogs, offset_at
+from .places import retention_is_faster
+from .search import Place
 from .second_place import are_distinct, second_place
-from .tail import Place, counts_of_batches, last_batch
+from .tail import last_batch
 
 __all__ = ["Watch", "adopt", "is_to_adopt"]
 
@@ -68,16 +71,12 @@ def is_to_adopt(settings: CopyOptions, log: DestinationLog) -> bool:
     return settings.adopt and settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0
 
 
-def adopt(
-    clusters: Clusters, copy: PartitionCopy, log: DestinationLog, others: OtherGroups, watch: Watch
-) -> MirrorPosition:
+def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosition:
     """
     Compare a copy with its source; reads both from where the copy begins.
 
     Args:
-        clusters: Both clusters.
-        copy: The partition.
-        log: Its log at the destination, as of now.
+        logs: Both logs of the partition.
         others: The positions of other groups.
         watch: What to report to.
 
@@ -89,33 +88,22 @@ def adopt(
         ShoalError: A cluster does not answer, or the task has to end: time can heal it.
 
     """
-    return _Adoption(clusters, copy, log, others, watch).run()
+    return _Adoption(logs, others, watch).run()
 
 
 class _Adoption:
-    def __init__(
-        self,
-        clusters: Clusters,
-        copy: PartitionCopy,
-        log: DestinationLog,
-        others: OtherGroups,
-        watch: Watch,
-    ) -> None:
-        self._clusters = clusters
-        self._copy = copy
-        self._log = log
+    def __init__(self, logs: PartitionLogs, others: OtherGroups, watch: Watch) -> None:
+        self._logs = logs
+        self._clusters = logs.clusters
+        self._copy = logs.copy
+        self._log = logs.log
         self._others = others
         self._watch = watch
-        self._name = f"{copy.destination} on {clusters.destination}"
+        self._name = f"{logs.copy.destination} on {logs.clusters.destination}"
 
     def run(self) -> MirrorPosition:
-        try:
+        with retention_is_faster():
             return self._adopt()
-        except BrokerError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            # Retention was faster than this: the next try sees where the logs begin now.
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error
 
     def _adopt(self) -> MirrorPosition:
         self._check_holder()
@@ -148,11 +136,9 @@ class _Adoption:
 
     def _check_transactions(self) -> None:
         destination, partition = self._clusters.destination, self._copy.destination
-        end = list_offsets(destination, {partition: LATEST}, IsolationLevel.READ_COMMITTED)[partition]
-        if isinstance(end, ShoalError):
-            raise end
+        end = offset_at(destination, partition, LATEST, IsolationLevel.READ_COMMITTED)
         if end > self._log.end:
-            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self._name, "its log changed meanwhile")
+            raise self._logs.changed()
         if end < self._log.end:
             raise BrokerError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -177,12 +163,7 @@ class _Adoption:
     def _source_log(self) -> OffsetRange:
         source, partition = self._clusters.source, self._copy.source
         level = self._clusters.settings.source.isolation_level
-        end = list_offsets(source, {partition: LATEST}, level)[partition]
-        start = list_offsets(source, {partition: EARLIEST})[partition]
-        if isinstance(end, ShoalError):
-            raise end
-        if isinstance(start, ShoalError):
-            raise start
+        end, start = offset_at(source, partition, LATEST, level), offset_at(source, partition, EARLIEST)
         return OffsetRange(start, max(start, end))
 
     def _compare(self, source_log: OffsetRange) -> PartitionReport:
@@ -249,7 +230,7 @@ class _Adoption:
         """
         if not report.destination_skipped:
             return
-        if not are_distinct(self._clusters, self._copy, origin[1], report.records):
+        if not are_distinct(self._logs, origin[1], report.records):
             raise self._stop(
                 f"the source holds only the last {report.records} records of {self._name}, too few that "
                 "differ from each other to show that they are the same. Mirror into an empty topic (--rename)"
@@ -259,7 +240,7 @@ class _Adoption:
         """Make sure that the source has the copy's records in no other place, if that could be."""
         if origin == (0, 0):
             return
-        place = second_place(self._clusters, self._copy, origin, source_log, records)
+        place = second_place(self._logs, origin, source_log, records)
         if place is not None:
             raise self._stop(
                 f"the source has the records of {self._name} in several places, as from offset {origin[0]} "
@@ -290,7 +271,7 @@ class _Adoption:
         """Return how many records the source has to mirror between two offsets."""
         count = 0
         self._watch.report(self._copy, "the source's records before the copy's first to be counted (--adopt)")
-        for each in counts_of_batches(self._clusters, self._copy, start_offset, end_offset):
+        for each in counts_of_batches(self._logs, start_offset, end_offset):
             if self._watch.stop_requested():
                 raise self._ended()
             count += each
@@ -300,9 +281,9 @@ class _Adoption:
 
     def _pair(self, position: int) -> MirrorPosition:
         place = Place(position, self._leader_epoch_before(position))
-        tail = last_batch(self._clusters, self._copy, self._log)
+        tail = last_batch(self._logs)
         crc = tail.fingerprint.crc if tail else None
-        return first_pair(self._clusters, self._copy, self._log, place, crc)
+        return first_pair(self._logs, place, crc)
 
     def _leader_epoch_before(self, position: int) -> int:
         for batch in read_batches(self._clusters.source, self._copy.source, position - 1):

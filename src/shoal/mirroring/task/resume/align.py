@@ -17,7 +17,7 @@ from ...positions import Positions
 from ..partition import PartitionCopy
 from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin
-from .logs import Clusters, destination_logs, source_logs
+from .logs import Clusters, PartitionLogs, destination_logs, source_logs
 from .resume import Resumption
 
 __all__ = ["leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
@@ -73,15 +73,16 @@ def resume_partitions(
             continue
         incidents: list[Incident] = []
         try:
-            log, known = logs[copy.destination], pairs.get(copy.source)
+            both = PartitionLogs(clusters, copy, logs[copy.destination])
+            known = pairs.get(copy.source)
             if known is None:
                 consumed = others.get(copy.source) if settings.takes_over_offsets else None
-                pair = begin(clusters, copy, log, incidents, other_groups, consumed)
+                pair = begin(both, incidents, other_groups, consumed)
             else:
                 source_log = sources[copy.source]
                 if isinstance(source_log, ShoalError):
                     raise source_log
-                pair = Resumption(clusters, copy, known, source_log, log, incidents, other_groups).run()
+                pair = Resumption(both, known, source_log, incidents, other_groups).run()
                 pair = _leave_out(copy, _with_topic_ids(clusters, copy, pair), incidents)
                 pair = replace(pair, first_start=settings.first_start or pair.first_start)
         except ShoalError as error:
@@ -111,7 +112,7 @@ def _adopt(
         # Asked again: to compare the copies before this one may have taken hours.
         logs, errors = destination_logs(clusters.destination, [copy])
         if not errors:
-            pair = adopt(clusters, copy, logs[copy.destination], others, watch)
+            pair = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch)
             errors = dict(positions.commit({copy.source: pair}))
             if not errors:
                 copy.align(pair)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ...model.incidents import Delivery
 from ...model.position import MirrorPosition
+from .follow import count_records
 from .places import Places
-from .tail import Place, Tail, count_records, find, holds_at, last_batch
+from .search import Place, find
+from .tail import Tail, holds_at, last_batch
 
 __all__ = ["place_behind_already_mirrored"]
 
@@ -24,30 +26,30 @@ def place_behind_already_mirrored(places: Places, pair: MirrorPosition, start_of
         start_offset: The source's first record that the mirror goes on with.
 
     """
-    clusters, copy, log = places.clusters, places.copy, places.log
-    written = log.end - pair.destination_offset
-    if clusters.settings.delivery is Delivery.AT_LEAST_ONCE or written <= 0:
+    logs = places.logs
+    written = logs.log.end - pair.destination_offset
+    if logs.settings.delivery is Delivery.AT_LEAST_ONCE or written <= 0:
         return None
-    tail = last_batch(clusters, copy, log)
-    found = find(clusters, copy, tail).places if tail else ()
+    tail = last_batch(logs)
+    found = find(logs, tail).places if tail else ()
     if len(found) != 1 or found[0].source_offset <= start_offset:
         return None
-    size = count_records(clusters, copy, start_offset, found[0].source_offset)
-    if not 0 < size <= written or not _begins_at(places, start_offset, log.end - size):
+    size = count_records(logs, start_offset, found[0].source_offset)
+    if not 0 < size <= written or not _begins_at(places, start_offset, logs.log.end - size):
         return None
     return found[0]
 
 
 def _begins_at(places: Places, source_offset: int, destination_offset: int) -> bool:
     """Whether the destination has the batch of the source there that comes first from an offset on."""
-    clusters, copy = places.clusters, places.copy
-    batch = holds_at(clusters, copy, places.log, destination_offset)
+    logs = places.logs
+    batch = holds_at(logs, destination_offset)
     if batch is None or batch.header.base_offset != destination_offset:
         return False
     size = batch.header.last_offset_delta + 1
-    first = Tail.of(batch, clusters.settings.max_decompressed_bytes)
+    first = Tail.of(batch, logs.settings.max_decompressed_bytes)
     return any(
-        count_records(clusters, copy, source_offset, each.source_offset) == size
-        for each in find(clusters, copy, first).places
+        count_records(logs, source_offset, each.source_offset) == size
+        for each in find(logs, first).places
         if each.source_offset > source_offset
     )

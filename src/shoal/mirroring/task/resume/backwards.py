@@ -7,12 +7,11 @@ read twice but the batch that a piece begins in. A piece is as long as the bytes
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from ....client.scan import read_decided
 from ....errors import CorruptBatch, UnsupportedBatch
 from ....records import (
     Decision,
@@ -23,19 +22,14 @@ from ....records import (
     read_key_value_headers,
     read_records,
 )
-from ..partition import PartitionCopy
-from ..rebuilder import records_to_mirror
-from .logs import Clusters, DestinationLog
-from .tail import batches_at
-from .written import create_time_of
+from .logs import PartitionLogs, create_time_of
 
 __all__ = ["Absent", "CopyBackwards", "Entry", "Gap", "Seen", "SourceBackwards", "Step", "Stored"]
 
 #: Records of the copy to keep at most: some 50 MB.
 _MOST_ENTRIES = 200_000
 
-#: For the answers: of a piece, and of a few records.
-_BUFFER_BYTES = 4 * 1024 * 1024
+#: For the answers that hold a few records.
 _FIRST_BUFFER_BYTES = 256 * 1024
 
 #: If a piece has more bytes than it may have, one that is shorter by this is read.
@@ -115,10 +109,9 @@ class SourceBackwards:
 
     """
 
-    def __init__(self, clusters: Clusters, copy: PartitionCopy, end: int, floor: int) -> None:
+    def __init__(self, logs: PartitionLogs, end: int, floor: int) -> None:
         """Begin at an offset, and read no further than ``floor``."""
-        self._clusters = clusters
-        self._copy = copy
+        self._logs = logs
         self._floor = floor
         self.position = end
         self.bytes = 0
@@ -137,9 +130,9 @@ class SourceBackwards:
 
         """
         start = max(self._floor, self.position - offsets)
-        piece = _SourcePiece(self._clusters, start, self.position, is_last=start <= self._floor)
+        piece = _SourcePiece(self._logs, start, self.position, is_last=start <= self._floor)
         limit = self.bytes + most_bytes
-        with closing(self._decided(start)) as decided:
+        with closing(self._logs.source_batches(start)) as decided:
             for decision, batch in decided:
                 if piece.is_behind(batch):
                     break
@@ -153,28 +146,15 @@ class SourceBackwards:
 
     def first_records(self, most: int, most_bytes: int) -> list[Step]:
         """Return the first batches with so many records, or of so many bytes; the last first."""
-        piece = _SourcePiece(self._clusters, self._floor, self.position, is_last=True)
+        piece = _SourcePiece(self._logs, self._floor, self.position, is_last=True)
         limit = self.bytes + most_bytes
-        with closing(self._decided(self._floor, _FIRST_BUFFER_BYTES)) as decided:
+        with closing(self._logs.source_batches(self._floor, _FIRST_BUFFER_BYTES)) as decided:
             for decision, batch in decided:
                 if piece.is_behind(batch) or piece.records >= most or self.bytes > limit:
                     break
                 self.bytes += len(batch.view)
                 piece.take(decision, batch)
         return piece.steps[::-1]
-
-    def _decided(
-        self, offset: int, buffer_bytes: int = _BUFFER_BYTES
-    ) -> Generator[tuple[Decision, RecordBatch]]:
-        settings = self._clusters.settings
-        return read_decided(
-            self._clusters.source,
-            self._copy.source,
-            offset,
-            settings.source.isolation_level,
-            buffer_bytes,
-            keep_append_time=settings.keep_append_time,
-        )
 
 
 class _SourcePiece:
@@ -188,8 +168,8 @@ class _SourcePiece:
 
     """
 
-    def __init__(self, clusters: Clusters, start: int, end: int, *, is_last: bool) -> None:
-        self._settings = clusters.settings
+    def __init__(self, logs: PartitionLogs, start: int, end: int, *, is_last: bool) -> None:
+        self._logs = logs
         self._offset = start
         self._end = end
         self._is_last = is_last
@@ -228,25 +208,20 @@ class _SourcePiece:
         for record in records:
             if record.offset < self._end:
                 self._pass_gap(record.offset)
-                self._add(Stored(1, [Seen.of(record, self._time_of(batch, record))]))
+                self._add(Stored(1, [Seen.of(record, self._logs.mirrored_time_of(batch.header, record))]))
                 self._offset = record.offset + 1
 
     def _seen(self, batch: RecordBatch) -> list[Seen] | None:
         records = self._decoded(batch)
         if records is None:
             return None
-        return [Seen.of(record, self._time_of(batch, record)) for record in records]
+        return [Seen.of(record, self._logs.mirrored_time_of(batch.header, record)) for record in records]
 
     def _decoded(self, batch: RecordBatch) -> list[Record] | None:
         try:
-            return records_to_mirror(batch, self._offset, self._settings)
+            return self._logs.records_to_mirror(batch, self._offset)
         except (CorruptBatch, UnsupportedBatch):
             return None
-
-    def _time_of(self, batch: RecordBatch, record: Record) -> int | None:
-        if self._settings.keep_append_time:
-            return record.timestamp
-        return create_time_of(batch.header, record)
 
     def _add(self, stored: Stored) -> None:
         self.steps.append(stored)
@@ -272,11 +247,10 @@ class CopyBackwards:
 
     """
 
-    def __init__(self, clusters: Clusters, copy: PartitionCopy, log: DestinationLog, end: int) -> None:
+    def __init__(self, logs: PartitionLogs, end: int) -> None:
         """Begin at an offset."""
-        self._clusters = clusters
-        self._copy = copy
-        self._log = log
+        self._logs = logs
+        self._log = logs.log
         self._position = end
         self._bytes = 0
         self.entries: list[Entry] = []
@@ -303,9 +277,9 @@ class CopyBackwards:
     def _piece(self, offsets: int, most_bytes: int) -> list[Entry] | None:
         """Read so many offsets more; return their entries, None if they have too many bytes."""
         start = max(self._log.start, self._position - offsets)
-        piece = _CopyPiece(self._clusters, start, self._position, is_last=start <= self._log.start)
+        piece = _CopyPiece(self._logs, start, self._position, is_last=start <= self._log.start)
         read = 0
-        for batch in batches_at(self._clusters, self._copy, start):
+        for batch in self._logs.destination_batches(start):
             if batch.header.base_offset >= self._position:
                 break
             read += len(batch.view)
@@ -324,9 +298,9 @@ class CopyBackwards:
     def from_offset(self, offset: int, most: int, most_bytes: int) -> list[Entry]:
         """Return the entries at some offsets from one on, the last first; nothing of it is kept."""
         start = max(self._log.start, offset)
-        piece = _CopyPiece(self._clusters, start, min(self._log.end, start + most), is_last=True)
+        piece = _CopyPiece(self._logs, start, min(self._log.end, start + most), is_last=True)
         read = 0
-        for batch in batches_at(self._clusters, self._copy, start):
+        for batch in self._logs.destination_batches(start):
             if batch.header.base_offset >= start + most or read > most_bytes:
                 break
             read += len(batch.view)
@@ -345,8 +319,8 @@ class _CopyPiece:
 
     """
 
-    def __init__(self, clusters: Clusters, start: int, end: int, *, is_last: bool) -> None:
-        self._most_bytes = clusters.settings.max_decompressed_bytes
+    def __init__(self, logs: PartitionLogs, start: int, end: int, *, is_last: bool) -> None:
+        self._most_bytes = logs.settings.max_decompressed_bytes
         self._offset = start
         self._end = end
         self._is_last = is_last

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from ...model.incidents import Delivery, Incident
 from ...model.position import MirrorPosition, ProducerIdentity
 from ...other_groups import topic_id
-from ..partition import PartitionCopy
-from .logs import Clusters, DestinationLog
+from .logs import Clusters, PartitionLogs
 from .nonempty import behind_what_is_there
-from .tail import Place
+from .search import Place
 
 if TYPE_CHECKING:
     from ...other_groups import OtherGroups
@@ -19,9 +18,7 @@ __all__ = ["begin", "first_pair", "new_identity"]
 
 
 def begin(
-    clusters: Clusters,
-    copy: PartitionCopy,
-    log: DestinationLog,
+    logs: PartitionLogs,
     incidents: list[Incident],
     others: OtherGroups,
     consumed: int | None = None,
@@ -30,9 +27,7 @@ def begin(
     Choose where to begin, and who writes.
 
     Args:
-        clusters: Whom to ask.
-        copy: The partition.
-        log: Its log at the destination.
+        logs: Both logs of the partition.
         incidents: What was found on the way is added here.
         others: The positions that other groups have of the same copies.
         consumed: Where a consumer of the group was: everything before it counts as mirrored, wherever
@@ -42,35 +37,28 @@ def begin(
         PartitionStopped: The destination holds something, and nothing shows where the source goes on.
 
     """
-    place, crc = Place(copy.range.start_offset if consumed is None else consumed), None
-    if consumed is None and clusters.settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0:
-        place, crc = behind_what_is_there(clusters, copy, log, incidents, others)
-    return first_pair(clusters, copy, log, place, crc)
+    place, crc = Place(logs.copy.range.start_offset if consumed is None else consumed), None
+    if consumed is None and logs.settings.delivery is Delivery.EXACTLY_ONCE and logs.log.end > 0:
+        place, crc = behind_what_is_there(logs, incidents, others)
+    return first_pair(logs, place, crc)
 
 
-def first_pair(
-    clusters: Clusters,
-    copy: PartitionCopy,
-    log: DestinationLog,
-    place: Place,
-    last_batch: int | None,
-) -> MirrorPosition:
+def first_pair(logs: PartitionLogs, place: Place, last_batch: int | None) -> MirrorPosition:
     """
     Return a partition's first pair, with a writer that the destination does not know yet.
 
     Args:
-        clusters: Both clusters.
-        copy: The partition.
-        log: Its log at the destination.
+        logs: Both logs of the partition.
         place: Where the source goes on at the end of that log.
         last_batch: The CRC of the fingerprint of the destination's last batch, if the source has it.
 
     """
+    clusters, copy, end = logs.clusters, logs.copy, logs.log.end
     return MirrorPosition(
         source_offset=place.source_offset,
-        destination_offset=log.end,
+        destination_offset=end,
         identity=new_identity(clusters),
-        origin=(place.source_offset, log.end),
+        origin=(place.source_offset, end),
         last_batch=last_batch,
         source_topic_id=topic_id(clusters.source, copy.source),
         destination_topic_id=topic_id(clusters.destination, copy.destination),

@@ -11,15 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from typing import TypeVar
 
-from ....client.scan import read_decided
 from ....errors import CorruptBatch, UnsupportedBatch
 from ....records import RecordBatch, read_records
 from ...model.position import MirrorPosition
-from ..rebuilder import records_to_mirror
+from .logs import create_time_of
 from .places import Places, retention_is_faster
 from .tail import is_by
-from .written import create_time_of
 
 __all__ = ["are_copies"]
 
@@ -27,6 +26,8 @@ __all__ = ["are_copies"]
 #: records may be large, or many and not mirrored. One record in common shows whose they are.
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_RECORDS = 100_000
+
+T = TypeVar("T")
 
 
 def are_copies(places: Places, pair: MirrorPosition) -> bool:
@@ -59,46 +60,30 @@ def _can_be_one_of(times: set[int | None], time: int | None) -> bool:
 
 
 def _foreign(places: Places, pair: MirrorPosition) -> Iterator[tuple[int, int | None]]:
-    read_bytes = 0
-    with suppress(CorruptBatch):
-        for batch in places.destination_batches(pair.destination_offset):
-            read_bytes += len(batch.view)
-            if read_bytes > _MOST_BYTES:
-                return
-            if not is_by(batch.header, pair.identity) and not batch.header.is_control:
-                yield from _records_of_foreign(places, batch)
-
-
-def _records_of_foreign(places: Places, batch: RecordBatch) -> Iterator[tuple[int, int | None]]:
-    with suppress(CorruptBatch, UnsupportedBatch):
-        for record in read_records(batch, places.clusters.settings.max_decompressed_bytes):
-            yield hash(bytes(record.body)), create_time_of(batch.header, record)
+    limit_bytes = places.logs.settings.max_decompressed_bytes
+    batches = ((None, batch) for batch in places.destination_batches(pair.destination_offset))
+    for _, batch in _first_bytes(batches):
+        if not is_by(batch.header, pair.identity) and not batch.header.is_control:
+            with suppress(CorruptBatch, UnsupportedBatch):
+                for record in read_records(batch, limit_bytes):
+                    yield hash(record.body), create_time_of(batch.header, record)
 
 
 def _of_source(places: Places, pair: MirrorPosition) -> Iterator[tuple[int, int | None]]:
-    settings = places.clusters.settings
-    start = max(pair.source_offset, places.source.start)
-    decided = read_decided(
-        places.clusters.source,
-        places.copy.source,
-        start,
-        settings.source.isolation_level,
-        keep_append_time=settings.keep_append_time,
-    )
+    logs, start = places.logs, max(pair.source_offset, places.source.start)
+    for decision, batch in _first_bytes(logs.source_batches(start)):
+        if not decision.is_drop:
+            with suppress(CorruptBatch, UnsupportedBatch):
+                for record in logs.records_to_mirror(batch, start):
+                    yield hash(record.body), logs.mirrored_time_of(batch.header, record)
+
+
+def _first_bytes(batches: Iterator[tuple[T, RecordBatch]]) -> Iterator[tuple[T, RecordBatch]]:
+    """Yield batches up to ``_MOST_BYTES``, or up to a damaged one."""
     read_bytes = 0
     with suppress(CorruptBatch):
-        for decision, batch in decided:
-            read_bytes += len(batch.view)
+        for each in batches:
+            read_bytes += len(each[1].view)
             if read_bytes > _MOST_BYTES:
                 return
-            if not decision.is_drop:
-                yield from _records_of_source(places, batch, start)
-
-
-def _records_of_source(places: Places, batch: RecordBatch, start: int) -> Iterator[tuple[int, int | None]]:
-    settings = places.clusters.settings
-    with suppress(CorruptBatch, UnsupportedBatch):
-        for record in records_to_mirror(batch, start, settings):
-            is_kept = settings.keep_append_time
-            time = record.timestamp if is_kept else create_time_of(batch.header, record)
-            yield hash(bytes(record.body)), time
+            yield each

@@ -1,8 +1,8 @@
-"""Where the logs of both sides begin and end, asked of all leaders at once."""
+"""The logs of both sides: where they begin and end, and their batches as resuming reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,14 +10,30 @@ from ....client.admin import init_producer_id
 from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
 from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
+from ....client.scan import read_batches, read_decided
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
+from ....records import BatchHeader, Decision, Record, RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopyOptions
 from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
+from ..rebuilder import records_to_mirror
 
-__all__ = ["Clusters", "DestinationLog", "SourceLog", "destination_logs", "source_end", "source_logs"]
+__all__ = [
+    "Clusters",
+    "DestinationLog",
+    "PartitionLogs",
+    "SourceLog",
+    "create_time_of",
+    "destination_logs",
+    "offset_at",
+    "source_end",
+    "source_logs",
+]
+
+#: For the answers of the source.
+_BUFFER_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,100 @@ def source_logs(
     return logs
 
 
+@dataclass(frozen=True)
+class PartitionLogs:
+    """
+    Both logs of one partition, read forwards.
+
+    Attributes:
+        clusters: Both clusters, and the settings.
+        copy: The partition.
+        log: Its log at the destination, as of now.
+
+    """
+
+    clusters: Clusters
+    copy: PartitionCopy
+    log: DestinationLog
+
+    @property
+    def settings(self) -> CopyOptions:
+        """The mirror's settings."""
+        return self.clusters.settings
+
+    # The source
+
+    def source_batches(
+        self, offset: int, buffer_bytes: int = _BUFFER_BYTES
+    ) -> Generator[tuple[Decision, RecordBatch]]:
+        """Yield the source's batches from an offset on as the mirror reads them; see ``read_decided``."""
+        return read_decided(
+            self.clusters.source,
+            self.copy.source,
+            offset,
+            self.settings.source.isolation_level,
+            buffer_bytes,
+            keep_append_time=self.settings.keep_append_time,
+        )
+
+    def records_to_mirror(self, batch: RecordBatch, start_offset: int) -> list[Record]:
+        """Decode a batch of the source; see :func:`~shoal.mirroring.task.rebuilder.records_to_mirror`."""
+        return records_to_mirror(batch, start_offset, self.settings)
+
+    def mirrored_time_of(self, header: BatchHeader, record: Record) -> int | None:
+        """Return the time that a source record was mirrored with; None if the source may have replaced it."""
+        return record.timestamp if self.settings.keep_append_time else create_time_of(header, record)
+
+    def source_offset_at(self, timestamp: int) -> int:
+        """Return the source's first offset with a timestamp, or one of the special ones; -1 for none."""
+        return offset_at(self.clusters.source, self.copy.source, timestamp)
+
+    # The destination
+
+    def destination_batches(self, offset: int) -> Generator[RecordBatch]:
+        """
+        Yield the destination's batches from an offset that was in its log a moment ago.
+
+        Raises:
+            BrokerError: Retriable: the offset is not in the log any more, or another error of the leader.
+
+        """
+        try:
+            yield from read_batches(self.clusters.destination, self.copy.destination, offset)
+        except BrokerError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            raise self.changed() from error
+
+    def changed(self) -> BrokerError:
+        """Return the retriable error that the destination's log is not the one whose end was asked for."""
+        where = f"{self.copy.destination} on {self.clusters.destination}"
+        return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
+
+
+def create_time_of(header: BatchHeader, record: Record) -> int | None:
+    """
+    Return a record's create time; None if it may have been replaced.
+
+    A cleaner that rewrites a LogAppendTime batch puts the append time into all its records.
+    """
+    is_replaced = header.magic == 2 and header.is_log_append_time and record.timestamp == header.max_timestamp
+    return None if is_replaced else record.timestamp
+
+
+def offset_at(
+    cluster: Cluster,
+    partition: TopicPartition,
+    timestamp: int,
+    level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> int:
+    """Return one partition's offset for a timestamp, as ``list_offsets`` does, or raise its error."""
+    offset = list_offsets(cluster, {partition: timestamp}, level)[partition]
+    if isinstance(offset, ShoalError):
+        raise offset
+    return offset
+
+
 def source_end(clusters: Clusters, partition: TopicPartition) -> int:
     """
     Return up to where a partition of the source can be read.
@@ -139,7 +249,7 @@ def source_end(clusters: Clusters, partition: TopicPartition) -> int:
 
     """
     source = clusters.source
-    high_watermark = _offset(list_offsets(source, {partition: LATEST})[partition])
+    high_watermark = offset_at(source, partition, LATEST)
     leader_epoch = source.partition(partition).leader_epoch
     if leader_epoch > 0:
         elected_at = epoch_end_offsets(source, {partition: leader_epoch - 1})[partition]
@@ -154,10 +264,4 @@ def source_end(clusters: Clusters, partition: TopicPartition) -> int:
     level = clusters.settings.source.isolation_level
     if level is IsolationLevel.READ_UNCOMMITTED:
         return high_watermark
-    return _offset(list_offsets(source, {partition: LATEST}, level)[partition])
-
-
-def _offset(answer: int | ShoalError) -> int:
-    if isinstance(answer, ShoalError):
-        raise answer
-    return answer
+    return offset_at(source, partition, LATEST, level)

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...model.position import SEQUENCES, MirrorPosition
+from .follow import count_records
 from .places import Places, Undecided
-from .tail import Found, Place, Tail, count_records, find, find_by_records, is_ours, last_batch
+from .search import Found, Place, find, find_by_records
+from .tail import Tail, is_ours, last_batch
 
 __all__ = ["Again", "again_behind", "again_from_the_origin"]
 
@@ -31,7 +33,7 @@ class Again(NamedTuple):
 def again_behind(places: Places, before: MirrorPosition, ours: Tail) -> Again:
     """Go on behind the last batch that the destination still has of the pair's writer."""
     gone = _records_behind(before, ours)
-    found = find(places.clusters, places.copy, ours)
+    found = find(places.logs, ours)
     place = _place_behind(places, before, ours, found, gone)
     if place is None and _is_deleted(places, found, ours) and places.source.start <= before.source_offset:
         # All that the source still has came after it.
@@ -63,13 +65,13 @@ def again_from_the_origin(places: Places, before: MirrorPosition, *, is_another_
     reset. If that is gone, too, the mirror goes on behind what is left of it.
     """
     source_origin, destination_origin = before.origin
-    left = 0 if is_another_topic else min(places.log.end, destination_origin)
+    left = 0 if is_another_topic else min(places.logs.log.end, destination_origin)
     gone_before = destination_origin - left
-    if gone_before and places.log.end == left:
+    if gone_before and places.logs.log.end == left:
         again = _again_before(places, source_origin, gone_before)
         if again:
             return again
-    if places.log.start > 0:
+    if places.logs.log.start > 0:
         # Retention took the first ones: nothing shows whether the writer's records were among them.
         return Again(Place(before.source_offset, before.source_leader_epoch), None)
     return Again(Place(source_origin), gone_before)
@@ -77,7 +79,7 @@ def again_from_the_origin(places: Places, before: MirrorPosition, *, is_another_
 
 def _again_before(places: Places, source_offset: int, gone: int) -> Again | None:
     """Go on behind the destination's end, so many records before an offset; None if nothing shows where."""
-    if places.log.end > 0:
+    if places.logs.log.end > 0:
         place = _only_place_of_the_tail(places)
         if place and _count_between(places, place, source_offset) == gone:
             return Again(place, 0, is_before_origin=True)
@@ -95,12 +97,12 @@ def _again_before(places: Places, source_offset: int, gone: int) -> Again | None
 
 def _only_place_of_the_tail(places: Places) -> Place | None:
     """Return where the source goes on behind the destination's last batch, if that is in one place."""
-    tail = last_batch(places.clusters, places.copy, places.log)
-    if tail is None or tail.header.next_offset != places.log.end:
+    tail = last_batch(places.logs)
+    if tail is None or tail.header.next_offset != places.logs.log.end:
         return None
-    found = find(places.clusters, places.copy, tail).places
+    found = find(places.logs, tail).places
     # Another program cut its batches in another way: its copy was adopted.
-    found = found or find_by_records(places.clusters, places.copy, tail).places
+    found = found or find_by_records(places.logs, tail).places
     return found[0] if len(found) == 1 else None
 
 
@@ -129,7 +131,7 @@ def _count_between(places: Places, place: Place, end_offset: int) -> int:
     start = max(place.source_offset, places.source.start)
     if start >= end_offset:
         return 0
-    return count_records(places.clusters, places.copy, start, end_offset)
+    return count_records(places.logs, start, end_offset)
 
 
 def _is_deleted(places: Places, found: Found, tail: Tail) -> bool:

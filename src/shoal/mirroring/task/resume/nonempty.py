@@ -12,17 +12,15 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from ....client.cluster import Cluster
-from ....client.offsets import EARLIEST, list_offsets
+from ....client.offsets import EARLIEST
 from ....client.scan import read_batches
-from ....errors import CorruptBatch, PartitionStopped, ShoalError, UnsupportedBatch
+from ....errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ....records import Record, read_records
-from ....topic_partition import TopicPartition
 from ...model.incidents import Incident, IncidentKind
-from ..partition import PartitionCopy
-from .logs import Clusters, DestinationLog
+from .logs import DestinationLog, PartitionLogs
 from .preceding import Preceding, compare_preceding
-from .tail import Found, Place, Tail, find, last_batch, last_data_batch
+from .search import Found, Place, find
+from .tail import Tail, last_batch, last_data_batch
 
 if TYPE_CHECKING:
     from ...other_groups import OtherGroups, OtherPosition
@@ -56,11 +54,7 @@ class _Finding(NamedTuple):
 
 
 def behind_what_is_there(
-    clusters: Clusters,
-    copy: PartitionCopy,
-    log: DestinationLog,
-    incidents: list[Incident],
-    others: OtherGroups,
+    logs: PartitionLogs, incidents: list[Incident], others: OtherGroups
 ) -> tuple[Place, int | None]:
     """
     Find where the source goes on behind what the destination holds.
@@ -72,14 +66,15 @@ def behind_what_is_there(
         PartitionStopped: Nothing shows the place, and no option allows to begin elsewhere.
 
     """
+    clusters, copy = logs.clusters, logs.copy
     start = Place(copy.range.start_offset)
-    tail = last_batch(clusters, copy, log)
-    found = find(clusters, copy, tail) if tail else None
+    tail = last_batch(logs)
+    found = find(logs, tail) if tail else None
     preceding: Preceding | None = None
     if tail and found and len(found.places) == 1:
         (place,) = found.places
-        source_start = _earliest(clusters.source, copy.source)
-        preceding = compare_preceding(clusters, copy, log, tail, place, source_start, is_rest=found.is_rest)
+        source_start = logs.source_offset_at(EARLIEST)
+        preceding = compare_preceding(logs, tail, place, source_start, is_rest=found.is_rest)
         if preceding is Preceding.SHOWN:
             return place, tail.fingerprint.crc
     kind = IncidentKind.SOURCE_RESET
@@ -87,7 +82,7 @@ def behind_what_is_there(
     begins_anyhow = clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN
     if begins_anyhow and not goes_on:
         return start, None
-    finding = _look_at(clusters, copy, log, tail, found, preceding, others)
+    finding = _look_at(logs, tail, found, preceding, others)
     reason = (
         f"group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
         f"{clusters.destination} {finding.what}"
@@ -100,33 +95,25 @@ def behind_what_is_there(
         if goes_on:
             incidents.append(Incident(kind, reason, lost=None, continued=True))
             # All of the new topic, also with --start latest: Kafka deleted the first start's memory with it.
-            return Place(_earliest(clusters.source, copy.source)), None
+            return Place(logs.source_offset_at(EARLIEST)), None
         incidents.append(Incident(kind, reason))
     sentence = f"{reason}. {finding.advice}"
     raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False)
 
 
-def _earliest(source: Cluster, partition: TopicPartition) -> int:
-    answer = list_offsets(source, {partition: EARLIEST})[partition]
-    if isinstance(answer, ShoalError):
-        raise answer
-    return answer
-
-
 def _look_at(
-    clusters: Clusters,
-    copy: PartitionCopy,
-    log: DestinationLog,
+    logs: PartitionLogs,
     tail: Tail | None,
     batch: Found | None,
     preceding: Preceding | None,
     others: OtherGroups,
 ) -> _Finding:
     """Find out what the destination holds, and what to advise."""
-    other = others.position_of(copy.source)
+    log = logs.log
+    other = others.position_of(logs.copy.source)
     if other:
-        return _of_another_group(other, log, clusters.settings.group, can_adopt=tail is not None)
-    start = copy.range.start_offset
+        return _of_another_group(other, log, logs.settings.group, can_adopt=tail is not None)
+    start = logs.copy.range.start_offset
     if tail is None:
         what = f"held records up to offset {log.end}, all deleted since"
         return _Finding(
@@ -155,7 +142,7 @@ def _look_at(
     if batch and batch.places:
         what = f"{holds}, and its last batch is {len(batch.places)} times in the source"
         return _Finding(what, f"{_ADOPT}. {twice}")
-    if (batch and batch.has_last_record) or _is_last_record_in_source(clusters, copy, log):
+    if (batch and batch.has_last_record) or _is_last_record_in_source(logs):
         what = (
             f"{holds}, and the source has its last record in another batch: it is another program's copy, or "
             "the source was compacted"
@@ -180,9 +167,9 @@ def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, 
     return _Finding(what, advice)
 
 
-def _is_last_record_in_source(clusters: Clusters, copy: PartitionCopy, log: DestinationLog) -> bool:
+def _is_last_record_in_source(logs: PartitionLogs) -> bool:
     """Whether the source has the destination's last record where its time says, however it is batched."""
-    tail = last_data_batch(clusters, copy, log)
+    tail = last_data_batch(logs)
     if tail is None or tail.header.is_log_append_time:
         return False
     records: list[Record] = []
@@ -190,18 +177,16 @@ def _is_last_record_in_source(clusters: Clusters, copy: PartitionCopy, log: Dest
         records = list(tail.records)
     if not records or records[-1].timestamp < 0:
         return False
-    offset = list_offsets(clusters.source, {copy.source: records[-1].timestamp})[copy.source]
-    if isinstance(offset, ShoalError):
-        raise offset
-    return offset >= 0 and _is_near(clusters, copy, offset, tail, records[-1])
+    offset = logs.source_offset_at(records[-1].timestamp)
+    return offset >= 0 and _is_near(logs, offset, tail, records[-1])
 
 
-def _is_near(clusters: Clusters, copy: PartitionCopy, offset: int, tail: Tail, wanted: Record) -> bool:
+def _is_near(logs: PartitionLogs, offset: int, tail: Tail, wanted: Record) -> bool:
     """Whether a record is among the first ones of the source from an offset on."""
-    batches = read_batches(clusters.source, copy.source, offset)
+    batches = read_batches(logs.clusters.source, logs.copy.source, offset)
     for batch in islice(batches, _MOST_DECODED_BATCHES):
         with suppress(CorruptBatch, UnsupportedBatch):
-            records = read_records(batch, clusters.settings.max_decompressed_bytes)
+            records = read_records(batch, logs.settings.max_decompressed_bytes)
             if any(tail.is_same_record(wanted, each) for each in records):
                 return True
     return False

@@ -13,11 +13,12 @@ from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
 from ....records import RecordBatch
 from ...model.position import MirrorPosition
-from ..partition import PartitionCopy
-from .logs import Clusters, DestinationLog, SourceLog, source_end
+from .follow import follow
+from .logs import PartitionLogs, SourceLog, source_end
 from .merge import Merge
+from .search import Place
 from .survivors import Survivors
-from .tail import Place, Tail, batches_at, follow, is_by, is_ours
+from .tail import Tail, is_by, is_ours
 from .written import OutOfSight, WrittenBatch
 
 __all__ = ["Places", "Undecided", "WrittenRun", "retention_is_faster"]
@@ -51,17 +52,13 @@ class Places:
     The places of one partition.
 
     Attributes:
-        clusters: Both clusters, and the settings.
-        copy: The partition.
-        source: Its log at the source.
-        log: Its log at the destination.
+        logs: Both logs of the partition.
+        source: The beginning of its log at the source, and up to where that is what was mirrored.
 
     """
 
-    clusters: Clusters
-    copy: PartitionCopy
+    logs: PartitionLogs
     source: SourceLog
-    log: DestinationLog
 
     # What the destination has
 
@@ -80,8 +77,9 @@ class Places:
 
     def destination_batches(self, offset: int) -> Iterator[RecordBatch]:
         """Yield what the destination has from an offset on, up to where its log ended."""
-        for batch in batches_at(self.clusters, self.copy, max(offset, self.log.start)):
-            if batch.header.base_offset >= self.log.end:
+        log = self.logs.log
+        for batch in self.logs.destination_batches(max(offset, log.start)):
+            if batch.header.base_offset >= log.end:
                 return
             yield batch
 
@@ -103,7 +101,7 @@ class Places:
             return None
         with retention_is_faster():
             if self.source.start <= pair.source_offset:
-                place = follow(self.clusters, self.copy, pair, run.size, tail, run.tail_index)
+                place = follow(self.logs, pair, run.size, tail, run.tail_index)
                 if place:
                     return place
             # The source may have changed since, by compaction or retention: then their number says nothing.
@@ -112,11 +110,10 @@ class Places:
     def _among_survivors(self, pair: MirrorPosition, run: WrittenRun) -> Place | None:
         """Compare all that was written with what the source still has."""
         survivors = Survivors(
-            self.clusters,
-            self.copy,
+            self.logs,
             pair.source_offset,
             self.source.start,
-            source_end(self.clusters, self.copy.source),
+            source_end(self.logs.clusters, self.logs.copy.source),
             run.batches,
             run.size,
         )
@@ -148,9 +145,9 @@ class Places:
 
     def source_only_deletes(self) -> bool:
         """Whether the source never changes a batch: what is not to be found was deleted whole."""
-        topic = self.copy.source.topic
+        topic = self.logs.copy.source.topic
         try:
-            configs = describe_topic_configs(self.clusters.source, [topic])
+            configs = describe_topic_configs(self.logs.clusters.source, [topic])
         except BrokerError as error:
             if error.retriable:
                 raise

@@ -23,11 +23,11 @@ from enum import Enum
 from functools import cached_property
 
 from ....client.offsets import list_offsets
-from ..partition import PartitionCopy
 from .backwards import Absent, CopyBackwards, Entry, Gap, Seen, SourceBackwards, Step, Stored
-from .logs import Clusters, DestinationLog
+from .logs import PartitionLogs
 from .places import retention_is_faster
-from .tail import Place, Tail
+from .search import Place
+from .tail import Tail
 
 __all__ = ["Preceding", "compare_preceding"]
 
@@ -66,9 +66,7 @@ class Preceding(Enum):
 
 
 def compare_preceding(
-    clusters: Clusters,
-    copy: PartitionCopy,
-    log: DestinationLog,
+    logs: PartitionLogs,
     tail: Tail,
     place: Place,
     source_start: int,
@@ -79,9 +77,7 @@ def compare_preceding(
     Say whether the source has nothing before a copy's last batch that was not mirrored.
 
     Args:
-        clusters: Both clusters.
-        copy: The partition.
-        log: Its log at the destination.
+        logs: Both logs of the partition.
         tail: The copy's last batch.
         place: Behind that batch in the source.
         source_start: Where the source's log begins.
@@ -93,7 +89,7 @@ def compare_preceding(
 
     """
     with retention_is_faster():
-        return _Comparison(clusters, copy, log, tail, place.source_offset, source_start, is_rest).run()
+        return _Comparison(logs, tail, place.source_offset, source_start, is_rest).run()
 
 
 @dataclass(frozen=True)
@@ -102,9 +98,7 @@ class _Comparison:
     The source before an offset, and the copy, which may have been made of it.
 
     Attributes:
-        clusters: Both clusters.
-        copy: The partition.
-        log: Its log at the destination.
+        logs: Both logs of the partition.
         tail: The copy's last batch.
         end: The source offset behind the same batch.
         source_start: Where the source's log begins.
@@ -112,9 +106,7 @@ class _Comparison:
 
     """
 
-    clusters: Clusters
-    copy: PartitionCopy
-    log: DestinationLog
+    logs: PartitionLogs
     tail: Tail
     end: int
     source_start: int
@@ -131,11 +123,11 @@ class _Comparison:
 
     @cached_property
     def _source(self) -> SourceBackwards:
-        return SourceBackwards(self.clusters, self.copy, self.end, self._wanted_from)
+        return SourceBackwards(self.logs, self.end, self._wanted_from)
 
     @cached_property
     def _copied(self) -> CopyBackwards:
-        return CopyBackwards(self.clusters, self.copy, self.log, self.tail.header.next_offset)
+        return CopyBackwards(self.logs, self.tail.header.next_offset)
 
     @cached_property
     def _match(self) -> _Match:
@@ -144,12 +136,12 @@ class _Comparison:
     @property
     def _begins_anywhere(self) -> bool:
         """Whether the mirror's start says nothing of what lies before the place, as the source's end."""
-        return self.copy.range.start_offset >= self.end
+        return self.logs.copy.range.start_offset >= self.end
 
     @property
     def _wanted_from(self) -> int:
         """Where the mirror begins."""
-        start = 0 if self._begins_anywhere else self.copy.range.start_offset
+        start = 0 if self._begins_anywhere else self.logs.copy.range.start_offset
         return max(self.source_start, start)
 
     @property
@@ -203,13 +195,13 @@ class _Comparison:
         match = self._match
         if match.is_over:
             # The copy has nothing left to compare, or nothing that could be read.
-            may_begin_later = self._begins_anywhere or self.log.start > 0
+            may_begin_later = self._begins_anywhere or self.logs.log.start > 0
             return may_begin_later and match.ran_out and _is_no_accident(match.same)
         if self._source.is_whole and not match.is_exhausted:
             return not self.is_rest or _have_times(match.same) or _is_no_accident(match.same)
         if not _is_no_accident(match.same[self._tail_size :]):
             return False
-        return self._begins_anywhere or self.log.start > 0 or self._has_first_records()
+        return self._begins_anywhere or self.logs.log.start > 0 or self._has_first_records()
 
     def _has_first_records(self) -> bool:
         """Whether the copy has the source's first records, in their order."""
@@ -222,7 +214,7 @@ class _Comparison:
         if not first:
             return False
         between = self._source.position - self._wanted_from - missing
-        by_count = max(self.log.start, self.tail.header.next_offset - self._match.furthest - between)
+        by_count = max(self.logs.log.start, self.tail.header.next_offset - self._match.furthest - between)
         near = _first_of(steps, _FIRST_AMONG // 2)
         return self._is_among(by_count, near) or self._is_among(self._offset_at(first[0].time), near)
 
@@ -239,8 +231,8 @@ class _Comparison:
         """Return the copy's first offset with a time, as far as its leader says."""
         if time is None or time < 0:
             return None
-        partition = self.copy.destination
-        offset = list_offsets(self.clusters.destination, {partition: time})[partition]
+        clusters, partition = self.logs.clusters, self.logs.copy.destination
+        offset = list_offsets(clusters.destination, {partition: time})[partition]
         return offset if isinstance(offset, int) and offset >= 0 else None
 
 

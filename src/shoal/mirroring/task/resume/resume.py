@@ -11,14 +11,14 @@ from ....records import BatchHeader, fingerprint
 from ...model.incidents import Delivery, Incident, IncidentKind
 from ...model.position import SEQUENCES, MirrorPosition
 from ...other_groups import OtherGroups, topic_id
-from ..partition import PartitionCopy
 from .already_mirrored import place_behind_already_mirrored
 from .begin import new_identity
 from .foreign import are_copies
-from .logs import Clusters, DestinationLog, SourceLog
+from .logs import PartitionLogs, SourceLog
 from .lost_tail import again_behind, again_from_the_origin
 from .places import Places, Undecided, WrittenRun
-from .tail import Place, Tail, holds_at, is_by, is_ours, last_batch, last_batch_by
+from .search import Place
+from .tail import Tail, holds_at, is_by, is_ours, last_batch, last_batch_by
 from .written import WrittenBatch
 
 __all__ = ["Resumption"]
@@ -35,23 +35,22 @@ class Resumption:
 
     def __init__(
         self,
-        clusters: Clusters,
-        copy: PartitionCopy,
+        logs: PartitionLogs,
         pair: MirrorPosition,
         source: SourceLog,
-        log: DestinationLog,
         incidents: list[Incident],
         others: OtherGroups,
     ) -> None:
         """Take what is known of both logs; what is found on the way is added to ``incidents``."""
         self._others = others
-        self._clusters = clusters
-        self._copy = copy
+        self._logs = logs
+        self._clusters = logs.clusters
+        self._copy = logs.copy
         self._source = source
-        self._log = log
+        self._log = logs.log
         self.pair = pair
         self._incidents = incidents
-        self._places = Places(clusters, copy, source, log)
+        self._places = Places(logs, source)
 
     def run(self) -> MirrorPosition:
         """
@@ -162,7 +161,7 @@ class Resumption:
     def _mirror_again(self) -> int | None:
         """Go on behind what the destination still has of ours; return how many records nobody has now."""
         before = self.pair
-        ours = last_batch_by(self._clusters, self._copy, self._log, before.identity)
+        ours = last_batch_by(self._logs, before.identity)
         if ours is None:
             again = again_from_the_origin(self._places, before, is_another_topic=self._is_another_topic())
             self._go_to_the_end()
@@ -246,7 +245,7 @@ class Resumption:
 
     def _is_by_another(self) -> bool:
         """Whether somebody else wrote last of what is behind the pair."""
-        tail = last_batch(self._clusters, self._copy, self._log) if self._written > 0 else None
+        tail = last_batch(self._logs) if self._written > 0 else None
         return tail is not None and not is_ours(tail.header, self.pair.identity)
 
     def _write_as_another(self) -> None:
@@ -281,7 +280,7 @@ class Resumption:
 
     def _skip_written(self) -> None:
         """Walk the source from the pair over exactly what the destination has past it."""
-        tail = last_batch(self._clusters, self._copy, self._log)
+        tail = last_batch(self._logs)
         if tail is None or tail.header.next_offset <= self.pair.destination_offset:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
@@ -341,7 +340,7 @@ class Resumption:
         """Check the last acknowledged batch, where there is anything left of it."""
         if self.pair.last_batch is None:
             return
-        tail = last_batch(self._clusters, self._copy, self._log)
+        tail = last_batch(self._logs)
         if tail is None or is_ours(tail.header, self.pair.identity):
             return
         if tail.header.next_offset < self._log.end:
@@ -398,7 +397,7 @@ class Resumption:
 
     def _lost_what_was_acknowledged(self) -> bool:
         """Whether others wrote not behind our last acknowledged batch, but in its place."""
-        last = holds_at(self._clusters, self._copy, self._log, self.pair.destination_offset - 1)
+        last = holds_at(self._logs, self.pair.destination_offset - 1)
         if self.pair.last_batch is None or last is None or is_ours(last.header, self.pair.identity):
             return False
         return fingerprint(last).crc != self.pair.last_batch

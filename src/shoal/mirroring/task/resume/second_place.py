@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
-from ....client.offsets import EARLIEST, list_offsets
+from ....client.offsets import EARLIEST
 from ....client.scan import read_decided
-from ....errors import ShoalError, UnsupportedBatch
+from ....errors import UnsupportedBatch
 from ....records import read_records
 from ....topic_partition import TopicPartition
 from ....verify import OffsetRange
-from ..partition import PartitionCopy
-from .logs import Clusters
+from .logs import PartitionLogs
 
 __all__ = ["are_distinct", "second_place"]
 
@@ -55,8 +54,7 @@ class _Seen(NamedTuple):
 
 
 def second_place(
-    clusters: Clusters,
-    copy: PartitionCopy,
+    logs: PartitionLogs,
     origin: tuple[int, int],
     source_log: OffsetRange,
     records: int,
@@ -65,8 +63,7 @@ def second_place(
     Search the source for the first records of a copy.
 
     Args:
-        clusters: Both clusters.
-        copy: The partition.
+        logs: Both logs of the partition.
         origin: Where they are known to be: a source and a destination offset.
         source_log: The source's log.
         records: How many records the copy holds.
@@ -75,14 +72,14 @@ def second_place(
         Another source offset with which the copy could begin; None if there is none.
 
     """
-    level = clusters.settings.source.isolation_level
-    wanted = _first_of(clusters, copy, origin[1], records)
+    source, level = logs.clusters.source, logs.settings.source.isolation_level
+    wanted = _first_of(logs, origin[1], records)
     if not wanted:
         return None
     last_offset = source_log.end - records
-    start = max(source_log.start, _first_at(clusters.source, copy.source, wanted[0]))
+    start = max(source_log.start, _first_at(logs, wanted[0]))
     window: deque[_Seen] = deque(maxlen=len(wanted))
-    for record in _records(clusters, clusters.source, copy.source, start, level):
+    for record in _records(logs, source, logs.copy.source, start, level):
         window.append(record)
         if len(window) == len(wanted):
             place = window[0].offset
@@ -93,23 +90,23 @@ def second_place(
     return None
 
 
-def are_distinct(clusters: Clusters, copy: PartitionCopy, destination_offset: int, records: int) -> bool:
+def are_distinct(logs: PartitionLogs, destination_offset: int, records: int) -> bool:
     """Whether the copy's records from an offset on differ enough to be recognized by."""
-    found = _first_of(clusters, copy, destination_offset, records)
+    found = _first_of(logs, destination_offset, records)
     times = {each.timestamp for each in found}
     return (
         len(times) >= _LEAST_TIMES or len({(each.body, each.timestamp) for each in found}) >= _LEAST_DISTINCT
     )
 
 
-def _first_of(clusters: Clusters, copy: PartitionCopy, destination_offset: int, records: int) -> list[_Seen]:
+def _first_of(logs: PartitionLogs, destination_offset: int, records: int) -> list[_Seen]:
     level = IsolationLevel.READ_COMMITTED
-    found = _records(clusters, clusters.destination, copy.destination, destination_offset, level)
+    found = _records(logs, logs.clusters.destination, logs.copy.destination, destination_offset, level)
     return list(islice(found, min(records, _MOST_RECORDS)))
 
 
 def _records(
-    clusters: Clusters, cluster: Cluster, partition: TopicPartition, start: int, level: IsolationLevel
+    logs: PartitionLogs, cluster: Cluster, partition: TopicPartition, start: int, level: IsolationLevel
 ) -> Iterator[_Seen]:
     """Yield the records from an offset on; those of a batch that cannot be decoded are left out."""
     for decision, batch in read_decided(cluster, partition, start, level):
@@ -118,9 +115,9 @@ def _records(
         header = batch.header
         append_time = (header.max_timestamp,) if header.magic == 2 and header.is_log_append_time else ()
         with suppress(UnsupportedBatch):
-            for record in read_records(batch, clusters.settings.max_decompressed_bytes):
+            for record in read_records(batch, logs.settings.max_decompressed_bytes):
                 if record.offset >= start:
-                    yield _Seen(record.offset, hash(bytes(record.body)), record.timestamp, append_time)
+                    yield _Seen(record.offset, hash(record.body), record.timestamp, append_time)
 
 
 def _may_be_copied_as(source: _Seen, copy: _Seen) -> bool:
@@ -131,12 +128,10 @@ def _may_be_copied_as(source: _Seen, copy: _Seen) -> bool:
     return bool(copy.append_time) or copy.timestamp in (source.timestamp, *source.append_time)
 
 
-def _first_at(source: Cluster, partition: TopicPartition, first: _Seen) -> int:
+def _first_at(logs: PartitionLogs, first: _Seen) -> int:
     """Return an offset before which no record has the time of the copy's first record."""
     wanted = EARLIEST if first.append_time or first.timestamp < 0 else first.timestamp
-    offset = list_offsets(source, {partition: wanted})[partition]
-    if isinstance(offset, ShoalError):
-        raise offset
+    offset = logs.source_offset_at(wanted)
     if offset < 0:  # the copy has append times, and the source's index has none so late
-        return _first_at(source, partition, first._replace(timestamp=-1))
+        return logs.source_offset_at(EARLIEST)
     return offset

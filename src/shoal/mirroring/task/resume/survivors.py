@@ -7,14 +7,11 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
-from ....client.scan import read_decided
 from ....errors import UnsupportedBatch
 from ....records import BatchHeader, Decision, Record, RecordBatch, read_key_value_headers, read_records
-from ..partition import PartitionCopy
-from ..rebuilder import records_to_mirror
-from .logs import Clusters
+from .logs import PartitionLogs, create_time_of
 from .merge import Cut, Merge
-from .written import OutOfSight, Written, WrittenBatch, create_time_of
+from .written import OutOfSight, Written, WrittenBatch
 
 __all__ = ["Survivors"]
 
@@ -28,8 +25,7 @@ class Survivors:
     One partition of the source behind an offset, and what was written from there on.
 
     Attributes:
-        clusters: Both clusters, and the settings.
-        copy: The partition.
+        logs: Both logs of the partition.
         source_offset: Where the first written record comes from, or a later one.
         source_start: Where the source's log begins.
         source_end: Up to where it can be read.
@@ -38,8 +34,7 @@ class Survivors:
 
     """
 
-    clusters: Clusters
-    copy: PartitionCopy
+    logs: PartitionLogs
     source_offset: int
     source_start: int
     source_end: int
@@ -60,27 +55,17 @@ class Survivors:
 
         """
         start = max(self.source_offset, self.source_start)
-        with closing(self.written()) as batches, closing(self._decided(start)) as decided:
-            written = Written(batches, self.size, self.clusters.settings.max_decompressed_bytes)
+        with closing(self.written()) as batches, closing(self.logs.source_batches(start)) as decided:
+            written = Written(batches, self.size, self.logs.settings.max_decompressed_bytes)
             merge = Merge(written, self.source_offset)
             merge.pass_gap(start - self.source_offset)
-            reading = _Reading(self, merge, start, is_unchanged=is_unchanged)
+            reading = _Reading(self.logs, merge, start, is_unchanged=is_unchanged)
             for decision, batch in decided:
                 if merge.is_over:
                     return merge
                 reading.take(decision, batch)
         reading.end(self.source_end)
         return merge
-
-    def _decided(self, offset: int) -> Generator[tuple[Decision, RecordBatch]]:
-        settings = self.clusters.settings
-        return read_decided(
-            self.clusters.source,
-            self.copy.source,
-            offset,
-            settings.source.isolation_level,
-            keep_append_time=settings.keep_append_time,
-        )
 
     def are_written(self, first: Cut, last: Cut, *, is_compacted: bool) -> bool:
         """
@@ -97,14 +82,14 @@ class Survivors:
         """
         between = _Records()
         start = max(first.source_offset, self.source_start)
-        with closing(self._decided(start)) as decided:
+        with closing(self.logs.source_batches(start)) as decided:
             for decision, batch in decided:
                 if batch.header.base_offset >= last.source_offset:
                     break
                 if not decision.is_drop:
-                    records = records_to_mirror(batch, start, self.clusters.settings)
+                    records = self.logs.records_to_mirror(batch, start)
                     between.add(
-                        (record, self.create_time_of(batch.header, record))
+                        (record, self.logs.mirrored_time_of(batch.header, record))
                         for record in records
                         if record.offset < last.source_offset
                     )
@@ -117,7 +102,7 @@ class Survivors:
     def _written_like(self, between: _Records) -> _Records:
         """Return what was written of the keys and records of the source between two places."""
         found = _Records()
-        limit_bytes = self.clusters.settings.max_decompressed_bytes
+        limit_bytes = self.logs.settings.max_decompressed_bytes
         with closing(self.written()) as batches:
             for number, batch, _ in batches:
                 found.add(
@@ -129,12 +114,6 @@ class Survivors:
                     like=between,
                 )
         return found
-
-    def create_time_of(self, header: BatchHeader, record: Record) -> int | None:
-        """Return the time that a record was mirrored with; None if the source may have replaced it."""
-        if self.clusters.settings.keep_append_time:
-            return record.timestamp
-        return create_time_of(header, record)
 
 
 class _Records:
@@ -178,8 +157,8 @@ def _are_equal(one: tuple[int, int | None], other: tuple[int, int | None]) -> bo
 class _Reading:
     """Goes on behind each batch of the source, and what is missing before it."""
 
-    def __init__(self, survivors: Survivors, merge: Merge, offset: int, *, is_unchanged: bool) -> None:
-        self._survivors = survivors
+    def __init__(self, logs: PartitionLogs, merge: Merge, offset: int, *, is_unchanged: bool) -> None:
+        self._logs = logs
         self._merge = merge
         self._offset = offset
         self._is_unchanged = is_unchanged
@@ -199,7 +178,7 @@ class _Reading:
                 self._offset = header.next_offset
                 return
         try:
-            records = records_to_mirror(batch, self._offset, self._survivors.clusters.settings)
+            records = self._logs.records_to_mirror(batch, self._offset)
         except UnsupportedBatch:
             if decision is not Decision.COPY:
                 raise  # then it was never mirrored either
@@ -212,7 +191,7 @@ class _Reading:
         for number, record in enumerate(records, 1):
             self._pass_gap(record.offset)
             end = record.offset + 1 if number < len(records) else max(header.next_offset, record.offset + 1)
-            time = self._survivors.create_time_of(header, record)
+            time = self._logs.mirrored_time_of(header, record)
             self._merge.take(record, time, end, header.leader_epoch)
             self._offset = record.offset + 1
 

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ....errors import CorruptBatch, ShoalError, UnsupportedBatch
-from ....records import BatchHeader, Record, RecordBatch, fingerprint, read_records
+from ....records import Record, RecordBatch, fingerprint, read_records
+from .logs import create_time_of
 
-__all__ = ["OutOfSight", "Written", "WrittenBatch", "create_time_of"]
+__all__ = ["OutOfSight", "Written", "WrittenBatch"]
 
 #: So many records may be looked at together: 32 MiB.
 _MOST_IN_SIGHT = 2 * 1024 * 1024
@@ -51,16 +52,6 @@ class WrittenBatch(NamedTuple):
     number: int
     batch: RecordBatch
     is_ours: bool
-
-
-def create_time_of(header: BatchHeader, record: Record) -> int | None:
-    """
-    Return a record's create time; None if it may have been replaced.
-
-    A cleaner that rewrites a LogAppendTime batch puts the append time into all its records.
-    """
-    is_replaced = header.magic == 2 and header.is_log_append_time and record.timestamp == header.max_timestamp
-    return None if is_replaced else record.timestamp
 
 
 class Written:

@@ -1,0 +1,178 @@
+"""
+The source from a position on, by the number of records that the mirror wrote behind it.
+
+Batches that were copied are recognized by their fingerprints. What was decoded
+(cropped, rebuilt, recompressed by a broker) may have been cut into batches in
+another way the last time: there the records themselves are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from ....errors import CorruptBatch, UnsupportedBatch
+from ....records import BatchHeader, Decision, Record, RecordBatch
+from ...model.offset_map import add_run
+from ...model.position import MirrorPosition
+from .logs import PartitionLogs
+from .search import Place
+from .tail import Tail, is_ours
+
+__all__ = ["count_records", "counts_of_batches", "follow"]
+
+
+def follow(
+    logs: PartitionLogs, pair: MirrorPosition, written: int, tail: Tail, tail_index: int
+) -> Place | None:
+    """
+    Walk the source from the pair over exactly so many records, as they are mirrored.
+
+    Args:
+        logs: Both logs of the partition.
+        pair: Where to begin.
+        written: How many records the mirror wrote after the pair.
+        tail: The last batch of them that the destination still has.
+        tail_index: The first of them that its offsets cover; negative where
+            it begins before the pair.
+
+    Returns:
+        Where the source goes on. None if the tail is not what it has there, or if offsets are missing on
+        the way: compaction may have taken records since, so that their number says nothing.
+
+    """
+    walk = _Walk(logs, pair, written, tail, tail_index)
+    for decision, batch in logs.source_batches(pair.source_offset):
+        if walk.take(decision, batch):
+            return walk.end()
+    return None
+
+
+def count_records(logs: PartitionLogs, start_offset: int, end_offset: int) -> int:
+    """Return how many records the source has to mirror from one offset to before another."""
+    return sum(counts_of_batches(logs, start_offset, end_offset))
+
+
+def counts_of_batches(logs: PartitionLogs, start_offset: int, end_offset: int) -> Iterator[int]:
+    """Yield how many records there are to mirror in each batch of the source between two offsets."""
+    for decision, batch in logs.source_batches(start_offset):
+        if batch.header.base_offset >= end_offset:
+            break
+        if decision in (Decision.COPY, Decision.REBUILD_APPEND_TIME):
+            # These have no holes. The end may lie in it: the mirror of a copy that was cut in another
+            # way begins there.
+            yield min(batch.header.next_offset, end_offset) - batch.header.base_offset
+        elif not decision.is_drop:
+            records = logs.records_to_mirror(batch, start_offset)
+            yield sum(record.offset < end_offset for record in records)
+
+
+class _Walk:
+    """Counts records of the source, and keeps those that the tail should hold."""
+
+    def __init__(
+        self, logs: PartitionLogs, pair: MirrorPosition, written: int, tail: Tail, tail_index: int
+    ) -> None:
+        self._logs = logs
+        self._position = pair.source_offset
+        self._source_leader_epoch = pair.source_leader_epoch
+        self._left = written
+        self._count = 0
+        self._identity = pair.identity
+        self._tail = tail
+        self._tail_index = tail_index
+        self._expected: dict[int, Record] = {}
+        self._is_copy = False
+        self._runs: list[list[int]] = []
+        self._offset = pair.source_offset
+        self._has_gap = False
+
+    def take(self, decision: Decision, batch: RecordBatch) -> bool:
+        """
+        Count a batch in.
+
+        Returns:
+            Whether that is all: as many records as there should be, or a batch
+            that cannot be there in part, or offsets that are missing.
+
+        """
+        header = batch.header
+        records = None if decision.is_drop else self._decode(decision, batch)
+        if self._is_behind_gap(decision, header, records):
+            self._has_gap = True
+            return True
+        self._offset = header.next_offset
+        if decision.is_drop:
+            return False
+        count = header.records_count if records is None else len(records)
+        if records is None and count > self._left:
+            return True  # what cannot have been decoded is there whole, or not at all
+        if self._count == self._tail_index and count == self._left and self._tail.is_copy_of(batch):
+            self._is_copy = True
+        elif self._count + count > self._tail_index:
+            whole = self._logs.records_to_mirror(batch, self._position) if records is None else records
+            self._expect(whole)
+        if records is None or count <= self._left:
+            self._position = header.next_offset
+        else:
+            records = records[: self._left]
+            count = self._left
+            self._position = records[-1].offset + 1
+        self._add_runs(header, records)
+        self._source_leader_epoch = header.leader_epoch
+        self._count += count
+        self._left -= count
+        return self._left == 0
+
+    def _is_behind_gap(self, decision: Decision, header: BatchHeader, records: list[Record] | None) -> bool:
+        """Whether offsets are missing that may have had records to mirror: before a batch, or in it."""
+        if header.magic != 2 and records:
+            return records[-1].offset - self._offset + 1 != len(records)
+        has_holes = decision is Decision.DROP_EMPTY or (not decision.is_drop and header.has_holes)
+        return has_holes or header.base_offset > self._offset
+
+    def _decode(self, decision: Decision, batch: RecordBatch) -> list[Record] | None:
+        """Return a batch's records where it is not copied as it is: it may be there in part."""
+        if decision is not Decision.COPY:
+            return self._logs.records_to_mirror(batch, self._position)
+        if batch.header.records_count <= self._left:
+            return None
+        # It may have been joined with those before it, and what came of them cut (--rebatch, also of then).
+        with suppress(UnsupportedBatch):
+            return self._logs.records_to_mirror(batch, self._position)
+        return None
+
+    def _expect(self, records: Sequence[Record]) -> None:
+        for index, record in enumerate(records, self._count):
+            if index >= self._tail_index:
+                self._expected[index] = record
+
+    def _add_runs(self, header: BatchHeader, records: Sequence[Record] | None) -> None:
+        if records is None:
+            add_run(self._runs, header.base_offset, header.next_offset, self._count)
+            return
+        for index, record in enumerate(records, self._count):
+            add_run(self._runs, record.offset, record.offset + 1, index)
+
+    def end(self) -> Place | None:
+        """Return where the walk ended, if it is long enough and the tail is what the source has."""
+        if self._has_gap or self._left or not (self._is_copy or self._matches()):
+            return None
+        runs = tuple((start, end, before) for start, end, before in self._runs)
+        return Place(self._position, self._source_leader_epoch, runs)
+
+    def _matches(self) -> bool:
+        first = self._tail.header.base_offset
+        try:
+            records = self._tail.records
+        except (CorruptBatch, UnsupportedBatch):
+            return False
+        for record in records:
+            index = self._tail_index + record.offset - first
+            if index < 0:
+                continue  # before the pair: it was acknowledged
+            expected = self._expected.get(index)
+            if expected is None or not self._tail.is_same_record(record, expected):
+                return False
+        # Compaction may have left an empty batch, to remember the writer's sequence by.
+        return bool(records) or is_ours(self._tail.header, self._identity)
