@@ -1,9 +1,9 @@
 """
-Fetch record sets from one leader, the next request under way while one is worked on.
+Fetch record sets from one leader; the next request is under way while an answer is processed.
 
-In a fetch session (KIP-227) the broker keeps what is wanted: a request lists
-only what changed since the one before, an answer only partitions that have
-something new. A thousand idle partitions then cost next to nothing.
+In a fetch session (KIP-227) the broker stores the wanted partitions and offsets.
+A request lists only changes since the one before, and an answer only partitions
+that have something new. So a thousand idle partitions cost next to nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .connection import Connection, version_or_close
 
 __all__ = ["FetchFrom", "Fetcher"]
 
-#: What a response needs besides record sets; a generous guess.
+#: The bytes of a response besides record sets; a generous guess.
 _RESPONSE_OVERHEAD = 64 * 1024
 
-#: A broker's session may still have partitions that were forgotten. More than these, beside those that are
-#: wanted, are no answer.
+#: A broker's session may still contain forgotten partitions. An answer with more than these, beside the
+#: wanted ones, is refused.
 _MOST_UNASKED = 1000
 
-#: A partition may always send this much, so that any batch of the default
-#: max.message.bytes (1 MiB + 12) fits wherever in the request it stands.
+#: The smallest limit of a partition, so that any batch of the default
+#: max.message.bytes (1 MiB + 12) fits, at any place in the request.
 _SMALLEST_PARTITION_MAX_BYTES = 1024 * 1024 + 4096
 
 _FIRST_VERSION_WITH_SESSIONS = 7
@@ -50,33 +50,33 @@ _SESSION_ERRORS = frozenset(
     }
 )
 
-# FetchMetadata: what a request does with its session.
+# FetchMetadata: the epochs of a request that creates a session, or has none.
 _NO_SESSION = 0
 _NEW_SESSION_EPOCH = 0
 _WITHOUT_SESSION_EPOCH = -1
 _LARGEST_EPOCH = 2**31 - 1
 
-#: A broker serves who has data by turns. Who is left out for so long is asked for first, in a full request.
+#: A broker serves partitions with data by turns. One that is left out for so long comes first in a full one.
 _LONGEST_LEFT_OUT_S = 5.0
 
-#: Who had records so lately is supposed to have more soon.
+#: A partition that had records so lately probably has more soon.
 _BUSY_FOR_S = 10.0
 
 
 class FetchFrom(NamedTuple):
     """
-    Where to go on in a partition.
+    A partition, and the offset to fetch from.
 
-    With the leader's epoch, a broker that leads it in another epoch refuses
-    (KIP-320): who asks then finds out whether the log is still the same.
+    With the leader's epoch, a broker that leads in another epoch refuses the
+    fetch (KIP-320). Then the caller has to check whether the log is the same.
 
-    With the topic's id, a broker that has another topic of this name now
-    refuses (KIP-516).
+    With the topic's id, a broker refuses the fetch if another topic has this
+    name now (KIP-516).
 
     Attributes:
-        known_end: Up to where there has to be something, whatever the broker
-            said of the partition's end; -1 where that is not known.
-        topic_id: None if it is not known.
+        known_end: An offset up to which the log has records, even if the
+            broker's last answer has an earlier end; -1 for unknown.
+        topic_id: None for unknown.
 
     """
 
@@ -91,18 +91,16 @@ class Fetcher:
     """
     Fetches on one connection, into one buffer, or memory of its own for each answer.
 
-    What is wanted stays wanted, from where it was asked for last, until it is
-    asked for from elsewhere or forgotten. :meth:`send` and :meth:`receive`
-    alternate. The record sets of a response are views of the buffer: valid
-    until the next :meth:`receive`.
+    A partition stays wanted, from the offset of its last :meth:`ask`, until
+    :meth:`forget`. :meth:`send` and :meth:`receive` alternate. The record sets
+    of a response are views of the buffer: valid until the next :meth:`receive`.
 
-    A request is *full* or lists what changed. Only the first partition of a
-    full one is sure to get its next batch, whatever its size and whatever
-    the others get; and where an answer has no part for a partition, that
-    says nothing. So the next request is a full one, beginning with those
-    that were left out for the longest time, when an answer brings nothing
-    although there should be something, and when a partition that has
-    something is left out for too long.
+    A request is *full*, or lists only changes. Only the first partition of a
+    full one always gets its next batch, of any size. If an answer has no part
+    for a partition, the partition may have records all the same. So the next
+    request is a full one in two cases: an answer is empty although the log has
+    more, or a partition with records is left out for too long. It begins with
+    the partitions that were left out for the longest time.
 
     A request lists topics by id if the broker supports it and all of them
     have one, else by name. The requests of a session are all of one kind.
@@ -126,19 +124,20 @@ class Fetcher:
 
         Args:
             connection: To the partitions' leader; closed with :meth:`close`.
-            buffer_bytes: The most that one response may carry, a single
-                larger batch excepted.
-            isolation_level: What is seen of transactions.
-            max_wait_ms: How long the broker may wait for the first byte.
-            min_bytes: How much the broker waits for.
-            partition_max_bytes: The most of a partition in a response, its first batch excepted;
-                by default as much as there is room for.
-            in_session: Whether to ask for a session; a broker has a limited
+            buffer_bytes: The maximum size of a response, except for a single
+                larger batch.
+            isolation_level: Of the fetches.
+            max_wait_ms: The longest time that the broker may wait for ``min_bytes``.
+            min_bytes: The size that the broker waits for.
+            partition_max_bytes: The maximum size of a partition in a response, except for its
+                first batch; by default as large as the buffer allows.
+            in_session: Whether to request a session; a broker has a limited
                 number of them, and a few fetches are not worth one.
             keep_answers: Whether each response has memory of its own, and its record sets stay valid.
 
         Raises:
-            ProtocolError: The broker speaks no version of Fetch that we do; the connection is closed.
+            ProtocolError: The broker supports no version of Fetch that the client does; the connection
+                is closed.
 
         """
         self._connection = connection
@@ -157,9 +156,9 @@ class Fetcher:
         self._wanted: dict[TopicPartition, FetchFrom] = {}
         self._changes: dict[TopicPartition, FetchFrom | None] = {}
         self._ends: dict[TopicPartition, int] = {}
-        #: Which have more than was sent, and since when, the longest first.
+        #: Partitions that have more than was sent, and since when, the longest first.
         self._behind: dict[TopicPartition, float] = {}
-        #: Which brought records, and when, the longest ago first.
+        #: Partitions that brought records, and when, the longest ago first.
         self._busy: dict[TopicPartition, float] = {}
         self._begin_with: TopicPartition | None = None
         self._first_of_request: TopicPartition | None = None
@@ -167,42 +166,42 @@ class Fetcher:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a response is to be received."""
+        """Whether a response is still to come."""
         return self._connection.in_flight > 0
 
     @property
     def connection(self) -> Connection:
-        """What is to be waited on."""
+        """The connection, for a selector."""
         return self._connection
 
     @property
     def wanted(self) -> Mapping[TopicPartition, FetchFrom]:
-        """What the last request asked for, by listing it or by its session."""
+        """The partitions of the last request, whether it listed them or its session has them."""
         return self._wanted
 
     @property
     def first_of_full(self) -> TopicPartition | None:
-        """The first partition of the request that was answered last; None where that was not a full one."""
+        """The first partition of the request that was answered last; None if that was not a full one."""
         return self._first_of_full
 
-    # What is wanted
+    # The wanted partitions
 
     def ask(self, wanted: FetchFrom) -> None:
-        """Want a partition from an offset on, behind all others that are wanted; from the next request on."""
+        """Fetch a partition from an offset on, from the next request on; it comes last in it."""
         self._changes.pop(wanted.partition, None)
         self._changes[wanted.partition] = wanted
 
     def forget(self, partition: TopicPartition) -> None:
-        """Want nothing of a partition any more, from the next request on."""
+        """Stop fetching a partition, from the next request on."""
         self._changes[partition] = None
 
     def start_over(self, begin_with: TopicPartition | None = None) -> None:
-        """Let the next request be a full one; it begins with a certain partition, if that is wanted then."""
+        """Make the next request a full one; it begins with ``begin_with``, if that is wanted then."""
         self._next_epoch = _NEW_SESSION_EPOCH
         self._begin_with = begin_with
 
     def _apply_changes(self) -> tuple[list[FetchFrom], list[FetchFrom]]:
-        """Return what has to be listed in the session's next request, and what has to be forgotten."""
+        """Return the partitions to list and to forget in the session's next request."""
         listed: list[FetchFrom] = []
         forgotten: list[FetchFrom] = []
         now = time.monotonic()
@@ -229,7 +228,7 @@ class Fetcher:
         return listed, forgotten
 
     def _look_behind(self, wanted: FetchFrom, now: float) -> None:
-        """Find out whether the broker has more of a partition than it sent; of a new one, suppose so."""
+        """Check whether the broker has more of a partition than it sent; assume so of a new one."""
         end = self._ends.get(wanted.partition)
         if end is None or wanted.offset < max(end, wanted.known_end):
             self._behind.setdefault(wanted.partition, now)
@@ -243,10 +242,10 @@ class Fetcher:
         Send the next request, if anything is wanted.
 
         Args:
-            at_most_ms: How long the broker may wait for the first byte, where that is less than ever.
+            at_most_ms: A shorter time for the broker to wait than ``max_wait_ms``.
 
         Returns:
-            Whether there is one, and so an answer to receive.
+            Whether a request was sent, so that an answer will come.
 
         """
         listed, forgotten = self._apply_changes()
@@ -259,7 +258,7 @@ class Fetcher:
             listed, forgotten = self._everything(), []
             self._choose_version(listed)
             self._first_of_request = listed[0].partition
-            # Everyone gets the same time from here on.
+            # All partitions begin a new term.
             self._behind = dict.fromkeys(self._behind, time.monotonic())
         else:
             self._first_of_request = None
@@ -278,7 +277,7 @@ class Fetcher:
             self._version = TOPIC_IDS_FROM - 1
 
     def _everything(self) -> list[FetchFrom]:
-        """Return all that is wanted: who is to be first, who was left out the longest, then the rest."""
+        """Return all wanted partitions: the one to begin with, then those left out longest, then the rest."""
         first = [self._begin_with] if self._begin_with in self._wanted else []
         self._begin_with = None
         return [self._wanted[each] for each in dict.fromkeys([*first, *self._behind, *self._wanted])]
@@ -319,7 +318,7 @@ class Fetcher:
         )
 
     def _topic_of(self, wanted: FetchFrom) -> str | uuid.UUID:
-        """Return what the request lists the topic by."""
+        """Return the topic's key in the request: its id or its name."""
         if not self._lists_ids:
             return wanted.partition.topic
         assert wanted.topic_id is not None, "a request without all ids is sent by name"
@@ -327,7 +326,7 @@ class Fetcher:
         return wanted.topic_id
 
     def _partition_max_bytes(self) -> int:
-        """Divide a response among those that have something to send, or had it lately."""
+        """Divide a response among the partitions that have records, or had some lately."""
         if self._most_of_partition is not None:
             return self._most_of_partition
         busy_since = time.monotonic() - _BUSY_FOR_S
@@ -340,11 +339,11 @@ class Fetcher:
 
     def receive(self) -> FetchResponse:
         """
-        Receive the answer to the last :meth:`send`; what the one before referred to is overwritten,
-        unless answers are kept.
+        Receive the answer to the last :meth:`send`.
 
-        Where the broker does not know the session any more, that is an answer
-        without partitions and without an error: the next request is a full one.
+        The answer overwrites the record sets of the one before, unless answers are kept.
+        If the broker has dropped the session, the answer has no partitions and
+        no error, and the next request is a full one.
 
         """
         frame = self._connection.receive(self._buffer)
@@ -364,14 +363,14 @@ class Fetcher:
             if response.error_code in _SESSION_ERRORS and not was_full:
                 return replace(response, error_code=ErrorCode.NONE, partitions=())
             return response
-        self._hear(response)
+        self._update_ends(response)
         self._keep_session(response, was_full)
         if not was_full and not response.throttle_time_ms:
             self._look_for_the_left_out(response)
         return response
 
     def _keep_session(self, response: FetchResponse, was_full: bool) -> None:
-        """Go on in the session that an answer belongs to."""
+        """Continue in the session that an answer belongs to."""
         if not was_full and response.session_id == self._session_id:
             self._next_epoch = self._next_epoch % _LARGEST_EPOCH + 1
             return
@@ -381,12 +380,12 @@ class Fetcher:
         )
         if self._session_id:
             answered = {TopicPartition(each.topic, each.partition) for each in response.partitions}
-            # What it did not answer it may not have in the session either.
+            # The session may lack the partitions that the answer lacks.
             if answered == self._wanted.keys():
                 self._next_epoch = _NEW_SESSION_EPOCH + 1
 
-    def _hear(self, response: FetchResponse) -> None:
-        """Keep what an answer says of the partitions' ends."""
+    def _update_ends(self, response: FetchResponse) -> None:
+        """Store the partitions' ends that an answer reports."""
         committed = self._isolation_level is IsolationLevel.READ_COMMITTED
         now = time.monotonic()
         for fetched in response.partitions:

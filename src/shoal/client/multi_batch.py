@@ -36,7 +36,7 @@ from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from ..records import Codec, Record, stamp, write_batch
-from ..records.checksum import CRC_OFFSET
+from ..records.batch import CRC_OFFSET
 from ..records.record import write_body
 from ..topic_partition import TopicPartition
 from .connection import Connection

@@ -1,10 +1,10 @@
 """
 A RecordBatch is a view over bytes: split, read the header, decide, stamp.
 
-What the destination would not take as it is, is opened: ``read_records``,
-then ``write_batches``; what an old client could not read, in
-``down_conversion``, and what it sends, in ``up_conversion``. Nothing else here
-looks into a payload, and nothing does I/O or knows Kafka's messages.
+Three readers open a payload. ``read_records`` and ``write_batches`` rebuild a
+batch that the destination would refuse; ``down_conversion`` converts batches for
+an old client, and ``up_conversion`` converts the messages that it sends. Nothing
+here does I/O, or depends on Kafka's requests and responses.
 """
 
 from .aborted import AbortedTransactions

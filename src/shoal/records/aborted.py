@@ -20,7 +20,7 @@ __all__ = ["AbortedTransactions", "Marker", "read_marker"]
 
 
 class Marker(enum.IntEnum):
-    """The type in a control record's key; newer types are none of our business."""
+    """The type in a control record's key; all other types are ignored."""
 
     ABORT = 0
     COMMIT = 1
@@ -30,8 +30,8 @@ class AbortedTransactions:
     """
     The aborted transactions of one partition in one Fetch response.
 
-    Show it every batch of magic 2, in order: :meth:`covers` for data,
-    :meth:`see_marker` for control batches.
+    Pass it every batch of magic 2, in order: data to :meth:`covers`, control
+    batches to :meth:`see_marker`.
 
     """
 
@@ -50,10 +50,10 @@ class AbortedTransactions:
         """
         Let a control batch end its producer's transaction.
 
-        One that compaction has emptied ends nothing, as in the Java consumer.
+        A control batch that compaction emptied ends nothing, as in the Java consumer.
 
         Raises:
-            CorruptBatch: It should hold a control record, and does not.
+            CorruptBatch: The batch has no control record.
 
         """
         header = batch.header
@@ -78,7 +78,7 @@ def read_marker(batch: RecordBatch) -> int:
     Control batches are never compressed: this opens no payload.
 
     Raises:
-        CorruptBatch: It is compressed, or there is no key of at least four bytes.
+        CorruptBatch: The batch is compressed, or its key has fewer than four bytes.
 
     """
     base_offset = batch.header.base_offset

@@ -1,11 +1,11 @@
 """
-RecordBatch, magic 2: its header as values, its bytes as a view.
+A record batch of magic 2: its header as values, its bytes as a view.
 
 =====  ===  ====================  ========================================
  at    len  field                 covered by the CRC
 =====  ===  ====================  ========================================
    0     8  base_offset           no: a broker rewrites it
-   8     4  batch_length          no: what follows, so the whole is 12 more
+   8     4  batch_length          no; the size of the batch, less 12
   12     4  leader_epoch          no: a broker rewrites it
   16     1  magic                 no
   17     4  crc                   CRC-32C of everything from 21 on
@@ -20,8 +20,11 @@ RecordBatch, magic 2: its header as values, its bytes as a view.
   61        records               yes; one compressed stream if there is a codec
 =====  ===  ====================  ========================================
 
-Big-endian. The layout is Kafka's ``DefaultRecordBatch``; magic 0 and 1 share
-its first 17 bytes, but for a CRC where magic 2 keeps the leader epoch.
+All numbers are big-endian. The layout is that of Kafka's ``DefaultRecordBatch``
+(Kafka 0.11, KIP-98). "The CRC covers the data from the attributes to the end of
+the batch", and so excludes the leader epoch: "to avoid the need to recompute the
+CRC when this field is assigned for every batch". Magic 0 and 1 share the first
+17 bytes, but have their CRC in the place of the leader epoch.
 """
 
 from __future__ import annotations
@@ -39,16 +42,21 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 assert HEADER_SIZE == 61
 
-#: Offset and length: what `batch_length` does not count ("log overhead").
+#: Offset and length, which `batch_length` does not count ("log overhead").
 LOG_OVERHEAD = 12
 
-#: Fields of a header, by their first byte. The CRC's are in :mod:`.checksum`.
+# The offsets of fields in the header, for readers and writers of one of them.
 LENGTH_OFFSET = 8
 LEADER_EPOCH_OFFSET = 12
 MAGIC_OFFSET = 16
+CRC_OFFSET = 17
+#: The first byte under the CRC.
 ATTRIBUTES_OFFSET = 21
+LAST_OFFSET_DELTA_OFFSET = 23
 MAX_TIMESTAMP_OFFSET = 35
+#: The producer's epoch and the base sequence follow its id.
 PRODUCER_ID_OFFSET = 43
+RECORDS_COUNT_OFFSET = 57
 
 #: The smallest message of magic 0: CRC, magic, attributes, two null lengths.
 _SMALLEST_LEGACY_LENGTH = 14
@@ -56,8 +64,7 @@ _SMALLEST_LEGACY_LENGTH = 14
 #: Offsets are of 64 bits, and so is the one after a batch's last: it is fetched from, and committed.
 _OFFSET_LIMIT = 2**63 - 2**31
 
-#: What a named tuple's own constructors end in; they take twice as long, and
-#: :func:`split` is called for every batch.
+#: A named tuple's own constructors call this, and take twice as long; :func:`split` does it for every batch.
 _new = tuple.__new__
 
 CODEC_MASK = 0x07
@@ -81,9 +88,27 @@ class BatchHeader(NamedTuple):
     """
     The 61 bytes in front of a batch's records, in their order.
 
-    Of a message of magic 0 or 1 it has offset, length, CRC, magic, and in the
-    attributes its codec and, of magic 1, whether its timestamp is an append
-    time. The offset of a compressed one is that of the last message in it.
+    For a message of magic 0 or 1 it has offset, length, CRC, magic, and in the
+    attributes the codec. With magic 1 they have the LogAppendTime bit, too.
+    The offset of a compressed message is that of the last message in it.
+
+    Attributes:
+        base_offset: The offset of the first record; a producer sends 0.
+        batch_length: The number of bytes behind this field.
+        leader_epoch: The epoch of the leader that appended the batch, "set by the broker upon receipt of
+            a produce request" and unused before; -1 if unknown (KIP-101).
+        magic: 2; 0 and 1 are messages (KIP-32 added magic 1).
+        crc: CRC-32C from the attributes to the end.
+        attributes: Codec (bits 0 to 2), timestamp type (3: LogAppendTime), transactional (4), control
+            batch (5), delete horizon (6: ``base_timestamp`` is the horizon, KIP-534).
+        last_offset_delta: The last offset, less ``base_offset``. Compaction "preserves the first and last
+            offset/sequence numbers from the original batch".
+        base_timestamp: The time to which the records' timestamp deltas are relative, in milliseconds.
+        max_timestamp: The largest timestamp of the records, or with LogAppendTime the append time of all.
+        producer_id: The id that the broker assigned by InitProducerId; -1 for none (KIP-98).
+        producer_epoch: The epoch of that id: a newer one fences this producer.
+        base_sequence: The sequence of the first record, which shows duplicates; -1 for none.
+        records_count: The number of records; compaction may leave 0.
 
     """
 
@@ -108,6 +133,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
+        """The last offset of the batch's range; compaction may have removed its record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -122,19 +148,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
+        """Whether ``max_timestamp`` is the time of all records, set by the broker."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
+        """Whether the batch holds a control record, such as a transaction marker, and no data."""
         return bool(self.attributes & CONTROL)
 
     @property
     def has_holes(self) -> bool:
-        """Whether compaction took records out, so that offsets are missing inside."""
+        """Whether offsets inside have no record, because compaction removed it."""
         return self.records_count != self.last_offset_delta + 1
 
 
@@ -151,7 +180,7 @@ class RecordBatch(NamedTuple):
 
 
 def read_header(record_set: memoryview, position: int = 0) -> BatchHeader:
-    """Read the 61 bytes at ``position`` as a header of magic 2, whatever they say; they must be there."""
+    """Read the 61 bytes at ``position`` as a header of magic 2, without checking them; they must be there."""
     return _new(BatchHeader, HEADER.unpack_from(record_set, position))
 
 
@@ -193,7 +222,7 @@ _LENGTH = struct.Struct(">i")
 
 
 def has_several(record_set: memoryview) -> bool:
-    """Whether there is anything behind the first batch of a record set; be it of any magic, or cut short."""
+    """Whether bytes follow the first batch of a record set: a batch of any magic, whole or cut short."""
     if len(record_set) < LOG_OVERHEAD:
         return False
     (length,) = _LENGTH.unpack_from(record_set, LENGTH_OFFSET)
@@ -219,7 +248,7 @@ _LEGACY = struct.Struct(">qiIb")
 
 
 def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
-    """Read what a message of magic 0 or 1 has in common with a batch."""
+    """Read the fields that a message of magic 0 or 1 has in common with a batch."""
     offset, length, crc, magic = _LEGACY.unpack_from(record_set, position)
     if magic not in (0, 1):
         raise CorruptBatch(f"magic {magic} is none of 0, 1 and 2", position)
@@ -227,7 +256,7 @@ def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
         raise CorruptBatch(f"message length {length} is shorter than a message", position)
     if not 0 <= offset < _OFFSET_LIMIT:
         raise CorruptBatch(f"offset {offset} is negative, or none that is ever reached", position)
-    # One that ends before its attributes is cut short: no batch comes of it.
+    # A message that ends before its attributes is cut short, and is not yielded.
     attributes = record_set[position + _LEGACY.size] if position + _LEGACY.size < len(record_set) else 0
     attributes &= CODEC_MASK | LOG_APPEND_TIME if magic else CODEC_MASK
     return BatchHeader(offset, length, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 1)

@@ -2,10 +2,9 @@
 CRC-32C, and the correction of one for changed bytes.
 
 For two messages of the same length, ``crc(a) ^ crc(b)`` depends on ``a ^ b``
-alone: the CRC is linear. So when a few bytes of a header change, the new
-checksum follows from the old one and the difference, and the payload, which
-did not change, is not read. Unlike a recomputed checksum, a corrected one
-still betrays a bit that flipped in the payload.
+alone: the CRC is linear. So if a few bytes of a header change, the new checksum
+follows from the old one and the difference, without reading the payload. Unlike
+a recomputed checksum, a corrected one still shows a flipped bit in the payload.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ import zlib
 from fastcrc import crc32
 
 from ..errors import CorruptBatch
-from .batch import MAGIC_OFFSET, RecordBatch
+from .batch import ATTRIBUTES_OFFSET, CRC_OFFSET, LEADER_EPOCH_OFFSET, MAGIC_OFFSET, RecordBatch
 
 __all__ = ["crc32c", "crc_of_difference", "verify_crc"]
 
-CRC_OFFSET = 17
-CRC_COVERS_FROM = 21
-#: Messages of magic 0 and 1 keep their CRC where magic 2 keeps the leader epoch.
-_LEGACY_CRC_OFFSET = 12
+#: Messages of magic 0 and 1 have their CRC in the place of the leader epoch of magic 2.
+_LEGACY_CRC_OFFSET = LEADER_EPOCH_OFFSET
 
 _ALL_ONES = 0xFFFFFFFF
 _ZEROS = memoryview(bytes(1 << 16))
@@ -36,7 +33,7 @@ def crc32c(data: bytes | memoryview, initial: int | None = None) -> int:
 
 def crc_of_difference(before: int, after: int, unchanged_after: int) -> int:
     """
-    Return what to xor to a CRC-32C when a part of what it covers changes.
+    Return the difference to xor to a CRC-32C if a part of the covered bytes changes.
 
     Args:
         before: CRC-32C of that part by itself, as it was.
@@ -44,9 +41,9 @@ def crc_of_difference(before: int, after: int, unchanged_after: int) -> int:
         unchanged_after: How many covered bytes follow that part.
 
     """
-    # Seen as the register of a CRC without initial value and final xor, the
-    # difference has only to be shifted by the length of what follows. Zeros
-    # do that; they come from the cache, the payload would come from memory.
+    # The difference is the register of a CRC without initial value and final xor.
+    # Zeros shift it by the number of bytes behind the part. They come from the
+    # cache, and the payload would come from memory.
     crc = before ^ after ^ _ALL_ONES
     while unchanged_after > len(_ZEROS):
         crc = crc32c(_ZEROS, crc)
@@ -66,8 +63,8 @@ def verify_crc(batch: RecordBatch) -> None:
     """
     header, view = batch
     if header.magic == 2:
-        stored = int.from_bytes(view[CRC_OFFSET:CRC_COVERS_FROM])
-        computed = crc32c(view[CRC_COVERS_FROM:])
+        stored = int.from_bytes(view[CRC_OFFSET:ATTRIBUTES_OFFSET])
+        computed = crc32c(view[ATTRIBUTES_OFFSET:])
     else:
         stored = int.from_bytes(view[_LEGACY_CRC_OFFSET:MAGIC_OFFSET])
         computed = zlib.crc32(view[MAGIC_OFFSET:])

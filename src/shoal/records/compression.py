@@ -80,7 +80,7 @@ _SMALLEST_BUFFER = 1 << 16
 #: is: each counts as so many at least, or a batch of empty ones was a bomb too.
 _COUNTS_AS_BYTES = 64
 
-#: What Rust's standard library says when a writer (our buffer) takes no more; the tests hold cramjam to it.
+#: The error of Rust's standard library if a writer (our buffer) is full; tests pin that cramjam passes it on.
 _BUFFER_FULL = "failed to write whole buffer"
 
 
@@ -107,7 +107,7 @@ def compress(codec: Codec, data: Bytes) -> bytes:
 
 def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_offset: int = 0) -> Bytes:
     """
-    Return what was compressed.
+    Decompress a stream.
 
     Args:
         codec: Bits 0 to 2 of the attributes.
@@ -118,7 +118,7 @@ def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_of
         base_offset: Of the batch, for the errors.
 
     Raises:
-        CorruptBatch: It cannot be decompressed.
+        CorruptBatch: The data cannot be decompressed.
         UnsupportedBatch: More than ``limit_bytes`` would come out.
 
     """
@@ -134,16 +134,16 @@ def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_of
 
 def decompressed_pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Iterator[bytes]:
     """
-    Yield what was compressed, piece by piece, as Kafka's broker reads it.
+    Decompress a stream piece by piece, as Kafka's broker does.
 
-    What is yielded before an error is valid. A piece has at most 256 KiB of gzip, a block of snappy (whose
+    Pieces before an error are valid. A piece has at most 256 KiB of gzip, a block of snappy (whose
     ratio is below 22) or of LZ4 (4 MiB). Only of zstd, whose library has no such interface, all of it is in
     memory meanwhile. Data that is not compressed is one piece.
 
-    Unlike :func:`decompress` this takes one frame of LZ4, of independent blocks, and ignores what follows.
+    Unlike :func:`decompress` this takes one frame of LZ4, of independent blocks, and ignores bytes behind it.
 
     Raises:
-        CorruptBatch: It cannot be decompressed.
+        CorruptBatch: The data cannot be decompressed.
         UnsupportedBatch: More than ``limit_bytes`` would come out.
 
     """
@@ -179,7 +179,7 @@ def _pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Iterator[bytes]
 
 def check_count(count: int, limit_bytes: int, base_offset: int) -> None:
     """
-    Refuse what is small in bytes, and large as that many records of ours.
+    Refuse a batch whose records take much more memory than bytes.
 
     Raises:
         UnsupportedBatch: Even as ``_COUNTS_AS_BYTES`` each they are more than ``limit_bytes``.
@@ -196,11 +196,11 @@ def decompress_legacy_lz4(data: bytes | memoryview, limit_bytes: int, base_offse
     Decompress the LZ4 frame of a message of magic 0, whatever checksum its descriptor has.
 
     Kafka's clients computed it over the frame's magic too, until 0.10
-    (KAFKA-3160), and so a reader of magic 0 does not look at it. It is made
-    right in a copy, since no library can be told not to.
+    (KAFKA-3160), and so a reader of magic 0 ignores it. Because no library has
+    an option for that, this function corrects the checksum in a copy.
 
     Raises:
-        CorruptBatch: It cannot be decompressed.
+        CorruptBatch: The data cannot be decompressed.
         UnsupportedBatch: More than ``limit_bytes`` would come out.
 
     """
@@ -231,7 +231,7 @@ class _OverLimit(Exception):
 
 
 class _Malformed(Exception):
-    """A framing that is ours to read is not what it must be."""
+    """A frame that this module parses itself is malformed."""
 
 
 def _compress_snappy(data: memoryview) -> bytes:
@@ -263,7 +263,7 @@ def _lz4_block(plain: Bytes) -> tuple[bytes, Bytes]:
 
 class StreamCompressor:
     """
-    Compresses as :func:`compress` does what comes piece by piece, and keeps no more than is asked for.
+    Compresses data that comes piece by piece, as :func:`compress` does, and keeps at most a given size.
 
     Attributes:
         size: How many bytes came out, also of those that were dropped.
@@ -276,7 +276,7 @@ class StreamCompressor:
 
         Args:
             codec: Its codec.
-            most_bytes: Once more than that came out all of it is dropped: nobody wants a part of it.
+            most_bytes: The maximum size of the stream. A larger one is dropped completely.
 
         """
         self.size = 0
@@ -296,6 +296,7 @@ class StreamCompressor:
         self._block_bytes = _STREAM_BLOCKS.get(codec, _STREAM_BLOCK)
 
     def write(self, data: Bytes) -> None:
+        """Add bytes to the stream."""
         self._plain += data
         if len(self._plain) >= self._block_bytes:
             whole = len(self._plain) // self._block_bytes * self._block_bytes
@@ -366,7 +367,7 @@ def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
                 yield member.decompress(piece, _GZIP_OUT)
                 piece = member.unconsumed_tail
         position -= len(member.unused_data)
-        # What follows and is no other member does not matter to Java's GZIPInputStream either.
+        # Java's GZIPInputStream ignores bytes that are no other member, too.
         if data[position : position + len(_GZIP_MAGIC)] != _GZIP_MAGIC:
             return
 

@@ -11,7 +11,7 @@ __all__ = ["Decision", "decide"]
 
 
 class Decision(enum.Enum):
-    """What becomes of a batch; the value is its name in progress and summaries."""
+    """The treatment of a batch; the value is its name in progress and summaries."""
 
     COPY = "copied"
     DROP_CONTROL = "dropped: control"
@@ -25,6 +25,7 @@ class Decision(enum.Enum):
 
     @property
     def is_drop(self) -> bool:
+        """Whether nothing of the batch is mirrored."""
         return self in _DROPS
 
 
@@ -40,21 +41,20 @@ def decide(
     join_below_bytes: int = 0,
 ) -> Decision:
     """
-    Say what becomes of a batch.
+    Decide how to treat a batch.
 
     Args:
         header: The batch, as fetched.
-        start_offset: The first offset that is wanted; the batch ends at it or
-            later.
-        aborted: What the Fetch response said about aborted transactions, told
-            of every batch before this one; None with ``read_uncommitted``.
-        keep_append_time: Whether records of a LogAppendTime batch are to have
-            its append time: only decoding it can do that.
-        join_below_bytes: Batches that are smaller are joined with those before and behind.
+        start_offset: The first wanted offset; the batch ends at it or later.
+        aborted: The response's aborted transactions, after every batch before
+            this one; None with ``read_uncommitted``.
+        keep_append_time: Whether the records of a LogAppendTime batch get its
+            append time, which requires decoding.
+        join_below_bytes: Smaller batches are joined with their neighbours.
 
     Returns:
-        The first that applies, in the order of the checks: a control batch is
-        a marker whatever else it is, and an aborted batch may have holes.
+        The first decision that applies, in the order of the checks: a control
+        batch is a marker even if it is aborted, and an aborted batch may have holes.
 
     """
     if header.magic != 2:

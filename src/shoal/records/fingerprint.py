@@ -1,7 +1,7 @@
 """
-What a batch is, apart from what a mirror or a broker must change about it.
+Fingerprints of batches: all of a batch that neither a mirror nor a broker changes.
 
-Left out: base offset, leader epoch, producer identity, all attributes but the
+Not included: base offset, leader epoch, producer identity, all attributes but the
 codec and the control bit, and ``max_timestamp``. The last is a summary that a
 broker corrects by itself (``setMaxTimestamp``: it differs on a LogAppendTime
 topic, and writing it clears the attribute bits that have no meaning); the
@@ -14,13 +14,12 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from .batch import CODEC_MASK, CONTROL, RecordBatch
+from .batch import CODEC_MASK, CONTROL, RECORDS_COUNT_OFFSET, RecordBatch
 from .checksum import crc32c, crc_of_difference
 
 __all__ = ["Fingerprint", "fingerprint"]
 
 _COVERED = struct.Struct(">hiqqqhi")
-_END = 57
 
 
 class Fingerprint(NamedTuple):
@@ -45,9 +44,9 @@ def fingerprint(batch: RecordBatch) -> Fingerprint:
     """
     Return the fingerprint of a batch of magic 2, from its header and its CRC.
 
-    The payload is not read: it is vouched for by the CRC in the header. Call
-    :func:`~shoal.records.verify_crc` first where that is in doubt. All comes
-    from the header as it was fetched, so a stamp in between changes nothing.
+    The payload is not read: the CRC in the header stands for it. Call
+    :func:`~shoal.records.verify_crc` first if that is in doubt. The header is
+    the one that was fetched, so a stamp in between changes nothing.
 
     """
     header = batch.header
@@ -69,5 +68,5 @@ def fingerprint(batch: RecordBatch) -> Fingerprint:
         -1,  # producer_epoch
         -1,  # base_sequence
     )
-    crc = header.crc ^ crc_of_difference(crc32c(before), crc32c(normal), header.size - _END)
+    crc = header.crc ^ crc_of_difference(crc32c(before), crc32c(normal), header.size - RECORDS_COUNT_OFFSET)
     return Fingerprint(crc, header.size, header.records_count, header.base_timestamp)

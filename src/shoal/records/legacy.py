@@ -5,7 +5,7 @@ Messages of magic 0 and 1, as old clusters keep them.
  at     len   field
 =====  =====  ================  ==========================================
    0      8   offset            of a wrapper: that of its last message
-   8      4   length            what follows
+   8      4   length            of the following fields
   12      4   crc               CRC-32 of everything from 16 on
   16      1   magic
   17      1   attributes        codec; of magic 1 bit 3 is LogAppendTime
@@ -17,16 +17,16 @@ Messages of magic 0 and 1, as old clusters keep them.
 A message with a codec is a *wrapper*: its value is a compressed sequence of
 messages, each with its offset and length as above. In a wrapper of magic 1
 their offsets are relative: the last of them stands for the wrapper's own.
-Where they were written as absolute ones, the same subtraction gives 0 as the
-base, and they stay what they are. In a wrapper of magic 0 they are absolute.
+If a producer wrote absolute ones, the same subtraction gives 0 as the base, and
+they stay unchanged. In a wrapper of magic 0 they are absolute.
 A wrapper of either magic may hold messages of the other.
 
 Kafka's ``AbstractLegacyRecordBatch.DeepRecordsIterator`` and ``LegacyRecord``
-are the specification. Two things that they let pass are refused here, since
-records would get lost or stand at offsets that are another batch's: a last
-inner message that is cut short, and offsets that do not ascend up to the
-wrapper's (Kafka takes an offset of 0 in a wrapper for none, because some
-producers send it; in a log there is none such).
+are the specification. This module also refuses two kinds of wrappers that Kafka
+accepts, because records would be lost or get the offsets of another batch. One
+ends with an inner message that is cut short. The other has offsets that do not
+ascend up to the wrapper's. (Kafka ignores an offset of 0 in a wrapper, because
+some producers send it. A log has no such wrapper.)
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ NO_TIMESTAMP = -1
 
 class Message(NamedTuple):
     """
-    What a consumer sees of a message.
+    A message, as a consumer reads it.
 
     Attributes:
         offset: In its partition.
-        timestamp: In milliseconds; -1 for magic 0, and where there is none.
+        timestamp: In milliseconds; -1 for magic 0, and for none.
             A wrapper's append time is that of all messages in it.
         key: None for null.
         value: None for null.
@@ -80,8 +80,8 @@ def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
     The outer CRC is not verified, those of the inner messages are.
 
     Raises:
-        CorruptBatch: It is not what its header says.
-        UnsupportedBatch: It expands to more than ``limit_bytes``.
+        CorruptBatch: The bytes do not match the header.
+        UnsupportedBatch: The messages expand to more than ``limit_bytes``.
 
     """
     header = batch.header
@@ -105,7 +105,7 @@ def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
 
 
 class Malformed(Exception):
-    """What is wrong, in words; the caller knows where."""
+    """A message does not parse; the text has the reason, and the caller adds the place."""
 
 
 class _Stored(NamedTuple):

@@ -38,7 +38,7 @@ _BLOCK_BYTES = {code << 4: 1 << (8 + 2 * code) for code in range(4, 8)}
 
 def lz4_blocks(frame: memoryview) -> Iterator[bytes]:
     """
-    Yield what each block of a frame expands to, at most 4 MiB.
+    Yield the decompressed blocks of a frame, at most 4 MiB each.
 
     Raises:
         CorruptBatch: Kafka does not read such a frame.
@@ -71,7 +71,7 @@ def lz4_blocks(frame: memoryview) -> Iterator[bytes]:
 
 
 def _read_header(frame: memoryview) -> tuple[int, bool, int]:
-    """Return the largest block's size, whether blocks have checksums, and where the first one begins."""
+    """Return the largest block's size, whether blocks have checksums, and the position of the first one."""
     if len(frame) <= _FIELDS_OFFSET or frame[: len(_MAGIC)] != _MAGIC:
         raise CorruptBatch("its records are no LZ4 frame")
     flags, most_bytes = frame[_FLAGS_OFFSET], _BLOCK_BYTES.get(frame[_DESCRIPTOR_OFFSET])

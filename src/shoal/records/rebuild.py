@@ -1,7 +1,7 @@
 """
-New batches of magic 2 from records, for what cannot be copied whole.
+New batches of magic 2, from the records of batches that cannot be copied whole.
 
-Bodies are copied as they are; only what stands before them is written anew:
+The bodies of records are copied. Only the fields before the body are new:
 length, attributes, timestamp delta, offset delta.
 """
 
@@ -28,13 +28,12 @@ def write_batch(records: Sequence[Record], codec: Codec) -> RecordBatch:
     """
     Write records as one batch, ready to be stamped.
 
-    Their offsets follow each other, whatever they were: holes are closed.
-    The batch begins at offset 0, knows no producer and no leader epoch, and
-    its timestamps are create times.
+    Their offsets follow each other without holes. The batch begins at offset 0,
+    without a producer and a leader epoch, and its timestamps are create times.
 
     Args:
         records: At least one.
-        codec: What they are compressed with.
+        codec: Their compression.
 
     Returns:
         A batch over a buffer of its own, which is writable.
@@ -52,7 +51,7 @@ def write_batches(
 
     Args:
         records: None gives no batch.
-        codec: What each batch is compressed with.
+        codec: The compression of each batch.
         most_bytes: The most that a batch may take, header included. A record
             that is larger by itself comes alone, in a batch that is too large.
 
@@ -61,8 +60,8 @@ def write_batches(
 
     """
     room = most_bytes - HEADER_SIZE
-    # How much to encode before looking what fits. At first all, since nearly
-    # always all fits; later not much more than what did, or many small
+    # The number of bytes to encode before a test whether they fit. At first all, because
+    # nearly always all fit; later not much more than fitted, or many small
     # batches would take a time that is quadratic.
     window: int | None = room if codec == Codec.NONE else None
     start = 0
@@ -94,7 +93,7 @@ def _short_varints() -> tuple[bytes, ...]:
 
 
 def _encode(records: Sequence[Record], start: int, enough_bytes: int | None) -> tuple[bytearray, list[int]]:
-    """Encode records from ``start`` on until it is more than enough; tell where each ends."""
+    """Encode records from ``start`` on until it is more than enough; return the end of each, too."""
     short = _short_varints()
     out = bytearray()
     ends: list[int] = []
@@ -115,7 +114,7 @@ def _encode(records: Sequence[Record], start: int, enough_bytes: int | None) -> 
 
 
 def _fitting(encoded: memoryview, ends: list[int], codec: Codec, room: int) -> tuple[int, bytes]:
-    """Return how many of the records fit, at least one, and what they are compressed to."""
+    """Return the number of records that fit, at least one, and their compressed bytes."""
     if codec == Codec.NONE:
         count = max(bisect_right(ends, room), 1)
         return count, bytes(encoded[: ends[count - 1]])
@@ -174,7 +173,7 @@ class BatchWriter:
 
     Attributes:
         count: How many records were begun.
-        codec: What they are compressed with.
+        codec: Their compression.
 
     """
 
@@ -183,7 +182,7 @@ class BatchWriter:
         Begin a batch.
 
         Args:
-            codec: What the records are compressed with.
+            codec: The compression of the records.
             most_bytes: The most that the batch may take, header included. No more is kept in memory.
 
         """
@@ -193,7 +192,7 @@ class BatchWriter:
         self._stream = StreamCompressor(codec, most_bytes - HEADER_SIZE)
 
     def begin_record(self, timestamp: int, body_bytes: int) -> None:
-        """Write what stands before a record's body; exactly so many bytes of it have to follow."""
+        """Write the fields before a record's body, which must have exactly ``body_bytes`` bytes."""
         if not self.count:
             self._base_timestamp = self._max_timestamp = timestamp
         self._max_timestamp = max(timestamp, self._max_timestamp)
@@ -209,7 +208,7 @@ class BatchWriter:
 
     @property
     def size(self) -> int:
-        """What the batch takes; all of it once it is finished."""
+        """The size of the batch until now; complete after :meth:`finish`."""
         return HEADER_SIZE + self._stream.size
 
     def finish(self) -> RecordBatch | None:

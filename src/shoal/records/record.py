@@ -6,9 +6,9 @@ A record of magic 2 is, after its length (all numbers are zigzag varints)::
     attributes, 1 byte, unused | timestamp delta | offset delta |
     key length, key | value length, value | number of headers, headers
 
-The last line is the *body*. It says nothing of the batch that it is in, so
-cropping or rebuilding a batch copies bodies, and never looks into one. What
-is in the older formats is brought into the same form (``legacy``).
+The last line is the *body*. It does not depend on its batch, so cropping or
+rebuilding a batch copies bodies without parsing them. Records of the older
+formats are converted to the same form (``legacy``).
 
 The deltas are to the batch's base offset and base timestamp.
 Kafka's ``DefaultRecord`` and ``DefaultRecordBatch`` are the specification.
@@ -51,8 +51,8 @@ class Record(NamedTuple):
     Attributes:
         offset: In its partition.
         timestamp: In milliseconds, -1 for none. Of magic 2 the create time,
-            even where the batch is LogAppendTime; of magic 1 what a consumer
-            sees, which is the append time where there is one.
+            even if the batch is LogAppendTime; of magic 1 the time that a
+            consumer reads, which is the append time if there is one.
         body: Key, value and headers, encoded as in a record of magic 2.
 
     """
@@ -76,9 +76,9 @@ def read_records(batch: RecordBatch, limit_bytes: int) -> list[Record]:
             that is the most memory that this takes.
 
     Raises:
-        CorruptBatch: It is not what its header says.
-        UnsupportedBatch: It expands to more than ``limit_bytes``, or its
-            codec is none that we know.
+        CorruptBatch: The records do not match the header.
+        UnsupportedBatch: The records expand to more than ``limit_bytes``, or
+            the codec is unknown.
 
     """
     header = batch.header
@@ -102,7 +102,7 @@ def read_payload(batch: RecordBatch, limit_bytes: int) -> bytes:
     Return a copy of the records of a batch of magic 2, decompressed.
 
     Raises:
-        CorruptBatch: It cannot be decompressed.
+        CorruptBatch: The payload cannot be decompressed.
         UnsupportedBatch: As :func:`read_records`.
 
     """
@@ -175,7 +175,7 @@ def write_varint(value: int) -> bytes:
 
 
 def as_int64(value: int) -> int:
-    """Return what 64 bits keep of a number, as Java's arithmetic does."""
+    """Reduce a number to a signed one of 64 bits, as Java's arithmetic does."""
     return (value - _INT64_MIN) % (1 << 64) + _INT64_MIN
 
 
@@ -184,14 +184,14 @@ def _sized(data: bytes | None) -> bytes:
 
 
 class Malformed(Exception):
-    """What is wrong, in words; the caller knows where."""
+    """A record does not parse; the text has the reason, and the caller adds the place."""
 
 
 def read_heads(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int]]:
     """
-    Yield each record's offset, its timestamp, and where in ``data`` its body begins and ends.
+    Yield each record's offset and timestamp, and the start and end of its body in ``data``.
 
-    One pass, and varints of one byte are read in line, two where they are
+    One pass, and varints of one byte are read in line, two bytes if they are
     usual: this is the loop that everything cropped, rebuilt or down-converted
     goes through. It is a generator since some want bodies and others values:
     to that a record's 0.6 to 1.2 µs lose 5 to 9 %, against a loop in each.
@@ -206,7 +206,7 @@ def read_heads(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int
         Timestamps that wrap around at 64 bits, as they do for Kafka's consumer.
 
     Raises:
-        Malformed: They are not what the header says; once that shows.
+        Malformed: The records do not match the header; raised at the first that does not.
 
     """
     count, base_offset, base_timestamp = header.records_count, header.base_offset, header.base_timestamp

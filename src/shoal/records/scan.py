@@ -1,15 +1,14 @@
 """
 The batches of a fetched record set, in the order of the log, with the decision about each.
 
-Every reader of a log needs the same four steps: split the record set, decide
-about each batch from its header, verify the CRC of each batch that is
-dropped, and pass each transaction marker to the aborted transactions.
-:func:`scan` does all four. :func:`check_dropped` does the last two, for a reader that
-acts between the steps: the mirror's copy loop and the down-conversion.
+Every reader of a log needs the same four steps. It splits the record set, and
+decides about each batch from its header. If it drops a batch, it verifies the
+CRC. If that batch is a marker, it ends a transaction. :func:`scan` takes all
+four steps. :func:`check_dropped` takes the last two, for readers that act
+between the steps: the mirror's copy loop and the down-conversion.
 
-A header decides alone whether its records are dropped. So without the CRC a
-flipped attribute bit would turn records into a marker, and nobody would miss
-them.
+The header alone decides whether a batch is dropped. So without the CRC a flipped
+attribute bit would turn records into a marker, and lose them without an error.
 """
 
 from __future__ import annotations

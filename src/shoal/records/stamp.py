@@ -1,13 +1,13 @@
 """
 Make a fetched batch one of ours: rewrite its header in place.
 
-What a client may not send is cleared (LogAppendTime, transactional and
-delete-horizon bits), the producer identity becomes ours, the base offset 0
+A stamp clears the bits that a client may not send: LogAppendTime, transactional
+and delete horizon. It writes our producer identity, the base offset 0
 (``LogValidator`` accepts no other) and the leader epoch -1. Everything else
 stays: codec, count, create times, payload.
 
 Source producer ids are never kept: they collide with those that the
-destination hands out, and the broker then takes new batches for duplicates.
+destination assigns, and its broker would take new batches for duplicates.
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ import struct
 from typing import NamedTuple
 
 from .batch import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
     DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
+    LEADER_EPOCH_OFFSET,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    PRODUCER_ID_OFFSET,
+    RECORDS_COUNT_OFFSET,
     TRANSACTIONAL,
     BatchHeader,
     Codec,
     RecordBatch,
 )
-from .checksum import CRC_OFFSET, crc32c, crc_of_difference
+from .checksum import crc32c, crc_of_difference
 
 __all__ = ["Run", "stamp", "stamp_run", "stamped_header"]
 
@@ -35,28 +40,27 @@ _LEADER_EPOCH_MAGIC_CRC = struct.Struct(">ibI")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _IDENTITY = struct.Struct(">qhi")
-_IDENTITY_OFFSET = 43
 
 CLEARED_ATTRIBUTES = LOG_APPEND_TIME | TRANSACTIONAL | DELETE_HORIZON
 _KEPT = ~CLEARED_ATTRIBUTES
 
 #: From the attributes to the base sequence: all that a stamp changes under the CRC.
-_FIRST, _END = 21, 57
+_FIRST, _END = ATTRIBUTES_OFFSET, RECORDS_COUNT_OFFSET
 
 
 def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequence: int) -> int:
     """
     Rewrite the header in the batch's own buffer, and correct its CRC.
 
-    A stamped batch may be stamped again: all that is corrected is read from
-    the bytes, not from the header as it was fetched.
+    A stamped batch may be stamped again: the correction reads the bytes, and
+    not the header as it was fetched.
 
     Args:
         batch: A batch of magic 2 over a writable buffer. Its ``header`` keeps
             the values that were fetched; the bytes change.
-        producer_id: Ours, for this destination partition.
+        producer_id: The mirror's, for this destination partition.
         producer_epoch: Its epoch.
-        base_sequence: Where the batch must land, modulo 2^31 (docs/decisions, 0002).
+        base_sequence: The offset at which the batch must land, modulo 2^31 (docs/decisions, 0002).
 
     Returns:
         The new CRC: the old one corrected for the bytes that changed, so a
@@ -90,10 +94,10 @@ def _stamp(
     before = crc32c(changing)
     _BASE_OFFSET.pack_into(head, 0, 0)
     _ATTRIBUTES.pack_into(head, _FIRST, attributes & _KEPT)
-    _IDENTITY.pack_into(head, _IDENTITY_OFFSET, producer_id, producer_epoch, base_sequence)
+    _IDENTITY.pack_into(head, PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
     crc: int = _CRC.unpack_from(head, CRC_OFFSET)[0]
     crc ^= crc_of_difference(before, crc32c(changing), size - _END)
-    _LEADER_EPOCH_MAGIC_CRC.pack_into(head, 12, -1, 2, crc)
+    _LEADER_EPOCH_MAGIC_CRC.pack_into(head, LEADER_EPOCH_OFFSET, -1, 2, crc)
     return crc
 
 
@@ -136,21 +140,21 @@ def stamp_run(
     """
     Stamp batches as :func:`stamp` does, as many as are plain: it takes a fifth of the time.
 
-    Plain is a batch of magic 2 with a codec and nothing else in its attributes, without holes, that
-    begins at the offset where the one before it ended. All others need to be looked at one by one.
+    A plain batch has magic 2, no holes, and nothing but a codec in its attributes. It begins at the end
+    offset of the batch before it. All other batches need a decision of their own.
 
     Args:
         record_set: Writable; see :func:`~shoal.records.split`.
-        position: Where in it the first batch begins.
-        first_offset: Its offset, or it is not plain.
-        end_offset: A batch that begins there or behind is left.
-        most_bytes: Of all together; a batch that is larger by itself is left.
-        producer_id: Ours.
+        position: The position of the first batch in it.
+        first_offset: The offset that this batch must begin at.
+        end_offset: The run ends before a batch that begins there or behind.
+        most_bytes: The maximum size of the run; a larger batch is not plain.
+        producer_id: The mirror's.
         producer_epoch: Its epoch.
         base_sequence: Of the first; those of the others follow.
 
     Returns:
-        None where the batch there is not plain.
+        None if the first batch is not plain.
 
     """
     unpack, pack_head, pack_identity = HEADER.unpack_from, _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
@@ -173,7 +177,7 @@ def stamp_run(
         ):
             break
         identity = pack_identity(producer_id, producer_epoch, base_sequence)
-        at = position + _IDENTITY_OFFSET
+        at = position + PRODUCER_ID_OFFSET
         before = crc32c(record_set[at : at + _IDENTITY.size])
         crc ^= crc_of_difference(before, crc32c(identity), length + LOG_OVERHEAD - _END)
         record_set[at : at + _IDENTITY.size] = identity

@@ -1,14 +1,14 @@
 """
-What producers of magic 0 and 1 send, as a batch of magic 2.
+The messages of producers of magic 0 and 1, converted to a batch of magic 2.
 
 A message set is either messages back to back, or one wrapper with compressed
-messages in it. Read is what Kafka 3.9's ``LogValidator`` reads with the legacy
-record classes below it, and refused what these refuse, with their error codes.
-They are lax where this is: a message that is cut short at the end of a set, or
-of a wrapper, counts for nothing, and bytes behind a message's value are not
-looked at. Unlike there, nothing may follow the stream in a wrapper of LZ4.
+messages in it. This module accepts and refuses the same sets as Kafka 3.9's
+``LogValidator`` with its legacy record classes, with the same error codes. Like
+these it ignores a message that is cut short at the end of a set or wrapper, and
+bytes behind a message's value. Unlike there, nothing may follow the stream in a
+wrapper of LZ4.
 
-What depends on a topic (keys, timestamps) is for the caller to check.
+The caller checks the rules that depend on the topic: keys and timestamps.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class SentMessage(NamedTuple):
 
 class MessageSet(NamedTuple):
     """
-    What is in a message set.
+    The messages of a message set.
 
     Attributes:
         codec: Of the wrapper, if there is one.
         messages_count: How many there are, at least one.
         messages: In order, read one by one: a million of the smallest takes a hundred times its bytes.
-            Raises :class:`NotConvertible` where one does not parse.
+            Raises :class:`NotConvertible` if one does not parse.
 
     """
 
@@ -127,7 +127,7 @@ def up_convert(messages: Iterable[SentMessage], codec: Codec, most_bytes: int = 
 
     Args:
         messages: At least one; each is written before the next is read.
-        codec: What they are compressed with.
+        codec: Their compression.
         most_bytes: The most that the batch may take.
 
     Returns:

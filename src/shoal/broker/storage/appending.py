@@ -11,8 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from ...records import HEADER_SIZE, BatchHeader, RecordBatch, crc32c
-from ...records.batch import ATTRIBUTES_OFFSET, LEADER_EPOCH_OFFSET, MAX_TIMESTAMP_OFFSET
-from ...records.checksum import CRC_COVERS_FROM, CRC_OFFSET
+from ...records.batch import ATTRIBUTES_OFFSET, CRC_OFFSET, LEADER_EPOCH_OFFSET, MAX_TIMESTAMP_OFFSET
 from .producers import SEQUENCE_COUNT, Producer
 from .validate import HeaderChange, check_crc
 
@@ -42,7 +41,7 @@ def stored_header(
         header = header._replace(attributes=change.attributes, max_timestamp=change.max_timestamp)
         _ATTRIBUTES.pack_into(start, ATTRIBUTES_OFFSET, change.attributes)
         _MAX_TIMESTAMP.pack_into(start, MAX_TIMESTAMP_OFFSET, change.max_timestamp)
-        crc = crc32c(batch.view[HEADER_SIZE:], crc32c(memoryview(start)[CRC_COVERS_FROM:]))
+        crc = crc32c(batch.view[HEADER_SIZE:], crc32c(memoryview(start)[ATTRIBUTES_OFFSET:]))
         _CRC.pack_into(start, CRC_OFFSET, crc)
     return header, start
 

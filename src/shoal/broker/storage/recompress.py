@@ -11,8 +11,7 @@ import struct
 
 from ...error_codes import ErrorCode
 from ...records import BatchHeader, RecordBatch, crc32c, read_header
-from ...records.batch import ATTRIBUTES_OFFSET, PRODUCER_ID_OFFSET, TRANSACTIONAL
-from ...records.checksum import CRC_COVERS_FROM, CRC_OFFSET
+from ...records.batch import ATTRIBUTES_OFFSET, CRC_OFFSET, PRODUCER_ID_OFFSET, TRANSACTIONAL
 from ...records.rebuild import BatchWriter
 from ..api_error import ApiError
 
@@ -50,5 +49,5 @@ def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
     _IDENTITY.pack_into(
         view, PRODUCER_ID_OFFSET, header.producer_id, header.producer_epoch, header.base_sequence
     )
-    _CRC.pack_into(view, CRC_OFFSET, crc32c(view[CRC_COVERS_FROM:]))
+    _CRC.pack_into(view, CRC_OFFSET, crc32c(view[ATTRIBUTES_OFFSET:]))
     return RecordBatch(read_header(view), view)

@@ -1,9 +1,9 @@
 """
 The raw consumer.
 
-:mod:`.consumer` is what is called, :mod:`.fetching` asks the leaders,
-:mod:`.records` makes records of what they send, :mod:`.partitions` says where
-in each the consumer is, and :mod:`.settings` what it was told.
+:mod:`.consumer` is the public class, and :mod:`.settings` reads its properties.
+:mod:`.fetching` fetches from the leaders, and :mod:`.records` decodes their
+answers. :mod:`.partitions` holds the position in each partition.
 """
 
 from .consumer import RawConsumer

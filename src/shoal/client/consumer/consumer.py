@@ -99,7 +99,7 @@ class RawConsumer:
         assert self._settings.membership is not None
         return Membership(self._settings.client, self._settings.membership, self._wakeup.wake)
 
-    # What is read
+    # The partitions to read
 
     def subscribe(
         self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None

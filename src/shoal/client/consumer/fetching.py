@@ -45,10 +45,10 @@ _MOVED = frozenset(
 
 class Fetching:
     """
-    Connections to the leaders of a consumer's partitions, and what is asked of them.
+    Connections to the leaders of a consumer's partitions, and the fetches on them.
 
-    A partition is asked for while nothing of it waits to be returned, so what is
-    held in memory is at most one answer of each leader, and what is read of it.
+    A partition is fetched only if none of its records wait to be returned. So
+    memory holds at most one answer of each leader, and the records read from it.
 
     """
 
@@ -60,10 +60,10 @@ class Fetching:
         self._is_stale = False
         self._refresh_at = 0.0
 
-    # TranslatedRequest
+    # Requests
 
     def send(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Ask each leader that is not asked already for all that is wanted of it."""
+        """Send a fetch of all wanted partitions to each leader without a request under way."""
         now = time.monotonic()
         self._refresh(states, now)
         by_leader: dict[int, list[PartitionState]] = {}
@@ -76,7 +76,7 @@ class Fetching:
             self._ask(node_id, by_leader.get(node_id, []))
 
     def _refresh(self, states: Mapping[TopicPartition, PartitionState], now: float) -> None:
-        """Look who leads what, where that is not known, or proved wrong."""
+        """Refresh the metadata if a leader is unknown, or proved wrong."""
         known = self._cluster.known
         topics = {partition.topic for partition in states}
         if not topics or (not self._is_stale and known is not None and topics <= known.topics.keys()):
@@ -84,7 +84,7 @@ class Fetching:
         if now < self._refresh_at:
             return
         self._refresh_at = now + _REFRESH_PAUSE_S
-        # Who does not answer is asked again; meanwhile others may be fetched from.
+        # A cluster that does not answer is asked again; meanwhile known leaders still serve fetches.
         with suppress(Disconnected):
             self._cluster.refresh(topics)
             self._is_stale = False
@@ -217,6 +217,7 @@ class Fetching:
 
     @property
     def is_waiting(self) -> bool:
+        """Whether an answer is still to come."""
         return any(fetcher.is_waiting for fetcher in self._fetchers.values())
 
     def _drop(self, node_id: int) -> None:
@@ -225,5 +226,6 @@ class Fetching:
             fetcher.close()
 
     def close(self) -> None:
+        """Close all connections."""
         for node_id in list(self._fetchers):
             self._drop(node_id)

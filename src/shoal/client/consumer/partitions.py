@@ -1,4 +1,4 @@
-"""The partitions that a consumer works on, and where it is in each."""
+"""A consumer's position in each of its partitions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ class PartitionState:
 
     Attributes:
         position: The next offset that ``poll`` returns; None until it is known.
-        reset_to: What ListOffsets is asked for where the position is not known: a special timestamp;
-            None to look first what is committed, then for ``auto.offset.reset``.
+        reset_to: The special timestamp for ListOffsets if the position is unknown; None to use the
+            committed offset first, and then ``auto.offset.reset``.
         is_paused: Whether to fetch nothing of it.
-        fetched: What was fetched from the position on, as it is read.
-        failure: What came instead of the next record; raised by the next ``poll``.
-        leader_epoch: In which it is fetched; another one may have truncated the log (KIP-320).
-        record_epoch: Of the last batch that was returned, -1 for none.
-        retry_at: When to try again after a failure, on the monotonic clock.
+        fetched: The fetched records from the position on, as an iterator.
+        failure: The error in the place of the next record; the next ``poll`` raises it.
+        leader_epoch: The epoch of the leader that serves the fetches; another one may have truncated the
+            log (KIP-320).
+        record_epoch: The epoch of the last batch that was returned, -1 for none.
+        retry_at: The time of the next attempt after a failure, on the monotonic clock.
 
     """
 
@@ -50,11 +51,12 @@ class PartitionState:
         self.record_epoch = -1
 
     def put_off(self) -> None:
-        """Leave it alone for a moment."""
+        """Postpone the next fetch by the backoff."""
         self.retry_at = time.monotonic() + self.backoff.next_delay_s()
 
     @property
     def is_fetchable(self) -> bool:
+        """Whether to fetch the partition now."""
         return (
             self.position is not None and self.fetched is None and self.failure is None and not self.is_paused
         )

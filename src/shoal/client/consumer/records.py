@@ -1,4 +1,4 @@
-"""What ``poll`` returns: records, or whole batches as if each was one (KIP-712)."""
+"""The results of ``poll``: records, or whole batches in the place of records (KIP-712)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["AnyRecord", "ConsumerRecord", "RawRecord", "TimestampType", "read_fe
 
 
 class TimestampType(enum.Enum):
-    """What a record's timestamp means."""
+    """The meaning of a record's timestamp."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -39,7 +39,7 @@ class TimestampType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _InLog:
-    """Where a record is, or a batch in the place of one; ``offset`` is the last that it takes."""
+    """The place of a record, or of a batch; ``offset`` is the last offset that it takes."""
 
     topic: str
     partition: int
@@ -47,12 +47,12 @@ class _InLog:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """In which log it is."""
+        """The partition, as a pair."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def next_offset(self) -> int:
-        """What is committed when it is done."""
+        """The offset to commit after processing."""
         return self.offset + 1
 
 
@@ -143,7 +143,7 @@ class RawRecord(_InLog):
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """None of its own."""
+        """Empty: a batch has no headers."""
         return ()
 
 
@@ -157,18 +157,18 @@ def read_fetched(
     Read what was fetched of a partition, batch by batch.
 
     Args:
-        partition: Whose it is.
+        partition: The partition.
         fetched: Its part of the answer, in memory that stays.
-        position: The first offset that is wanted; the first batch may begin before it.
-        settings: Whether batches or records are wanted, and what is checked.
+        position: The first wanted offset; the first batch may begin before it.
+        settings: The consumer's: batches or records, and whether CRCs are verified.
 
     Yields:
-        A record and the position after it; None and a position for what is
-        left out: control batches, aborted ones with ``read_committed``, empty ones.
+        A record and the position after it; or None and a position behind a
+        dropped batch: control, empty, or aborted with ``read_committed``.
 
     Raises:
-        CorruptBatch: A batch that no broker should send, named with its partition.
-        UnsupportedBatch: One that has to be opened, and expands too far.
+        CorruptBatch: A batch that no broker should send; the text names its partition.
+        UnsupportedBatch: A batch to decode expands to more than the limit.
 
     """
     committed = settings.client.isolation_level is IsolationLevel.READ_COMMITTED
@@ -232,7 +232,7 @@ def _read_raw(
 ) -> Iterator[RawRecord]:
     header = batch.header
     if decision in (Decision.CROP, Decision.REBUILD_MAGIC):
-        # The rest of a batch, or messages from before there were batches: written anew.
+        # The rest of a batch, or messages of an old format: these need a new batch.
         verify_crc(batch)
         records = [
             record
@@ -263,7 +263,7 @@ def _rewritten(partition: TopicPartition, batch: RecordBatch, records: list[Reco
     written = write_batch(records, codec)
     memory = FetchedBytes(written.view)
     first, last = records[0].offset, records[-1].offset
-    # Not under the CRC: where it was in the log.
+    # The offset in the log; the CRC does not cover it.
     memory[0:8] = first.to_bytes(8)
     return RawRecord(
         partition.topic,

@@ -1,4 +1,4 @@
-"""What a raw consumer can be told, in the words of Java's consumer."""
+"""The properties of a raw consumer, with the names of Java's consumer."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _JAVA_ASSIGNORS = {
 
 _DESERIALIZER = bytes_only("org.apache.kafka.common.serialization.ByteArrayDeserializer")
 
-#: What ListOffsets is asked for ``auto.offset.reset``.
+#: The timestamp in ListOffsets for each ``auto.offset.reset``.
 _RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 
-#: Those that mean something to the consumer, with their defaults.
+#: The properties that have an effect, with their defaults.
 CONSUMER_PROPERTIES: Mapping[str, Property] = {
     "auto.commit.interval.ms": Property("5000", integer()),
     "auto.offset.reset": Property("latest", one_of("earliest", "latest", "none")),
@@ -88,7 +88,7 @@ class ConsumerSettings:
 
     @property
     def reset_to(self) -> int | None:
-        """Return ``auto.offset.reset`` as a special timestamp of ListOffsets; None where it is an error."""
+        """Return ``auto.offset.reset`` as a special timestamp of ListOffsets; None if there is none."""
         return _RESETS[self.auto_offset_reset]
 
     @classmethod
@@ -97,7 +97,7 @@ class ConsumerSettings:
         Read a configuration.
 
         Raises:
-            ConfigError: A property that is not known or cannot be honoured, or a value that makes no sense.
+            ConfigError: A property is unknown or unsupported, or has an invalid value.
 
         """
         values, written = read_properties(properties, CONSUMER_PROPERTIES, _WHERE)
@@ -121,7 +121,7 @@ class ConsumerSettings:
             membership or None,
             values["fetch.raw.bytes"],
             values["auto.offset.reset"],
-            # Without a group there is nowhere to commit to.
+            # Without a group there is nothing to commit to.
             values["enable.auto.commit"] and group is not None,
             values["auto.commit.interval.ms"],
             values["check.crcs"],

@@ -1,7 +1,7 @@
 """
 Record sets for clients that read no magic 2: converted chunk by chunk, while they are sent (KIP-283).
 
-:func:`convert` is for one batch, :class:`DownConversion` for what a partition of a Fetch response holds.
+:func:`convert` converts one batch, :class:`DownConversion` a partition's record set of a Fetch response.
 """
 
 from .messages import convert

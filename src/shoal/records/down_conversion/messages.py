@@ -26,36 +26,35 @@ __all__ = ["convert"]
 
 _OFFSET_LENGTH_CRC = struct.Struct(">qiI")
 _CRC_SIZE = 4
-#: What the CRC covers begins with magic, attributes, in magic 1 the timestamp, and the length of the key.
+#: The first fields under the CRC: magic, attributes, in magic 1 the timestamp, and the length of the key.
 _HEAD_0 = struct.Struct(">bbi")
 _HEAD_1 = struct.Struct(">bbqi")
 _INT32 = struct.Struct(">i")
 
-#: What a message's length can say, but for what stands before a wrapper's value.
+#: The largest length of a message, less the fields before a wrapper's value.
 _MOST_WRAPPED_BYTES = 2**31 - 1 - _CRC_SIZE - _HEAD_1.size - _INT32.size
 
 
 def convert(batch: RecordBatch, magic: int, fetch_offset: int, limit_bytes: int) -> bytearray | memoryview:
     """
-    Return the messages that hold a batch's records; whether it is a control batch is not looked at.
+    Return the messages that hold a batch's records; a control batch is converted like any other.
 
     Args:
         batch: Of any magic.
         magic: Of the messages, 0 or 1.
-        fetch_offset: Records before it are left out where they are not
-            compressed, since each is a message by itself and some clients
-            rely on it (``RecordsUtil``); where they are, they come with the
-            others, unless there are no others.
+        fetch_offset: Uncompressed records before it are left out: each is a
+            message by itself, and some clients rely on it (``RecordsUtil``).
+            Compressed ones are included, unless there are no others.
         limit_bytes: The most that its records may expand to.
 
     Returns:
-        Zero or more messages back to back; the batch's own bytes, as a view,
-        where it has that magic already, or an older one.
+        Zero or more messages back to back; a view of the batch's own bytes,
+        if it has that magic already, or an older one.
 
     Raises:
-        CorruptBatch: Its CRC is wrong, or it is not what its header says.
-        UnsupportedCompression: It is compressed with zstd, or nobody knows what.
-        UnsupportedBatch: It expands to more than ``limit_bytes``.
+        CorruptBatch: The CRC is wrong, or the records do not match the header.
+        UnsupportedCompression: The codec is zstd, or unknown.
+        UnsupportedBatch: The records expand to more than ``limit_bytes``.
 
     """
     header = batch.header
@@ -79,7 +78,7 @@ def convert(batch: RecordBatch, magic: int, fetch_offset: int, limit_bytes: int)
 def _wrap(
     messages: Iterator[Message], magic: int, attributes: int, codec: Codec, fetch_offset: int
 ) -> bytearray:
-    """Write messages as one that wraps them, or nothing where all are before ``fetch_offset``."""
+    """Write messages as one that wraps them, or nothing if all are before ``fetch_offset``."""
     first = next(messages, None)
     if first is None:
         return bytearray()
@@ -99,7 +98,7 @@ def _wrap(
 
 
 class _Encoded(NamedTuple):
-    """Messages back to back; -1 for an offset or timestamp where there are none."""
+    """Messages back to back; -1 stands for no offset or timestamp."""
 
     data: bytearray
     last_offset: int

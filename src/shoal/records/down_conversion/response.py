@@ -1,12 +1,12 @@
 """
 A record set that is converted while it is sent: Kafka's ``LazyDownConversionRecords`` and its ``Send``.
 
-A response begins with its length, and what converted records will take is
-known only when they are. So as many bytes are announced as the record set
-has, or as its first batch takes once it is converted, if that is more: a
-client makes progress with one batch. What does not fit is cut off, and what
-remains is filled with the front of a batch that says it is longer. Clients
-take either for a message that the limit of their own request has cut.
+A response begins with its length, and the size of the converted records is
+known only after their conversion. So the response announces the size of the
+record set, or that of its converted first batch if it is larger: a client makes
+progress with one batch. Converted bytes beyond that are cut off. Missing ones
+are filled with the front of a batch whose length is larger. Clients treat both
+as a message that the limit of their own request has cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "ConvertedCounts", "DownConversion"]
 
-#: What KIP-283 proposes; Kafka took 128 KiB.
+#: As in KIP-283; Kafka's implementation has 128 KiB.
 DEFAULT_CHUNK_BYTES = 16 * 1024
 DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 
@@ -38,11 +38,14 @@ _Failed = (CorruptBatch, UnsupportedBatch)
 
 class ConvertedCounts(NamedTuple):
     """
+    The work of a conversion.
+
     Attributes:
-        batches: Batches, and messages of magic 0 and 1 with what is in them, that were converted.
-        messages: Records in those; a wrapper of magic 0 or 1 does not say, and counts as one.
-        source_bytes: What they took before.
-        converted_bytes: What they take now.
+        batches: Converted batches, and messages of magic 0 and 1, wrappers included.
+        messages: The records in those; a wrapper of magic 0 or 1 counts as one.
+        source_bytes: Their size before.
+        converted_bytes: Their size after.
+
     """
 
     batches: int = 0
@@ -51,9 +54,11 @@ class ConvertedCounts(NamedTuple):
     converted_bytes: int = 0
 
     def plus(self, other: ConvertedCounts) -> ConvertedCounts:
+        """Return the sums."""
         return ConvertedCounts(*map(add, self, other))
 
     def minus(self, other: ConvertedCounts) -> ConvertedCounts:
+        """Return the differences."""
         return ConvertedCounts(*map(sub, self, other))
 
 
@@ -61,15 +66,15 @@ class DownConversion:
     """
     One partition's record set on its way to a client that reads magic 0 or 1.
 
-    Where nothing of the record set has a form in that magic, as with
-    transaction markers alone, there are no bytes at all. A client cannot pass
-    such a place by itself: who has the log must read on from
-    :attr:`next_offset` for it. (Kafka sends twelve bytes of padding instead,
-    and a Java client stops there with a RecordTooLargeException.)
+    If nothing of the record set has a form in that magic, as with transaction
+    markers alone, there are no bytes. A client cannot pass such a place by
+    itself: the owner of the log must read on from :attr:`next_offset` for it.
+    (Kafka sends twelve bytes of padding instead, and a Java client stops there
+    with a RecordTooLargeException.)
 
     Attributes:
         size: How many bytes :meth:`chunks` gives in all.
-        counts: What was converted until now.
+        counts: The work until now.
         held_bytes: How many converted bytes are in memory here now.
 
     """
@@ -98,18 +103,18 @@ class DownConversion:
                 only until the next is asked for, so that all may be in one
                 buffer. A batch that is cut short is the end.
             magic: The newest that the client reads, 0 or 1.
-            fetch_offset: What it asked for.
-            source_bytes: What all batches take, one that is cut included.
+            fetch_offset: The offset of the client's fetch.
+            source_bytes: The size of all batches, one that is cut included.
             chunk_bytes: How much of the source is converted at a time: whole
                 batches, of which only a single one may be larger.
             aborted: ``(producer_id, first_offset)`` of the transactions whose
-                records are left out, as a Fetch response tells them; None
+                records are left out, as a Fetch response lists them; None
                 keeps all records, as Kafka does for a client of that age.
             limit_bytes: The most that a batch may expand to.
 
         Raises:
             NotConvertible: The first batch cannot be converted; its code is
-                what the client is told.
+                the answer to the client.
 
         """
         if magic not in (0, 1):
@@ -161,11 +166,11 @@ class DownConversion:
         """
         Yield the bytes of the record set, once; no more than one chunk of them is alive here.
 
-        A batch that cannot be converted ends what is: the client asks for it
-        next, and is then told why. What ``batches`` raises apart from that
-        goes through, and the response cannot be completed.
+        A batch that cannot be converted ends the chunks: the client fetches it
+        next, and gets the error as its answer. An error of ``batches`` itself
+        is passed on, and the response cannot be completed.
 
-        The source is not read to its end where what is announced is filled
+        The source is not read to its end if the announced size is filled
         before that.
         """
         remaining = self.size

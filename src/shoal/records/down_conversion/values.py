@@ -21,8 +21,8 @@ def read_values(batch: RecordBatch, limit_bytes: int) -> Iterator[Message]:
     Unlike :func:`~shoal.records.read_records` it keeps no more than one of
     them at a time beside the payload. The CRC is not verified.
 
-    The lengths of key and value are read in line, of one byte, or two where
-    they are usual: this takes half of the time of a conversion as it is.
+    The lengths of key and value are read in line if they take one byte, or two
+    if that is usual: this takes half of the time of a conversion as it is.
 
     Args:
         batch: Of magic 2.
@@ -32,9 +32,9 @@ def read_values(batch: RecordBatch, limit_bytes: int) -> Iterator[Message]:
         Of a LogAppendTime batch with the append time.
 
     Raises:
-        CorruptBatch: It is not what its header says; once that shows.
-        UnsupportedBatch: It expands to more than ``limit_bytes``, or its
-            codec is none that we know.
+        CorruptBatch: The records do not match the header; raised at the first that does not.
+        UnsupportedBatch: The records expand to more than ``limit_bytes``, or
+            the codec is unknown.
 
     """
     header = batch.header
