@@ -49,7 +49,7 @@ _WHERE = {
     "RebalanceListener": "shoal.client.membership",
     "RecordMetadata": "shoal.client.producer",
     "ShoalDataSource": "shoal.spark.datasource",
-    "TopicPartition": "shoal.client.metadata",
+    "TopicPartition": "shoal.topic_partition",
     "data_source": "shoal.spark.datasource",
     "mirror": "shoal.spark.api",
 }
