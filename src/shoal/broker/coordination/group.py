@@ -7,9 +7,8 @@ States and transitions are those of Kafka's ``ClassicGroup``::
       ^                    ^  |                                   |                               |
       +--nobody joined-----+--+-----------------------------------+--join, leave, time-out--------+
 
-A group does no waiting and knows no threads: what a member waits for is a
-:class:`Pending` that gets its result sooner or later. The coordinator
-(:mod:`.groups`) guards all groups by one lock, and waits.
+A group does not wait and has no threads: a waiting request has a :class:`Pending`, which gets its result
+later. The coordinator (:mod:`.groups`) guards all groups by one lock, and waits.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 
 Result = TypeVar("Result")
 
-#: What CPython takes of each beside its texts and bytes: measured, and rounded up for the allocator's sake.
+#: The memory of each in CPython, beside its texts and bytes: measured, and rounded up for the allocator.
 _GROUP_BYTES = 700
 _MEMBER_BYTES = 700
 _PROTOCOL_BYTES = 100
@@ -48,7 +47,7 @@ _OFFSET_BYTES = 300
 
 
 class GroupState(enum.Enum):
-    """The value is the name in DescribeGroups and ListGroups."""
+    """A group's state; the value is its name in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -58,7 +57,7 @@ class GroupState(enum.Enum):
 
 
 class Pending(Generic[Result]):
-    """What a member waits for: a result, or a refusal."""
+    """The outcome that a request waits for: a result, or an error."""
 
     def __init__(self) -> None:
         self.result: Result | ApiError | None = None
@@ -67,7 +66,7 @@ class Pending(Generic[Result]):
 @dataclass(frozen=True, slots=True)
 class JoinResult:
     """
-    What a member learns when a generation begins.
+    A member's view of a generation when it begins.
 
     Attributes:
         members: ``(member id, instance id, subscription)`` of all, for the
@@ -95,7 +94,7 @@ class SyncResult:
 
 
 class CommittedOffset(NamedTuple):
-    """A group's position in a partition; the time in milliseconds."""
+    """A group's offset in a partition; the time in milliseconds."""
 
     offset: int
     leader_epoch: int
@@ -103,7 +102,7 @@ class CommittedOffset(NamedTuple):
     committed_at_ms: int
 
     def kept_bytes(self, topic: str) -> int:
-        """Return what it takes of memory, with its topic's name."""
+        """Return the memory that it takes, with its topic's name."""
         return _OFFSET_BYTES + getsizeof(topic) + getsizeof(self.metadata)
 
 
@@ -113,13 +112,11 @@ class Member:
     A member of a group.
 
     Attributes:
-        protocols: What it could do, by name, the one it likes best first; the
-            value is for the leader to read.
-        expires_at: When its session ends if it is not heard of before, on the
-            monotonic clock.
+        protocols: Its protocols by name, the preferred one first, with metadata for the leader.
+        expires_at: The end of its session without another request, on the monotonic clock.
         joining: Set while it waits for the other members to join.
         syncing: Set while it waits for the leader's assignment.
-        synced: Whether it asked for this generation's assignment.
+        synced: Whether it requested this generation's assignment.
 
     """
 
@@ -138,19 +135,22 @@ class Member:
 
     @property
     def kept_bytes(self) -> int:
-        """What it takes of memory."""
+        """The memory that it takes."""
         names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
         texts = sum(map(getsizeof, names))
         return _MEMBER_BYTES + texts + protocols_bytes(self.protocols) + len(self.assignment)
 
-    def heard_of(self, now: float) -> None:
+    def renew_session(self, now: float) -> None:
+        """Let the session begin again."""
         self.expires_at = now + self.session_timeout_s
 
     def answer_join(self, answer: JoinResult | ApiError) -> None:
+        """Answer the member's JoinGroup, if one waits."""
         if self.joining is not None:
             self.joining.result, self.joining = answer, None
 
     def answer_sync(self, answer: SyncResult | ApiError) -> None:
+        """Answer the member's SyncGroup, if one waits."""
         if self.syncing is not None:
             self.syncing.result, self.syncing = answer, None
 
@@ -162,16 +162,20 @@ class Group:
 
     Attributes:
         group_id: Its name.
-        members: By member id, in the order in which they came.
-        promised: Member ids that were handed out (error 79, KIP-394) and have
-            not joined yet, and when each lapses.
-        leader: The member that makes the assignment.
-        deadline: In PREPARING and COMPLETING_REBALANCE, when those lose their
-            place that did not join or sync.
-        not_before: In PREPARING_REBALANCE, when it may end at the earliest.
-        offsets: Committed positions, by topic and partition.
-        pending_offsets: Those of open transactions, by producer id.
-        empty_since_ms: Since when it has had no members.
+        state: Its state, see the head of this module.
+        generation: The number of rebalances that ended.
+        protocol_type: The first member's, ``consumer`` for example.
+        protocol_name: The protocol that the members chose.
+        members: By member id, in the order in which they joined.
+        promised: The member ids that were handed out (error 79, KIP-394) and have not joined yet, with the
+            time at which each lapses.
+        leader: The id of the member that makes the assignment.
+        deadline: In PREPARING and COMPLETING_REBALANCE, the time at which members that did not join or sync
+            are removed.
+        not_before: In PREPARING_REBALANCE, the earliest time at which it may end.
+        offsets: Committed offsets, by topic and partition.
+        pending_offsets: The offsets of open transactions, by producer id.
+        empty_since_ms: The time at which the last member left.
 
     """
 
@@ -191,27 +195,28 @@ class Group:
 
     @property
     def bare_bytes(self) -> int:
-        """What it takes of memory without members and offsets."""
+        """The memory that it takes without members and offsets."""
         return _GROUP_BYTES + getsizeof(self.group_id)
 
     @property
     def members_bytes(self) -> int:
-        """What its members take, and the ids that it promised."""
+        """The memory of its members, and of the ids that it promised."""
         members = sum(member.kept_bytes for member in self.members.values())
         return members + sum(map(promised_bytes, self.promised))
 
     # Members
 
     def static_member(self, instance_id: str) -> Member | None:
+        """Return the member with this instance id, if there is one."""
         return next((each for each in self.members.values() if each.instance_id == instance_id), None)
 
     def member(self, member_id: str, instance_id: str | None) -> Member:
         """
-        Return the member that a request speaks for.
+        Return the member that sent a request.
 
         Raises:
-            ApiError: With FENCED_INSTANCE_ID where another process took the
-                instance id over, else with UNKNOWN_MEMBER_ID.
+            ApiError: With FENCED_INSTANCE_ID if another process took over the instance id, otherwise with
+                UNKNOWN_MEMBER_ID.
 
         """
         if instance_id is not None:
@@ -230,7 +235,7 @@ class Group:
 
     def check_generation(self, generation: int) -> None:
         """
-        Refuse another generation than the current one.
+        Check that a request is of the current generation.
 
         Raises:
             ApiError: With ILLEGAL_GENERATION.
@@ -244,7 +249,7 @@ class Group:
 
     def check_protocols(self, protocol_type: str, names: Sequence[str]) -> None:
         """
-        Refuse a member that has no protocol in common with all the others.
+        Check that a member has a protocol in common with all the others.
 
         Raises:
             ApiError: With INCONSISTENT_GROUP_PROTOCOL; the group is not disturbed.
@@ -273,6 +278,7 @@ class Group:
         return votes.most_common(1)[0][0]
 
     def add(self, member: Member, protocol_type: str) -> None:
+        """Add a member; the first one is the leader, and determines the protocol type."""
         self.promised.pop(member.member_id, None)
         if not self.members:
             self.protocol_type = protocol_type
@@ -280,7 +286,7 @@ class Group:
         self.leader = self.leader or member.member_id
 
     def remove(self, member: Member, refused: ApiError, now: float) -> None:
-        """Take a member out, answer what it waits for, and let the others rebalance."""
+        """Remove a member, answer its waiting request, and let the others rebalance."""
         member.answer_join(refused)
         member.answer_sync(refused)
         self.members.pop(member.member_id, None)
@@ -304,7 +310,7 @@ class Group:
     # Rebalances
 
     def prepare_rebalance(self, now: float, initial_delay_s: float = 0.0) -> None:
-        """Ask all members to join again; those that wait for an assignment learn it at once."""
+        """Have all members join again; those that wait for an assignment get an error at once."""
         again = ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
         for member in self.members.values():
             member.answer_sync(again)
@@ -315,7 +321,7 @@ class Group:
         self.state = GroupState.PREPARING_REBALANCE
 
     def try_complete_join(self, now: float) -> None:
-        """End the rebalance's first half, if everybody joined or time is up."""
+        """End the rebalance's first half, if all members joined or time is up."""
         if self.state is not GroupState.PREPARING_REBALANCE or now < self.not_before:
             return
         all_joined = not self.promised and all(member.joining for member in self.members.values())
@@ -341,11 +347,11 @@ class Group:
         self.deadline = now + max(member.rebalance_timeout_s for member in self.members.values())
         for member in self.members.values():
             member.synced = False
-            member.heard_of(now)
+            member.renew_session(now)
             member.answer_join(self.join_result(member))
 
     def join_result(self, member: Member) -> JoinResult:
-        """Return what a member learns of the current generation."""
+        """Return a member's view of the current generation; the leader's has all members."""
         members: list[tuple[str, str | None, bytes]] = []
         if member.member_id == self.leader:
             members = [
@@ -357,18 +363,19 @@ class Group:
         )
 
     def assign(self, assignments: Mapping[str, bytes], now: float) -> None:
-        """Take the leader's assignment: the group is stable, and every member that waits gets its part."""
+        """Take the leader's assignment: the group is stable, and every waiting member gets its part."""
         self.state = GroupState.STABLE
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-            member.heard_of(now)
+            member.renew_session(now)
             member.answer_sync(self.sync_result(member))
 
     def sync_result(self, member: Member) -> SyncResult:
+        """Return a member's part of the assignment."""
         return SyncResult(self.protocol_type, self.protocol_name, member.assignment)
 
     def expire(self, now: float) -> None:
-        """Remove those that were not heard of in time, and end what took too long."""
+        """Remove members whose session ended, and end a rebalance that took too long."""
         self.promised = {member_id: until for member_id, until in self.promised.items() if until > now}
         gone = ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the session timed out")
         for member in list(self.members.values()):
@@ -383,11 +390,11 @@ class Group:
     # Offsets
 
     def has_pending_offset(self, topic: str, partition: int) -> bool:
-        """Whether an open transaction would move this position (KIP-447)."""
+        """Return whether an open transaction would change this offset (KIP-447)."""
         return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
 
     def offsets_before(self, oldest_ms: int) -> list[tuple[str, int]]:
-        """Return the positions of a group without members that nobody used since then."""
+        """Return the offsets of a group without members that were last used at this time or before."""
         had_members = bool(self.protocol_type)
         return [
             key
@@ -397,12 +404,12 @@ class Group:
 
 
 def protocols_bytes(protocols: Mapping[str, bytes]) -> int:
-    """Return what a member's protocols take of memory."""
+    """Return the memory of a member's protocols."""
     return sum(_PROTOCOL_BYTES + getsizeof(name) + len(value) for name, value in protocols.items())
 
 
 def promised_bytes(member_id: str) -> int:
-    """Return what a member id takes that was handed out and has not joined."""
+    """Return the memory of a member id that was handed out and has not joined."""
     return _PROMISED_BYTES + getsizeof(member_id)
 
 

@@ -1,14 +1,12 @@
 """
-The group coordinator: what members and their offsets may do.
+The group coordinator: the requests of members, and the commits of offsets.
 
-The classic protocol of Kafka's ``GroupMetadataManager``: join, sync,
-heartbeat, leave, and commits. JoinGroup and SyncGroup wait, in the
-connection's thread, until the group is ready. One lock guards all groups.
+The classic protocol of Kafka's ``GroupMetadataManager``: join, sync, heartbeat, leave, and commits. JoinGroup
+and SyncGroup wait, in the connection's thread, until the group is ready. One lock guards all groups.
 
-What all of them keep in memory has a bound, ``shoal.groups.max.bytes``, since
-anyone may join any number of groups and be gone: a member stays until its
-session ends, which may be after half an hour. Kafka bounds what it keeps of
-a group by ``message.max.bytes`` of ``__consumer_offsets``.
+``shoal.groups.max.bytes`` bounds the memory of all groups, since any client may join any number of groups,
+and disconnect. A member stays until its session ends, up to half an hour later. Kafka bounds the memory of a
+group by ``message.max.bytes`` of ``__consumer_offsets``.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -37,22 +35,23 @@ from .group import (
     promised_bytes,
     protocols_bytes,
 )
+from .offsets import Offsets
 from .purgatory import NobodyWaits
 
 __all__ = ["Groups", "Join", "MemberIdRequired", "Sync"]
 
 _log = logger("shoal.broker")
 
-#: From this version of JoinGroup on, a new member gets its id first and joins with it (KIP-394).
+#: From this version of JoinGroup on, a new member first gets an id, and joins with it (KIP-394).
 MEMBER_ID_REQUIRED_FROM = 4
 
-#: From this version on the leader can be told to leave the assignment alone (KIP-814).
+#: From this version of JoinGroup on, the answer can have a leader skip the assignment (KIP-814).
 SKIP_ASSIGNMENT_FROM = 9
 
 
 class MemberIdRequired(ApiError):
     """
-    A new member is to join again, with an id.
+    A new member has to join again, with an id.
 
     Attributes:
         member_id: The id.
@@ -66,7 +65,7 @@ class MemberIdRequired(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A JoinGroup request; the protocols by name, the best one first."""
+    """A JoinGroup request; the protocols by name, the preferred one first."""
 
     group_id: str
     member_id: str
@@ -82,7 +81,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A SyncGroup request; protocol type and name are None before v5, assignments are the leader's."""
+    """A SyncGroup request; before v5 protocol type and name are None. The leader sends the assignments."""
 
     group_id: str
     member_id: str
@@ -98,32 +97,24 @@ class Groups:
 
     def __init__(self, broker_config: Mapping[str, str], journal: Journal | None = None) -> None:
         """
-        Begin with the offsets of a journal, or without any.
+        Restore the offsets of a journal.
 
-        Members are not kept: they find that they are unknown, and join again.
+        Members are not kept: their next request gets UNKNOWN_MEMBER_ID, and they join again.
 
         Args:
-            broker_config: The broker's settings have the limits.
-            journal: Where offsets are kept.
+            broker_config: The broker's settings, with the limits.
+            journal: The place where offsets are kept.
 
         """
         self._config = broker_config
-        self._journal = journal or Journal()
         self._changed = threading.Condition()
         self._groups: dict[str, Group] = {}
         self._closed = False
-        #: Of members and groups what there is, or more: who is gone counts until it is counted anew.
+        # The memory of members and groups, or more: it is counted again only when it matters, so members that
+        # left count until then.
         self._members_bytes = 0
-        self._offsets_bytes = 0
         self._was_refused = False
-        for (group_id, topic, partition), fact in self._journal.facts("offset"):
-            committed = CommittedOffset(*fact)
-            self._group(group_id).offsets[topic, int(partition)] = committed
-            self._offsets_bytes += committed.kept_bytes(topic)
-        for (group_id, producer_id, topic, partition), fact in self._journal.facts("pending_offset"):
-            pending = self._group(group_id).pending_offsets.setdefault(int(producer_id), {})
-            pending[topic, int(partition)] = committed = CommittedOffset(*fact)
-            self._offsets_bytes += committed.kept_bytes(topic)
+        self._offsets = Offsets(journal or Journal(), self._group)
         self._count_members()
 
     def _group(self, group_id: str) -> Group:
@@ -133,12 +124,12 @@ class Groups:
 
     @property
     def kept_bytes(self) -> int:
-        """What all groups take of memory, or a little more."""
-        return self._members_bytes + self._offsets_bytes
+        """The memory of all groups, or a little more."""
+        return self._members_bytes + self._offsets.kept_bytes
 
     def _check_room(self, group_id: str, more_bytes: int, code: ErrorCode) -> None:
         """
-        Refuse what would make the groups take more than they may.
+        Check that the groups may take more memory.
 
         Raises:
             ApiError: With the code.
@@ -154,15 +145,15 @@ class Groups:
         if not self._was_refused:
             _log.warning("a request of a consumer group is refused: %s", reason)
         self._was_refused = True
-        # Not of a variable's: the frame would keep the error, and the error the frame, with the request.
+        # Not from a variable: the frame would keep the error, and the error the frame, with the request.
         raise ApiError(code, reason)
 
     def _keep_member(self, group: Group, more_bytes: int) -> None:
         """
-        Count what a group is to keep more for its members; a new group is one from now on.
+        Count additional memory for a group's members, and add the group if it is new.
 
         Raises:
-            ApiError: With GROUP_MAX_SIZE_REACHED: there is no room.
+            ApiError: With GROUP_MAX_SIZE_REACHED, if that is too much.
 
         """
         if group.group_id not in self._groups:
@@ -172,61 +163,40 @@ class Groups:
         self._groups[group.group_id] = group
 
     def _count_members(self) -> None:
-        """Count anew, if so much may be there that it matters: there may be many."""
+        """Count again, if the estimate is so large that it matters: there may be many members."""
         most_bytes = int(self._config["shoal.groups.max.bytes"])
         if most_bytes < 0:
             return
-        if self._members_bytes > (most_bytes - self._offsets_bytes) // 2:
+        if self._members_bytes > (most_bytes - self._offsets.kept_bytes) // 2:
             groups = self._groups.values()
             self._members_bytes = sum(each.bare_bytes + each.members_bytes for each in groups)
         self._was_refused = self._was_refused and self.kept_bytes > most_bytes // 2
 
-    def _set_offset(self, group: Group, key: tuple[str, int], committed: CommittedOffset | None) -> None:
-        self._journal.put("offset", group.group_id, *key, value=committed)
-        self._offsets_bytes += _difference(key[0], group.offsets.get(key), committed)
-        if committed is None:
-            group.offsets.pop(key, None)
-        else:
-            group.offsets[key] = committed
-
-    def _set_pending(
-        self, group: Group, producer_id: int, key: tuple[str, int], committed: CommittedOffset | None
-    ) -> None:
-        self._journal.put("pending_offset", group.group_id, producer_id, *key, value=committed)
-        pending = group.pending_offsets.setdefault(producer_id, {})
-        self._offsets_bytes += _difference(key[0], pending.get(key), committed)
-        if committed is None:
-            pending.pop(key, None)
-        else:
-            pending[key] = committed
-        if not pending:
-            del group.pending_offsets[producer_id]
-
     def open(self) -> None:
-        """Begin, or go on after a stop: every session begins anew."""
+        """Start, or restart after a stop: every session begins again."""
         with self._changed:
             self._closed = False
             now = time.monotonic()
             for group in self._groups.values():
                 for member in group.members.values():
                     member.joining = member.syncing = None
-                    member.heard_of(now)
+                    member.renew_session(now)
                 if group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE):
                     group.prepare_rebalance(now)
 
     def wake(self) -> None:
-        """Have everyone who waits look whether its broker stopped."""
+        """Have all waiting requests check whether their broker stopped."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wake everyone who waits, and let nobody wait any more."""
+        """End all waiting requests, and let no other wait."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def expire(self) -> None:
-        """Let time pass: to be called again and again."""
+        """Expire sessions and rebalances whose time is up; to be called regularly."""
         with self._changing() as now:
             for group in self._groups.values():
                 group.expire(now)
@@ -234,7 +204,7 @@ class Groups:
 
     @contextmanager
     def _changing(self) -> Iterator[float]:
-        """Hold the lock, and wake those that wait for what changed; gives the monotonic time."""
+        """Hold the lock, then wake the waiting requests; gives the monotonic time."""
         with self._changed:
             try:
                 yield time.monotonic()
@@ -258,16 +228,16 @@ class Groups:
         Join a group, and wait until all of its members did.
 
         Args:
-            join: What the member asks for.
-            gave_up: Whether nobody waits for the answer any more; looked at after a :meth:`wake`,
-                and with every :meth:`expire`.
+            join: The request.
+            gave_up: Returns whether the request lost its reader; called after a :meth:`wake`, and with every
+                :meth:`expire`.
 
         Raises:
             ApiError: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
                 UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL,
                 GROUP_MAX_SIZE_REACHED or FENCED_INSTANCE_ID.
-            MemberIdRequired: Try again with the id.
-            NobodyWaits: The broker stopped meanwhile, or the client hung up.
+            MemberIdRequired: The member has to join again with this id.
+            NobodyWaits: The broker stopped, or the client hung up.
 
         """
         self._check_join(join)
@@ -329,11 +299,11 @@ class Groups:
     def _take_over(
         self, group: Group, member: Member, member_id: str, join: Join, now: float
     ) -> JoinResult | Pending[JoinResult]:
-        """Let a restarted static member go on; a stable group is not disturbed (KIP-345)."""
+        """Give a static member's place to its new process; a stable group does not rebalance (KIP-345)."""
         leader_before = group.leader
         self._keep_protocols(group, member, join)
         group.replace_static(member, member_id)
-        # Client id and host stay those of the first process, as at Kafka (replaceStaticMember).
+        # Client id and host stay those of the first process, as in Kafka (replaceStaticMember).
         _update(member, join, now)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
             return self._rebalance(group, member, now)
@@ -349,7 +319,7 @@ class Groups:
                 result.members,
                 skip_assignment=is_leader,
             )
-        # The old id: a leader that knew itself would assign anew, and nobody waits for that.
+        # The old id: a leader that finds its own id would send an assignment, and no member waits for one.
         return JoinResult(
             result.generation, result.protocol_type, result.protocol_name, leader_before, member_id
         )
@@ -359,11 +329,11 @@ class Groups:
         same = list(member.protocols.items()) == list(join.protocols.items())
         is_leader = group.leader == member.member_id
         if group.state is GroupState.COMPLETING_REBALANCE and same:
-            # It did not get the answer to its JoinGroup.
-            member.heard_of(now)
+            # The member did not receive the answer to its JoinGroup.
+            member.renew_session(now)
             return group.join_result(member)
         if group.state is GroupState.STABLE and same and not is_leader:
-            member.heard_of(now)
+            member.renew_session(now)
             return group.join_result(member)
         self._keep_protocols(group, member, join)
         _update(member, join, now)
@@ -375,7 +345,7 @@ class Groups:
     def _rebalance(self, group: Group, member: Member, now: float) -> Pending[JoinResult]:
         """Have a member wait for all the others to join."""
         member.answer_join(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
-        member.heard_of(now)
+        member.renew_session(now)
         member.joining = pending = Pending[JoinResult]()
         if group.state is not GroupState.PREPARING_REBALANCE:
             was_empty = group.state is GroupState.EMPTY
@@ -386,17 +356,17 @@ class Groups:
 
     def sync(self, sync: Sync, gave_up: Callable[[], bool] = lambda: False) -> SyncResult:
         """
-        Give the assignment (the leader), and wait for one's own part.
+        Take the assignment from the leader, and wait for the member's part of it.
 
         Args:
-            sync: What the member asks for or gives.
+            sync: The request.
             gave_up: As for :meth:`join`.
 
         Raises:
             ApiError: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
                 ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS or
-                GROUP_MAX_SIZE_REACHED: the assignment is too large.
-            NobodyWaits: The broker stopped meanwhile, or the client hung up.
+                GROUP_MAX_SIZE_REACHED, if the assignment is too large.
+            NobodyWaits: The broker stopped, or the client hung up.
 
         """
         with self._changing() as now:
@@ -410,7 +380,7 @@ class Groups:
         _check_same_protocol(group, sync)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances")
-        member.heard_of(now)
+        member.renew_session(now)
         member.synced = True
         if group.state is GroupState.STABLE:
             return group.sync_result(member)
@@ -428,20 +398,20 @@ class Groups:
 
         Raises:
             ApiError: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-                ILLEGAL_GENERATION, or REBALANCE_IN_PROGRESS: it is to join again.
+                ILLEGAL_GENERATION, or REBALANCE_IN_PROGRESS, after which it has to join again.
 
         """
         with self._changing() as now:
             group = self._known(group_id)
             member = group.member(member_id, instance_id)
             group.check_generation(generation)
-            member.heard_of(now)
+            member.renew_session(now)
             if group.state is GroupState.PREPARING_REBALANCE:
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group_id!r} rebalances")
 
     def leave(self, group_id: str, member_id: str, instance_id: str | None) -> None:
         """
-        Take a member out; a static one may be named by its instance id alone.
+        Remove a member; the instance id alone is enough for a static one.
 
         Raises:
             ApiError: With UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
@@ -470,10 +440,10 @@ class Groups:
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, version: int
     ) -> None:
         """
-        Say whether a member, or somebody who is none, may commit offsets now.
+        Check that a client may commit offsets now.
 
-        Who is no member, with generation -1, may as long as the group has no
-        members (``ClassicGroup.validateOffsetCommit``).
+        A client that is not a member sends generation -1, and may commit as long as the group has no members
+        (``ClassicGroup.validateOffsetCommit``).
 
         Raises:
             ApiError: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
@@ -500,9 +470,9 @@ class Groups:
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> None:
         """
-        Say whether offsets may be committed as part of a transaction (KIP-447).
+        Check that offsets may be committed as part of a transaction (KIP-447).
 
-        A producer that names no member is trusted, whatever the group's state.
+        A producer that names no member may always commit.
 
         Raises:
             ApiError: With ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID.
@@ -521,7 +491,7 @@ class Groups:
     ) -> None:
         member = group.member(member_id, instance_id)
         group.check_generation(generation)
-        member.heard_of(time.monotonic())
+        member.renew_session(time.monotonic())
 
     def commit(
         self,
@@ -530,51 +500,41 @@ class Groups:
         producer_id: int | None = None,
     ) -> None:
         """
-        Keep positions; those of a producer's transaction, until it ends, apart.
+        Keep offsets; those of a producer's transaction are pending until it ends.
 
         Raises:
-            ApiError: With INVALID_COMMIT_OFFSET_SIZE, as Kafka if its own topic takes no record
-                of that size: there is no room. None is kept then.
+            ApiError: With INVALID_COMMIT_OFFSET_SIZE, if there is no room for them, and none is kept. Kafka
+                answers it if a record of its own topic would be too large.
 
         """
         with self._changing():
             group = self._groups.get(group_id) or Group(group_id, empty_since_ms=now_ms())
-            is_new = group_id not in self._groups
-            before = group.offsets if producer_id is None else group.pending_offsets.get(producer_id, {})
-            more_bytes = sum(_difference(key[0], before.get(key), offsets[key]) for key in offsets)
-            bare_bytes = group.bare_bytes if is_new else 0
+            bare_bytes = 0 if group_id in self._groups else group.bare_bytes
+            more_bytes = self._offsets.more_bytes(group, offsets, producer_id)
             self._check_room(group_id, more_bytes + bare_bytes, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
             self._groups[group_id] = group
             self._members_bytes += bare_bytes
-            for key, committed in offsets.items():
-                if producer_id is None:
-                    self._set_offset(group, key, committed)
-                else:
-                    self._set_pending(group, producer_id, key, committed)
+            self._offsets.commit(group, offsets, producer_id)
 
     def end_transaction(self, group_id: str, producer_id: int, *, committed: bool) -> None:
-        """Take over, or forget, what a producer committed in its transaction."""
+        """Take over the offsets of a producer's transaction, or forget them."""
         with self._changing():
             group = self._groups.get(group_id)
-            if group is None:
-                return
-            for key, pending in [*group.pending_offsets.get(producer_id, {}).items()]:
-                if committed:
-                    self._set_offset(group, key, pending)
-                self._set_pending(group, producer_id, key, None)
+            if group is not None:
+                self._offsets.end_transaction(group, producer_id, committed=committed)
 
     def read(self, group_id: str, read: Callable[[Group], Result]) -> Result:
         """
-        Read something of a group under the lock; of an empty one, state DEAD, where there is none.
+        Call a function with a group, under the lock; it must not keep the group.
 
-        The function must not keep the group.
+        If there is no such group, the function gets an empty one in state DEAD.
 
         """
         with self._changed:
             return read(self._groups.get(group_id) or Group(group_id, GroupState.DEAD))
 
     def read_all(self, read: Callable[[Group], Result]) -> list[Result]:
-        """Read something of every group, as :meth:`read` does of one."""
+        """Call a function with every group, as :meth:`read` does with one."""
         with self._changed:
             return [read(group) for group in self._groups.values()]
 
@@ -592,51 +552,36 @@ class Groups:
                 raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
             if group.state is not GroupState.EMPTY:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
-            self._forget(group, [*group.offsets])
-            for producer_id, offsets in [*group.pending_offsets.items()]:
-                for key in [*offsets]:
-                    self._set_pending(group, producer_id, key, None)
+            self._offsets.forget_all(group)
             del self._groups[group_id]
-
-    def _forget(self, group: Group, keys: Iterable[tuple[str, int]]) -> None:
-        for key in keys:
-            self._set_offset(group, key, None)
 
     def forget_old_offsets(self) -> None:
         """
-        Forget positions that nobody used for ``offsets.retention.minutes``, and groups left with none.
+        Forget offsets unused for ``offsets.retention.minutes``, and groups that have none left.
 
-        A group that had members counts from when the last one left, one that
-        never had any from each commit (KIP-211).
+        The time counts from the departure of the group's last member, or, if it never had members, from the
+        commit (KIP-211).
 
         """
         oldest_ms = now_ms() - int(self._config["offsets.retention.minutes"]) * 60_000
         with self._changed:
             for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
-                self._forget(group, group.offsets_before(oldest_ms))
+                self._offsets.forget(group, group.offsets_before(oldest_ms))
                 if not (group.offsets or group.pending_offsets or group.promised):
                     del self._groups[group.group_id]
 
     def forget_topic(self, topic: str) -> None:
-        """Forget all positions in a topic that was deleted."""
+        """Forget all offsets in a deleted topic."""
         with self._changed:
             for group in self._groups.values():
-                self._forget(group, [key for key in group.offsets if key[0] == topic])
-                for producer_id, offsets in [*group.pending_offsets.items()]:
-                    for key in [key for key in offsets if key[0] == topic]:
-                        self._set_pending(group, producer_id, key, None)
-
-
-def _difference(topic: str, before: CommittedOffset | None, after: CommittedOffset | None) -> int:
-    """Return how much more memory a position takes than the one in whose place it comes."""
-    return sum(sign * each.kept_bytes(topic) for sign, each in ((-1, before), (1, after)) if each is not None)
+                self._offsets.forget_all(group, topic)
 
 
 def _update(member: Member, join: Join, now: float) -> None:
     member.protocols = join.protocols
     member.session_timeout_s = join.session_timeout_ms / 1000
     member.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
-    member.heard_of(now)
+    member.renew_session(now)
 
 
 def _check_same_protocol(group: Group, sync: Sync) -> None:
