@@ -11,7 +11,6 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.produce import ProduceConnection
-from shoal.mirroring.task import worker as carrier
 from shoal.protocol.produce import ProduceOutcome
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Killed, Watched
@@ -29,7 +28,7 @@ class Requests:
 
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, sender: ModuleType = carrier) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sender: ModuleType = worker) -> None:
         """Watch every lane of this process, or what another module sends."""
         self.sent: list[bytes] = []
         self.killed = False

@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from shoal.client.backoff import Backoff
-from shoal.mirroring.task import partition_state
-from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task import partition_state, worker
 from tests.two_brokers import History, TwoBrokers
 
 
@@ -27,6 +26,6 @@ def history(brokers: TwoBrokers) -> History:
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let partitions and fetches wait for milliseconds where they would wait for seconds."""
     monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 1, 20))
-    monkeypatch.setattr(carrier, "FETCH_MAX_WAIT_MS", 20)
-    monkeypatch.setattr(carrier, "_LOOK_INTERVAL_S", 0.0)
-    monkeypatch.setattr(carrier, "_ADMISSION_S", 0.005)
+    monkeypatch.setattr(worker, "FETCH_MAX_WAIT_MS", 20)
+    monkeypatch.setattr(worker, "_LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(worker, "_ADMISSION_S", 0.005)

@@ -1,7 +1,7 @@
 """
 Everything goes wrong at random, and the destination holds the source's records all the same.
 
-A seed that fails is a test to be written down in ``test_route`` or
+A seed that fails is a test to be written down in ``test_copy_loop`` or
 ``test_realign``, in the few steps that matter.
 """
 

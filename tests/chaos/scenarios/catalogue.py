@@ -16,7 +16,7 @@ from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
-from shoal.mirroring.task import copy_loop as route
+from shoal.mirroring.task import copy_loop
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records
 from tests import batches
@@ -542,7 +542,7 @@ class WrongClock(Scenario):
     def round(self, stage: Stage) -> None:
         by_s = stage.dice.choice([-3, -1, 1, 3]) * stage.dice.choice([60, 3600, DAY_MS // 1000])
         steps = stage.dice if stage.dice.random() < 0.5 else None
-        with patch.object(route, "time", _Shifted(by_s, steps)):
+        with patch.object(copy_loop, "time", _Shifted(by_s, steps)):
             stage.task()
 
 

@@ -17,8 +17,7 @@ from shoal.broker.storage.log import Log
 from shoal.client.backoff import Backoff
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import MultiBatch
-from shoal.mirroring.task import partition_state
-from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task import partition_state, worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched
@@ -298,8 +297,8 @@ def _quick_retries() -> Iterator[None]:
     """Let tasks wait for milliseconds where they would wait for seconds."""
     with (
         patch.object(partition_state, "Backoff", partial(Backoff, 1, 20)),
-        patch.object(carrier, "FETCH_MAX_WAIT_MS", 20),
-        patch.object(carrier, "_LOOK_INTERVAL_S", 0.0),
-        patch.object(carrier, "_ADMISSION_S", 0.005),
+        patch.object(worker, "FETCH_MAX_WAIT_MS", 20),
+        patch.object(worker, "_LOOK_INTERVAL_S", 0.0),
+        patch.object(worker, "_ADMISSION_S", 0.005),
     ):
         yield

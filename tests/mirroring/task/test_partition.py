@@ -12,9 +12,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import resume as realign_module
-from shoal.mirroring.task import suspicion
-from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task import resume, suspicion, worker
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
@@ -180,7 +178,7 @@ def test_refused_batch_stops_its_partition_however_long_aligning_takes(
 ) -> None:
     """A comparison of the logs may take minutes, and a refusal minutes later counts as the first."""
     late_s = 0.0
-    clock, align = time.monotonic, realign_module.resume_partitions
+    clock, align = time.monotonic, resume.resume_partitions
 
     def resume_partitions(*args: Any) -> Any:
         nonlocal late_s
@@ -188,7 +186,7 @@ def test_refused_batch_stops_its_partition_however_long_aligning_takes(
         return align(*args)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
-    monkeypatch.setattr(carrier, "resume_partitions", resume_partitions)
+    monkeypatch.setattr(worker, "resume_partitions", resume_partitions)
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=None)
     (stopped,) = brokers.start().result().stopped
@@ -200,7 +198,7 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
 ) -> None:
     """Tries to align that fail, each for as long as a request may take, are no work on the partition."""
     late_s, tries = 0.0, 0
-    clock, align = time.monotonic, realign_module.resume_partitions
+    clock, align = time.monotonic, resume.resume_partitions
 
     def resume_partitions(copies: Sequence[PartitionCopy], *args: Any) -> Any:
         nonlocal late_s, tries
@@ -211,7 +209,7 @@ def test_second_refusal_after_a_long_outage_counts_as_the_first(
         return {copy.source: BrokerError(ErrorCode.REQUEST_TIMED_OUT, "topic-0") for copy in copies}
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s)
-    monkeypatch.setattr(carrier, "resume_partitions", resume_partitions)
+    monkeypatch.setattr(worker, "resume_partitions", resume_partitions)
     history.plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, times=2)
     result = brokers.start().result()

@@ -10,7 +10,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import committer as commits
-from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task import worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import (
@@ -265,7 +265,7 @@ def test_after_a_request_to_stop_a_commit_that_fails_is_left_to_the_next_start(
 def test_a_lane_waits_for_a_leader_and_says_so(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrier, "_QUIET_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(worker, "_QUIET_REPORT_INTERVAL_S", 0.0)
 
     def leaderless(response: Any) -> Any:
         for topic in response.topics:

@@ -23,8 +23,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.prepare.agent_check import require_multi_batch
-from shoal.mirroring.task import outbound_queue
-from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task import outbound_queue, worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import Codec, fingerprint, split
@@ -87,7 +86,7 @@ class Sent:
                 sent.bytes.append({each: b"".join(views) for each, views in batches.items()})
                 super().prepare(batches)
 
-        monkeypatch.setattr(carrier, "ProduceConnection", WatchedProducer)
+        monkeypatch.setattr(worker, "ProduceConnection", WatchedProducer)
 
     def counts(self, topic: str = "topic", partition: int = 0) -> list[int]:
         """How many batches of a partition were in each request that had any."""

@@ -20,7 +20,7 @@ from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.control.handover import Handover
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task import task as lane
+from shoal.mirroring.task import task as copy_task
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.worker import LeaderPairWorker, Stop
 from shoal.protocol.apis import ApiKey
@@ -69,7 +69,7 @@ def end(running: RunningLane, control: Watched) -> None:
 def test_a_destination_leader_that_stalls_holds_up_only_its_own_partitions(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_STALLED_S", 0.3)
+    monkeypatch.setattr(copy_task, "_STALLED_S", 0.3)
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -103,7 +103,7 @@ def _last_word_of(control: Watched, partition: int) -> str | None:
 def test_a_source_leader_that_stalls_holds_up_only_its_own_partitions(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_STALLED_S", 0.3)
+    monkeypatch.setattr(copy_task, "_STALLED_S", 0.3)
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.source, 1) as second:
         control = Watched()
@@ -188,7 +188,7 @@ def test_a_partition_that_is_refused_for_good_stops_and_the_others_go_on(brokers
 def test_an_end_is_not_held_up_by_a_leader_that_stalls(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_END_PATIENCE_S", 0.3)
+    monkeypatch.setattr(copy_task, "_END_PATIENCE_S", 0.3)
     well, stuck = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -208,8 +208,8 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls(
 def test_an_end_is_not_held_up_by_a_leader_that_stalls_while_it_is_connected_to(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_END_PATIENCE_S", 0.3)
-    monkeypatch.setattr(lane, "_ABANDONED_PATIENCE_S", 30.0)  # it is not left behind, it ends
+    monkeypatch.setattr(copy_task, "_END_PATIENCE_S", 0.3)
+    monkeypatch.setattr(copy_task, "_ABANDONED_PATIENCE_S", 30.0)  # it is not left behind, it ends
     well, _ = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -239,8 +239,8 @@ def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoB
 def test_a_carrier_that_ends_although_nobody_waits_for_it_is_no_failure(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lane, "_END_PATIENCE_S", -1.0)
-    monkeypatch.setattr(lane, "_ABANDONED_PATIENCE_S", -1.0)  # nobody waits for any
+    monkeypatch.setattr(copy_task, "_END_PATIENCE_S", -1.0)
+    monkeypatch.setattr(copy_task, "_ABANDONED_PATIENCE_S", -1.0)  # nobody waits for any
     for history in brokers.topic("topic", 4):
         history.plain(*[1] * 50)
     for _ in range(5):

@@ -17,8 +17,7 @@ from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import refusals
-from shoal.mirroring.task import worker as carrier
+from shoal.mirroring.task import refusals, worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
@@ -237,7 +236,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
             self.requests.popleft()
             return outcomes
 
-    monkeypatch.setattr(carrier, "ProduceConnection", WatchedProducer)
+    monkeypatch.setattr(worker, "ProduceConnection", WatchedProducer)
     return everything
 
 
@@ -316,7 +315,7 @@ def test_partitions_that_lost_a_connection_come_back_together(brokers: TwoBroker
 def test_a_leader_that_cannot_be_reached_holds_up_only_what_it_leads(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
-    monkeypatch.setattr(carrier, "_TURN_S", 0.0)
+    monkeypatch.setattr(worker, "_TURN_S", 0.0)
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(1, 2)
@@ -698,7 +697,7 @@ def test_lane_unknown_outcome_of_produce_is_resumed(brokers: TwoBrokers, history
 def test_lane_failing_commits_are_named_while_records_are_copied(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carrier, "_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(worker, "_REPORT_INTERVAL_S", 0.0)
     history.plain(*[1] * 40)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)
