@@ -11,6 +11,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.produce import ProduceConnection
+from shoal.mirroring.task import worker
 from shoal.protocol.produce import ProduceOutcome
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Killed, Watched
