@@ -128,11 +128,7 @@ def test_the_last_batch_of_a_lagging_destination_may_be_altered_missing_or_doubl
     assert compare(ALPHABET, ["a", "b", "c'"], 0) == [("altered", [2], [2]), lag]
     assert compare(ALPHABET, "abcc", 0) == [("extra", [], [3]), lag]
     assert compare(ALPHABET, "ac", 0) == [("missing", [1], []), lag]
-    assert compare(ALPHABET, "acb", 0) == [
-        lag,
-        ("reordered", [1], [2]),
-        ("reordered", [2], [1]),
-    ]
+    assert compare(ALPHABET, "acb", 0) == [lag, ("reordered", [2], [1])]
 
 
 def test_nothing_is_looked_at_behind_the_end_of_a_destination_that_lags() -> None:

@@ -241,12 +241,13 @@ class _Diff:
                 return point
             if window.is_all:
                 break
-        if not window.is_all:
+        # If as many are left on both sides, all of them are matched up below.
+        if not window.is_all or len(window.source) != len(window.destination):
             point = window.meeting_point(Proof.SHORT)
             if point is not None:
                 return point
-            if not self._is_stretch and self._find_stretch():
-                window = self._window(self._most_records)
+        if not window.is_all and not self._is_stretch and self._find_stretch():
+            window = self._window(self._most_records)
         return self._last_resort(window)
 
     def _window(self, count: int) -> _Window:
@@ -306,7 +307,7 @@ class _Diff:
         source = self._source.take(point.source)
         destination = self._destination.take(point.destination)
         slots = match_up(source, destination, places, self._recent)
-        _excuse(slots, _gap(source, self._source), _gap(destination, self._destination))
+        _excuse(slots, (self._source.gap_ahead(), self._destination.gap_ahead()))
         for slot in slots:
             if slot.is_pair:
                 self._recent.add_record(slot.source[0])
@@ -367,21 +368,29 @@ def _belong_here(last: Sequence[Entry], others: Sequence[Entry]) -> bool:
     return len(last) <= _MOST_ALTERED_AT_THE_END or have_in_common(last, others)
 
 
-def _gap(entries: Sequence[Entry], side: Side) -> int:
-    """Return how many offsets have no record around the entries that were taken last."""
-    return sum(each.gap_before for each in entries) + side.gap_ahead()
-
-
-def _excuse(slots: Sequence[Slot], source_gap: int, destination_gap: int) -> None:
+def _excuse(slots: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
     """
-    Find out what compaction explains.
+    Find out what compaction explains, between each two records that are the same.
 
     A mirror writes offsets without gaps, so a gap at the destination is what
     compaction left there; a gap in the source may be older than the mirror.
     """
-    missing = [slot for slot in slots if slot.source and not slot.destination]
+    run: list[Slot] = []
+    for slot in slots:
+        if slot.is_pair:
+            _excuse_run(run, (slot.source[0].gap_before, slot.destination[0].gap_before))
+            run = []
+        else:
+            run.append(slot)
+    _excuse_run(run, gaps_behind)
+
+
+def _excuse_run(run: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
+    source_gap = gaps_behind[0] + sum(each.gap_before for slot in run for each in slot.source)
+    destination_gap = gaps_behind[1] + sum(each.gap_before for slot in run for each in slot.destination)
+    missing = [slot for slot in run if slot.source and not slot.destination]
     # What is there twice was not taken away.
-    extra = [slot for slot in slots if slot.destination and not slot.source and slot.copy_of is None]
+    extra = [slot for slot in run if slot.destination and not slot.source and slot.copy_of is None]
     for one_sided, gap in ((missing, destination_gap), (extra, source_gap)):
         if sum(len(slot.entries) for slot in one_sided) <= gap:
             for slot in one_sided:

@@ -1,0 +1,72 @@
+"""Record sets some of whose batches are damaged: their lengths lead on to the next. No I/O."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from ..errors import CorruptBatch
+from ..records import HEADER_SIZE, RecordBatch, read_header, split
+from ..records.batch import LOG_OVERHEAD, MAGIC_OFFSET
+
+__all__ = ["end_of", "ended_by", "split_all"]
+
+_OFFSET_AND_LENGTH = struct.Struct(">qi")
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+_LAST_OFFSET_DELTA_AT = 23
+
+
+def split_all(record_set: memoryview) -> Iterator[RecordBatch]:
+    """
+    Yield each whole batch, as :func:`~shoal.records.split` does, and those that it refuses for their count.
+
+    Raises:
+        CorruptBatch: A length or a magic leads nowhere.
+
+    """
+    while True:
+        try:
+            yield from split(record_set)
+            return
+        except CorruptBatch as error:
+            batch = _damaged_batch(record_set[error.position :])
+            if batch is None:
+                raise
+            yield batch
+            record_set = record_set[error.position + batch.header.size :]
+
+
+def _damaged_batch(data: memoryview) -> RecordBatch | None:
+    """Return what ``data`` begins with as a batch, if its length and magic are those of one."""
+    if len(data) < HEADER_SIZE or data[MAGIC_OFFSET] != 2:
+        return None
+    header = read_header(data)
+    if header.base_offset < 0 or not HEADER_SIZE <= header.size <= len(data):
+        return None
+    return RecordBatch(header, data[: header.size])
+
+
+def ended_by(batch: RecordBatch, following: memoryview) -> RecordBatch:
+    """Let a damaged batch end where the next begins, whatever its header says."""
+    header = batch.header
+    if len(following) < _OFFSET_AND_LENGTH.size:
+        return batch
+    delta = _OFFSET_AND_LENGTH.unpack_from(following)[0] - header.base_offset - 1
+    return batch._replace(header=header._replace(last_offset_delta=delta)) if delta >= 0 else batch
+
+
+def end_of(record_set: memoryview, offset: int) -> int:
+    """Return the offset after the last whole batch; ``offset`` if there is none, or nonsense."""
+    position, end = 0, len(record_set)
+    while position + MAGIC_OFFSET < end:
+        base_offset, length = _OFFSET_AND_LENGTH.unpack_from(record_set, position)
+        is_batch = record_set[position + MAGIC_OFFSET] == 2
+        following = position + length + LOG_OVERHEAD
+        if following > end or length < (HEADER_SIZE - LOG_OVERHEAD if is_batch else 1):
+            break
+        delta = (
+            _LAST_OFFSET_DELTA.unpack_from(record_set, position + _LAST_OFFSET_DELTA_AT)[0] if is_batch else 0
+        )
+        offset = max(offset, base_offset + delta + 1)
+        position = following
+    return offset
