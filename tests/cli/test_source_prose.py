@@ -57,7 +57,6 @@ NOT_REWRITTEN = {
     "protocol",
     "spark",
     "spark/launch",
-    "verify",
 }
 
 

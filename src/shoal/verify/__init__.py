@@ -1,12 +1,17 @@
 """
-``shoal verify``: compare a mirror with its source, and decode only where batches are not the same.
+``shoal verify``: compare a mirror with its source, and decode only batches that are not the same.
 
-What happens to a partition: where both sides begin is found out
-(:mod:`.alignment`); both are read once, and of each batch a few numbers are
-kept, after its CRC was verified (:mod:`.reading`, :mod:`.digest`); the two
-streams of numbers are compared (:mod:`.diff`), the records themselves where
-the numbers do not agree (:mod:`.decoded`), and what was found is added up
-(:mod:`.tally`).
+A partition passes four stations:
+
+- read (:mod:`.reading`, :mod:`.digest`): one pass over each side, which
+  verifies each batch's CRC and keeps a few numbers of it;
+- align (:mod:`.alignment`, :mod:`.common_start`): the offsets at which both
+  sides begin to hold the same records;
+- compare (:mod:`.diff`): digests in step, and records if digests do not agree
+  (:mod:`.side`, :mod:`.meeting`, :mod:`.matching`);
+- report (:mod:`.tally`, :mod:`.report`): the findings as ranges and counts.
+
+:mod:`.comparison` leads a partition through them, and :mod:`.run` all partitions.
 """
 
 from .report import (

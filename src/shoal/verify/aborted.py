@@ -33,8 +33,8 @@ def aborted_among(
     Return the destination offsets of the extra ranges that consist of aborted records of the source.
 
     Args:
-        differences: What was found, by place. Those within the first 131,072 offsets are looked at.
-        logs: Both logs; the source's is read without what was aborted.
+        differences: The differences, by place. Those within the first 131,072 offsets are looked at.
+        logs: Both logs; the source's is read without aborted records.
         uncommitted: Reads all of the source.
 
     """

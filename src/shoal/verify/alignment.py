@@ -1,8 +1,8 @@
 """
-Where the comparison of a partition begins on both sides.
+The offsets at which the comparison of a partition begins on both sides.
 
-A mirror's committed pair says where it began (its *origin*) and how far it has
-come. If both logs still reach back to the origin, that is the place. If not,
+A mirror's committed pair has its *origin*, the offsets at which it began, and its
+progress. If both logs still reach back to the origin, that is the place. If not,
 or without a pair, both sides are aligned by content: by the first record at or
 after each log's start, and its neighbours (:mod:`.common_start`). The beginnings
 of both logs are tried first. Retention that has moved a log's start, and a
@@ -72,17 +72,19 @@ class LogPair:
 
     @property
     def start(self) -> CommonStart:
+        """The first offset of each."""
         return CommonStart(self.source_log.start, self.destination_log.start)
 
     @property
     def end(self) -> CommonStart:
+        """The end of each."""
         return CommonStart(self.source_log.end, self.destination_log.end)
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedAlignment:
     """
-    Where a comparison may begin.
+    Offsets at which a comparison may begin.
 
     Attributes:
         alignment: The places.
@@ -96,7 +98,7 @@ class ProposedAlignment:
 
 def alignments(logs: LogPair, pair: MirrorPosition | None, pair_note: str) -> Iterator[ProposedAlignment]:
     """
-    Yield where the comparison may begin, the likeliest place first.
+    Yield the offsets at which the comparison may begin, the likeliest first.
 
     Take the next one if the comparison from one finds differences: a topic may repeat its records, so that
     more than one place looks right. No log is read for the next one before that.
@@ -104,7 +106,7 @@ def alignments(logs: LogPair, pair: MirrorPosition | None, pair_note: str) -> It
     Args:
         logs: Both logs, from where they begin now.
         pair: The committed one, if there is one.
-        pair_note: What it is, or why there is none.
+        pair_note: Describes the pair, or the reason that there is none.
 
     Raises:
         NotComparable: No place says where the two belong together.
@@ -136,7 +138,7 @@ def _by_pair(logs: LogPair, pair: MirrorPosition, note: str) -> Iterator[Propose
     elif _is_all_that_is_left(left, position):
         yield _final(Aligned.BY_PAIR, position, f"{why}; only what lies behind {note} is left")
     else:
-        yield from _byseen_records(left, heads, why)
+        yield from _by_records(left, heads, why)
 
 
 def _final(by: Aligned, place: CommonStart, why: str) -> ProposedAlignment:
@@ -152,7 +154,7 @@ def _is_all_that_is_left(logs: LogPair, position: CommonStart) -> bool:
 
 
 def _start_of_older_copy(logs: LogPair, origin: CommonStart) -> CommonStart | None:
-    """Find where the copy began that a mirror with a newer group has taken over."""
+    """Find the beginning of the copy that a mirror with a newer group has taken over."""
     before = logs.between(logs.start, origin)
     if before.source_log.start >= origin.source or before.destination_log.start >= origin.destination:
         return None
@@ -185,16 +187,16 @@ def _by_content(logs: LogPair, note: str) -> Iterator[ProposedAlignment]:
     elif not destination_head.records:
         raise NotComparable(f"{note}, and the destination is empty: nothing says that it was mirrored at all")
     elif source_head.records:
-        yield from _byseen_records(logs, heads, note)
+        yield from _by_records(logs, heads, note)
     elif logs.start.source > 0:
         raise NotComparable(f"{note}, and the source is empty: retention has deleted what was mirrored")
     else:
         yield _final(Aligned.BY_CONTENT, logs.start, f"{note}; the source never held a record")
 
 
-def _byseen_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[ProposedAlignment]:
+def _by_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[ProposedAlignment]:
     tried = set()
-    for found in _found_byseen_records(logs, heads):
+    for found in _found_by_records(logs, heads):
         if found.place not in tried:
             tried.add(found.place)
             yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *found.place, why), found.is_proven)
@@ -206,7 +208,7 @@ def _byseen_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterat
         )
 
 
-def _found_byseen_records(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
+def _found_by_records(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
     together = begin_alike(*heads)
     if together is not None:
         yield together
@@ -224,14 +226,14 @@ def meet_again(logs: LogPair) -> Found | None:
     Find the first place that both logs have in common, however far away in one of them.
 
     Returns:
-        Where to begin to compare, or to go on; None if no record of either head is on the other side.
+        The offsets to begin at, or to go on at; None if no record of either head is on the other side.
 
     """
     return next(_search(logs, _heads(logs)), None)
 
 
 def _search(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
-    """Search both logs, first from where the times of the other's head say that it may be."""
+    """Search both logs, first from the offsets that the times of the other's head suggest."""
     begins = CommonStart(
         _first_at(logs.source, logs.source_log, heads[1]),
         _first_at(logs.destination, logs.destination_log, heads[0]),
@@ -275,7 +277,7 @@ def _first_at(reader: LogReader, log: OffsetRange, head: Head) -> int:
     """
     Return an offset behind which a head probably is.
 
-    That is where ListOffsets finds the first record of its time or later, and as far before as the head may
+    ListOffsets finds the first record of its time or later, and as far before as the head may
     reach back. If the destination writes its own times, they say nothing.
     """
     times = [time for record in head.records for _, time in record.keys[:1] if time is not None]

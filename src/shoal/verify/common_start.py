@@ -1,17 +1,17 @@
 """
-Where two logs begin to hold the same records. No I/O.
+The offsets at which two logs begin to hold the same records. No I/O.
 
 The one that begins later is found in the other: its first records (its *head*)
-are looked for in the stream of the other, and the other way round, both at the
+are searched in the stream of the other, and the other way round, both at the
 same pace. Batches play no part, since a copy may be cut and compressed in
 another way, and offsets play none.
 
 Topics repeat themselves: heartbeats without a key, timestamps that are all 1.
-So only *anchors* are looked for: records that are once in their head, by what
-they hold or, if there are too few of these, by what they hold and what is
-before them. Anchors that turn up in the order of the head make a *chain*. A chain may have gaps
-(compaction, what is missing or altered), and it is a proof once it has most of the anchors. From its first
-anchor the way leads back, record by record, to where one of the logs begins.
+So only *anchors* are searched for: records that are once in their head by their
+content, or, if there are too few of these, by their content and their context.
+Anchors that turn up in the order of the head make a *chain*. A chain may have gaps
+(compaction, faults), and it is a proof once it has most of the anchors. From its
+first anchor the way leads back, record by record, to the beginning of one log.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _MOST_BETWEEN_ANCHORS = 1024
 #: So many of a head's first records are looked for as they stand if it has too few anchors.
 _PATTERN_RECORDS = 256
 
-#: What a record holds, as far as it says that two are the same: a hash of key, value and headers, and its
-#: timestamp; None where the destination writes its own.
+#: The content by which two records are the same: a hash of key, value and headers, and the
+#: timestamp; None if the destination writes its own.
 RecordKey: TypeAlias = tuple[int, int | None]
 
 
@@ -70,8 +70,8 @@ class SeenRecord(NamedTuple):
         offset: In its partition.
         keys: Of a source record, the keys that its copy may have; of a destination record, its own. Empty if
             it cannot be read.
-        contexts: What is before it: nothing; the last other record, and how many like this one since; the
-            same with how many like that other one there were. None if the log does not reach back that far.
+        contexts: The records before it at three levels: none; the last other record, and how many like
+            this one since; the same with how many like that other one. None if the log begins later.
 
     """
 
@@ -113,7 +113,7 @@ class Found(NamedTuple):
     A place that two logs have in common.
 
     Attributes:
-        place: Where to begin to compare.
+        place: The offsets to begin at.
         is_proven: Whether so many records agree that no other place comes into question.
 
     """
@@ -253,14 +253,15 @@ def common_starts(
         heads: The source's head, and the destination's.
         source: The source's records, to look for the destination's head in.
         destination: The destination's records, to look for the source's head in.
-        log_start: Where both logs begin.
+        log_start: The log start of both.
         source_is_whole: Whether nothing was ever deleted from the source's beginning.
 
     Returns:
-        The places to begin to compare, the likeliest first. What only the source has before one is a later
-        start of the copy. What only the destination has before it is left out too, if it may have been
-        deleted from the source; if not, the destination's beginning is returned. Empty if no anchor of either
-        head is on the other side. Both streams are read at the same pace, and no further than needed.
+        The places to begin to compare, the likeliest first. Records that only the source has before one
+        mean a later start of the copy. Records that only the destination has before it are left out too, if
+        the source may have deleted them; if not, the destination's beginning is returned. Empty if no anchor
+        of either head is on the other side. Both streams are read at the same pace, and no further than
+        needed.
 
     """
     in_source, in_destination = _Search(heads[1]), _Search(heads[0])
@@ -278,7 +279,7 @@ def common_starts(
 
 
 def _place_in_source(chain: _Chain, heads: tuple[Head, Head], log_start: CommonStart) -> CommonStart:
-    """Return where to begin if the destination's head was found in the source."""
+    """Return the offsets to begin at if the destination's head was found in the source."""
     if chain.is_head_behind and chain.in_stream > heads[0].records[0].offset:
         # The source has what was before it, so that these were not deleted there: they are extra.
         return CommonStart(chain.in_stream, log_start.destination)
@@ -286,7 +287,7 @@ def _place_in_source(chain: _Chain, heads: tuple[Head, Head], log_start: CommonS
 
 
 def _place_in_destination(chain: _Chain, heads: tuple[Head, Head], log_start: CommonStart) -> CommonStart:
-    """Return where to begin if the source's head was found at the destination."""
+    """Return the offsets to begin at if the source's head was found at the destination."""
     if chain.is_head_behind and chain.in_stream > heads[1].records[0].offset:
         # The destination reaches further back, and does not have these: they are missing.
         return CommonStart(log_start.source, chain.in_stream)
@@ -396,7 +397,7 @@ class _Search:
             self._best = chain
 
     def _begin(self, place: int, record: SeenRecord) -> _Chain:
-        """Go back from an anchor to where the stream and the head begin to belong together."""
+        """Go back from an anchor to the first records of stream and head that belong together."""
         head, in_stream = self._head.records, record.offset
         passed = reversed(self._passed)
         for before in passed:
@@ -409,7 +410,7 @@ class _Search:
 
 
 class _Pattern:
-    """Finds where a stream has the first records of a head one after the other (Knuth, Morris, Pratt)."""
+    """Finds the first records of a head, one after the other, in a stream (Knuth, Morris, Pratt)."""
 
     def __init__(self, records: Sequence[SeenRecord]) -> None:
         self._records = records[:_PATTERN_RECORDS]

@@ -36,10 +36,10 @@ from .tally import Tally
 
 __all__ = ["PartitionComparison"]
 
-#: Retention may move a log's start while it is read: then all begins anew, so many times.
+#: Retention may move a log's start while it is read: then the comparison begins again, so many times.
 _MOST_ATTEMPTS = 3
 
-#: Where every batch up to the end must be at the destination.
+#: Every record up to the end must be at the destination.
 _EVERYTHING = 2**63
 
 
@@ -49,10 +49,10 @@ class _Attempt:
     A comparison from one place on.
 
     Attributes:
-        alignment: Where it began.
-        tally: What was found so far.
-        skipped: What lies before that place on either side.
-        not_mirrored: What lies behind the copy in the source.
+        alignment: The offsets at which it began.
+        tally: The findings so far.
+        skipped: The offsets before that place on either side.
+        not_mirrored: The source's offsets behind the copy.
         reason: Why the rest was not compared.
         aborted: The destination offsets of extra ranges that are aborted transactions of the source.
 
@@ -76,9 +76,9 @@ class PartitionComparison:
     The comparison of one partition. :meth:`run` once; other threads may look on.
 
     Attributes:
-        plan: What to compare.
+        plan: The partition and its logs.
         is_done: Whether it has ended, well or not.
-        failure: What ended it early, if anything did.
+        failure: The error that ended it early, if any did.
 
     """
 
@@ -92,12 +92,14 @@ class PartitionComparison:
         destination_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> None:
         """
+        Compare nothing yet.
+
         Args:
-            plan: What to compare.
+            plan: The partition and its logs.
             max_decompressed_bytes: The most that a batch may expand to.
             patience_s: How long to retry what time can heal.
-            stop: Set by whoever wants no more.
-            destination_level: What counts as aborted at the destination.
+            stop: Ends the comparison once it is set.
+            destination_level: With ``read_committed``, the destination's aborted batches are left out.
         """
         self.plan = plan
         self._destination_level = destination_level
@@ -111,7 +113,7 @@ class PartitionComparison:
 
     @property
     def tally(self) -> Tally:
-        """What was found so far."""
+        """The findings so far."""
         return self._attempt.tally
 
     @property
@@ -202,7 +204,7 @@ class PartitionComparison:
         self._find_aborted(logs)
 
     def _add_doubled(self, logs: LogPair) -> None:
-        """Count what the destination has before the comparison, and the source as well."""
+        """Count the records that the destination has before the comparison, and the source as well."""
         alignment = self._attempt.alignment
         if alignment is None or alignment.by is Aligned.NOTHING:
             return
@@ -229,7 +231,7 @@ class PartitionComparison:
             place = self._compare_from(place, logs)
 
     def _compare_from(self, place: CommonStart, logs: LogPair) -> CommonStart | None:
-        """Compare on from a place; return where to go on if both sides diverge, None at their end."""
+        """Compare on from a place; return the next place if both sides diverge, None at their end."""
         mirrored_until = self.plan.pair.source_offset if self.plan.pair else 0
         rest = logs.between(place, logs.end)
         with ExitStack() as readings:
@@ -250,7 +252,7 @@ class PartitionComparison:
         return None
 
     def _find_again(self, diverged: Finding, logs: LogPair) -> CommonStart | None:
-        """Search on, beyond the look ahead; what is stepped over differs."""
+        """Search on, beyond the look ahead; the records that are stepped over differ."""
         place = CommonStart(diverged.source_place, diverged.destination_place)
         rest = logs.between(place, logs.end)
         met = meet_again(rest)
@@ -352,7 +354,7 @@ class PartitionComparison:
 
 
 def _from_where_they_begin_now(logs: LogPair) -> LogPair:
-    """Ask where the logs begin, after retention has moved at least one of them."""
+    """Ask for the log starts, after retention has moved at least one of them."""
     starts = []
     for reader in (logs.source, logs.destination):
         start = list_offsets(reader.cluster, {reader.partition: EARLIEST})[reader.partition]

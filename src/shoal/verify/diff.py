@@ -1,5 +1,5 @@
 """
-Two sides of a partition, and where they differ. No I/O of its own; memory is bounded.
+The differences between two sides of a partition. No I/O of its own; memory is bounded.
 
 As long as the next batches have the same bytes on both sides, they are taken in
 pairs by their digests, and nothing is decoded. If they do not, their records are
@@ -12,7 +12,7 @@ looked at further ahead:
 3. if one side ends, its last records stand for some of the other's.
 
 The records before that place are matched up (:mod:`.matching`), and the comparison
-goes on there. If no such place is near, both sides have diverged: the caller searches on.
+continues there. If no such place is near, both sides have diverged: the caller searches on.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class _Diff:
             if ours[0].is_last or theirs[0].is_last:
                 return True
 
-    # Where both sides differ
+    # A difference
 
     def _meeting_point(self) -> MeetingPoint | None:
         """Find how much to step over; None if no look ahead is long enough."""
@@ -275,7 +275,7 @@ class _Diff:
         return False
 
     def _finish_stretch(self) -> Iterator[Finding | SameRecords]:
-        """Take what one side has left of a stretch: only it has that."""
+        """Take the rest of a stretch: only one side has it."""
         yield from self._take_rest(self._destination)
         yield from self._take_rest(self._source)
         self._source.end_stretch()
@@ -322,7 +322,7 @@ class _Diff:
             self._recent.add_record(each)
         self._remembered_until = self._source.position
 
-    # Where one side ends
+    # The end of one side
 
     def _take_rest(self, side: Side) -> Iterator[Finding | SameRecords]:
         """Take all that is left of one side, up to its end or the stretch's: it is extra, or missing."""
@@ -332,7 +332,7 @@ class _Diff:
             )
 
     def _finish_source(self) -> Iterator[Finding | SameRecords]:
-        """Take what the source has after the end of the destination: it is missing, or not mirrored yet."""
+        """Take the source's records behind the end of the destination: missing, or not mirrored yet."""
         if self._open.awaits_source:
             awaited = self._open.last_awaited(self._source.entries(self._most_records))
             yield from self._step_over(MeetingPoint(awaited, 0))
@@ -370,10 +370,10 @@ def _belong_here(last: Sequence[Entry], others: Sequence[Entry]) -> bool:
 
 def _excuse(slots: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
     """
-    Find out what compaction explains, between each two records that are the same.
+    Find out which slots compaction explains, between each two records that are the same.
 
-    A mirror writes offsets without gaps, so a gap at the destination is what
-    compaction left there; a gap in the source may be older than the mirror.
+    A mirror writes offsets without gaps, so compaction left a gap
+    at the destination; a gap in the source may be older than the mirror.
     """
     run: list[Slot] = []
     for slot in slots:
@@ -389,7 +389,7 @@ def _excuse_run(run: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
     source_gap = gaps_behind[0] + sum(each.gap_before for slot in run for each in slot.source)
     destination_gap = gaps_behind[1] + sum(each.gap_before for slot in run for each in slot.destination)
     missing = [slot for slot in run if slot.source and not slot.destination]
-    # What is there twice was not taken away.
+    # The source has a doubled record: compaction did not remove it.
     extra = [slot for slot in run if slot.destination and not slot.source and slot.copy_of is None]
     for one_sided, gap in ((missing, destination_gap), (extra, source_gap)):
         if sum(len(slot.entries) for slot in one_sided) <= gap:

@@ -36,7 +36,7 @@ class Digest(NamedTuple):
             markers, aborted batches and gaps between the two are not compared.
         gap_before: The number of offsets between the two without a record,
             since compaction or DeleteRecords took them.
-        records_count: None if only decoding tells.
+        records_count: None if the header does not have it.
         fingerprint: None if the copy cannot have the same bytes.
         codec_id: Bits 0 to 2 of the attributes.
         first_timestamp: Of its first record, in milliseconds; None if the
@@ -61,7 +61,7 @@ class Digest(NamedTuple):
 
     @property
     def records(self) -> int:
-        """The number of its records, or of its offsets if only decoding tells."""
+        """The number of its records, or of its offsets if that is not known."""
         return self.next_offset - self.base_offset if self.records_count is None else self.records_count
 
     @property
@@ -92,8 +92,8 @@ class Entry(NamedTuple):
         fingerprint: A hash of key, value and headers, their size, and the
             timestamp that counts; None if its batch cannot be read.
         batch: The batch that it is in.
-        is_first: It is the first of its batch.
-        is_last: It is the last of its batch.
+        is_first: Whether its batch begins with it.
+        is_last: Whether its batch ends with it.
 
     """
 
@@ -143,7 +143,7 @@ def digest(
 
     Args:
         batch: The batch.
-        decision: What a mirror would do with it.
+        decision: The mirror's decision about it.
         start_offset: Of its first record that counts, if that is not its first.
         follows: See :class:`Digest`.
         gap_before: Likewise.
@@ -152,7 +152,7 @@ def digest(
     """
     header = batch.header
     if header.magic != 2 or decision is Decision.CROP:
-        # Its copy is another batch: how many records, only decoding tells.
+        # Its copy is another batch, and the header does not have its number of records.
         is_message = header.magic != 2 and not header.codec_id
         return Digest(
             header.base_offset if is_message else start_offset,

@@ -1,12 +1,12 @@
 """
-What the destination holds before the comparison begins, and the source holds as well: it is there twice.
+Records that the destination holds before the comparison begins, and once more behind that.
 
-So it is after a second copy behind the first, by another group or another
-tool. The destination's records are held against the part of the source that
-has the same timestamps.
+A second copy behind the first, by another group or another tool, leaves them.
+The destination's records are compared with the part of the source that has the
+same timestamps.
 
-A record there may also be an older one that the source has deleted, or that a
-later start passed over, and look like one that the source still has. If the
+A record there may also be older: the source has deleted it, or a later start
+passed it over, and it looks like one that the source still has. If the
 source had older records, only those that it has once count, and only many of
 them in a row. Then the first and the last records are tried, and the others
 only if there are doubles among these: a copy may reach back years further than
@@ -41,11 +41,11 @@ _TELLING = 16
 
 def doubled_before(logs: LogPair, place: CommonStart) -> Iterator[Difference]:
     """
-    Yield what the destination holds before the place where a comparison begins, and the source behind it.
+    Yield the records that the destination holds before a comparison, and the source behind its beginning.
 
     Args:
-        logs: Both logs, from where they begin now.
-        place: Where the comparison begins.
+        logs: Both logs, from their present starts.
+        place: The offsets at which the comparison begins.
 
     """
     before = OffsetRange(logs.start.destination, place.destination)

@@ -1,4 +1,4 @@
-"""Why a partition cannot be compared, or not any further; why a batch cannot be decoded."""
+"""The reasons that a partition cannot be compared, or a batch not decoded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class NotDecodable(ShoalError):
 
 class DamagedLog(ShoalError):
     """
-    A log cannot be read any further: its batches are not to be told apart.
+    A log cannot be read any further: a length in it leads nowhere.
 
     Attributes:
-        side: The cluster.
-        partition: Which.
-        offset: From where on.
-        reason: What was found.
+        side: The side whose log it is.
+        partition: The partition.
+        offset: The first offset that cannot be read.
+        reason: The defect.
 
     """
 

@@ -1,4 +1,4 @@
-"""Where logs begin and end, asked until they answer."""
+"""The first and last offsets of logs, asked for until the leaders answer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def ask_logs(
     cluster: Cluster, partitions: list[TopicPartition], isolation_level: IsolationLevel, patience_s: float
 ) -> dict[TopicPartition, OffsetRange | ShoalError]:
     """
-    Ask where logs begin and end.
+    Ask for the offsets at which logs begin and end.
 
     Args:
-        cluster: With metadata of the partitions.
-        partitions: Which.
+        cluster: The cluster, with metadata of the partitions.
+        partitions: The partitions.
         isolation_level: Up to the last stable offset, or the high watermark.
-        patience_s: How long to retry what time can heal.
+        patience_s: How long to retry transient errors.
 
     Returns:
-        For each partition its offsets, or the error that stands in the way.
+        For each partition its offsets, or the error that prevents them.
 
     """
 
@@ -83,10 +83,10 @@ def check_end(
     destination: Cluster, partition: TopicPartition, log: OffsetRange, pair: MirrorPosition | None
 ) -> None:
     """
-    Make sure that what was committed can be read, unless it is lost.
+    Make sure that all records up to the committed pair can be read, unless they are lost.
 
     Raises:
-        NotComparable: It is there, but not yet on all in-sync replicas.
+        NotComparable: The record is there, but not yet on all in-sync replicas.
 
     """
     if pair is None or log.end >= pair.destination_offset:

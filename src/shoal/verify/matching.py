@@ -46,7 +46,7 @@ class Recent:
 
 
 class _Latest:
-    """The offsets of what was found last, by what it holds."""
+    """The offsets of the last batches or records, by content."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -54,6 +54,7 @@ class _Latest:
         self._offsets: dict[Fingerprint | None, int] = {}
 
     def add(self, fingerprint: Fingerprint | None, offset: int) -> None:
+        """Remember one more."""
         self._order.append((fingerprint, offset))
         self._offsets[fingerprint] = offset
         if len(self._order) > self._most:
@@ -62,13 +63,14 @@ class _Latest:
                 del self._offsets[oldest]
 
     def offset_of(self, fingerprint: Fingerprint | None) -> int | None:
+        """Return the offset of the last one with this content, if it is remembered."""
         return None if fingerprint is None else self._offsets.get(fingerprint)
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
     """
-    What one side has if the other side has something else there, or nothing.
+    Records of one side in a place at which the other side has others, or none.
 
     Attributes:
         source: The source's records.
@@ -91,6 +93,7 @@ class Slot:
 
     @property
     def entries(self) -> list[Entry]:
+        """The records of both sides."""
         return [*self.source, *self.destination]
 
     @property
@@ -112,6 +115,7 @@ class Slot:
             self.copy_of = recent.like(self.destination[0])
 
     def to_finding(self) -> Finding:
+        """Return it as a finding."""
         return Finding(
             self.kind,
             tuple(self.source),
@@ -124,7 +128,7 @@ class Slot:
 
 # Matching up
 
-#: What one side has, and what the other has in its place.
+#: Records of one side, and those of the other in their place.
 _Run = tuple[Sequence[Entry], Sequence[Entry]]
 
 
@@ -136,9 +140,9 @@ def match_up(
 
     Args:
         source: A run of the source's records.
-        destination: What the destination has in its place.
+        destination: The destination's records in its place.
         places: The offsets at which the two begin.
-        recent: What was found before.
+        recent: The records that were found before.
 
     Returns:
         Slots that hold each record once. Pairs are those that both sides have
@@ -170,7 +174,7 @@ def _pieces(
 
 
 def _differing(source: Sequence[Entry], destination: Sequence[Entry], recent: Recent) -> Iterator[_Run]:
-    """Take a run without agreement apart: what is elsewhere, what is a double, what is alike, the rest."""
+    """Take a run without agreement apart: moved records, doubles, similar ones, the rest."""
     elsewhere = _fingerprints(source) & _fingerprints(destination)
     ours, our_strays = _partition(source, lambda each: each.fingerprint in elsewhere)
     theirs, their_strays = _partition(
@@ -187,7 +191,7 @@ def _differing(source: Sequence[Entry], destination: Sequence[Entry], recent: Re
 
 
 def _one_by_one(source: Sequence[Entry], destination: Sequence[Entry]) -> Iterator[_Run]:
-    """Pair what nothing but its place connects; as many against fewer stay together."""
+    """Pair records that only their place connects; if one side has fewer, they stay together."""
     if source and destination and len(source) != len(destination):
         yield source, destination
         return
@@ -208,9 +212,9 @@ def _split(run: _Run, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[_Run, 
 
 def _in_step(source: Sequence[Entry], destination: Sequence[Entry]) -> list[tuple[int, int]]:
     """
-    Return the indexes of what both sides have in the same order.
+    Return the indexes of records that both sides have in the same order.
 
-    Nothing if that is not most of what both have, by records and by batches:
+    Nothing if these are not most of those that both have, by records and by batches:
     of two that are swapped, none is more in its place than the other.
     """
     places: dict[Fingerprint | None, deque[int]] = defaultdict(deque)
@@ -253,7 +257,7 @@ def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]
 
 
 def _likeness(each: Entry) -> tuple[int, int] | None:
-    """Return what a record and an altered copy of it have in common: size and timestamp."""
+    """Return the properties that an altered copy of a record probably keeps: size and timestamp."""
     found = each.fingerprint
     return None if found is None else (found.size, found.base_timestamp)
 
@@ -334,7 +338,7 @@ class OpenSlots:
         self._destination = _Whereabouts()
 
     def add(self, slot: Slot) -> Iterator[Finding]:
-        """Take a slot; yield what turns out to be reordered, and what is too old to wait any longer."""
+        """Take a slot; yield records that turn out to be reordered, and slots too old to wait."""
         for each in list(slot.source):
             found = self._destination.pop(each)
             if found is None:
@@ -367,7 +371,7 @@ class OpenSlots:
         return awaited[-1] if awaited else 0
 
     def close_all(self) -> Iterator[Finding]:
-        """Yield what is left."""
+        """Yield all slots that are left."""
         while self._slots:
             yield from self._close_oldest()
 
@@ -387,13 +391,14 @@ def _reordered(source: Entry, destination: Entry) -> Finding:
 
 
 class _Whereabouts:
-    """The open records of one side, by what they hold, and the slots that they are in."""
+    """The open records of one side, by content, and the slots that they are in."""
 
     def __init__(self) -> None:
         self.count = 0
         self._places: dict[Fingerprint, list[tuple[Entry, list[Entry]]]] = defaultdict(list)
 
     def add(self, each: Entry, slot: list[Entry]) -> None:
+        """Remember that a record is open, and in which slot."""
         self.count += 1
         if each.fingerprint is not None:
             self._places[each.fingerprint].append((each, slot))

@@ -1,4 +1,4 @@
-"""Where two streams of batches, or of records, agree again after a difference. No I/O."""
+"""Find the place at which two streams of batches, or of records, agree again. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Proof(enum.Enum):
     """How much has to agree from a place on."""
 
     #: More in a row than are stepped over: of two runs that changed places,
-    #: the one that comes first is not taken for what is behind both.
+    #: the first one is not taken for the records behind both.
     LONG = enum.auto()
     #: A few in a row.
     SHORT = enum.auto()
@@ -43,6 +43,7 @@ class MeetingPoint(NamedTuple):
 
     @property
     def distance(self) -> int:
+        """How many to step over altogether."""
         return self.source + self.destination
 
 
@@ -56,11 +57,11 @@ def meeting_point(
     proof: Proof,
 ) -> MeetingPoint | None:
     """
-    Find where two sides agree again, stepping over as little as possible.
+    Find the nearest place at which two sides agree again.
 
     Args:
-        source: What comes next in the source.
-        destination: What comes next at the destination.
+        source: The next ones of the source.
+        destination: The next ones of the destination.
         agree: Whether one of the source may be one of the destination.
         begins: Whether the place may be at these two; by default, if they agree.
         are_the_last: Nothing follows on either side: a run to the end of both
@@ -87,7 +88,7 @@ def meeting_point(
 
 
 class _Places(Generic[E]):
-    """Where batches or records like a given one are."""
+    """The places of batches or records like a given one."""
 
     def __init__(self, those: Sequence[E], agree: Callable[[E, E], bool]) -> None:
         self._those: Sequence[E] = those

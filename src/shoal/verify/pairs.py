@@ -1,4 +1,4 @@
-"""The pairs that a mirror committed, as far as they speak of the logs of now."""
+"""The pairs that a mirror committed, if they are about the present logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CommittedPairs:
     The committed pairs of a group.
 
     Attributes:
-        group: Its name; None where no name could be made.
+        group: Its name; None if the clusters have no ids to make one of.
         warnings: Sentences.
 
     """
@@ -53,7 +53,7 @@ class CommittedPairs:
             return None
 
     def read(self, partitions: list[TopicPartition]) -> None:
-        """Read what the group committed; where it may not be read, there are no pairs."""
+        """Read the group's positions; without the permission, there are no pairs."""
         group = self.group
         if group is None:
             return
@@ -79,16 +79,16 @@ class CommittedPairs:
         self, source: TopicPartition, destination: TopicPartition, *, copy_is_empty: bool = False
     ) -> tuple[MirrorPosition | None, str]:
         """
-        Return a partition's pair if it speaks of the logs of now, and a phrase about it.
+        Return a partition's pair if it is about the present logs, and a phrase about it.
 
         Args:
             source: The partition.
             destination: Its mirror.
             copy_is_empty: Whether the destination never held a record in the log of now. The pair counts
-                then whatever the topic's id is: what was mirrored is missing.
+                then whatever the topic's id is: all that was mirrored is missing.
 
         Raises:
-            NotComparable: It was mirrored by other rules than those given here.
+            NotComparable: The mirror had other rules than those given here.
 
         """
         committed = self._committed.get(source)

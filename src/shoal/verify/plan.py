@@ -1,4 +1,4 @@
-"""What is to be compared: partitions, their logs at the start, and their pairs."""
+"""The partitions to compare, their logs at the start, and their pairs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class PartitionPlan:
     Attributes:
         source: The partition.
         destination: Its mirror.
-        source_log: Its offsets at the start; up to the last stable one where
+        source_log: Its offsets at the start; up to the last stable one if
             only committed transactions count.
         destination_log: Likewise, up to the high watermark.
-        pair: The committed one, if it speaks of these two logs.
-        pair_note: What it is or why there is none, as a phrase.
+        pair: The committed one, if it is about these two logs.
+        pair_note: The pair, or the reason that there is none, as a phrase.
 
     """
 
@@ -49,13 +49,13 @@ class PartitionPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    All that is to be compared.
+    All partitions of a comparison.
 
     Attributes:
-        group: Whose pairs were read; None where no name could be made.
-        partitions: What can be compared.
-        refused: What cannot, and why.
-        surplus: Partitions that only the destination has, and what is in them.
+        group: The group whose pairs were read; None if no name could be made.
+        partitions: The partitions that can be compared.
+        refused: Those that cannot, with the reason.
+        surplus: Partitions that only the destination has, and their offsets.
         warnings: Sentences.
 
     """
@@ -77,20 +77,20 @@ def make_plan(
     patience_s: float,
 ) -> Plan:
     """
-    Find out what there is to compare now.
+    List the partitions, and ask for their logs and pairs.
 
     The order matters while a mirror is at work: first the pairs, then the
-    destination's ends, then the source's. So what is before a pair is before
-    the destination's end, and whatever is there is before the source's.
+    destination's ends, then the source's. So each pair is before
+    the destination's end, and each record there is before the source's end.
 
     Args:
         source: The source cluster.
         destination: The destination cluster.
         topics: The destination's names by the source's.
-        group: Whose pairs to read; None for the default group.
-        rules: What may have decided what was copied (``MirrorOptions.rules``);
-            None not to ask by which rules a partition was mirrored.
-        patience_s: How long to retry what time can heal.
+        group: The group whose pairs to read; None for the default group.
+        rules: The rules that the mirror may have had (``MirrorOptions.rules``);
+            None to accept any.
+        patience_s: How long to retry transient errors.
 
     Raises:
         ShoalError: A cluster does not answer.

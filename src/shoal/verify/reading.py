@@ -231,8 +231,8 @@ class LogReader:
         Return the records of a batch that was yielded.
 
         Raises:
-            NotDecodable: It is too large, or damaged; names the batch and the reason.
-            ShoalError: It cannot be fetched any more.
+            NotDecodable: The batch is too large, or damaged; the text names it and the reason.
+            ShoalError: The batch cannot be fetched any more.
 
         """
         found = self._current
@@ -259,7 +259,7 @@ class LogReader:
         Fetch batches from one on; return them by the offset after each.
 
         Raises:
-            NotDecodable: It is not there any more, or it is damaged now.
+            NotDecodable: The batch is not there any more, or damaged now.
 
         """
         reader, self._again = self._again or self._connect(_AGAIN_BYTES), None

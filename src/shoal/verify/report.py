@@ -1,4 +1,4 @@
-"""What a verification found: per partition, and altogether."""
+"""The report of a verification: by partition, and altogether."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ ABORTED = "aborted transactions of the source"
 
 
 class Side(enum.Enum):
+    """A cluster's part in the comparison."""
+
     SOURCE = "source"
     DESTINATION = "destination"
 
 
 class Outcome(enum.Enum):
-    """What can be said in the end; of several, the first that applies is that of the whole."""
+    """The result; of several, the first that applies is that of the whole."""
 
     DIFFERENT = "different"
     NOT_COMPARED = "not compared"
@@ -44,6 +46,7 @@ class Outcome(enum.Enum):
 
     @property
     def exit_code(self) -> int:
+        """The exit code of the command."""
         return _EXIT_CODES[self]
 
 
@@ -81,9 +84,9 @@ class Difference:
 
     Attributes:
         kind: How.
-        source: The source's offsets; empty for what is extra, at the place
-            where the source would have it.
-        destination: The destination's offsets; empty for what is missing.
+        source: The source's offsets; empty for extra records, at the place
+            at which the source would have them.
+        destination: The destination's offsets; empty for missing records.
             A reordered range is at these instead of in its place.
         batches: How many whole batches, on the side that has more; 0 if a batch
             is only partly in the range.
@@ -92,7 +95,7 @@ class Difference:
         damaged: The sides on which a batch does not match its own CRC: the
             bytes in that cluster's log are not those that were written.
         copy_of: The source's offsets that an extra range doubles.
-        detail: More, as a phrase: what the damage is.
+        detail: More, as a phrase: the kind of damage.
 
     """
 
@@ -159,11 +162,10 @@ def _size(each: Difference | NotCompared) -> str:
 
 class Aligned(enum.Enum):
     """
-    How it was found out where both sides begin.
+    The evidence for the offsets at which both sides begin.
 
-    The committed pair says where the mirror began (its origin) and how far it
-    has come; content is the batches themselves; nothing is what is left to
-    compare on one side or both.
+    The committed pair has the mirror's origin and its progress; content means the
+    records themselves; nothing means that one side or both have no record to compare.
 
     """
 
@@ -176,10 +178,10 @@ class Aligned(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """
-    Where the comparison began on both sides.
+    The offsets at which the comparison began.
 
     Attributes:
-        by: How that was found out.
+        by: The evidence for them.
         source_offset: The source offset.
         destination_offset: The destination offset that matches it.
         why: The reason, as a phrase.
@@ -195,13 +197,13 @@ class Alignment:
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
     """
-    What became of one partition.
+    The result for one partition.
 
     Attributes:
         source: The partition.
         destination: Its mirror.
         outcome: Equal, different or not compared.
-        alignment: Where the comparison began; None where it did not begin.
+        alignment: The offsets at which the comparison began; None if it did not begin.
         records: That are the same on both sides.
         batches: Likewise; the source's.
         decoded_records: Those of the records that were compared one by one,
@@ -220,7 +222,7 @@ class PartitionReport:
         reached: The offsets up to which both sides were compared: the next source record that the copy
             does not have yet, or the source's end, and the destination's end. None if the comparison did not
             come that far.
-        reason: Why nothing, or nothing further, was compared; None where all was.
+        reason: The reason that nothing, or nothing further, was compared; None if all was.
         bytes_read: From both clusters.
 
     """
@@ -251,6 +253,7 @@ class PartitionReport:
         return sum(each.records for each in self.differences if each.detail == ABORTED)
 
     def of_kind(self, kind: DifferenceKind) -> list[Difference]:
+        """Return the listed differences of one kind."""
         return [each for each in self.differences if each.kind is kind]
 
     @property
@@ -274,6 +277,7 @@ class PartitionReport:
         return [(each.source, each.destination) for each in self.of_kind(DifferenceKind.REORDERED)]
 
     def to_json_object(self) -> dict[str, Any]:
+        """Return the report for ``--json``."""
         return {
             "source": str(self.source),
             "destination": str(self.destination),
@@ -336,13 +340,13 @@ def _not_compared_object(each: NotCompared) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
     """
-    What a verification found.
+    The result of a verification.
 
     Attributes:
-        group: The consumer group whose pairs were used; None where no name
+        group: The consumer group whose pairs were used; None if no name
             could be made.
         partitions: By topic and number.
-        warnings: Sentences: what, where, what to do.
+        warnings: Sentences with the remedy.
         elapsed_s: From start to end.
 
     """
@@ -354,7 +358,7 @@ class VerifyReport:
 
     @property
     def outcome(self) -> Outcome:
-        """Different where any partition is; else not compared where any was not; else equal."""
+        """Different if any partition is; else not compared if any was not; else equal."""
         found = {partition.outcome for partition in self.partitions}
         return next((outcome for outcome in Outcome if outcome in found), Outcome.EQUAL)
 
@@ -375,6 +379,7 @@ class VerifyReport:
 
     @property
     def batches(self) -> int:
+        """That are the same on both sides; the source's."""
         return sum(partition.batches for partition in self.partitions)
 
     @property
@@ -384,6 +389,7 @@ class VerifyReport:
 
     @property
     def decoded_batches(self) -> int:
+        """Of the batches, those that were decoded for it."""
         return sum(partition.decoded_batches for partition in self.partitions)
 
     @property
@@ -392,6 +398,7 @@ class VerifyReport:
         return sum(partition.bytes_read for partition in self.partitions)
 
     def to_json_object(self) -> dict[str, Any]:
+        """Return the report for ``--json``."""
         return {
             "type": "verify",
             "outcome": self.outcome.value,

@@ -47,7 +47,7 @@ def verify(
     patience_s: float = DEFAULT_PATIENCE_S,
 ) -> VerifyReport:
     """
-    Compare topics with their mirrors: batch by batch, and record by record where batches are not the same.
+    Compare topics with their mirrors: batch by batch, and record by record if batches are not the same.
 
     Everything up to the end offsets at the start is read once, on both sides;
     around a difference, twice; and once more for each other place that looks
@@ -61,17 +61,17 @@ def verify(
         destination: How to reach the destination cluster.
         topics: The destination's names by the source's.
         group: The mirror's consumer group on the source cluster, whose pairs
-            say where both sides begin; None for the default group.
-        rules: What may have decided what was copied (``MirrorOptions.rules``):
+            have the offsets at which both sides begin; None for the default group.
+        rules: The rules that the mirror may have had (``MirrorOptions.rules``):
             a partition that was mirrored by other rules is not compared. None
-            not to ask.
+            to accept any.
         on_progress: Called a few times a second, in this thread.
         max_decompressed_bytes: The most that a batch may expand to; a larger
-            one is not compared where its bytes are not the same.
-        patience_s: How long a request is repeated that time can heal.
+            one is not compared if its bytes are not the same.
+        patience_s: How long to retry transient errors.
 
     Raises:
-        ShoalError: A cluster does not answer. What concerns one partition is
+        ShoalError: A cluster does not answer. Errors of one partition are
             in its report.
 
     """
@@ -183,7 +183,7 @@ def _refused(plan: Plan) -> list[PartitionReport]:
 
 
 def _surplus(plan: Plan) -> list[PartitionReport]:
-    """Report what is in partitions that the source does not have."""
+    """Report the records of partitions that the source does not have."""
     return [_surplus_report(mirrored, log) for mirrored, log in plan.surplus.items() if log.start < log.end]
 
 

@@ -18,9 +18,9 @@ __all__ = ["seen_records"]
 
 def seen_records(reader: LogReader, log: OffsetRange) -> Generator[SeenRecord]:
     """
-    Yield the records of a part of a log, up to where it cannot be read any further.
+    Yield the records of a part of a log, up to the first offset that cannot be read.
 
-    What cannot be read is for the comparison to report.
+    The comparison reports batches that cannot be read.
     """
     before = Neighbourhood()
     with suppress(DamagedLog), closing(reader.digests(*log, crop_at=log.start)) as batches:

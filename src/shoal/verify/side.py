@@ -1,10 +1,10 @@
 """
 One side's batches in order, and the records in them as far as they are wanted. No I/O of its own.
 
-A batch is decoded only if somebody asks for its records: either for the bytes of
-the first batch's records (:meth:`Side.decoded`), or for a window of entries,
-which may reach over several batches (:meth:`Side.entries`). Bytes are kept of one
-batch, entries of the window. An offset is passed once: what is taken is gone.
+A batch is decoded only if its records are asked for: :meth:`Side.decoded` returns the
+bytes of the first batch's records, :meth:`Side.entries` a window of entries, which
+may reach over several batches. Bytes are kept of one
+batch, entries of the window. A record that is taken is gone.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Decoder(Protocol):
         Return a batch's records.
 
         Raises:
-            NotDecodable: It is too large, or damaged.
-            ShoalError: It cannot be fetched any more.
+            NotDecodable: The batch is too large, or damaged.
+            ShoalError: The batch cannot be fetched any more.
 
         """
         ...
@@ -366,7 +366,7 @@ class Side:
             )
             end, gap = offset + 1, 0
 
-    # What was taken
+    # Records that were taken
 
     def last_entries(self, since: int, most: int) -> list[Entry]:
         """Return the last entries taken from an offset on, about ``most`` of them, if they can be read."""

@@ -1,4 +1,4 @@
-"""Findings of one partition, added up; memory is bounded whatever is found."""
+"""Findings of one partition, added up in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ R = TypeVar("R", Difference, NotCompared)
 
 class Ranges(Generic[R]):
     """
-    Ranges joined where they follow each other; the first so many of them.
+    Ranges, joined if they follow each other; the first so many of them.
 
     Attributes:
         omitted: How many more there were.
@@ -151,7 +151,7 @@ def _join_doubles(joined: Difference, new: Difference) -> Difference | None:
 
 class Tally:
     """
-    What was found so far in one partition.
+    The findings so far in one partition.
 
     Attributes:
         records: That are the same on both sides.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.two_brokers import TwoBrokers
-from tests.verify_campaign import run_trial
+from tests.verify.campaign import run_trial
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -5,7 +5,7 @@ A trial builds a source log of every batch kind and a destination log, lets
 retention work on either side, and puts up to five faults in. A brute force
 over both lists of records decides here if they are equal, without verify.
 
-`python -m tests.verify_campaign 0 600 --findings FILE` runs many trials, and
+`python -m tests.verify.campaign 0 600 --findings FILE` runs many trials, and
 writes each report as a line of JSON: two versions of verify can be compared.
 """
 

@@ -21,8 +21,8 @@ from shoal.verify.digest import Digest, Entry
 from shoal.verify.finding import Finding, Kind
 from shoal.verify.side import Decoded
 from tests import batches
-from tests.digests import one
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
+from tests.verify.digests import one
 from tests.verifying import Item, cut, encode, lay_out, verified
 
 pytestmark = pytest.mark.timeout(60)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.verify.diff import diff
 from shoal.verify.digest import Digest, Entry, are_same
 from shoal.verify.finding import Finding, Kind, SameRecords
-from tests.digests import DECODERS, RECORDS, one, stream
+from tests.verify.digests import DECODERS, RECORDS, one, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
