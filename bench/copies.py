@@ -115,7 +115,7 @@ def _measure(clusters: Sequence[KafkaCluster], partitions: int, repeat: int) -> 
         metrics.expect({}, dict.fromkeys(mirrored, 0))
         prepared = {topic: PreparedTopic(topic, topic, _PER_TOPIC, created=False) for topic in topics}
         schedule = PartitionSchedule(prepared, metrics)
-        tasks: Any = SimpleNamespace(give_up=found.extend, end_slice=lambda: None)
+        tasks: Any = SimpleNamespace(give_up=found.extend, end_window=lambda: None)
         watch = CopyWatch(
             MirrorOptions(ours, theirs, TopicSelection("copies.*")),
             _GROUP,

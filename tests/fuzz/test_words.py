@@ -21,6 +21,7 @@ from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import TaskReport
+from tests.driver_events import Events
 from tests.fuzz.damage import mutated
 from tests.fuzz.effort import bounded, effort
 
@@ -170,7 +171,7 @@ def test_a_task_believes_what_is_well_formed_and_takes_itself_for_an_orphan_else
 def driver() -> Iterator[tuple[ControlServer, list[Any]]]:
     """A driver, and what was reported to it."""
     heard: list[Any] = []
-    server = ControlServer("127.0.0.1", "token", heard.append)
+    server = ControlServer("127.0.0.1", "token", Events(heard.append))
     server.renew(MemberId("member", 1), 3000.0)
     yield server, heard
     server.close()

@@ -177,7 +177,7 @@ class Control:
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         self.given_up.append(list(partitions))
 
-    def end_slice(self) -> None:
+    def end_window(self) -> None:
         pass
 
 

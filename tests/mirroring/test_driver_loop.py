@@ -19,6 +19,7 @@ from shoal.mirroring.model.progress import Phase, Progress
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.topic_partition import TopicPartition
+from tests.driver_events import Events
 from tests.metrics_fed import report
 from tests.two_brokers import wait_until
 
@@ -62,7 +63,7 @@ class Mirror:
 
 @pytest.fixture
 def control() -> Iterator[ControlServer]:
-    server = ControlServer("127.0.0.1", "token", lambda report: None)
+    server = ControlServer("127.0.0.1", "token", Events())
     yield server
     server.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -34,19 +33,13 @@ class Driver:
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.work = PartitionSchedule({}, self.metrics, shares=True, streams=2)
-        self.reports: list[dict[str, Any]] = []
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
-            self._keep,
-            slices=WindowClock(60.0),
-            on_plan=self.work.plan,
-            is_ours=self.work.has,
+            self.work,
+            windows=WindowClock(60.0),
         )
         self.server.renew(MemberId(), 60.0)
-
-    def _keep(self, report: TaskReport) -> None:
-        self.reports.append(report.to_json_object())
 
     def connect(self) -> ControlConnection:
         return ControlConnection(self.server.address, "secret")

@@ -24,6 +24,7 @@ from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
+from tests.driver_events import Events
 from tests.two_brokers import NOW_MS, History, RunningLane, TwoBrokers, lose_tail, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
@@ -118,10 +119,8 @@ class Driver:
         self.server = ControlServer(
             "127.0.0.1",
             "secret",
-            self._keep,
-            slices=WindowClock(slice_s, now),
-            on_plan=lambda: self.plan,
-            in_trouble=lambda: self.in_trouble,
+            Events(self._keep, on_plan=lambda: self.plan, in_trouble=lambda: self.in_trouble),
+            windows=WindowClock(slice_s, now),
         )
         self.server.renew(MemberId(), 60.0)
 
@@ -145,7 +144,7 @@ class Driver:
         with self.connect() as control:
             running = RunningLane(lambda: run_copy_task(ranges, self.brokers.settings, control))
             yield running
-            self.server.end_slice()
+            self.server.end_window()
             running.result()
         # What it said last has been heard when it is gone.
         assert self.server.wait_until_idle(20.0)
@@ -201,8 +200,8 @@ def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> N
         first.report(TaskReport(is_idle=True))
         wait_until(lambda: len(driver.reports) == 1)
         driver.server.renew(MemberId(), 60.0)
-        assert driver.server._slices is not None
-        assert driver.server._slices.remaining_s == 100
+        assert driver.server._windows is not None
+        assert driver.server._windows.remaining_s == 100
 
         def all_say_so() -> bool:
             for each in (first, second):
@@ -227,8 +226,8 @@ def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
         driver.server.renew(MemberId(), 60.0)  # all are told how much is left
 
     def goes_on_for(seconds: float) -> bool:
-        assert driver.server._slices is not None
-        return driver.server._slices.remaining_s == seconds
+        assert driver.server._windows is not None
+        return driver.server._windows.remaining_s == seconds
 
     history.plain(2)
     with driver.connect() as control:

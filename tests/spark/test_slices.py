@@ -22,6 +22,7 @@ from shoal.spark import window_reader as slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions
 from shoal.spark.window_reader import SliceReader
 from shoal.topic_partition import TopicPartition
+from tests.driver_events import Events
 from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -32,7 +33,10 @@ class Driver:
         self.reports: list[dict[str, Any]] = []
         self.plan = WindowPlan({name: (name, count) for name, count in topics.items()})
         self.server = ControlServer(
-            "127.0.0.1", "secret", self._keep, slices=WindowClock(15.0), on_plan=lambda: self.plan
+            "127.0.0.1",
+            "secret",
+            Events(self._keep, on_plan=lambda: self.plan),
+            windows=WindowClock(15.0),
         )
         self.server.renew(MemberId(), 60.0)
         self._brokers = brokers

@@ -19,6 +19,7 @@ from shoal.spark.datasource import keyed_data_source
 from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
 from shoal.spark.unlocking import unlocked
+from tests.driver_events import Events
 
 SECRET = "hidden-7f"
 LOGIN = {
@@ -37,7 +38,7 @@ def letter() -> str:
 
 @pytest.fixture
 def address() -> Iterator[ControlAddress]:
-    server = ControlServer("127.0.0.1", "token", lambda _: None, letter())
+    server = ControlServer("127.0.0.1", "token", Events(), letter())
     host, port = server.address
     yield ControlAddress(host, port, "token", locked=True)
     server.close()

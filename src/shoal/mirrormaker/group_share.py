@@ -261,7 +261,7 @@ class GroupShare(RebalanceListener):
             self._pending -= ready
             self._stop_deleted(topics, ready)
             self._work.take(topics, ready)
-            self._control.end_slice()
+            self._control.end_window()
 
     def _stop_deleted(
         self, topics: Mapping[str, PreparedTopic], partitions: Collection[TopicPartition]

@@ -19,6 +19,7 @@ from shoal.mirroring.control import client as task
 from shoal.mirroring.control.protocol import wall_clock_ms
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
+from tests.driver_events import Events
 from tests.two_brokers import NOW_MS, TwoBrokers, config_of
 
 pytestmark = pytest.mark.timeout(30)
@@ -120,7 +121,7 @@ def test_task_goes_by_the_later_of_both_clocks(
     worker_ahead_ms: int, latest_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warnings: list[str] = []
-    server = ControlServer("127.0.0.1", "token", lambda _: None, clock=ReferenceClock(None, warnings.append))
+    server = ControlServer("127.0.0.1", "token", Events(), clock=ReferenceClock(None, warnings.append))
     server.renew(MemberId(), 60.0)
     monkeypatch.setattr(task, "wall_clock_ms", lambda: wall_clock_ms() + worker_ahead_ms)
     with ControlConnection(server.address, "token") as control:
@@ -146,7 +147,7 @@ def test_lane_with_a_clock_that_is_behind_sends_old_records_one_by_one(
         prepare(producer, each)
 
     monkeypatch.setattr(ProduceConnection, "prepare", watched)
-    server = ControlServer("127.0.0.1", "token", lambda _: None)
+    server = ControlServer("127.0.0.1", "token", Events())
     server.renew(MemberId(), 60.0)
     with ControlConnection(server.address, "token") as control:
         assert brokers.run(control=control).complete

@@ -28,6 +28,7 @@ from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import partition_state
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.driver_events import Events
 from tests.group_member import GroupMember
 from tests.two_brokers import NOW_MS, History, TwoBrokers, is_let_go, leads_elsewhere, wait_until
 
@@ -39,7 +40,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
-        self.server = ControlServer("127.0.0.1", "secret", self._keep)
+        self.server = ControlServer("127.0.0.1", "secret", Events(self._keep))
         self.server.renew(MemberId(), 60.0)
 
     def _keep(self, report: TaskReport) -> None:
@@ -264,7 +265,7 @@ def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFi
     def fail(report: TaskReport) -> None:
         raise ZeroDivisionError
 
-    server = ControlServer("127.0.0.1", "secret", fail)
+    server = ControlServer("127.0.0.1", "secret", Events(fail))
     server.renew(MemberId(), 60.0)
     with caplog.at_level(logging.CRITICAL), ControlConnection(server.address, "secret") as control:
         control.report(TaskReport())

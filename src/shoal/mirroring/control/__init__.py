@@ -31,12 +31,13 @@ no pair, for the planner that may follow it, which asks ``for`` them. ``"credent
 from .client import Control, ControlConnection, Uncontrolled, WorkerControl, ask_letter, ask_starts, planning
 from .clock import ReferenceClock
 from .protocol import lease_clock_s
-from .server import ControlServer
+from .server import ControlServer, DriverEvents
 
 __all__ = [
     "Control",
     "ControlConnection",
     "ControlServer",
+    "DriverEvents",
     "ReferenceClock",
     "Uncontrolled",
     "WorkerControl",

@@ -10,8 +10,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
 from ...errors import Disconnected
@@ -27,7 +27,7 @@ from .handover import Handovers
 from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, of, partition_of
 from .strangers import Strangers
 
-__all__ = ["ControlServer"]
+__all__ = ["ControlServer", "DriverEvents"]
 
 #: How long the driver tries to tell a task something; one that does not read is given up.
 _TELL_TIMEOUT_S = 5
@@ -48,9 +48,25 @@ _TIMEVAL = struct.Struct("@ll")
 _log = logger("shoal.control")
 
 
+class DriverEvents(Protocol):
+    """The driver's reactions to tasks and their planner; the control server calls them from any thread."""
+
+    def apply(self, report: TaskReport) -> None:
+        """Count a task's report."""
+
+    def plan(self) -> WindowPlan:
+        """Return the partitions to copy in the next window."""
+
+    def in_trouble(self) -> Mapping[TopicPartition, str]:
+        """Return the partitions that wait, with the reason that they reported last."""
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether a task may take a partition: a shared group may have revoked it since it was planned."""
+
+
 class ControlServer:
     """
-    The driver's end: listens in threads, calls the callbacks from any of them.
+    The driver's end: listens in threads, calls the driver's reactions from any of them.
 
     Attributes:
         address: Host and port for the tasks.
@@ -62,29 +78,22 @@ class ControlServer:
         self,
         host: str,
         token: str,
-        on_report: Callable[[TaskReport], None],
+        events: DriverEvents,
         letter: str = "",
         *,
-        slices: WindowClock | None = None,
-        on_plan: Callable[[], WindowPlan] = lambda: WindowPlan({}),
-        in_trouble: Callable[[], Mapping[TopicPartition, str]] = dict,
-        is_ours: Callable[[TopicPartition], bool] = lambda partition: True,
+        windows: WindowClock | None = None,
         clock: ReferenceClock | None = None,
     ) -> None:
         """
         Listen.
 
         Args:
-            host: Where.
-            token: What a task must say first.
-            on_report: Receives each report.
-            letter: Handed to who asks for the credentials: they are sealed in it.
-            slices: When tasks are to end; None where they end with their work.
-            on_plan: Says what the next slice is to copy.
-            in_trouble: Says which partitions wait, and what for.
-            is_ours: Says whether a partition may be taken: a mirror that shares its group may have given
-                it up since it was planned.
-            clock: What the workers' clocks are compared with; None for this machine's own.
+            host: The address to listen on.
+            token: The first word of every task.
+            events: The driver's reactions.
+            letter: The sealed credentials, for tasks that request them.
+            windows: The clock that ends tasks; None if they end with their work.
+            clock: The reference for the workers' clocks; None for this machine's own.
 
         Raises:
             Disconnected: The host is not one to listen at.
@@ -92,12 +101,9 @@ class ControlServer:
         """
         self.token = token
         self._letter = letter
-        self._on_report = on_report
-        self._on_plan = on_plan
-        self._in_trouble = in_trouble
-        self._is_ours = is_ours
+        self._events = events
         self._clock = clock or ReferenceClock()
-        self._slices = slices
+        self._windows = windows
         self._handovers = Handovers()
         #: Held wherever state changes; notified when a task has ended, or all have to.
         self._changed = threading.Condition()
@@ -157,16 +163,16 @@ class ControlServer:
             return self._starts
         if self._stop:
             return None
-        if self._slices:
+        if self._windows:
             with self._changed:
                 # Before the driver is asked: what it learns from now on is not in the plan.
-                self._slices.plan()
-        return self._on_plan().to_json_object()
+                self._windows.plan()
+        return self._events.plan().to_json_object()
 
     def _begin(self, attempt: Attempt) -> None:
         with self._changed:
-            if self._slices:
-                self._slices.begin()
+            if self._windows:
+                self._windows.begin()
             self._tasks.add(attempt)
             attempt.connection.sendall(self._state(attempt))
 
@@ -184,10 +190,10 @@ class ControlServer:
         report = TaskReport.from_json_object(said)
         self._handovers.leave(report.leaves, attempt)
         if report.deal_anew:
-            self.end_slice()
+            self.end_window()
         if report.aligns:
             with self._changed:
-                if self._slices and self._slices.prolong(for_ever=True):
+                if self._windows and self._windows.prolong(for_ever=True):
                     self._tell_all()
         if report.is_idle:
             self._hear_idle(attempt)
@@ -195,14 +201,14 @@ class ControlServer:
 
     def _report(self, report: TaskReport) -> None:
         try:
-            self._on_report(report)
+            self._events.apply(report)
         except Exception:
-            # Somebody's callback: the task that reports has no part in it, and goes on.
+            # The driver's error, or its caller's: the task that reports continues.
             _log.exception("a report of a task could not be handled")
 
     def _take(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> None:
         """Give an attempt its partitions, once no older attempt can write them."""
-        in_trouble = self._in_trouble()
+        in_trouble = self._events.in_trouble()
         with self._changed:
             rivals = self._attempts.begin(attempt, asked)
             for each in rivals:
@@ -239,9 +245,9 @@ class ControlServer:
             )
 
     def _may_wait(self, attempt: Attempt) -> bool:
-        """Whether an attempt still waits for its partitions: its slice, or the mirror, may end before."""
-        slice_is_over = self._slices is not None and self._slices.remaining_s <= 0
-        return attempt in self._tasks and not (attempt.is_fenced or self._stop or slice_is_over)
+        """Whether an attempt still waits for its partitions: its window, or the mirror, may end before."""
+        window_is_over = self._windows is not None and self._windows.remaining_s <= 0
+        return attempt in self._tasks and not (attempt.is_fenced or self._stop or window_is_over)
 
     def _hand_over(
         self,
@@ -250,7 +256,7 @@ class ControlServer:
         in_trouble: Mapping[TopicPartition, str],
         given_up: Sequence[TopicPartition] = (),
     ) -> None:
-        wanted = [each for each in asked if self._is_ours(each)]
+        wanted = [each for each in asked if self._events.has(each)]
         answer = {
             "given_up": [*given_up, *(each for each in asked if each not in wanted)],
             "left": self._handovers.take(wanted, attempt),
@@ -260,19 +266,19 @@ class ControlServer:
             attempt.connection.sendall(line({"handover": answer}))
 
     def _hear_idle(self, attempt: Attempt) -> None:
-        """A slice in whose last moments all tasks say that nothing happens goes on."""
+        """Prolong a window if all tasks report in its last moments that nothing happens."""
         now = time.monotonic()
         with self._changed:
             self._idle_at[attempt] = now
             all_idle = all(now - self._idle_at.get(task, -math.inf) < _IDLE_FOR_S for task in self._tasks)
-            if all_idle and self._slices and self._slices.prolong():
+            if all_idle and self._windows and self._windows.prolong():
                 self._idle_at.clear()
                 self._tell_all()
 
     def _state(self, attempt: Attempt) -> bytes:
         """Return what a task has to know; the lease in it is given from now on."""
         membership = self._membership
-        ends_in_s = self._slices.remaining_s if self._slices else None
+        ends_in_s = self._windows.remaining_s if self._windows else None
         lease_until = self._lease_until
         if attempt.is_fenced:
             ends_in_s, lease_until = 0.0, min(lease_until, attempt.lease_until)
@@ -300,10 +306,10 @@ class ControlServer:
             self._lease_until = lease_clock_s() + lease_s
             self._tell_all()
 
-    def end_slice(self) -> None:
-        """Let the tasks end soon: there is something to deal anew."""
+    def end_window(self) -> None:
+        """Let the tasks end soon: the partitions have to be assigned again."""
         with self._changed:
-            if self._slices and self._slices.end():
+            if self._windows and self._windows.end():
                 self._tell_all()
 
     def end_tasks(self, seconds: float) -> bool:
@@ -316,7 +322,7 @@ class ControlServer:
         """
         with self._changed:
             tasks = set(self._tasks)
-            if self._slices and self._slices.end(at_once=True):
+            if self._windows and self._windows.end(at_once=True):
                 self._tell_all()
         deadline = time.monotonic() + seconds
         while (left := tasks & self._tasks) and time.monotonic() < deadline:

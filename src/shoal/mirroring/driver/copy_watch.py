@@ -155,7 +155,7 @@ class CopyWatch(Lookout):
     def _plan_again(self, partitions: Iterable[TopicPartition]) -> None:
         """End the tasks. The next ones inherit no position of these partitions, so they read both logs."""
         self._control.give_up(partitions)
-        self._control.end_slice()
+        self._control.end_window()
 
 
 def _is_of(pair: MirrorPosition, partition: TopicPartition, source: Cluster) -> bool:

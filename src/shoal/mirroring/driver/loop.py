@@ -153,7 +153,7 @@ class DriverLoop:
             if due:
                 self._on_notice(f"trying {first_few(sorted(due))} again")
                 at_work.work.try_again(due)
-                at_work.control.end_slice()
+                at_work.control.end_window()
 
     def _report(self) -> None:
         if self._on_progress is None:

@@ -205,12 +205,9 @@ class MirrorRun:
         control = ControlServer(
             self._engine.listening_host,
             secrets.token_hex(16),
-            schedule.apply,
+            schedule,
             credentials.seal(PROCESS_KEY) if credentials else "",
-            slices=None if options.once else WindowClock(options.slice_s),
-            on_plan=schedule.plan,
-            in_trouble=schedule.in_trouble,
-            is_ours=schedule.has,
+            windows=None if options.once else WindowClock(options.slice_s),
             clock=ReferenceClock.of(options.destination, self.warn),
         )
         resources.callback(control.close)

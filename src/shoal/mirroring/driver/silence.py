@@ -35,7 +35,7 @@ class Silence:
         if self._is_silent and not was_silent:
             self._begin(partitions)
         elif was_silent and not self._is_silent:
-            self._control.end_slice()  # the next tasks report all of their partitions
+            self._control.end_window()  # the next tasks report all of their partitions
 
     def _begin(self, partitions: Sequence[TopicPartition]) -> None:
         self._on_warning(
