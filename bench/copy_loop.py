@@ -10,7 +10,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task
 
@@ -23,7 +23,7 @@ def copy_topic(source_servers: str, destination_servers: str, topic: str, copy: 
         partitions = partitions_of(cluster, [topic])
         ends = end_offsets(cluster, partitions, IsolationLevel.READ_COMMITTED)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
-    result = run_copy_task(ranges, CopyOptions(source, destination, copy, rules="bench"), Uncontrolled())
+    result = run_copy_task(ranges, CopySettings(source, destination, copy, rules="bench"), Uncontrolled())
     return result.complete and not result.stopped
 
 

@@ -46,7 +46,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task.task import run_copy_task
 
@@ -195,7 +195,7 @@ def _copy(source_servers: str, destination_servers: str, group: str, topics: Seq
     with Cluster(source) as cluster:
         partitions = partitions_of(cluster, topics)
     ranges = [CopyRange(each.topic, each.partition, each.topic, 0, OPEN_END) for each in partitions]
-    run_copy_task(ranges, CopyOptions(source, destination, group, rules="bench"), Uncontrolled())
+    run_copy_task(ranges, CopySettings(source, destination, group, rules="bench"), Uncontrolled())
 
 
 def _arguments(

@@ -53,7 +53,7 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets as source_ends
 from shoal.mirroring.assignment import partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopySettings, MultiBatch, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import run_copy_task
@@ -158,7 +158,7 @@ def _copy(
         partitions = partitions_of(cluster, [topic])
         ends = source_ends(cluster, partitions, IsolationLevel.READ_COMMITTED)
     ranges = [CopyRange(topic, each.partition, copy, 0, ends[each]) for each in partitions]
-    settings = CopyOptions(
+    settings = CopySettings(
         source,
         destination,
         copy,
@@ -199,7 +199,7 @@ def _wait_for(everyone: Barrier) -> None:
     everyone.wait()
 
 
-def _share_copied(task: tuple[Sequence[CopyRange], CopyOptions]) -> _Copied:
+def _share_copied(task: tuple[Sequence[CopyRange], CopySettings]) -> _Copied:
     ranges, settings = task
     control, cpu_s = _Counting(), time.process_time()
     result = run_copy_task(ranges, settings, control)

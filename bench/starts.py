@@ -32,7 +32,7 @@ from shoal.client.connection import Connection
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.task.partition import PartitionCopy
@@ -52,7 +52,7 @@ class _Start(NamedTuple):
     requests: Counter[str]
 
 
-def _start(name: str, settings: CopyOptions, ranges: Sequence[CopyRange]) -> _Start:
+def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> _Start:
     """Align all partitions as one task does."""
     requests: Counter[str] = Counter()
     prepare = Connection._prepare
@@ -112,7 +112,7 @@ def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -
         ClientConfig.from_properties(name, {"bootstrap.servers": cluster.bootstrap})[0]
         for name, cluster in (("source", source), ("destination", destination))
     )
-    settings = CopyOptions(ours, theirs, _GROUP, rules="bench")
+    settings = CopySettings(ours, theirs, _GROUP, rules="bench")
     with Cluster(ours) as asked:
         ends = end_offsets(asked, partitions_of(asked, topics), ours.isolation_level)
         positions = GroupPositions(asked, _GROUP, MemberId)

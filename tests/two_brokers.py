@@ -26,7 +26,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.control import Control, Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch
+from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
 from shoal.mirroring.model.offset_map import add_run
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
@@ -297,7 +297,7 @@ class TwoBrokers:
 
     source: Broker
     destination: Broker
-    settings: CopyOptions
+    settings: CopySettings
 
     @classmethod
     @contextmanager
@@ -312,7 +312,7 @@ class TwoBrokers:
         with ExitStack() as stack:
             source = stack.enter_context(Broker(cluster_id="source"))
             destination = stack.enter_context(Broker(cluster_id="destination", config=config))
-            settings = CopyOptions(
+            settings = CopySettings(
                 source=config_of("source", source),
                 destination=config_of("destination", destination),
                 group="mirror",

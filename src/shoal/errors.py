@@ -4,6 +4,7 @@
 
     ShoalError                      everything that shoal raises on purpose
     ├── ConfigError                 an option or a topic's configuration that cannot work; exit code 2
+    │   ├── OptionError             an option that each surface spells its own way
     │   └── AccessRefused           a password or a certificate that a cluster, or we, do not accept
     ├── CorruptBatch                bytes that no broker should send
     ├── UnsupportedBatch            a batch that can be neither copied nor decoded
@@ -27,6 +28,7 @@ The errors carry objects; ``str()`` of one is a sentence: what, where, what to d
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 
 from .error_codes import ErrorCode, named_code
 from .printable import printable
@@ -43,6 +45,7 @@ __all__ = [
     "GroupHeld",
     "NoPosition",
     "NotConvertible",
+    "OptionError",
     "PartitionStopped",
     "ProtocolError",
     "ShoalError",
@@ -78,6 +81,44 @@ class ShoalError(Exception):
 
 class ConfigError(ShoalError):
     """An option, a properties file or a topic's configuration cannot work."""
+
+
+class OptionError(ConfigError):
+    """
+    The value of an option cannot be used.
+
+    The command line, Python and Spark spell one option differently. So a message names options by their
+    fields, as ``{fetch_buffer_bytes}``, and :meth:`spelled` fills in the spelling of the user's own surface.
+
+    Args:
+        message: The message. ``{option}`` stands for ``option``, ``{value}`` and the like for ``values``, and
+            each other name in braces for the option of that name.
+        option: The field's name, if one message serves several options.
+        values: Values that the message quotes.
+
+    """
+
+    def __init__(self, message: str, *, option: str = "", **values: object) -> None:
+        self._message, self._option, self._values = message, option, values
+        super().__init__(self.spelled(str))
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """Return the message with each option's name as ``spell`` returns it for a field's name."""
+        return self._message.format_map(_Spelled(spell, {**self._values, "option": spell(self._option)}))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str]]:
+        return ConfigError, (str(self),)
+
+
+class _Spelled(dict[str, object]):
+    """The values of a message, and for each other name the spelling of an option."""
+
+    def __init__(self, spell: Callable[[str], str], values: dict[str, object]) -> None:
+        super().__init__(values)
+        self._spell = spell
+
+    def __missing__(self, name: str) -> str:
+        return self._spell(name)
 
 
 class AccessRefused(ConfigError):

@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions, Rebatch
+from shoal.mirroring.model.copy_options import CopySettings, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import outbound_queue
@@ -43,7 +43,7 @@ class Telling(Uncontrolled):
 
 def main() -> None:
     wanted = json.loads(sys.argv[1])
-    settings = CopyOptions(
+    settings = CopySettings(
         source=_client("source", wanted),
         destination=_client("destination", wanted),
         group=wanted["group"],

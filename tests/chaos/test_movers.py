@@ -48,14 +48,14 @@ def test_topic_that_is_to_come_is_selected_before_it_is_there(tmp_path: Path, la
     assert re.fullmatch(expression, plan.new_topic)
     assert not re.fullmatch(expression, f"{plan.topic}0")
     assert options.start == started(plan, tmp_path, once=True).start
-    assert options.start == Start.parse("latest" if latest else "earliest")
+    assert options.start == Start.parse("start", "latest" if latest else "earliest")
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_policy_for_a_topic_created_anew_is_what_the_trial_says(tmp_path: Path, goes_on: bool) -> None:
     plan = plan_with(Kind.TOPICS, Change.RECREATED)
     options = started(plan, tmp_path, once=True, goes_on=goes_on)
-    assert options.continue_on == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
+    assert options.copy.continue_on == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
     assert options.once
 
 
@@ -65,6 +65,6 @@ def test_mirror_maker_is_started_as_its_plan_says(tmp_path: Path) -> None:
         assert options.include.fullmatch(plan.topic)
         assert options.membership.group == plan.topic
         wanted = Delivery.AT_LEAST_ONCE if plan.at_least_once else Delivery.EXACTLY_ONCE
-        assert options.mirror.delivery is wanted
-        assert (options.mirror.rebatch is None) is plan.raw
-        assert options.mirror.commit_interval_ms == plan.commit_interval_ms
+        assert options.mirror.copy.delivery is wanted
+        assert (options.mirror.copy.rebatch is None) is plan.raw
+        assert options.mirror.copy.commit_interval_ms == plan.commit_interval_ms

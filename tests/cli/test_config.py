@@ -127,7 +127,7 @@ def test_the_command_line_wins_wherever_it_says_where_the_file_is(tmp_path: Path
     options: MirrorOptions = parse(parser.parse_args(with_config_file(parser, arguments)))
     assert options.topics.topics == "y"
     assert str(options.start) == "latest"
-    assert options.spark_conf == (("spark.a", "1"), ("spark.b", "2"))
+    assert options.conf == (("spark.a", "1"), ("spark.b", "2"))
 
 
 def test_a_section_is_a_table(read: Read) -> None:

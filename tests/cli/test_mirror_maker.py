@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -43,14 +45,14 @@ def test_the_defaults_are_those_of_mirror_maker_1_that_lose_nothing(
     mirror = options.mirror
     assert options.streams == 1
     assert mirror.master == "local[1]"
-    assert mirror.commit_interval_ms == 60_000
-    assert mirror.max_in_flight == 1
-    assert IncidentKind.SEND_FAILURE not in mirror.continue_on
-    assert mirror.delivery is Delivery.EXACTLY_ONCE
+    assert mirror.copy.commit_interval_ms == 60_000
+    assert mirror.copy.max_in_flight == 1
+    assert IncidentKind.SEND_FAILURE not in mirror.copy.continue_on
+    assert mirror.copy.delivery is Delivery.EXACTLY_ONCE
     assert mirror.start.timestamp_ms == LATEST
-    assert mirror.rebatch == Rebatch(16_384, Codec.NONE, everything=True)
-    assert mirror.keep_append_time
-    assert mirror.handling is None
+    assert mirror.copy.rebatch == Rebatch(16_384, Codec.NONE, everything=True)
+    assert mirror.copy.keep_append_time
+    assert mirror.copy.handling is None
     assert capsys.readouterr().err == ""
 
 
@@ -68,8 +70,8 @@ def test_the_files_say_who_and_where(read: Read) -> None:
     assert options.membership.group == "makers"
     assert options.membership.session_timeout_ms == 10_000
     assert options.membership.assignors == ("roundrobin",)
-    assert mirror.rebatch == Rebatch(65_536, Codec.ZSTD, everything=True)
-    assert mirror.max_in_flight == 3
+    assert mirror.copy.rebatch == Rebatch(65_536, Codec.ZSTD, everything=True)
+    assert mirror.copy.max_in_flight == 3
 
 
 OLD_CONSUMER = """\
@@ -132,9 +134,9 @@ def test_no_more_is_in_flight_than_a_broker_can_tell_apart(
 ) -> None:
     mirror = read("--repartition", producer="max.in.flight.requests.per.connection=20\n").mirror
     assert "=20 is more than a broker can tell apart; it is 5" in capsys.readouterr().err
-    assert mirror.max_in_flight == 5
-    assert mirror.handling is not None
-    given = {**mirror.handling.producer, "bootstrap.servers": "a:1"}
+    assert mirror.copy.max_in_flight == 5
+    assert mirror.copy.handling is not None
+    given = {**mirror.copy.handling.producer, "bootstrap.servers": "a:1"}
     assert ProducerSettings.from_properties(given).enable_idempotence
 
 
@@ -174,14 +176,14 @@ def test_a_handlers_producers_are_few(read: Read) -> None:
 
 def test_all_spellings_of_an_option_mean_the_same(read: Read) -> None:
     for option in ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"):
-        assert IncidentKind.SEND_FAILURE not in read(option).mirror.continue_on
-        assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.continue_on
-        assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.continue_on
+        assert IncidentKind.SEND_FAILURE not in read(option).mirror.copy.continue_on
+        assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.copy.continue_on
+        assert IncidentKind.SEND_FAILURE not in read(f"{option}=true").mirror.copy.continue_on
     for option in ("--rebalance.listener.args", "--consumer.rebalance.listener.args"):
         assert read("--consumer.rebalance.listener=a:B", option, "x").listener == ("a:B", "x")
     for raw in (["--use.raw.bytes"], ["--use.raw.bytes=true"], ["--use.raw.bytes", "TRUE"]):
-        assert read(*raw).mirror.rebatch is None
-    assert read("--use.raw.bytes", "false").mirror.rebatch is not None
+        assert read(*raw).mirror.copy.rebatch is None
+    assert read("--use.raw.bytes", "false").mirror.copy.rebatch is not None
 
 
 @pytest.mark.parametrize("option", ["--include", "--whitelist"])
@@ -252,9 +254,9 @@ def test_secrets_are_neither_options_of_a_handler_nor_shown(read: Read) -> None:
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";\n'
     )
     options = read("--message.handler=a:B", consumer=secret, producer=secret)
-    handling = options.mirror.handling
+    handling = options.mirror.copy.handling
     assert handling is not None
-    assert "hush" not in handling.to_json()
+    assert "hush" not in json.dumps(asdict(handling))
     assert "hush" not in repr(options)
 
 

@@ -4,14 +4,16 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.mirror import add_parser, parse
-from shoal.cli.options import parse_key_values, read_properties
+from shoal.cli.options import parse_key_values
 from shoal.client.config import IsolationLevel
+from shoal.client.offsets import LATEST
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
+from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch, Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import Address
+from shoal.properties_file import read_properties_file
 from shoal.records import Codec
 
 
@@ -75,36 +77,38 @@ def test_every_option_is_parsed_into_its_field() -> None:
         TopicSelection("x", "y", "x=z"),
         group="g",
         once=True,
-        start=Start.parse("latest"),
+        start=Start(LATEST),
         replication_factor=2,
-        fetch_buffer_bytes=8 << 20,
-        commit_interval_ms=7,
         slice_s=2.5,
         refresh_s=5.0,
-        allow_nonempty=True,
-        delivery=Delivery.AT_LEAST_ONCE,
-        continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
-        keep_append_time=True,
-        max_decompressed_bytes=1024 * 1024,
-        multi_batch=MultiBatch.OFF,
-        rebatch=Rebatch(65_536, Codec.ZSTD),
         metrics=Address("::1", 9100),
         ui=Address("localhost", 0),
         report="run.html",
         master="local",
         checkpoint="c",
-        spark_conf=(("spark.a", "1=2"), ("spark.b", "3")),
+        conf=(("spark.a", "1=2"), ("spark.b", "3")),
+        copy=CopyOptions(
+            fetch_buffer_bytes=8 << 20,
+            commit_interval_ms=7,
+            allow_nonempty=True,
+            delivery=Delivery.AT_LEAST_ONCE,
+            continue_on=frozenset({IncidentKind.SOURCE_RETENTION, IncidentKind.FOREIGN_RECORDS}),
+            keep_append_time=True,
+            max_decompressed_bytes=1024 * 1024,
+            multi_batch=MultiBatch.OFF,
+            rebatch=Rebatch(65_536, Codec.ZSTD),
+        ),
     )
     assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
 
 def test_adopt_is_off_unless_it_is_given_last() -> None:
     clusters = ("--from", "a:1", "--to", "b:2", "--topics", "x")
-    assert parsed(*clusters, "--adopt").adopt
-    assert not parsed(*clusters).adopt
-    assert not parsed(*clusters, "--adopt", "--no-adopt").adopt
-    assert parsed(*clusters, "--adopt", "--adopt-from-later").adopt_from_later
-    assert not parsed(*clusters, "--adopt").adopt_from_later
+    assert parsed(*clusters, "--adopt").copy.adopt
+    assert not parsed(*clusters).copy.adopt
+    assert not parsed(*clusters, "--adopt", "--no-adopt").copy.adopt
+    assert parsed(*clusters, "--adopt", "--adopt-from-later").copy.adopt_from_later
+    assert not parsed(*clusters, "--adopt").copy.adopt_from_later
 
 
 def test_the_option_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +135,7 @@ def test_a_property_without_effect_is_a_warning_on_stderr(
 def test_properties_are_latin_1_with_javas_escapes(tmp_path: Path) -> None:
     file = tmp_path / "a.properties"
     file.write_bytes(b"! comment\nclient.id=caf\xe9 \\u00e9\\\n   more\nempty\n")
-    assert read_properties("--from-config", str(file)) == {"client.id": "café émore", "empty": ""}
+    assert read_properties_file("--from-config", str(file)) == {"client.id": "café émore", "empty": ""}
 
 
 def test_the_last_value_of_a_key_wins() -> None:

@@ -65,16 +65,22 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("--exclude [: not a regular expression",),
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--rename", "b"), ("--rename b: not REGEX=REPLACEMENT",)),
-        (("mirror", *CLUSTERS, "--topics", "a", "--start", "soon"), ("--start soon: neither earliest nor",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--start", "soon"),
+            ("--start 'soon' is neither earliest nor",),
+        ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--start", "99999999999999999999"),
-            ("--start 99999999999999999999: neither earliest nor",),
+            ("--start '99999999999999999999' is neither earliest nor",),
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--conf", "x"), ("--conf x: not KEY=VALUE",)),
-        (("mirror", *CLUSTERS, "--topics", "a", "--conf", "foo=bar"), ("--conf foo: no Spark setting",)),
+        (
+            ("mirror", *CLUSTERS, "--topics", "a", "--conf", "foo=bar"),
+            ("--conf 'foo' is not a Spark setting",),
+        ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "1"),
-            ("--fetch-buffer-bytes 1: less",),
+            ("--fetch-buffer-bytes '1': not between 1048576 and",),
         ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "x"),
@@ -82,25 +88,25 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--fetch-buffer-bytes", "2g"),
-            ("--fetch-buffer-bytes 2147483648: more",),
+            ("--fetch-buffer-bytes '2147483648': not between",),
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--slice", "x"), ("--slice", "'x'")),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--refresh", "0"),
-            ("--refresh 0: not between 1 and 86400 seconds",),
+            ("--refresh '0': not between 1 and 86400 seconds",),
         ),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--metrics", ":9100"),
             ("--metrics ':9100': the host is missing. Use 127.0.0.1:9100",),
         ),
-        (("mirror", *CLUSTERS, "--topics", "a", "--ui", "8080"), ("--ui 8080: not HOST:PORT",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "--ui", "8080"), ("--ui '8080' is not HOST:PORT",)),
         (("mirror", "--from", "a:1", "--topics", "a"), ("--to is required",)),
         (
             ("mirror", "--from", "a", "--to", "b:1", "--topics", "a"),
             ("--from: 'a' is no HOST:PORT; is it a:9092?",),
         ),
         (("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"), ("--to: 'c:0' is no HOST:PORT",)),
-        (("broker", "--listen", "9092"), ("--listen 9092: not HOST:PORT",)),
+        (("broker", "--listen", "9092"), ("--listen '9092' is not HOST:PORT",)),
         (("broker", "--listen", "192.0.2.1:0"), ("loopback",)),
         (
             ("broker", "--config", "num.partitions"),
@@ -109,7 +115,7 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         (("broker", "--config", "nonsense=1"), ("nonsense",)),
         (("gateway",), ("--upstream is required: the bootstrap servers of the upstream cluster",)),
         (("gateway", "--upstream", "a"), ("--upstream: 'a' is no HOST:PORT",)),
-        (("gateway", "--upstream", "a:1", "--listen", "9092"), ("--listen 9092: not HOST:PORT",)),
+        (("gateway", "--upstream", "a:1", "--listen", "9092"), ("--listen '9092' is not HOST:PORT",)),
         (("gateway", "--upstream", "a:1", "--listen", "192.0.2.1:0"), ("loopback", "--allow-any-address")),
         (
             ("gateway", "--upstream", "a:1", "--listen", "0.0.0.0:0", "--allow-any-address"),
@@ -175,7 +181,7 @@ def test_a_directory_is_no_properties_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (b"bootstrap.servers=\\u12", "no properties file"),
+        (b"bootstrap.servers=\\u12", "not a properties file"),
         (b"bootstrap.servers=a", "bootstrap.servers: 'a' is no HOST:PORT"),
         (b"client.id=me", "--from is required"),
         (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is neither"),

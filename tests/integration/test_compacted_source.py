@@ -18,7 +18,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.task.task import run_copy_task
@@ -43,7 +43,7 @@ def is_cleaned(batches: Sequence[DumpedBatch]) -> bool:
     return not left & {3, 5, 7, 8}
 
 
-def roll_back(settings: CopyOptions, topic: str) -> None:
+def roll_back(settings: CopySettings, topic: str) -> None:
     """Commit the pair of before the first record, as a task that was killed leaves it."""
     key = TopicPartition(topic, 0)
     with Cluster(settings.source) as cluster:
@@ -61,7 +61,7 @@ def test_a_repeated_update_does_not_pass_for_the_one_that_was_mirrored(
     create_topic(destination_cluster.bootstrap, topic, config={"message.timestamp.type": timestamp_type})
     for update in updates():
         load_batch(source_cluster.bootstrap, topic, 0, [update], idempotent=False)
-    settings = CopyOptions(
+    settings = CopySettings(
         ClientConfig("source", tuple(parse_bootstrap(source_cluster.bootstrap))),
         ClientConfig("destination", tuple(parse_bootstrap(destination_cluster.bootstrap))),
         f"mirror of {topic}",

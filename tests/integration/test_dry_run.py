@@ -34,7 +34,7 @@ from shoal.errors import ShoalError
 from shoal.mirroring.assignment import end_offsets, partitions_of
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.driver.group_lock import GroupLock
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
@@ -180,7 +180,7 @@ def mirrored(kafka: LockedKafka, group: str) -> list[str]:
             lock.acquire(partitions, 10.0)
         ranges = [CopyRange(TOPIC, each.partition, COPY, 0, ends[each]) for each in partitions]
         result = run_copy_task(
-            ranges, CopyOptions(source, destination, group, options.rules()), Uncontrolled()
+            ranges, CopySettings(source, destination, group, options.rules()), Uncontrolled()
         )
         complaints += map(str, result.stopped)
     except ShoalError as error:

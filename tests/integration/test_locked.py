@@ -24,7 +24,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.errors import AccessRefused, Disconnected, ShoalError
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.protocol.apis import ApiKey
@@ -86,7 +86,7 @@ def copied(kafka: LockedKafka, listener: str, properties: Mapping[str, str], top
     records = 4_000
     load(kafka, topic, records)
     create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
-    settings = CopyOptions(
+    settings = CopySettings(
         client(kafka, listener, properties),
         client(kafka, listener, properties, "destination"),
         f"group.{topic}",
@@ -241,7 +241,7 @@ def test_a_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
     bob = both(kafka, "SCRAM-SHA-512", "bob")
 
     def copied_now() -> TaskResult:
-        settings = CopyOptions(
+        settings = CopySettings(
             client(kafka, "SASLTLS", bob), client(kafka, "SASLTLS", bob, "destination"), f"g.{topic}", "rules"
         )
         return run_copy_task([CopyRange(topic, 0, f"copy.{topic}", 0, 100)], settings, Uncontrolled())

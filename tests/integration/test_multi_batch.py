@@ -22,7 +22,7 @@ from shoal.client.coordinator import MemberId
 from shoal.client.multi_batch import marked
 from shoal.client.produce import ProduceConnection
 from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch
+from shoal.mirroring.model.copy_options import CopySettings, MultiBatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.agent_check import require_multi_batch
@@ -86,15 +86,15 @@ def knows(address: str, topic: str) -> bool:
     return found is not None and 0 in found.partitions and found.partitions[0].leader == LEADER
 
 
-def copy(settings: CopyOptions, topic: str, records: int) -> Watched:
+def copy(settings: CopySettings, topic: str, records: int) -> Watched:
     control = Watched()
     result = run_copy_task([CopyRange(topic, 0, topic, 0, records)], settings, control)
     assert (result.complete, result.stopped) == (True, ()), control.waited_for
     return control
 
 
-def settings_of(source: KafkaCluster, servers: str, topic: str) -> CopyOptions:
-    return CopyOptions(
+def settings_of(source: KafkaCluster, servers: str, topic: str) -> CopySettings:
+    return CopySettings(
         client("source", source.bootstrap),
         client("destination", servers),
         topic,

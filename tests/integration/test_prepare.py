@@ -1,7 +1,5 @@
 """Preparing a mirror between real clusters: what is created, what is said."""
 
-from dataclasses import replace
-
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
@@ -14,6 +12,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
 from shoal.mirroring.prepare.inspect import TopicChanges, inspect_topics
 from shoal.topic_partition import TopicPartition
+from tests.mirror_options import with_options
 
 
 def _names(prepared: Prepared) -> dict[str, str]:
@@ -47,7 +46,7 @@ class Sides:
             config_of("destination", self.destination),
             TopicSelection(topics, rename=rename),
         )
-        return replace(options, **changes)  # type: ignore[arg-type]
+        return with_options(options, **changes)
 
 
 def config_of(name: str, cluster: KafkaCluster) -> ClientConfig:

@@ -23,7 +23,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control import Control, Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
@@ -66,7 +66,7 @@ class Mirror:
         self._loaded = 0
         for bootstrap in {source.bootstrap, destination.bootstrap}:
             create_topic(bootstrap, topic)
-        self.settings = CopyOptions(
+        self.settings = CopySettings(
             ClientConfig("source", tuple(parse_bootstrap(source.bootstrap))),
             ClientConfig("destination", tuple(parse_bootstrap(destination.bootstrap))),
             f"mirror of {topic}",

@@ -22,7 +22,7 @@ from rig.wait import wait_until
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import LATEST, list_offsets
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import TaskResult, run_copy_task
@@ -86,9 +86,9 @@ class Fragile:
         await_leaders(self._cluster.bootstrap, self.name)
 
 
-def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> CopyOptions:
+def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> CopySettings:
     servers = tuple(parse_bootstrap(cluster.bootstrap))
-    return CopyOptions(
+    return CopySettings(
         ClientConfig("source", servers),
         ClientConfig("destination", servers),
         group,
@@ -97,7 +97,7 @@ def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> C
     )
 
 
-def mirror(copy: CopyOptions, source: str, destination: str) -> tuple[TaskResult, list[list[Any]]]:
+def mirror(copy: CopySettings, source: str, destination: str) -> tuple[TaskResult, list[list[Any]]]:
     """Copy all that there is; return the result, and each incident: kind, lost, and whether it went on."""
     key = TopicPartition(source, 0)
     with Cluster(copy.source) as cluster:

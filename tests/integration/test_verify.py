@@ -24,7 +24,7 @@ from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.produce import ProduceConnection
 from shoal.client.scan import read_batches
 from shoal.mirroring.control import Uncontrolled
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
@@ -63,7 +63,7 @@ def mirror(
     source: KafkaCluster | OldKafka, destination: KafkaCluster, topic: str, partitions: int, group: str
 ) -> None:
     """Copy a topic that both sides have, as one Spark task would."""
-    settings = CopyOptions(config("source", source), config("destination", destination), group, rules="")
+    settings = CopySettings(config("source", source), config("destination", destination), group, rules="")
     wanted = [TopicPartition(topic, number) for number in range(partitions)]
     with Cluster(settings.source) as cluster:
         cluster.refresh([topic])

@@ -168,10 +168,10 @@ from shoal.net.address import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 
 source, destination, *ends = sys.argv[1:]
-settings = CopyOptions(
+settings = CopySettings(
     ClientConfig("source", tuple(parse_bootstrap(source))),
     ClientConfig("destination", tuple(parse_bootstrap(destination))),
     "mirror",

@@ -23,6 +23,7 @@ from shoal.mirroring.prepare.copies import CopyState, compare_copies
 from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, Watched, answers, lose_tail, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_confirmation")]
@@ -118,7 +119,10 @@ def test_many_partitions_cost_one_request_for_each_broker(brokers: TwoBrokers) -
 
 def options_of(brokers: TwoBrokers, **changes: Any) -> MirrorOptions:
     wanted: dict[str, Any] = {"topics": TopicSelection("topic"), "group": "mirror", "refresh_s": 1.0}
-    return MirrorOptions(brokers.settings.source, brokers.settings.destination, **(wanted | changes))
+    return with_options(
+        MirrorOptions(brokers.settings.source, brokers.settings.destination, wanted.pop("topics")),
+        **(wanted | changes),
+    )
 
 
 def prepared(brokers: TwoBrokers, **changes: Any) -> Prepared:

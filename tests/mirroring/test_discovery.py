@@ -21,6 +21,7 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic, prepare
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from tests.mirror_options import with_options
 from tests.two_brokers import History, TwoBrokers, wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -41,7 +42,10 @@ def discovering(
     brokers: TwoBrokers, held_up: Any = None, on_ends: Any = None, **changes: Any
 ) -> Iterator[Found]:
     wanted: dict[str, Any] = {"topics": TopicSelection("orders.*"), "group": "mirror", "refresh_s": 0.05}
-    mirror = MirrorOptions(brokers.settings.source, brokers.settings.destination, **(wanted | changes))
+    mirror = with_options(
+        MirrorOptions(brokers.settings.source, brokers.settings.destination, wanted.pop("topics")),
+        **(wanted | changes),
+    )
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
         prepared = prepare(mirror, source, destination)
     found = Found()

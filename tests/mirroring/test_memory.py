@@ -32,14 +32,14 @@ from shoal.net.address import parse_bootstrap
 from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.mirroring.model.copy_options import CopySettings
 
 def memory(line):
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.partition(line + ":")[2].split()[0])
 
 source, destination, buffer_bytes, *ends = sys.argv[1:]
-settings = CopyOptions(
+settings = CopySettings(
     ClientConfig("source", tuple(parse_bootstrap(source))),
     ClientConfig("destination", tuple(parse_bootstrap(destination))),
     "group",

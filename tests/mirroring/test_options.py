@@ -1,7 +1,8 @@
+import enum
+import inspect
 import math
 import pickle
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +10,17 @@ import pytest
 
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
-from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
-from shoal.mirroring.model.incidents import Delivery, parse_delivery, parse_incident_kind
-from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name, default_group, parse_listen
-from shoal.mirroring.model.sizes import parse_bytes
+from shoal.errors import ConfigError, OptionError
+from shoal.mirroring.model.copy_options import CopyOptions, CopySettings, Handling, MultiBatch, Rebatch
+from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.option_values import parse_bytes, parse_choice, parse_listen
+from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name, default_group
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.net.address import Address
 from shoal.records import Codec
+from shoal.spark.api import mirror
+from tests.mirror_options import with_options
 
 OPTIONS = MirrorOptions(
     ClientConfig("source", (Address("a", 1),)),
@@ -38,9 +42,6 @@ EVERYTHING = MirrorOptions(
     once=True,
     start=Start(1_700_000_000_000),
     replication_factor=2,
-    fetch_buffer_bytes=1 << 20,
-    commit_interval_ms=100,
-    allow_nonempty=True,
     slice_s=2.5,
     refresh_s=60,
     metrics=Address("::1", 9100),
@@ -48,7 +49,8 @@ EVERYTHING = MirrorOptions(
     report="run.html",
     master="local[2,4]",
     checkpoint="somewhere",
-    spark_conf=(("spark.executor.memoryOverhead", "1g"), ("spark.x", "a=b,c")),
+    conf=(("spark.executor.memoryOverhead", "1g"), ("spark.x", "a=b,c")),
+    copy=CopyOptions(fetch_buffer_bytes=1 << 20, commit_interval_ms=100, allow_nonempty=True),
 )
 
 
@@ -60,39 +62,39 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"commit_interval_ms": 0}, "--commit-interval-ms 0: not between 1 and 2147483647"),
-        ({"commit_interval_ms": 2**31}, "--commit-interval-ms 2147483648: not between 1 and 2147483647"),
-        ({"replication_factor": 0}, "--replication-factor 0: not between 1 and 32767"),
-        ({"fetch_buffer_bytes": 1000}, "--fetch-buffer-bytes 1000: less than"),
-        ({"fetch_buffer_bytes": (1 << 30) + 1}, "--fetch-buffer-bytes 1073741825: more than 1073741824"),
-        ({"spark_conf": (("foo", "bar"),)}, r"--conf foo: no Spark setting; .* begin with spark\."),
-        ({"adopt": True, "allow_nonempty": True}, "--adopt and --allow-nonempty: .* give one of the two"),
-        (
-            {"adopt_from_later": True},
-            "--adopt-from-later: says which copies --adopt takes over, and --adopt is not given; give both",
-        ),
+        ({"commit_interval_ms": 0}, "commit_interval_ms '0': not between 1 and 2147483647"),
+        ({"commit_interval_ms": 2**31}, "commit_interval_ms '2147483648': not between 1 and 2147483647"),
+        ({"replication_factor": 0}, "replication_factor '0': not between 1 and 32767"),
+        ({"fetch_buffer_bytes": 1000}, "fetch_buffer_bytes '1000': not between 1048576 and 1073741824 bytes"),
+        ({"fetch_buffer_bytes": (1 << 30) + 1}, "fetch_buffer_bytes '1073741825': not between"),
+        ({"max_in_flight": 0}, "max_in_flight '0': not between 1 and 5"),
+        ({"max_in_flight": 6}, "max_in_flight '6': not between 1 and 5"),
+        ({"conf": (("foo", "bar"),)}, r"conf 'foo' is not a Spark setting\. .* begin with 'spark\.'"),
+        ({"adopt": True, "allow_nonempty": True}, "adopt and allow_nonempty .* Set one of the two"),
+        ({"adopt_from_later": True}, "adopt_from_later needs adopt. Set both"),
         (
             {"adopt": True, "delivery": Delivery.AT_LEAST_ONCE},
-            "--adopt and --delivery at-least-once: .* give one of the two",
+            "adopt and delivery at-least-once exclude each other: .* Set one of the two",
         ),
-        ({"slice_s": 0.5}, "--slice 0.5: not between 1 and 3600 seconds"),
-        ({"slice_s": 3601}, "--slice 3601: not between 1 and 3600 seconds"),
-        ({"slice_s": math.nan}, "--slice nan: not between 1 and 3600 seconds"),
-        ({"refresh_s": 0.9}, "--refresh 0.9: not between 1 and 86400 seconds"),
-        ({"refresh_s": 90_000.0}, "--refresh 90000: not between 1 and 86400 seconds"),
-        ({"refresh_s": math.inf}, "--refresh inf: not between 1 and 86400 seconds"),
-        ({"refresh_s": math.nan}, "--refresh nan: not between 1 and 86400 seconds"),
+        ({"slice_s": 0.5}, "slice_s '0.5': not between 1 and 3600 seconds"),
+        ({"slice_s": 3601}, "slice_s '3601': not between 1 and 3600 seconds"),
+        ({"slice_s": math.nan}, "slice_s 'nan': not between 1 and 3600 seconds"),
+        ({"refresh_s": 0.9}, "refresh_s '0.9': not between 1 and 86400 seconds"),
+        ({"refresh_s": 90_000.0}, "refresh_s '90000': not between 1 and 86400 seconds"),
+        ({"refresh_s": math.inf}, "refresh_s 'inf': not between 1 and 86400 seconds"),
+        ({"refresh_s": math.nan}, "refresh_s 'nan': not between 1 and 86400 seconds"),
+        ({"retry_stopped_s": 5}, r"retry_stopped_s '5': not between 10 and 86400 seconds \(or 0 for never\)"),
         (
             {"metrics": Address("localhost", 1), "ui": Address("localhost", 1)},
-            "--metrics and --ui are both localhost:1; give them different ports",
+            "metrics and ui are both localhost:1. Use different ports",
         ),
-        ({"report": ""}, "--report: the name of a file cannot be empty"),
-        ({"group": ""}, "--group: the name of a group cannot be empty"),
+        ({"report": ""}, "report cannot be empty"),
+        ({"group": ""}, "group cannot be empty"),
     ],
 )
 def test_a_mistake_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        replace(OPTIONS, **change)
+        with_options(OPTIONS, **change)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_a_mistake_is_named(change: dict[str, Any], message: str) -> None:
     ],
 )
 def test_a_start_is_a_name_or_a_time(text: str, timestamp_ms: int) -> None:
-    assert Start.parse(text) == Start(timestamp_ms)
+    assert Start.parse("start", text) == Start(timestamp_ms)
 
 
 @pytest.mark.parametrize(
@@ -123,27 +125,27 @@ def test_a_start_is_a_name_or_a_time(text: str, timestamp_ms: int) -> None:
 )
 def test_anything_else_is_no_start(text: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"--start {re.escape(text)}: neither earliest nor latest nor a time"
+        ConfigError, match=f"start '{re.escape(text)}' is neither earliest nor latest nor a time"
     ):
-        Start.parse(text)
+        Start.parse("start", text)
 
 
 @pytest.mark.parametrize("start", [Start(), Start(LATEST), Start(0), Start(1_700_000_000_123)])
 def test_a_start_is_parsed_from_its_text(start: Start) -> None:
-    assert Start.parse(str(start)) == start
+    assert Start.parse("start", str(start)) == start
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("5", 5), ("16k", 16384), ("16m", 16 << 20), ("1G", 1 << 30), ("16mb", 16 << 20)]
 )
 def test_sizes_are_written_as_in_spark(text: str, size: int) -> None:
-    assert parse_bytes("fetch-buffer-bytes", text) == size
+    assert parse_bytes("fetch_buffer_bytes", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "m", "1.5m", "-1", "1t", "9" * 5000])
 def test_anything_else_is_no_size(text: str) -> None:
-    with pytest.raises(ConfigError, match="--fetch-buffer-bytes"):
-        parse_bytes("fetch-buffer-bytes", text)
+    with pytest.raises(ConfigError, match="fetch_buffer_bytes: invalid size"):
+        parse_bytes("fetch_buffer_bytes", text)
 
 
 @pytest.mark.parametrize(
@@ -163,16 +165,14 @@ def test_a_server_listens_at_a_host_and_a_port(text: str, address: Address) -> N
     "text", ["", "9100", "localhost", "localhost:", "localhost:65536", "::1:9100", "a:1,b:2", "a:00", "a:-1"]
 )
 def test_anything_else_is_no_address(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"--metrics {re.escape(text)}: not HOST:PORT"):
+    with pytest.raises(ConfigError, match=f"metrics '{re.escape(text)}' is not HOST:PORT"):
         parse_listen("metrics", text)
 
 
 @pytest.mark.parametrize("text", [":9100", ":0", ":"])
 def test_a_server_without_a_host_is_told_which_there_are(text: str) -> None:
     port = ":PORT" if text == ":" else text
-    with pytest.raises(
-        ConfigError, match=f"--ui {text!r}: the host is missing. Use 127.0.0.1{port} .*{port}"
-    ):
+    with pytest.raises(ConfigError, match=f"ui {text!r}: the host is missing. Use 127.0.0.1{port} .*{port}"):
         parse_listen("ui", text)
 
 
@@ -193,38 +193,39 @@ def test_rules_follow_the_isolation_level() -> None:
 
 
 def test_rules_follow_what_time_a_record_gets() -> None:
-    assert replace(OPTIONS, keep_append_time=True).rules() != OPTIONS.rules()
+    assert with_options(OPTIONS, keep_append_time=True).rules() != OPTIONS.rules()
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**31])
 def test_a_decompressed_size_that_makes_no_sense_is_refused(size: int) -> None:
-    with pytest.raises(ConfigError, match="--max-decompressed-bytes"):
-        replace(OPTIONS, max_decompressed_bytes=size)
+    with pytest.raises(ConfigError, match="max_decompressed_bytes"):
+        with_options(OPTIONS, max_decompressed_bytes=size)
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "known"),
+    ("choices", "text", "known"),
     [
-        (parse_delivery, "exactly", "exactly-once, at-least-once"),
-        (parse_incident_kind, "retention", "source-reset, source-retention"),
+        (Delivery, "exactly", "exactly-once, at-least-once"),
+        (IncidentKind, "retention", "source-reset, source-retention"),
+        (MultiBatch, "on", "auto, off, required"),
     ],
 )
-def test_a_name_that_is_not_known_is_refused_with_those_that_are(
-    parse: Callable[[str, str], object], text: str, known: str
+def test_parse_choice_unknown_value_is_refused_with_the_known_ones(
+    choices: type[enum.Enum], text: str, known: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"option: {text!r} is not one of .*{known}"):
-        parse("option", text)
+        parse_choice("option", text, choices)
 
 
 def test_several_batches_cannot_be_required_where_others_write_too() -> None:
     with pytest.raises(
-        ConfigError, match=r"--multi-batch required: .* --delivery at-least-once is for several"
+        ConfigError, match=r"multi_batch required needs delivery exactly-once: .* Set multi_batch to auto"
     ):
-        replace(OPTIONS, multi_batch=MultiBatch.REQUIRED, delivery=Delivery.AT_LEAST_ONCE)
+        with_options(OPTIONS, multi_batch=MultiBatch.REQUIRED, delivery=Delivery.AT_LEAST_ONCE)
 
 
 def test_rules_do_not_follow_what_is_done_about_small_batches() -> None:
-    changed = replace(OPTIONS, multi_batch=MultiBatch.OFF, rebatch=Rebatch(1_000, Codec.ZSTD))
+    changed = with_options(OPTIONS, multi_batch=MultiBatch.OFF, rebatch=Rebatch(1_000, Codec.ZSTD))
     assert changed.rules() == OPTIONS.rules()
 
 
@@ -241,7 +242,7 @@ def test_the_default_group_is_named_after_both_clusters() -> None:
 
 @pytest.mark.parametrize(("ids", "side"), [((None, "D"), "source"), (("S", None), "destination")])
 def test_a_cluster_without_an_id_wants_a_group(ids: tuple[str | None, str | None], side: str) -> None:
-    with pytest.raises(ConfigError, match=f"the {side} cluster has no id .* --group"):
+    with pytest.raises(ConfigError, match=f"group is required: the {side} cluster has no id"):
         default_group(*ids)
 
 
@@ -268,3 +269,55 @@ def test_long_groups_have_different_names_that_fit() -> None:
     assert len({*names, *map(checkpoint_name, names)}) == 9
     assert names[0] == groups[0]
     assert {len(name) for name in names} == {200}
+
+
+def test_settings_of_tasks_survive_being_json() -> None:
+    options = CopyOptions(
+        delivery=Delivery.AT_LEAST_ONCE,
+        continue_on=frozenset({IncidentKind.SOURCE_RESET, IncidentKind.SEND_FAILURE}),
+        multi_batch=MultiBatch.OFF,
+        rebatch=Rebatch(1_000, Codec.ZSTD, everything=True),
+        keep_append_time=True,
+        handling=Handling("a:B", None, True, False, {"x": "1"}, {}),
+    )
+    first_start = FirstStart(1, (("orders", None),))
+    for each, found in ((CopyOptions(), {}), (options, {"first_start": first_start})):
+        settings = CopySettings.of(each, OPTIONS.source, OPTIONS.destination, "group", **found)
+        assert CopySettings.from_json(settings.to_json(), OPTIONS.source, OPTIONS.destination) == settings
+
+
+def test_mirror_options_parse_reads_texts_and_pythons_values_alike() -> None:
+    texts = {
+        "fetch_buffer_bytes": "8m",
+        "delivery": "at-least-once",
+        "slice_s": "2",
+        "continue_on": "source-reset",
+    }
+    values = {
+        "fetch_buffer_bytes": 8 << 20,
+        "delivery": Delivery.AT_LEAST_ONCE,
+        "slice_s": 2,
+        "continue_on": ["source-reset"],
+    }
+    parsed = [
+        MirrorOptions.parse(OPTIONS.source, OPTIONS.destination, OPTIONS.topics, each)
+        for each in (texts, values)
+    ]
+    assert parsed[0] == parsed[1] != OPTIONS
+
+
+def test_option_error_names_the_option_as_its_surface_does() -> None:
+    with pytest.raises(OptionError) as error:
+        CopyOptions.parse({"fetch_buffer_bytes": "{x}"})
+    assert str(error.value).startswith("fetch_buffer_bytes: invalid size '{x}'")
+    assert error.value.spelled(lambda name: f"--{name.replace('_', '-')}").startswith("--fetch-buffer-bytes:")
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+
+
+def test_defaults_of_shoal_mirror_are_those_of_the_options() -> None:
+    given = {
+        name: each.default
+        for name, each in inspect.signature(mirror).parameters.items()
+        if each.default is not inspect.Parameter.empty
+    }
+    assert MirrorOptions.parse(OPTIONS.source, OPTIONS.destination, OPTIONS.topics, given) == OPTIONS

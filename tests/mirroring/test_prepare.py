@@ -1,7 +1,7 @@
 """Preparing a mirror, against embedded brokers that refuse on demand (real ones: tests/integration)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,6 +15,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare.create import Prepared, prepare
 from shoal.mirroring.prepare.inspect import DEFAULT_PRODUCER_ID_EXPIRATION_MS, TopicChanges, inspect_topics
 from shoal.protocol.apis import ApiKey
+from tests.mirror_options import with_options
 
 NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
@@ -46,7 +47,7 @@ class Sides:
             config_of("destination", self.destination),
             TopicSelection(topics, rename=rename),
         )
-        return replace(options, **changes)  # type: ignore[arg-type]
+        return with_options(options, **changes)
 
 
 def config_of(name: str, broker: Broker) -> ClientConfig:

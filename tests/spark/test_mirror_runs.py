@@ -21,6 +21,7 @@ from shoal.mirroring.prepare import copies
 from shoal.protocol.apis import ApiKey
 from shoal.spark.api import run_mirror
 from shoal.spark.engine import SparkEngine
+from tests.mirror_options import with_options
 from tests.spark.without_jvm import without_jvm
 from tests.two_brokers import History, TwoBrokers, content_of, wait_until
 
@@ -47,7 +48,9 @@ class Mirrors:
             "slice_s": 1.0,
             "checkpoint": str(self._directory),
         }
-        return MirrorOptions(settings.source, settings.destination, **(wanted | changes))
+        return with_options(
+            MirrorOptions(settings.source, settings.destination, wanted.pop("topics")), **(wanted | changes)
+        )
 
     def once(self, **changes: Any) -> Summary:
         return run_mirror(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,14 @@ def test_assign_is_read_as_partitions_in_order() -> None:
         ({}, "subscribe, subscribePattern and assign"),
         ({"subscribe": "a", "assign": "{}"}, "subscribe, subscribePattern and assign"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "does not know the option startingoffset"),
-        ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: soon"),
-        ({"subscribe": "a", "rows": "pointers"}, "rows: pointers is none of reference, bytes"),
-        ({"subscribe": "a", "minPartitions": "0"}, "minPartitions: 0"),
-        ({"subscribe": "a", "startingTimestamp": "9" * 20}, "startingTimestamp: 99999999999999999999 is no"),
-        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp: -1 is no"),
+        ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon' is not"),
+        ({"subscribe": "a", "rows": "pointers"}, "rows: 'pointers' is not one of reference, bytes"),
+        ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions '0': not between 1 and"),
+        (
+            {"subscribe": "a", "startingTimestamp": "9" * 20},
+            "startingTimestamp '99999999999999999999' is not a whole number",
+        ),
+        ({"subscribe": "a", "startingTimestamp": "-1"}, "startingTimestamp '-1' is not a whole number"),
         ({"subscribePattern": "("}, "not a regular expression"),
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
     ],
@@ -125,6 +129,21 @@ def test_a_sink_takes_the_policies_of_the_copy() -> None:
     assert plain.rules != copy.rules
     with pytest.raises(ConfigError, match="option continueOn: 'disk' is not one of"):
         write(**sources, continueOn="disk")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"fetchBufferBytes": "1"}, "option fetchBufferBytes '1': not between 1048576 and"),
+        ({"multiBatch": "on"}, "option multiBatch: 'on' is not one of auto, off, required"),
+        ({"adoptFromLater": "true"}, "option adoptFromLater needs option adopt. Set both"),
+        ({"maxInFlight": "6"}, "option maxInFlight '6': not between 1 and 5"),
+        ({"handling": "x"}, "option handling is for shoal's own tasks; remove it"),
+    ],
+)
+def test_write_options_name_a_wrong_option_as_spark_spells_it(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        write(**{"source.kafka.bootstrap.servers": "source:9092", "group": "g", **options})
 
 
 def test_the_rules_of_a_sink_are_those_of_the_command_line() -> None:

@@ -18,13 +18,13 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import ConfigError, ShoalError
+from ..errors import ConfigError, OptionError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
 from . import broker, demo, gateway, gateway_user, mirror, mirror_maker, verify
 from .config_file import with_config_file
 from .output import first_line, print_json, say, stamp_lines
-from .parser import Parser
+from .parser import Parser, spelling
 
 __all__ = ["main", "make_parser"]
 
@@ -84,6 +84,8 @@ def _main(arguments: list[str]) -> int:
         return _fail(error, EXIT_USAGE, args)
     try:
         return int(args.run(args))
+    except OptionError as error:
+        return _fail(ConfigError(error.spelled(spelling(parser, args.verb))), EXIT_USAGE, args)
     except ConfigError as error:
         return _fail(error, EXIT_USAGE, args)
     except ShoalError as error:

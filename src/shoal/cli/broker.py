@@ -7,9 +7,10 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from ..mirroring.model.options import parse_listen
+from ..mirroring.model.option_values import parse_listen
+from ..properties_file import read_properties_file
 from .conversion_metrics import add_metrics_option, serve_metrics
-from .options import Subparsers, add_output_options, parse_key_values, read_properties
+from .options import Subparsers, add_output_options, parse_key_values
 from .output import print_json, say, warn
 from .server_properties import ServerProperties, read_server_properties
 from .serving import allow_many_files, give_freed_memory_back, signals_held
@@ -112,7 +113,9 @@ def _read_config(texts: list[str]) -> ServerProperties:
             continue
         if not Path(text).exists():
             raise ConfigError(f"--config {text}: neither KEY=VALUE nor a file")
-        found = read_server_properties(Path(text), read_properties("--config", text), known=BROKER_SETTINGS)
+        found = read_server_properties(
+            Path(text), read_properties_file("--config", text), known=BROKER_SETTINGS
+        )
         if found.ignored:
             warn(f"{text}: of no use to the embedded broker: {', '.join(found.ignored)}")
         together = together.updated(found)

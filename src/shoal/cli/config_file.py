@@ -27,6 +27,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..nearest import did_you_mean
+from .parser import verb_parser
 
 __all__ = ["add_config_option", "with_config_file"]
 
@@ -74,7 +75,7 @@ def with_config_file(parser: argparse.ArgumentParser, arguments: Sequence[str]) 
         ConfigError: The file cannot be read, or what it says is no option, or no value of one; names both.
 
     """
-    verb = _verb(parser, arguments)
+    verb = verb_parser(parser, arguments[0]) if arguments else None
     if verb is None or not any(action.dest == _DESTINATION for action in verb._actions):
         return list(arguments)
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -83,14 +84,6 @@ def with_config_file(parser: argparse.ArgumentParser, arguments: Sequence[str]) 
     if file is None:
         return list(arguments)
     return [arguments[0], *_arguments(verb, file), *arguments[1:]]
-
-
-def _verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser | None:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction) and arguments:
-            found: argparse.ArgumentParser | None = action.choices.get(arguments[0])
-            return found
-    return None
 
 
 def _arguments(verb: argparse.ArgumentParser, file: str) -> Iterator[str]:

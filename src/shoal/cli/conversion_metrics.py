@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from ..mirroring.model.options import parse_listen
+from ..mirroring.model.option_values import parse_listen
 from ..net.converting import ConversionTotals, held_bytes, totals
-from .http_options import add_http_options, parse_http
+from .http_options import add_http_options
 from .output import say
 
 if TYPE_CHECKING:
@@ -57,13 +57,14 @@ def serve_metrics(args: argparse.Namespace) -> AbstractContextManager[object]:
     # Imported here: a gateway without metrics does not pay for the imports.
     from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
+    from ..mirroring.model.http_access import HttpAccess
     from ..mirroring.monitoring.http_server.server import Answer, HttpServer
 
     def answer(_: object) -> Answer:
         return Answer(metrics_text(), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     address = parse_listen("metrics", args.metrics)
-    server = HttpServer("metrics", address, {"/metrics": answer}, parse_http(args))
+    server = HttpServer("metrics", address, {"/metrics": answer}, HttpAccess.parse(vars(args)))
     say(f"metrics at {server.url}/metrics")
     return server
 

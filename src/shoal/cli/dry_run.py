@@ -38,7 +38,7 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
 
 def _policies(options: MirrorOptions) -> dict[str, str]:
     return {
-        kind.value: "continue" if kind in options.continue_on else "fail"
+        kind.value: "continue" if kind in options.copy.continue_on else "fail"
         for kind in IncidentKind
         if kind is not IncidentKind.SEND_FAILURE
     }
@@ -59,7 +59,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
             ("source", _cluster(options.source, found.source_cluster_id)),
             ("destination", _cluster(options.destination, found.destination_cluster_id)),
             ("group", f"{found.group}, held by {found.holder or 'no process'}"),
-            ("delivery", options.delivery.value),
+            ("delivery", options.copy.delivery.value),
             *((f"on {kind}", policy) for kind, policy in _policies(options).items()),
             ("ends", "at the ends of now" if options.once else "on SIGINT or SIGTERM"),
         ]
@@ -154,7 +154,7 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "group": {"name": found.group, "held_by": found.holder},
         "once": options.once,
         "start": str(options.start),
-        "delivery": options.delivery.value,
+        "delivery": options.copy.delivery.value,
         "policies": _policies(options),
         "topics": [_topic_object(topic) for topic in found.topics],
         "acls": [asdict(acl) for acl in found.acls],

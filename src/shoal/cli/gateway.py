@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..mirroring.model.options import parse_listen
+from ..mirroring.model.option_values import parse_listen
 from ..nearest import did_you_mean
 from ..printable import printable_lines
 from .conversion_metrics import add_metrics_option, serve_metrics

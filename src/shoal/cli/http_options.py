@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..mirroring.model.http_access import HttpAccess
-
-__all__ = ["add_http_options", "parse_http"]
+__all__ = ["add_http_options"]
 
 
 def add_http_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add the options to a verb, or to a group of its options."""
     parser.add_argument(
         "--http-host",
+        dest="http_hosts",
         metavar="NAME[,NAME...]",
         help="names in the Host header that are answered besides localhost, addresses and this machine: "
         "those of proxies and in DNS",
@@ -37,24 +34,4 @@ def add_http_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
         "--http-tls-client-authorities",
         metavar="FILE",
         help="authorities in PEM; a client has to show a certificate of one of them (default: none)",
-    )
-
-
-def parse_http(args: argparse.Namespace) -> HttpAccess:
-    """
-    Return the access that the options describe.
-
-    Raises:
-        ConfigError: Only a part of what TLS needs is there.
-
-    """
-    # Imported here: who asks for another verb does not pay for the imports.
-    from ..mirroring.model.http_access import HttpAccess
-
-    return HttpAccess.parse(
-        args.http_host.split(",") if args.http_host else (),
-        args.http_token_file,
-        args.http_tls_certificate,
-        args.http_tls_key,
-        args.http_tls_client_authorities,
     )

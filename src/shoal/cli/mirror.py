@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import argparse
 import threading
+from typing import Any
 
 from ..errors import Stopped
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.driver.signals import Signals
-from ..mirroring.model.copy_options import MultiBatch, Rebatch
-from ..mirroring.model.incidents import Delivery, IncidentKind
-from ..mirroring.model.options import (
-    DEFAULT_COMMIT_INTERVAL_MS,
-    DEFAULT_MASTER,
-    DEFAULT_REFRESH_S,
-    DEFAULT_RETRY_STOPPED_S,
-    DEFAULT_SLICE_S,
-    MirrorOptions,
-    Start,
-    parse_listen,
-)
+from ..mirroring.model.copy_options import CopyOptions
+from ..mirroring.model.incidents import IncidentKind
+from ..mirroring.model.options import DEFAULT_MASTER, MirrorOptions
 from ..mirroring.model.progress import Summary
-from ..mirroring.model.sizes import parse_bytes
 from .config_file import add_config_option
 from .dry_run import print_dry_run
-from .http_options import add_http_options, parse_http
+from .http_options import add_http_options
 from .options import (
     Subparsers,
     add_cluster_options,
     add_group_option,
+    add_option,
     add_output_options,
     add_topic_options,
     parse_clusters,
@@ -42,8 +34,8 @@ __all__ = [
     "add_parser",
     "add_spark_options",
     "add_watching_options",
+    "given_options",
     "parse",
-    "parse_continue_on",
     "run",
 ]
 
@@ -82,16 +74,15 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         help="print what the mirror would copy, create and change, and the ACLs that it needs on each side, "
         "and do nothing; exit code 2 if the mirror would not start",
     )
-    group.add_argument(
-        "--once", action="store_true", help="copy up to the end offsets seen at the start, then exit"
-    )
-    group.add_argument(
-        "--start",
-        default="earliest",
+    add_option(group, MirrorOptions, "once", "copy up to the end offsets seen at the start, then exit")
+    add_option(
+        group,
+        MirrorOptions,
+        "start",
+        "start position for partitions without a committed position: earliest, latest (partitions that are "
+        "newer than the group's first start begin at their first record), or a timestamp (milliseconds since "
+        "1970, or ISO 8601)",
         metavar="earliest|latest|TIMESTAMP",
-        help="start position for partitions without a committed position: earliest, latest (what is newer "
-        "than the group's first start begins at its beginning), or a timestamp (milliseconds since 1970, or "
-        "ISO 8601) (default: earliest)",
     )
     group.add_argument(
         "--replication-factor",
@@ -100,41 +91,38 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         help="replication factor of topics that shoal creates (default: the source topic's, at most the "
         "number of destination brokers)",
     )
-    group.add_argument(
-        "--adopt",
-        action="store_true",
-        help="take over copies that have no committed position, such as those of another group or of "
-        "MirrorMaker 2: each is compared with the source as a whole, and the mirror goes on behind it; a "
-        "copy that differs stops its partition, and nothing is written; so does one that begins later than "
-        "the source (docs/from-mirrormaker-2.md)",
+    add_option(
+        group,
+        CopyOptions,
+        "adopt",
+        "take over copies without a committed position, such as those of another group or of MirrorMaker 2: "
+        "each is compared with the source as a whole, and the mirror goes on behind it. A copy that differs, "
+        "or that begins later than the source, stops its partition, and nothing is written "
+        "(docs/from-mirrormaker-2.md)",
     )
-    group.add_argument(
-        "--adopt-from-later",
-        action="store_true",
-        help="with --adopt: also take over copies that begin later than the source; the source's records "
-        "before the copy's first one are never mirrored",
+    add_option(
+        group,
+        CopyOptions,
+        "adopt_from_later",
+        "with --adopt: also take over copies that begin later than the source; the source's records before "
+        "the copy's first one are never mirrored",
     )
-    group.add_argument(
-        "--allow-nonempty",
-        action="store_true",
-        help="also copy into a destination partition that holds records and has no committed position, from "
-        "--start on: records that it holds already will be there twice, unless the copy shows where the "
-        "source goes on; stops if its last batch is in the source, but nothing shows whether those before "
-        "it were mirrored",
+    add_option(
+        group,
+        CopyOptions,
+        "allow_nonempty",
+        "also copy into a destination partition that holds records and has no committed position, from "
+        "--start on. Records that it holds already will be there twice, unless the copy shows where the "
+        "source goes on. The partition stops if its last batch is in the source, but nothing shows whether "
+        "the batches before it were mirrored",
     )
-    group.add_argument(
-        "--fetch-buffer-bytes",
-        default="16m",
-        metavar="BYTES",
-        help="fetch buffer of each Spark task (default: 16m)",
-    )
-    group.add_argument(
-        "--multi-batch",
-        choices=[each.value for each in MultiBatch],
-        default=MultiBatch.AUTO.value,
-        help="send several batches of a partition in one request: auto where a destination broker takes "
-        "them, which stock brokers do not (docs/small-batches.md); required refuses to begin where one does "
-        "not (default: auto)",
+    add_option(group, CopyOptions, "fetch_buffer_bytes", "fetch buffer of each Spark task", metavar="BYTES")
+    add_option(
+        group,
+        CopyOptions,
+        "multi_batch",
+        "send several batches of a partition in one request. auto: if the destination broker accepts them; "
+        "stock brokers do not (docs/small-batches.md). required: refuse to start if a broker does not",
     )
     group.add_argument(
         "--rebatch",
@@ -142,37 +130,33 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         help="join consecutive batches below that size into larger ones, as 64k:zstd: they are decoded, and "
         "compressed again, with the codec named or their own (default: batches stay as they are)",
     )
-    group.add_argument(
-        "--commit-interval-ms",
-        type=int,
-        default=DEFAULT_COMMIT_INTERVAL_MS,
-        metavar="MS",
-        help=f"between two commits of the position (default: {DEFAULT_COMMIT_INTERVAL_MS})",
+    add_option(
+        group, CopyOptions, "commit_interval_ms", "time between two commits of the position", metavar="MS"
     )
-    group.add_argument(
-        "--slice",
-        type=float,
-        default=DEFAULT_SLICE_S,
+    add_option(
+        group,
+        MirrorOptions,
+        "slice_s",
+        "without --once: how long a micro-batch copies before partitions are assigned to tasks again",
+        name="--slice",
         metavar="SECONDS",
-        help="without --once: how long a micro-batch copies before positions are dealt anew "
-        f"(default: {DEFAULT_SLICE_S:g})",
     )
-    group.add_argument(
-        "--refresh",
-        type=float,
-        default=DEFAULT_REFRESH_S,
+    add_option(
+        group,
+        MirrorOptions,
+        "refresh_s",
+        "without --once: time between two searches for new topics and partitions",
+        name="--refresh",
         metavar="SECONDS",
-        help="without --once: how often new topics and partitions are looked for "
-        f"(default: {DEFAULT_REFRESH_S:g})",
     )
-    group.add_argument(
-        "--retry-stopped",
-        type=float,
-        default=DEFAULT_RETRY_STOPPED_S,
+    add_option(
+        group,
+        MirrorOptions,
+        "retry_stopped_s",
+        "without --once: time between two attempts to continue a stopped partition whose reason can heal, "
+        "such as a missing ACL; 0 for none. SIGUSR1 retries all stopped partitions at once",
+        name="--retry-stopped",
         metavar="SECONDS",
-        help="without --once: how often a stopped partition is tried again if its reason can heal, such as a "
-        "missing ACL; 0 for never. SIGUSR1 tries every stopped partition at once "
-        f"(default: {DEFAULT_RETRY_STOPPED_S:g})",
     )
 
 
@@ -195,12 +179,12 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
         "How to react to data loss or foreign writes. fail (the default): stop the partition. continue: "
         "count the incident, go on, and exit with code 4.",
     )
-    group.add_argument(
-        "--delivery",
-        choices=[each.value for each in Delivery],
-        default=Delivery.EXACTLY_ONCE.value,
-        help="at-least-once is for destination partitions that have other writers: records may come again "
-        "after a failure (default: exactly-once)",
+    add_option(
+        group,
+        CopyOptions,
+        "delivery",
+        "at-least-once is for destination partitions with other writers: records may be duplicated after a "
+        "failure",
     )
     for kind, meaning in _INCIDENTS.items():
         group.add_argument(
@@ -210,23 +194,20 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
             default="fail",
             help=meaning,
         )
-    group.add_argument(
-        "--keep-append-time",
-        action="store_true",
-        help="give records of LogAppendTime topics their append time, not their create time: such batches "
-        "are decoded and compressed again",
+    add_option(
+        group,
+        CopyOptions,
+        "keep_append_time",
+        "give records of LogAppendTime topics their append time, not their create time: such batches are "
+        "decoded and compressed again",
     )
-    group.add_argument(
-        "--max-decompressed-bytes",
-        default="64m",
+    add_option(
+        group,
+        CopyOptions,
+        "max_decompressed_bytes",
+        "maximum size of a decompressed batch; a larger batch stops its partition",
         metavar="BYTES",
-        help="maximum size of a decompressed batch; a larger batch stops its partition (default: 64m)",
     )
-
-
-def parse_continue_on(args: argparse.Namespace) -> frozenset[IncidentKind]:
-    """Return the kinds of incidents after which a partition goes on."""
-    return frozenset(kind for kind in _INCIDENTS if getattr(args, kind.name) == "continue")
 
 
 def add_watching_options(parser: argparse.ArgumentParser) -> None:
@@ -247,26 +228,22 @@ def add_watching_options(parser: argparse.ArgumentParser) -> None:
 def add_spark_options(parser: argparse.ArgumentParser, default_master: str = DEFAULT_MASTER) -> None:
     """Add Spark's master, checkpoint and settings."""
     group = parser.add_argument_group("Spark")
-    group.add_argument(
-        "--master",
-        default=DEFAULT_MASTER,
-        metavar="MASTER",
-        help=f"any Spark master (default: {default_master})",
-    )
+    group.add_argument("--master", metavar="MASTER", help=f"any Spark master (default: {default_master})")
     group.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="Spark's checkpoint directory; losing it changes no position "
+        help="Spark's checkpoint directory; no position is lost with it "
         "(default: by group, under the user's state directory)",
     )
     group.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; may be repeated"
     )
-    group.add_argument(
-        "--allow-unauthenticated-spark",
-        action="store_true",
-        help="send the credentials of the Kafka clusters to the tasks even if Spark does not authenticate "
-        "and encrypt its connections",
+    add_option(
+        group,
+        MirrorOptions,
+        "allow_unauthenticated_spark",
+        "send the credentials of the Kafka clusters to the tasks even if Spark does not authenticate and "
+        "encrypt its connections",
     )
 
 
@@ -276,37 +253,13 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         ConfigError: An option makes no sense; names it.
     """
     source, destination = parse_clusters(args)
-    return MirrorOptions(
-        source=source,
-        destination=destination,
-        topics=parse_topics(args),
-        group=args.group,
-        once=args.once,
-        start=Start.parse(args.start),
-        replication_factor=args.replication_factor,
-        fetch_buffer_bytes=parse_bytes("fetch-buffer-bytes", args.fetch_buffer_bytes),
-        commit_interval_ms=args.commit_interval_ms,
-        slice_s=args.slice,
-        refresh_s=args.refresh,
-        retry_stopped_s=args.retry_stopped,
-        adopt=args.adopt,
-        adopt_from_later=args.adopt_from_later,
-        allow_nonempty=args.allow_nonempty,
-        delivery=Delivery(args.delivery),
-        continue_on=parse_continue_on(args),
-        keep_append_time=args.keep_append_time,
-        max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
-        multi_batch=MultiBatch(args.multi_batch),
-        rebatch=Rebatch.parse("rebatch", args.rebatch) if args.rebatch is not None else None,
-        metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
-        ui=parse_listen("ui", args.ui) if args.ui is not None else None,
-        http=parse_http(args),
-        report=args.report,
-        master=args.master,
-        checkpoint=args.checkpoint,
-        spark_conf=tuple(parse_key_values("--conf", args.conf).items()),
-        allow_unauthenticated_spark=args.allow_unauthenticated_spark,
-    )
+    return MirrorOptions.parse(source, destination, parse_topics(args), given_options(args))
+
+
+def given_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options as given, by their fields' names."""
+    policies = [kind.value for kind in _INCIDENTS if getattr(args, kind.name) == "continue"]
+    return {**vars(args), "continue_on": policies, "conf": parse_key_values("--conf", args.conf)}
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,14 +15,13 @@ from ..client.producer.batches import TOGETHER
 from ..client.producer.settings import PRODUCER_PROPERTIES, ProducerSettings
 from ..errors import ConfigError
 from ..mirroring.model.copy_options import Handling, MultiBatch, Rebatch
-from ..mirroring.model.incidents import Delivery, IncidentKind
-from ..mirroring.model.options import DEFAULT_SLICE_S, MirrorOptions, Start, parse_listen
-from ..mirroring.model.sizes import parse_bytes
+from ..mirroring.model.incidents import IncidentKind
+from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirrormaker.options import MirrorMakerOptions, parse_include
-from .http_options import parse_http
-from .mirror import add_guarantee_options, add_spark_options, add_watching_options, parse_continue_on
-from .options import Subparsers, add_output_options, parse_key_values, read_properties
+from ..properties_file import read_properties_file
+from .mirror import add_guarantee_options, add_spark_options, add_watching_options, given_options
+from .options import Subparsers, add_output_options
 from .output import progress_until_unread, report_to, warn
 
 __all__ = ["add_parser", "parse", "run"]
@@ -85,7 +84,7 @@ def add_parser(verbs: Subparsers) -> None:
     add_watching_options(parser)
     add_spark_options(parser, default_master="local[<num.streams>]")
     add_output_options(parser, exit_code_of_interrupt=0)
-    parser.set_defaults(run=run, master=None)
+    parser.set_defaults(run=run)
 
 
 def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
@@ -215,39 +214,30 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
     if consumer.membership is None:
         raise ConfigError(f"--consumer.config {args.consumer_config}: no group.id")
     handling = _handling(args, raw, consumer_texts, producer_texts)
-    delivery = Delivery(args.delivery)
-    continue_on = set(parse_continue_on(args))
+    given = given_options(args)
     if args.abort_on_send_failure == "false":
-        continue_on.add(IncidentKind.SEND_FAILURE)
-    mirror = MirrorOptions(
-        source=source,
-        destination=destination,
-        topics=TopicSelection("(.*)"),
-        group=consumer.membership.group,
-        start=Start.parse(consumer.auto_offset_reset),
-        commit_interval_ms=args.commit_interval_ms,
-        delivery=delivery,
-        continue_on=frozenset(continue_on),
-        keep_append_time=args.keep_append_time or not raw,
-        max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
-        multi_batch=MultiBatch.AUTO if raw else MultiBatch.OFF,
-        rebatch=None
-        if raw
-        else Rebatch(
-            max(producer.batch_size, _LEAST_BATCH_BYTES), producer.compression_type, everything=True
-        ),
-        max_in_flight=producer.max_in_flight,
-        takes_over_offsets=True,
-        handling=handling,
-        slice_s=_HANDLED_SLICE_S if handling else DEFAULT_SLICE_S,
-        metrics=parse_listen("metrics", args.metrics) if args.metrics is not None else None,
-        ui=parse_listen("ui", args.ui) if args.ui is not None else None,
-        http=parse_http(args),
-        report=args.report,
-        master=args.master or f"local[{args.num_streams}]",
-        checkpoint=args.checkpoint,
-        spark_conf=tuple(parse_key_values("--conf", args.conf).items()),
-        allow_unauthenticated_spark=args.allow_unauthenticated_spark,
+        given["continue_on"].append(IncidentKind.SEND_FAILURE.value)
+    if not raw:
+        batch_bytes = max(producer.batch_size, _LEAST_BATCH_BYTES)
+        given |= {
+            "keep_append_time": True,
+            "multi_batch": MultiBatch.OFF,
+            "rebatch": Rebatch(batch_bytes, producer.compression_type, everything=True),
+        }
+    if handling is not None:
+        given |= {"handling": handling, "slice_s": _HANDLED_SLICE_S}
+    mirror = MirrorOptions.parse(
+        source,
+        destination,
+        TopicSelection("(.*)"),
+        {
+            "master": f"local[{args.num_streams}]",
+            **{name: value for name, value in given.items() if value is not None},
+            "group": consumer.membership.group,
+            "start": consumer.auto_offset_reset,
+            "max_in_flight": producer.max_in_flight,
+            "takes_over_offsets": True,
+        },
     )
     return MirrorMakerOptions(
         mirror,
@@ -289,7 +279,7 @@ def _handling(
 
 def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings, dict[str, str]]:
     where = f"--consumer.config {file}"
-    properties = _without(read_properties("--consumer.config", file), _CONSUMER_OWN)
+    properties = _without(read_properties_file("--consumer.config", file), _CONSUMER_OWN)
     _check_together(where, properties.pop("fetch.raw.bytes", None), "fetch.raw.bytes", raw)
     if properties.pop("client.rack", None) is not None:
         warn(f"{where}: client.rack has no effect: it is read from the leaders")
@@ -314,7 +304,7 @@ def _read_producer(
     file: str, raw: bool, repartition: bool
 ) -> tuple[ClientConfig, ProducerSettings, dict[str, str]]:
     where = f"--producer.config {file}"
-    properties = _without(read_properties("--producer.config", file), _PRODUCER_OWN)
+    properties = _without(read_properties_file("--producer.config", file), _PRODUCER_OWN)
     _check_together(where, properties.pop("send.raw.bytes", None), "send.raw.bytes", raw)
     if not _is_true(where, properties, _BLOCK, default=True):
         warn(f"{where}: {_BLOCK}=false has no effect: a full buffer makes the mirror wait, and loses nothing")
@@ -402,7 +392,7 @@ def run(args: argparse.Namespace) -> int:
 
     stop = threading.Event()
     with report_to(as_json=args.json, is_service=True) as report:
-        if options.mirror.handling is not None:
+        if options.mirror.copy.handling is not None:
             report.notice(
                 "records pass through a handler, or are hashed anew: they are mirrored at least once, and "
                 "some perhaps again after a failure or a rebalance"

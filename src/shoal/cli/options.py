@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import TypeAlias
-
-import javaproperties
+import enum
+from dataclasses import fields
+from typing import Any, TypeAlias
 
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.model.topics import TopicSelection
 from ..net.address import parse_bootstrap
+from ..properties_file import read_properties_file
 from .output import warn
 
 __all__ = [
     "Subparsers",
     "add_cluster_options",
     "add_group_option",
+    "add_option",
     "add_output_options",
     "add_topic_options",
     "parse_cluster",
     "parse_clusters",
     "parse_key_values",
     "parse_topics",
-    "read_properties",
 ]
 
-#: What a verb adds its parser to.
+_MIB = 1024 * 1024
+
+#: The type of the object to which a verb adds its parser.
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -66,6 +68,57 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX=REPLACEMENT",
         help=r"names at the destination, as '(.*)=west.\1'; a topic that does not match keeps its name",
     )
+
+
+def add_option(
+    group: argparse._ActionsContainer,
+    options: type,
+    field: str,
+    help: str,
+    *,
+    name: str = "",
+    metavar: str | None = None,
+    default: Any = None,
+) -> None:
+    """
+    Add an option whose default, values and type are those of a dataclass's field.
+
+    Args:
+        group: The verb's parser, or a group of its options.
+        options: The dataclass.
+        field: The field's name. ``vars(args)`` has the option's value under this name.
+        help: The help. The default is appended to it, unless it is false or None.
+        name: The option's name; by default the field's, with dashes.
+        metavar: The value's name; ``BYTES`` accepts sizes such as ``16m``.
+        default: The verb's own default, if it is another than the field's.
+
+    """
+    option = name or f"--{field.replace('_', '-')}"
+    if default is None:
+        (default,) = (each.default for each in fields(options) if each.name == field)
+    if isinstance(default, bool):
+        group.add_argument(option, dest=field, action="store_true", help=help)
+        return
+    more: dict[str, Any] = {"metavar": metavar}
+    if isinstance(default, enum.Enum):
+        more = {"choices": [each.value for each in type(default)]}
+    elif isinstance(default, (int, float)) and metavar != "BYTES":
+        more["type"] = type(default)
+    if default:
+        help = f"{help} (default: {_shown(default)})"
+    group.add_argument(option, dest=field, help=help, **more)
+
+
+def _shown(default: object) -> str:
+    """Return a default as the command line takes it."""
+    match default:
+        case enum.Enum():
+            return str(default.value)
+        case float():
+            return f"{default:g}"
+        case int() if default % _MIB == 0:
+            return f"{default // _MIB}m"
+    return str(default)
 
 
 def add_group_option(parser: argparse._ActionsContainer) -> None:
@@ -139,7 +192,7 @@ def parse_cluster(
         ConfigError: See :func:`parse_clusters`.
 
     """
-    properties = read_properties(f"--{option}-config", file) if file else {}
+    properties = read_properties_file(f"--{option}-config", file) if file else {}
     if servers is not None:
         try:
             parse_bootstrap(servers)
@@ -167,23 +220,6 @@ def _with_optional_login(properties: dict[str, str], where: str) -> dict[str, st
     if "sasl.jaas.config" in properties:
         return properties
     return {**properties, "security.protocol": protocol.removeprefix("SASL_")}
-
-
-def read_properties(option: str, file: str) -> dict[str, str]:
-    """
-    Read a Java ``.properties`` file as Kafka's tools do.
-
-    Raises:
-        ConfigError: It cannot be read; names the option and the file.
-
-    """
-    try:
-        with Path(file).open("rb") as stream:
-            return dict(javaproperties.load(stream))
-    except OSError as error:
-        raise ConfigError(f"{option} {file}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ConfigError(f"{option} {file}: no properties file: {error}") from None
 
 
 def parse_key_values(option: str, texts: list[str]) -> dict[str, str]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from ..errors import ConfigError
 from ..nearest import did_you_mean
 
-__all__ = ["Parser"]
+__all__ = ["Parser", "spelling", "verb_parser"]
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
@@ -70,6 +70,22 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             raise argparse.ArgumentError(None, f"there is no verb {value!r}{near or _list_of(choices)}")
         raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}{near}")
+
+
+def verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser | None:
+    """Return the parser of a verb; None if there is no such verb."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found: argparse.ArgumentParser | None = action.choices.get(verb)
+            return found
+    return None
+
+
+def spelling(parser: argparse.ArgumentParser, verb: str) -> Callable[[str], str]:
+    """Return a function from the name of an option's field to the option of the verb."""
+    found = verb_parser(parser, verb)
+    options = {each.dest: each.option_strings for each in found._actions} if found else {}
+    return lambda field: next(iter(options.get(field, ())), f"--{field.replace('_', '-')}")
 
 
 def _list_of(verbs: Iterable[str]) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..client.reachable import check_advertised
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
+from ..mirroring.model.copy_options import CopyOptions, copy_rules
 from ..mirroring.model.options import MirrorOptions
-from ..mirroring.model.sizes import parse_bytes
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
 from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
@@ -19,6 +18,7 @@ from .options import (
     Subparsers,
     add_cluster_options,
     add_group_option,
+    add_option,
     add_output_options,
     add_topic_options,
     parse_clusters,
@@ -47,11 +47,12 @@ def add_parser(verbs: Subparsers) -> None:
     add_topic_options(parser)
     mirror = parser.add_argument_group("mirror")
     add_group_option(mirror)
-    mirror.add_argument(
-        "--max-decompressed-bytes",
-        default="64m",
+    add_option(
+        mirror,
+        CopyOptions,
+        "max_decompressed_bytes",
+        "maximum size of a decompressed batch; a larger batch is not compared",
         metavar="BYTES",
-        help="maximum size of a decompressed batch; a larger batch is not compared (default: 64m)",
     )
     mirror.add_argument(
         "--all-ranges",
@@ -67,16 +68,9 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
-    # Checks the group's name too.
-    options = MirrorOptions(
-        source,
-        destination,
-        selection,
-        args.group,
-        max_decompressed_bytes=parse_bytes("max-decompressed-bytes", args.max_decompressed_bytes),
-    )
-    # Which time records got does not matter here.
-    rules = {options.rules(), replace(options, keep_append_time=True).rules()}
+    options = MirrorOptions.parse(source, destination, selection, vars(args))
+    # Records may have their create time or their append time.
+    rules = {copy_rules(source, keep_append_time=keep) for keep in (False, True)}
     _warn_of_unreachable(source, destination)
     topics = _select(source, selection)
     with progress_to(as_json=args.json) as on_progress:
@@ -86,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             topics,
             group=args.group,
             rules=rules,
-            max_decompressed_bytes=options.max_decompressed_bytes,
+            max_decompressed_bytes=options.copy.max_decompressed_bytes,
             on_progress=on_progress,
         )
     for warning in report.warnings:

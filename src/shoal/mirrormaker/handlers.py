@@ -17,7 +17,7 @@ from typing import Self
 
 from ..client.consumer import ConsumerRecord, RawRecord
 from ..errors import ConfigError
-from ..mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, Handling
+from ..mirroring.model.copy_options import COPY_DEFAULTS, Handling
 from ..mirroring.model.options import Start
 from ..mirroring.model.topics import TopicSelection
 from ..records import Codec, read_records, split, write_batch
@@ -160,7 +160,7 @@ class ConvertCodec(MirrorMakerRawBytesMessageHandler):
         if batch.codec is self._codec:
             return [batch]
         (opened,) = split(batch.value)
-        records = read_records(opened, DEFAULT_MAX_DECOMPRESSED_BYTES)
+        records = read_records(opened, COPY_DEFAULTS.max_decompressed_bytes)
         if opened.header.is_log_append_time:
             records = [each._replace(timestamp=opened.header.max_timestamp) for each in records]
         made = write_batch(records, self._codec)
@@ -175,7 +175,7 @@ def _regex(text: str) -> re.Pattern[str]:
 
 
 def _milliseconds(text: str) -> int:
-    timestamp_ms = Start.parse(text).timestamp_ms
+    timestamp_ms = Start.parse("timestamp", text).timestamp_ms
     if timestamp_ms < 0:
         raise ConfigError(f"{text}: no time")
     return timestamp_ms

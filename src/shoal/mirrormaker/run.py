@@ -67,8 +67,8 @@ class MirrorMaker:
             self._listener = load(
                 "--consumer.rebalance.listener", *options.listener, MirrorMakerRebalanceListener
             )
-        if self._options.handling is not None:
-            load_handler(self._options.handling)  # each task makes its own; an error shows now
+        if self._options.copy.handling is not None:
+            load_handler(self._options.copy.handling)  # each task makes its own; an error shows now
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.MirrorRun.run`."""
@@ -96,7 +96,7 @@ class MirrorMaker:
             on_warning=run.warn,
         )
         resources.callback(share.release)
-        if self._options.handling is None:  # a handler commits offsets without pairs
+        if self._options.copy.handling is None:  # a handler commits offsets without pairs
             resources.enter_context(
                 CopyWatch(
                     self._options,
@@ -146,7 +146,7 @@ class MirrorMaker:
             self._run.is_first_start = state.is_empty
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
-            if is_same and self._options.handling is None:
+            if is_same and self._options.copy.handling is None:
                 raise ConfigError(
                     f"both files lead to one cluster ({cluster_id}), where each record would be mirrored "
                     "again and again; a --message.handler may give topics other names"
@@ -201,7 +201,7 @@ class MirrorMaker:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             there = patiently(lambda: source.refresh(topics), patience_s=START_PATIENCE_S).topics
             found = [each for each in topics if each in there]
-            if self._options.handling is not None:
+            if self._options.copy.handling is not None:
                 return {
                     name: PreparedTopic(name, name, len(there[name].partitions), created=False)
                     for name in found

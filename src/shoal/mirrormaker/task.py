@@ -32,7 +32,7 @@ from ..client.producer.settings import ProducerSettings
 from ..error_codes import ErrorCode
 from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, ShoalError
 from ..mirroring.control import Control
-from ..mirroring.model.copy_options import CopyOptions, Handling
+from ..mirroring.model.copy_options import CopySettings, Handling
 from ..mirroring.model.first_start import remembering
 from ..mirroring.model.incidents import REFUSED_WRITERS
 from ..mirroring.model.options import MirrorOptions
@@ -92,7 +92,7 @@ class _Ended(Exception):
     """The lane is to end; what is under way is given up."""
 
 
-def handle_lane(ranges: Sequence[CopyRange], settings: CopyOptions, control: Control) -> TaskResult:
+def handle_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
     """
     Mirror partitions through the settings' handler, until an end is requested.
 
@@ -110,7 +110,7 @@ def handle_lane(ranges: Sequence[CopyRange], settings: CopyOptions, control: Con
 
 class _Lane:
     def __init__(
-        self, ranges: Sequence[CopyRange], settings: CopyOptions, handling: Handling, control: Control
+        self, ranges: Sequence[CopyRange], settings: CopySettings, handling: Handling, control: Control
     ) -> None:
         self._settings = settings
         self._handling = handling

@@ -12,20 +12,14 @@ from collections.abc import Callable, Collection, Mapping
 from shoal.client.config import ClientConfig
 from shoal.mirroring.driver.run import MirrorRun
 from shoal.mirroring.driver.topic_mirror import TopicMirror
-from shoal.mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES, MultiBatch, Rebatch
-from shoal.mirroring.model.http_access import HttpAccess
-from shoal.mirroring.model.incidents import parse_delivery, parse_incident_kind
+from shoal.mirroring.model.copy_options import COPY_DEFAULTS
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.options import (
-    DEFAULT_COMMIT_INTERVAL_MS,
-    DEFAULT_FETCH_BUFFER_BYTES,
     DEFAULT_MASTER,
     DEFAULT_REFRESH_S,
     DEFAULT_RETRY_STOPPED_S,
     DEFAULT_SLICE_S,
     MirrorOptions,
-    Start,
-    parse_listen,
 )
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
@@ -48,19 +42,19 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
     once: bool = False,
     start: str = "earliest",
     replication_factor: int | None = None,
-    fetch_buffer_bytes: int = DEFAULT_FETCH_BUFFER_BYTES,
-    commit_interval_ms: int = DEFAULT_COMMIT_INTERVAL_MS,
+    fetch_buffer_bytes: int = COPY_DEFAULTS.fetch_buffer_bytes,
+    commit_interval_ms: int = COPY_DEFAULTS.commit_interval_ms,
     slice_s: float = DEFAULT_SLICE_S,
     refresh_s: float = DEFAULT_REFRESH_S,
     retry_stopped_s: float = DEFAULT_RETRY_STOPPED_S,
     adopt: bool = False,
     adopt_from_later: bool = False,
     allow_nonempty: bool = False,
-    delivery: str = "exactly-once",
+    delivery: str = COPY_DEFAULTS.delivery.value,
     continue_on: Collection[str] = (),
     keep_append_time: bool = False,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    multi_batch: str = "auto",
+    max_decompressed_bytes: int = COPY_DEFAULTS.max_decompressed_bytes,
+    multi_batch: str = COPY_DEFAULTS.multi_batch.value,
     rebatch: str | None = None,
     metrics: str | None = None,
     ui: str | None = None,
@@ -118,38 +112,12 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
         (0, 3)
 
     """
-    options = MirrorOptions(
-        source=_client("source", source, on_warning),
-        destination=_client("destination", destination, on_warning),
-        topics=TopicSelection(topics, exclude, rename),
-        group=group,
-        once=once,
-        start=Start.parse(start),
-        replication_factor=replication_factor,
-        fetch_buffer_bytes=fetch_buffer_bytes,
-        commit_interval_ms=commit_interval_ms,
-        slice_s=slice_s,
-        refresh_s=refresh_s,
-        retry_stopped_s=retry_stopped_s,
-        adopt=adopt,
-        adopt_from_later=adopt_from_later,
-        allow_nonempty=allow_nonempty,
-        delivery=parse_delivery("delivery", delivery),
-        continue_on=frozenset(parse_incident_kind("continue_on", each) for each in continue_on),
-        keep_append_time=keep_append_time,
-        max_decompressed_bytes=max_decompressed_bytes,
-        multi_batch=MultiBatch.parse("multi_batch", multi_batch),
-        rebatch=None if rebatch is None else Rebatch.parse("rebatch", rebatch),
-        metrics=None if metrics is None else parse_listen("metrics", metrics),
-        ui=None if ui is None else parse_listen("ui", ui),
-        report=report,
-        master=master,
-        checkpoint=checkpoint,
-        spark_conf=tuple((conf or {}).items()),
-        http=HttpAccess.parse(
-            http_hosts, http_token_file, http_tls_certificate, http_tls_key, http_tls_client_authorities
-        ),
-        allow_unauthenticated_spark=allow_unauthenticated_spark,
+    given = dict(locals())  # the arguments have the names of the options' fields
+    options = MirrorOptions.parse(
+        _client("source", source, on_warning),
+        _client("destination", destination, on_warning),
+        TopicSelection(topics, exclude, rename),
+        given,
     )
     return run_mirror(
         options, on_progress=on_progress, on_run=on_run, on_warning=on_warning, on_notice=on_notice, stop=stop

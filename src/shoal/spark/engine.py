@@ -27,6 +27,7 @@ from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ShoalError
 from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.driver.engine import CopyJob
+from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.connections import is_on_this_machine
@@ -80,7 +81,7 @@ class SparkEngine:
         if is_on_this_machine(self._options.master):
             return "127.0.0.1"
         # As Spark itself; the token and the limits of control/server.py guard it.
-        return dict(self._options.spark_conf).get("spark.driver.bindAddress", "0.0.0.0")  # noqa: S104
+        return dict(self._options.conf).get("spark.driver.bindAddress", "0.0.0.0")  # noqa: S104
 
     def start(self, directory: Path) -> Path:
         """Start Spark, and check that it is safe; see :meth:`.Engine.start`."""
@@ -89,7 +90,7 @@ class SparkEngine:
         is_ours = SparkContext._active_spark_context is None
         self._spark = spark_session(
             self._options.master,
-            dict(self._options.spark_conf),
+            dict(self._options.conf),
             self._log_file,
             state_dir(),
             on_warning=self._on_warning,
@@ -179,7 +180,7 @@ class SparkEngine:
             # A mirror that shares its group learns its topics from the group.
             **({"subscribe": ",".join(topics)} if topics else _ANY_TOPIC),
             **_rename(options),
-            "takesOverOffsets": str(options.takes_over_offsets).lower(),
+            "takesOverOffsets": str(options.copy.takes_over_offsets).lower(),
             "startingTimestamp" if start.timestamp_ms >= 0 else "startingOffsets": str(start),
             "group": job.prepared.group,
             "minPartitions": str(self._spark.sparkContext.defaultParallelism),
@@ -188,27 +189,19 @@ class SparkEngine:
 
     def _write_options(self, job: CopyJob, control: str) -> dict[str, str]:
         options = job.options
+        settings = CopySettings.of(
+            options.copy,
+            options.source,
+            options.destination,
+            job.prepared.group,
+            producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
+            first_start=job.first_start,
+        )
         return {
             **_prefixed("kafka.", options.destination),
             **_prefixed("source.kafka.", options.source),
             **_rename(options),
-            **_rebatch(options),
-            **({"handling": options.handling.to_json()} if options.handling else {}),
-            "firstStart": job.first_start.to_text(),
-            "maxInFlight": str(options.max_in_flight),
-            "takesOverOffsets": str(options.takes_over_offsets).lower(),
-            "group": job.prepared.group,
-            "fetchBufferBytes": str(options.fetch_buffer_bytes),
-            "commitIntervalMs": str(options.commit_interval_ms),
-            "adopt": str(options.adopt).lower(),
-            "adoptFromLater": str(options.adopt_from_later).lower(),
-            "allowNonempty": str(options.allow_nonempty).lower(),
-            "delivery": options.delivery.value,
-            "continueOn": ",".join(sorted(kind.value for kind in options.continue_on)),
-            "keepAppendTime": str(options.keep_append_time).lower(),
-            "maxDecompressedBytes": str(options.max_decompressed_bytes),
-            "multiBatch": options.multi_batch.value,
-            "producerIdExpirationMs": str(job.prepared.producer_id_expiration_ms),
+            "copy": settings.to_json(),
             "control": control,
         }
 
@@ -232,12 +225,6 @@ def _run_query(query: StreamingQuery, job: CopyJob, stop: threading.Event) -> St
     error = query.exception()
     query.stop()
     return error
-
-
-def _rebatch(options: MirrorOptions) -> dict[str, str]:
-    if options.rebatch is None:
-        return {}
-    return {"decodeAll" if options.rebatch.everything else "rebatch": str(options.rebatch)}
 
 
 def _prefixed(prefix: str, config: ClientConfig) -> dict[str, str]:

@@ -1,52 +1,63 @@
 """
-Options of ``format("shoal")``: those of Spark's own Kafka connector, and a few of ours.
+Options of ``format("shoal")``: those of Spark's own Kafka connector, those of copying, and a few more.
 
-Parsed where Spark makes the data source (on the driver), into values that travel to the tasks.
-An option that is not known is refused: a misspelt one would otherwise do nothing in silence.
+Spark's driver parses them once into values that travel to the tasks. An unknown option is an error, since a
+misspelt one would have no effect.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-
-import javaproperties
 
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
-from shoal.errors import ConfigError
-from shoal.mirroring.model.copy_options import CopyOptions, Handling, MultiBatch, Rebatch
-from shoal.mirroring.model.first_start import FirstStart
-from shoal.mirroring.model.incidents import parse_delivery, parse_incident_kind
-from shoal.mirroring.model.options import MirrorOptions
-from shoal.mirroring.model.sizes import parse_bytes
+from shoal.errors import ConfigError, OptionError
+from shoal.mirroring.model.copy_options import CopyOptions, CopySettings
+from shoal.mirroring.model.option_values import check_range, parse_flag, parse_whole
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.records import Codec
+from shoal.properties_file import read_properties_file
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
 
 _LATEST, _EARLIEST = "latest", "earliest"
 
-#: So many fit into the protocol's int64 in any case.
-_MOST_DIGITS = 18
+
+_LARGEST_INT64 = 2**63 - 1
+
+
+def _camel_case(name: str) -> str:
+    """Return the spelling of an option whose field is ``name``."""
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)
+
+
+@contextlib.contextmanager
+def _names_of_spark() -> Iterator[None]:
+    """Let errors name options as a user of Spark spells them."""
+    try:
+        yield
+    except OptionError as error:
+        raise ConfigError(error.spelled(lambda name: f"option {_camel_case(name)}")) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ControlAddress:
     """
-    Where the driver of a mirror listens for its tasks.
+    The address on which the driver of a mirror listens for its tasks.
 
     Attributes:
-        host: The driver's.
-        port: The driver's.
-        token: What it wants to hear first.
-        locked: Whether it has to be asked for the clusters' credentials.
-        key: Opens them, or is the file that has what opens them; not in the option's text, which Spark may
-            show.
+        host: The driver's host.
+        port: The driver's port.
+        token: The token that authenticates a task.
+        locked: Whether tasks have to request the clusters' credentials from the driver.
+        key: The key to the credentials, or the file that has the key. The option's text does not have it,
+            since Spark may show the text.
 
     """
 
@@ -70,11 +81,11 @@ class ControlAddress:
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """
-    Where to begin or to end.
+    The offsets at which reading starts or ends.
 
     Attributes:
-        timestamp_ms: For all partitions that are not named: a time, ``EARLIEST`` or ``LATEST``.
-        named: Offsets, ``EARLIEST`` or ``LATEST`` by partition; None where nothing is named.
+        timestamp_ms: A time, ``EARLIEST`` or ``LATEST``, for all partitions without an offset of their own.
+        named: Offsets, ``EARLIEST`` or ``LATEST`` by partition; None without any.
 
     """
 
@@ -85,24 +96,24 @@ class Offsets:
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """
-    What to read, of which cluster.
+    Options of ``spark.read`` and ``spark.readStream``.
 
     Attributes:
-        source: The cluster.
-        topics: Chosen by ``subscribe`` or ``subscribePattern``; None with ``assign``.
-        assigned: Partitions chosen by ``assign``.
+        source: The cluster to read.
+        topics: The topics of ``subscribe`` or ``subscribePattern``; None with ``assign``.
+        assigned: The partitions of ``assign``.
         with_bytes: Whether a row holds its batch (``rows=bytes``).
         starting: ``startingOffsets`` or ``startingTimestamp``.
         ending: ``endingOffsets`` or ``endingTimestamp``; of batch reads only.
         lanes: ``minPartitions``: how many tasks share the work.
-        max_offsets_per_trigger: Of streams; None for no limit.
-        fail_on_data_loss: Whether it is an error that offsets are gone.
-        group: The consumer group whose pairs say where to go on; None without one.
-        destination: With ``group``: where the pairs lead, so that lanes can be dealt by leaders.
+        max_offsets_per_trigger: The limit of a stream's micro-batch; None for no limit.
+        fail_on_data_loss: Whether deleted offsets are an error.
+        group: The consumer group with the positions to resume from; None without one.
+        destination: With ``group``: the cluster of the copies, so that tasks get partitions by leaders.
         rename: As ``--rename``.
         takes_over_offsets: See :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
-        control: Of the mirror's driver.
+        control: The address of the mirror's driver.
 
     """
 
@@ -124,16 +135,17 @@ class ReadOptions:
 
     @property
     def clusters(self) -> tuple[ClientConfig, ...]:
-        """The clusters that are entered with these options."""
+        """The clusters that these options connect to."""
         return (self.source, self.destination) if self.destination else (self.source,)
 
     @classmethod
+    @_names_of_spark()
     def parse(cls, options: Mapping[str, str], *, streaming: bool, key: str | Path = "") -> ReadOptions:
         """
-        Read the options of ``spark.read`` or ``spark.readStream``; ``key`` is :class:`ControlAddress`'s.
+        Read the options. ``key`` is the key of :class:`ControlAddress`.
 
         Raises:
-            ConfigError: One is missing, not known or makes no sense; names it.
+            ConfigError: An option is missing, unknown or unusable.
 
         """
         left = {name.lower(): value for name, value in options.items()}
@@ -149,7 +161,7 @@ class ReadOptions:
             destination=destination,
             topics=topics,
             assigned=assigned,
-            with_bytes=_choice(left, "rows", "reference", ("reference", "bytes")) == "bytes",
+            with_bytes=_has_bytes(left),
             starting=_offsets(left, "starting", _LATEST if streaming else _EARLIEST),
             ending=_offsets(left, "ending", _LATEST),
             lanes=_integer(left, "minPartitions") or os.cpu_count() or 1,
@@ -157,7 +169,7 @@ class ReadOptions:
             fail_on_data_loss=_flag(left, "failOnDataLoss", "true"),
             group=left.pop("group", None),
             rename=left.pop("rename", None),
-            takes_over_offsets=_takes_over_offsets(left),
+            takes_over_offsets=_flag(left, "takesOverOffsets"),
             allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
             control=ControlAddress.parse(left.pop("control", None), key),
         )
@@ -165,27 +177,23 @@ class ReadOptions:
         return parsed
 
 
-def _takes_over_offsets(left: dict[str, str]) -> bool:
-    return _flag(left, "takesOverOffsets")
-
-
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """
-    Where to write, and what the references refer to.
+    Options of ``df.write`` and ``df.writeStream``.
 
     Attributes:
-        destination: The cluster.
-        copy: With references: how to copy; None without a source cluster among the options.
+        destination: The cluster to write to.
+        copy: How to copy rows by reference; None if the options have no source cluster.
         rename: As ``--rename``: the destination topics' names by the rows' topics.
         allow_gaps: ``allowGaps``: whether offsets may be missing between one row with bytes and the next.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
-        control: Of the mirror's driver.
+        control: The address of the mirror's driver.
 
     """
 
     destination: ClientConfig
-    copy: CopyOptions | None
+    copy: CopySettings | None
     rename: str | None
     allow_gaps: bool
     allow_unauthenticated_spark: bool
@@ -193,16 +201,17 @@ class WriteOptions:
 
     @property
     def clusters(self) -> tuple[ClientConfig, ...]:
-        """The clusters that are entered with these options."""
+        """The clusters that these options connect to."""
         return (self.destination, self.copy.source) if self.copy else (self.destination,)
 
     @classmethod
+    @_names_of_spark()
     def parse(cls, options: Mapping[str, str], *, key: str | Path = "") -> WriteOptions:
         """
-        Read the options of ``df.write`` or ``df.writeStream``; ``key`` is :class:`ControlAddress`'s.
+        Read the options. ``key`` is the key of :class:`ControlAddress`.
 
         Raises:
-            ConfigError: One is missing, not known or makes no sense; names it.
+            ConfigError: An option is missing, unknown or unusable.
 
         """
         left = {name.lower(): value for name, value in options.items()}
@@ -222,76 +231,37 @@ class WriteOptions:
         return parsed
 
     def topic_mapping(self) -> TopicSelection:
-        """Return the one mapping of topics' names."""
+        """Return the mapping of topics' names."""
         return TopicSelection(topics="(.*)", rename=self.rename)
 
 
-def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[str, str]) -> CopyOptions:
+def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[str, str]) -> CopySettings:
+    """Read the settings that a mirror's driver sends to its tasks, or a user's own options."""
+    if "copy" in left:
+        return CopySettings.from_json(left.pop("copy"), source, destination)
     if "group" not in left:
         raise ConfigError(
-            "option group: name the consumer group on the source cluster that holds the position"
+            "option group is required: the consumer group on the source cluster with the positions"
         )
-    keep_append_time = _flag(left, "keepAppendTime")
-    rules = MirrorOptions(
-        source, destination, TopicSelection("(.*)"), keep_append_time=keep_append_time
-    ).rules()
-    continue_on = [each for each in left.pop("continueon", "").split(",") if each]
-    settings = CopyOptions(source, destination, left.pop("group"), rules)
-    return CopyOptions(
-        source,
-        destination,
-        settings.group,
-        rules,
-        fetch_buffer_bytes=parse_bytes(
-            "fetchBufferBytes", left.pop("fetchbufferbytes", str(settings.fetch_buffer_bytes))
-        ),
-        commit_interval_ms=_integer(left, "commitIntervalMs") or settings.commit_interval_ms,
-        adopt=_flag(left, "adopt"),
-        adopt_from_later=_flag(left, "adoptFromLater"),
-        allow_nonempty=_flag(left, "allowNonempty"),
-        delivery=parse_delivery("option delivery", left.pop("delivery", settings.delivery.value)),
-        continue_on=frozenset(parse_incident_kind("option continueOn", each) for each in continue_on),
-        keep_append_time=keep_append_time,
-        max_decompressed_bytes=_integer(left, "maxDecompressedBytes") or settings.max_decompressed_bytes,
-        multi_batch=MultiBatch(
-            _choice(left, "multiBatch", settings.multi_batch.value, tuple(each.value for each in MultiBatch))
-        ),
-        rebatch=_rebatch(left),
-        max_in_flight=_integer(left, "maxInFlight") or settings.max_in_flight,
-        takes_over_offsets=_takes_over_offsets(left),
-        handling=Handling.from_json(left.pop("handling")) if "handling" in left else None,
-        first_start=FirstStart.from_text(left.pop("firststart")) if "firststart" in left else None,
-        producer_id_expiration_ms=_integer(left, "producerIdExpirationMs")
-        or settings.producer_id_expiration_ms,
+    options = CopyOptions.parse(
+        {
+            each.name: left.pop(spelled)
+            for each in fields(CopyOptions)
+            if (spelled := _camel_case(each.name).lower()) in left
+        }
     )
-
-
-def _rebatch(left: dict[str, str]) -> Rebatch | None:
-    if "decodeall" in left:
-        size, codec = left.pop("decodeall").split(":")
-        return Rebatch(int(size), Codec[codec.upper()], everything=True)
-    return Rebatch.parse("rebatch", left.pop("rebatch")) if "rebatch" in left else None
+    return CopySettings.of(options, source, destination, left.pop("group"))
 
 
 def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:
-    """Take a cluster's properties, behind a prefix; what shoal does not know of them has no effect."""
+    """Take the properties of a cluster, which have a prefix. Unknown ones have no effect."""
     properties = {key.removeprefix(prefix): left.pop(key) for key in list(left) if key.startswith(prefix)}
     file = properties.pop("config.file", None)
     if file is not None:
-        properties = _read_properties(f"option {prefix}config.file {file}", file) | properties
+        # Secrets belong into a file: Spark may show options.
+        properties = read_properties_file(f"option {prefix}config.file", file) | properties
     config, _ = ClientConfig.from_properties(name, properties, where=f"options {prefix}*")
     return config
-
-
-def _read_properties(where: str, file: str) -> dict[str, str]:
-    """Read what should be no option, since Spark may show options: passwords."""
-    try:
-        with Path(file).open("rb") as stream:
-            return dict(javaproperties.load(stream))
-    except OSError as error:
-        raise ConfigError(f"{where}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: no properties file: {error}") from None
 
 
 def _has(left: Mapping[str, str], prefix: str) -> bool:
@@ -301,7 +271,7 @@ def _has(left: Mapping[str, str], prefix: str) -> bool:
 def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[TopicPartition, ...]]:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in left]
     if len(ways) != 1:
-        raise ConfigError("give one of the options subscribe, subscribePattern and assign")
+        raise ConfigError("set exactly one of the options subscribe, subscribePattern and assign")
     value = left.pop(ways[0].lower())
     if ways[0] == "assign":
         return None, tuple(sorted(_partitions("assign", value)))
@@ -311,7 +281,7 @@ def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[Topic
 def _no_end(left: Mapping[str, str]) -> None:
     for option in ("endingOffsets", "endingTimestamp"):
         if option.lower() in left:
-            raise ConfigError(f"option {option}: a stream has no end; remove it, or use spark.read")
+            raise ConfigError(f"option {option}: a stream has no end. Remove the option, or use spark.read")
 
 
 def _offsets(left: dict[str, str], which: str, default: str) -> Offsets:
@@ -321,7 +291,7 @@ def _offsets(left: dict[str, str], which: str, default: str) -> Offsets:
         return Offsets(timestamp)
     if value.lower() in (_EARLIEST, _LATEST):
         return Offsets(EARLIEST if value.lower() == _EARLIEST else LATEST)
-    # As in Spark's connector: partitions that are not named begin early, or end late.
+    # As in Spark's connector: other partitions start at their earliest offset, or end at their latest.
     return Offsets(EARLIEST if which == "starting" else LATEST, _partitions(f"{which}Offsets", value))
 
 
@@ -338,28 +308,27 @@ def _partitions(option: str, value: str) -> dict[TopicPartition, int]:
         }
     except (ValueError, AttributeError, TypeError):
         raise ConfigError(
-            f"option {option}: {value} is not what Spark's Kafka connector takes there"
+            f"option {option}: {value!r} is not a value that Spark's Kafka connector accepts"
         ) from None
 
 
 def _integer(left: dict[str, str], option: str, *, least: int = 1) -> int | None:
-    value = left.pop(option.lower(), None)
-    if value is None:
+    if option.lower() not in left:
         return None
-    if not value.isdecimal() or len(value) > _MOST_DIGITS or int(value) < least:
-        raise ConfigError(f"option {option}: {value} is no number from {least} to {'9' * _MOST_DIGITS}")
-    return int(value)
-
-
-def _choice(left: dict[str, str], option: str, default: str, choices: tuple[str, ...]) -> str:
-    value = left.pop(option.lower(), default).lower()
-    if value not in choices:
-        raise ConfigError(f"option {option}: {value} is none of {', '.join(choices)}")
+    value = parse_whole(option, left.pop(option.lower()))
+    check_range(option, value, least, _LARGEST_INT64)
     return value
 
 
 def _flag(left: dict[str, str], option: str, default: str = "false") -> bool:
-    return _choice(left, option, default, ("true", "false")) == "true"
+    return parse_flag(option, left.pop(option.lower(), default))
+
+
+def _has_bytes(left: dict[str, str]) -> bool:
+    rows = left.pop("rows", "reference").lower()
+    if rows not in ("reference", "bytes"):
+        raise ConfigError(f"option rows: {rows!r} is not one of reference, bytes")
+    return rows == "bytes"
 
 
 def _nothing_left(left: Mapping[str, str]) -> None:

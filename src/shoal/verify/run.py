@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
-from ..mirroring.model.copy_options import DEFAULT_MAX_DECOMPRESSED_BYTES
+from ..mirroring.model.copy_options import COPY_DEFAULTS
 from .comparison import PartitionComparison
 from .plan import Mirrored, Plan, make_plan
 from .report import (
@@ -43,7 +43,7 @@ def verify(
     group: str | None = None,
     rules: Set[str] | None = None,
     on_progress: Callable[[VerifyProgress], object] | None = None,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    max_decompressed_bytes: int = COPY_DEFAULTS.max_decompressed_bytes,
     patience_s: float = DEFAULT_PATIENCE_S,
 ) -> VerifyReport:
     """

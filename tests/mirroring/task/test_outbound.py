@@ -329,5 +329,5 @@ def test_bytes_and_codec_are_read(text: str, rebatch: Rebatch) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "64k:", "64k:brotli", "121", "2m", ":zstd", "64k:zstd:9"])
 def test_what_makes_no_sense_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="--rebatch"):
+    with pytest.raises(ConfigError, match="rebatch"):
         Rebatch.parse("rebatch", text)

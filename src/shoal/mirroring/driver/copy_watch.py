@@ -105,7 +105,7 @@ class CopyWatch(Lookout):
     ) -> None:
         """Create the copies again that are gone, or stop their partitions."""
         topics = {copies[partition].topic for partition in pairs}
-        if IncidentKind.DESTINATION_LOSS in self._options.continue_on:
+        if IncidentKind.DESTINATION_LOSS in self._options.copy.continue_on:
             gone = deleted_copies(destination, topics)
             if gone:
                 self._create(gone, copies)

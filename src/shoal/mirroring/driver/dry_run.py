@@ -303,7 +303,7 @@ class _DryRun:
         destination_ends = self._known_offsets(
             self._destination, [copies[partition] for partition in without], LATEST
         )
-        if self._options.delivery is Delivery.EXACTLY_ONCE:
+        if self._options.copy.delivery is Delivery.EXACTLY_ONCE:
             held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
             others = OtherGroups(self._source, self._destination, changes.group, held)
             for partition in held:
@@ -314,15 +314,15 @@ class _DryRun:
         held = "without a committed position, and the destination holds records"
         if other:
             held += f". Group {other.group!r} holds the position of this copy"
-        if self._options.adopt:
+        if self._options.copy.adopt:
             stops = "if they differ, or if the source has records before the copy's first one"
-            if self._options.adopt_from_later:
+            if self._options.copy.adopt_from_later:
                 stops = "if they differ, but not if the copy begins later (--adopt-from-later)"
             return (
                 f"{held}: --adopt compares the whole copy with the source, which reads both, then goes on "
                 f"behind it; stops the partition {stops}, and writes nothing"
             )
-        if self._options.allow_nonempty:
+        if self._options.copy.allow_nonempty:
             return (
                 f"{held}: {_LOOKS}. If the source does not have the batch exactly once, or has other records "
                 "before it, the mirror copies all from --start on (--allow-nonempty), also what the copy "
@@ -353,7 +353,7 @@ class _DryRun:
             )
 
     def _met(self, kind: IncidentKind, what: str) -> str:
-        goes_on = kind in self._options.continue_on
+        goes_on = kind in self._options.copy.continue_on
         return f"{what}: {'goes on' if goes_on else 'stops'} ({kind.option} {_policy(goes_on=goes_on)})"
 
     def _known_offsets(

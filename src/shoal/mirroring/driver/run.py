@@ -233,10 +233,9 @@ class MirrorRun:
 
         """
         options = self.options
+        takes_over = options.copy.takes_over_offsets
         with Cluster(options.source) as cluster:
-            positions = GroupPositions(
-                cluster, group, lambda: membership, takes_over_offsets=options.takes_over_offsets
-            )
+            positions = GroupPositions(cluster, group, lambda: membership, takes_over_offsets=takes_over)
 
             def settle() -> Beginnings:
                 cluster.refresh({each.topic for each in partitions})
@@ -247,7 +246,7 @@ class MirrorRun:
                     selection,
                     partitions,
                     start_ms=options.start.timestamp_ms,
-                    option="auto.offset.reset=latest" if options.takes_over_offsets else "--start latest",
+                    option="auto.offset.reset=latest" if takes_over else "--start latest",
                     seen_at_start=seen_at_start,
                 )
                 positions.mark_starts(found.offsets, found.first_start)

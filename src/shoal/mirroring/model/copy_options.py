@@ -1,48 +1,68 @@
-"""What a task has to know to copy; travels from the driver to the tasks."""
+"""
+Options of copying: what a user sets (:class:`CopyOptions`), and what a task needs (:class:`CopySettings`).
+
+Defaults, texts and checks of these options are here alone. The command line, ``shoal.mirror()`` and
+``format("shoal")`` call :meth:`CopyOptions.parse` with the values that they were given. The driver sends
+the result to its tasks as JSON.
+"""
 
 from __future__ import annotations
 
 import enum
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from ...client.config import ClientConfig
-from ...errors import ConfigError
+from ...errors import OptionError
 from ...records import HEADER_SIZE, Codec
 from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
-from .sizes import parse_bytes
+from .option_values import (
+    check_range,
+    choice_of,
+    parse_bytes,
+    parse_choice,
+    parse_fields,
+    parse_flag,
+    parse_whole,
+    read_by,
+)
 
-__all__ = ["DEFAULT_MAX_DECOMPRESSED_BYTES", "CopyOptions", "Handling", "MultiBatch", "Rebatch"]
+__all__ = [
+    "COPY_DEFAULTS",
+    "CopyOptions",
+    "CopySettings",
+    "Handling",
+    "MultiBatch",
+    "Rebatch",
+    "copy_rules",
+]
 
-#: Batches are of 1 MiB as brokers come, and few shrink to less than a fiftieth.
-DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+_MIB = 1024 * 1024
 
+#: Brokers and clients agree on batches of at most 1 MiB by default, and a fetch with a smaller buffer still
+#: gets one whole batch (KIP-74). Fetch's limits of bytes are int32.
+_LEAST_FETCH_BUFFER_BYTES, _MOST_FETCH_BUFFER_BYTES = _MIB, 1024 * _MIB
 
-#: With less than two headers nothing is joined; with more than brokers take as they come it is cut again.
-_LEAST_REBATCH_BYTES = 2 * HEADER_SIZE
-_MOST_REBATCH_BYTES = 1024 * 1024
+_LARGEST_INT32 = 2**31 - 1
+
+#: A broker remembers the last 5 batches of a producer id (ProducerStateEntry). It could not recognise more
+#: batches if they are sent again.
+_MOST_IN_FLIGHT = 5
+
+#: Less than two headers join nothing. Brokers refuse batches above 1 MiB by default.
+_LEAST_REBATCH_BYTES, _MOST_REBATCH_BYTES = 2 * HEADER_SIZE, _MIB
 
 
 class MultiBatch(enum.Enum):
-    """Whether several batches of a partition go into one Produce request; the value is the option's."""
+    """Whether one Produce request has several batches of a partition. The value is the option's."""
 
     AUTO = "auto"
     OFF = "off"
     REQUIRED = "required"
-
-    @classmethod
-    def parse(cls, option: str, text: str) -> MultiBatch:
-        """
-        Raises:
-            ConfigError: It is none of the three; names the option.
-        """
-        try:
-            return cls(text)
-        except ValueError:
-            choices = ", ".join(each.value for each in cls)
-            raise ConfigError(f"{option} {text}: none of {choices}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +71,11 @@ class Rebatch:
     Which batches are joined into larger ones.
 
     Attributes:
-        below_bytes: Those that are smaller, as they come, header included; so many bytes of them make one.
-        codec: What all of them are compressed with; None for what those have that are joined.
-        everything: Whether all batches are decoded and cut anew, into ones of at most that size, as
-            by a consumer and a producer: nothing goes out as it came.
+        below_bytes: The size, header included, below which a batch is joined. Joined batches have at most
+            as many bytes.
+        codec: The codec of joined batches; None keeps the codec of their parts.
+        everything: Whether all batches are decoded and cut again into batches of at most that size, as by a
+            consumer and a producer.
 
     """
 
@@ -63,45 +84,46 @@ class Rebatch:
     everything: bool = False
 
     @classmethod
-    def parse(cls, option: str, text: str) -> Rebatch:
-        """
-        Read ``BYTES`` or ``BYTES:CODEC``, as ``64k:zstd``.
-
-        Raises:
-            ConfigError: It is neither; names the option.
-
-        """
-        size, colon, codec = text.partition(":")
+    def parse(cls, option: str, value: object) -> Rebatch:
+        """Read ``BYTES`` or ``BYTES:CODEC``, as ``64k:zstd``, or the JSON of a driver."""
+        if isinstance(value, Rebatch):
+            return value
+        if isinstance(value, Mapping):
+            codec = value["codec"]
+            return cls(value["below_bytes"], None if codec is None else Codec(codec), value["everything"])
+        size, colon, name = str(value).partition(":")
         below_bytes = parse_bytes(option, size)
-        if not _LEAST_REBATCH_BYTES <= below_bytes <= _MOST_REBATCH_BYTES:
-            raise ConfigError(
-                f"--{option} {text}: not between {_LEAST_REBATCH_BYTES} and {_MOST_REBATCH_BYTES} bytes"
-            )
+        check_range(option, below_bytes, _LEAST_REBATCH_BYTES, _MOST_REBATCH_BYTES, "bytes")
         if not colon:
             return cls(below_bytes)
         try:
-            return cls(below_bytes, Codec[codec.upper()])
+            return cls(below_bytes, Codec[name.upper()])
         except KeyError:
-            choices = ", ".join(each.name.lower() for each in Codec)
-            raise ConfigError(f"--{option} {text}: no codec; there are {choices}") from None
+            raise OptionError(
+                "{option} {value!r}: {name!r} is not one of {codecs}",
+                option=option,
+                value=value,
+                name=name,
+                codecs=", ".join(each.name.lower() for each in Codec),
+            ) from None
 
     def __str__(self) -> str:
-        """Return what :meth:`parse` reads."""
+        """Return the text that :meth:`parse` reads."""
         return str(self.below_bytes) + (f":{self.codec.name.lower()}" if self.codec is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Handling:
     """
-    What becomes of records or batches between consumer and producer (a mirror maker's message handler).
+    A mirror maker's message handler, and the properties of its consumer and producer.
 
     Attributes:
         handler: ``package.module:Class``; None for the one that changes nothing.
         args: The text that the class is given; None for none.
-        raw: Whether it sees batches (KIP-712), and not decoded records.
-        repartition: Whether records go where their keys lead, as a producer's do.
-        consumer: Java's properties of the consumer, but for those of the connection.
-        producer: Likewise of the producer.
+        raw: Whether the handler receives batches (KIP-712) instead of decoded records.
+        repartition: Whether records go to the partition of their keys, as a producer's do.
+        consumer: Java's properties of the consumer, without those of the connection.
+        producer: Java's properties of the producer, likewise.
 
     """
 
@@ -112,74 +134,199 @@ class Handling:
     consumer: Mapping[str, str]
     producer: Mapping[str, str]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> Handling:
-        return cls(**json.loads(text))
+    def parse(cls, option: str, value: object) -> Handling:
+        """Read the JSON of a driver: users set a handler by the options of ``shoal mirror-maker`` only."""
+        if isinstance(value, Handling):
+            return value
+        if not isinstance(value, Mapping):
+            raise OptionError("{option} is for shoal's own tasks; remove it", option=option)
+        return cls(**value)
 
 
-@dataclass(frozen=True, slots=True)
+def _parse_continue_on(option: str, value: str | list[str]) -> frozenset[IncidentKind]:
+    names = value.split(",") if isinstance(value, str) else value
+    return frozenset(parse_choice(option, each, IncidentKind) for each in names if each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOptions:
     """
     Attributes:
-        source: How to reach the source cluster; its isolation level decides
-            what is copied of transactions.
-        destination: How to reach the destination cluster.
-        group: The consumer group on the source cluster that holds the pairs.
-        rules: A digest of what decides what is copied; stored in the pairs.
-        fetch_buffer_bytes: The one big allocation of a task.
-        commit_interval_ms: How often a task commits what was acknowledged.
-        adopt: Take over a copy without a committed pair that is the same as the
-            source.
-        adopt_from_later: Take it over also if the source has records before its
-            first one.
-        allow_nonempty: Begin in a destination partition that holds records
-            which are not the source's.
-        producer_id_expiration_ms: After this long without a newer batch the
-            destination's brokers forget a producer id (broker configuration
-            ``producer.id.expiration.ms``).
-        delivery: What is promised of the destination partitions.
-        continue_on: The kinds of incidents after which a partition goes on;
-            the others stop it.
-        keep_append_time: Decode batches of LogAppendTime, so that their
-            records get the append time instead of their create times.
-        max_decompressed_bytes: How large a batch that has to be decoded may
-            become.
-        multi_batch: Whether several batches of a partition go into one
-            request, where the destination's brokers take them.
+        fetch_buffer_bytes: The fetch buffer of a Spark task, its one large allocation.
+        commit_interval_ms: The time between two commits of the position.
+        adopt: Take over a copy without a committed position if it equals the source.
+        adopt_from_later: Take it over also if the source has records before its first one.
+        allow_nonempty: Also copy into a destination partition that has no committed position and holds
+            records which are not the source's.
+        delivery: The guarantee for destination partitions.
+        continue_on: The kinds of incidents after which a partition goes on; the others stop it.
+        keep_append_time: Decode batches of LogAppendTime, so that their records get the append time instead
+            of their create times.
+        max_decompressed_bytes: The maximum size of a decompressed batch.
+        multi_batch: Whether one request has several batches of a partition, if the destination's brokers
+            accept them.
         rebatch: Which batches are joined into larger ones; None for none.
-        max_in_flight: How many requests may be in flight on a connection to a
-            broker, 1 to 5: it remembers the last 5 batches of a producer id
-            (ProducerStateEntry), and more could not be recognised when they
-            are sent again.
-        takes_over_offsets: Begin at an offset that the group has committed
-            without a pair, as by a consumer, behind whatever the destination
-            holds; and go on by other rules than before, where nothing was
-            written since the pair.
-        handling: What becomes of records or batches on their way; None for
-            nothing: they are mirrored as they are.
-        first_start: What positions are to remember of the group's first start.
+        max_in_flight: The number of requests in flight on a connection to a broker, 1 to 5.
+        takes_over_offsets: Begin at an offset that the group has committed without a position of shoal's,
+            such as a consumer's, behind all records of the destination. Go on with other rules than before
+            if nothing was written since the position.
+        handling: A mirror maker's message handler; None mirrors records as they are.
+
+    """
+
+    fetch_buffer_bytes: int = field(default=16 * _MIB, metadata=read_by(parse_bytes))
+    commit_interval_ms: int = field(default=5_000, metadata=read_by(parse_whole))
+    adopt: bool = field(default=False, metadata=read_by(parse_flag))
+    adopt_from_later: bool = field(default=False, metadata=read_by(parse_flag))
+    allow_nonempty: bool = field(default=False, metadata=read_by(parse_flag))
+    delivery: Delivery = field(default=Delivery.EXACTLY_ONCE, metadata=choice_of(Delivery))
+    continue_on: frozenset[IncidentKind] = field(default=frozenset(), metadata=read_by(_parse_continue_on))
+    keep_append_time: bool = field(default=False, metadata=read_by(parse_flag))
+    #: Few batches of 1 MiB, the brokers' default limit, shrink to less than a fiftieth.
+    max_decompressed_bytes: int = field(default=64 * _MIB, metadata=read_by(parse_bytes))
+    multi_batch: MultiBatch = field(default=MultiBatch.AUTO, metadata=choice_of(MultiBatch))
+    rebatch: Rebatch | None = field(default=None, metadata=read_by(Rebatch.parse))
+    max_in_flight: int = field(default=_MOST_IN_FLIGHT, metadata=read_by(parse_whole))
+    takes_over_offsets: bool = field(default=False, metadata=read_by(parse_flag))
+    handling: Handling | None = field(default=None, metadata=read_by(Handling.parse))
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> CopyOptions:
+        """
+        Read and check the options that a user gave, by their fields' names. Other names are ignored.
+
+        Raises:
+            OptionError: A value, or a combination of options, cannot be used.
+
+        """
+        options = CopyOptions(**parse_fields(CopyOptions, given))
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """
+        Check values, and options that exclude each other.
+
+        Tests may use smaller values than users, so this is no part of construction.
+
+        Raises:
+            OptionError: A value, or a combination of options, cannot be used.
+
+        """
+        check_range(
+            "fetch_buffer_bytes",
+            self.fetch_buffer_bytes,
+            _LEAST_FETCH_BUFFER_BYTES,
+            _MOST_FETCH_BUFFER_BYTES,
+            "bytes",
+        )
+        check_range("commit_interval_ms", self.commit_interval_ms, 1, _LARGEST_INT32)
+        check_range("max_decompressed_bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
+        check_range("max_in_flight", self.max_in_flight, 1, _MOST_IN_FLIGHT)
+        is_shared = self.delivery is Delivery.AT_LEAST_ONCE
+        if self.multi_batch is MultiBatch.REQUIRED and is_shared:
+            raise OptionError(
+                "{multi_batch} required needs {delivery} exactly-once: brokers append several batches in one "
+                "request only for a single writer. Set {multi_batch} to auto"
+            )
+        if self.adopt_from_later and not self.adopt:
+            raise OptionError("{adopt_from_later} needs {adopt}. Set both")
+        if self.adopt and self.allow_nonempty:
+            raise OptionError(
+                "{adopt} and {allow_nonempty} exclude each other: the one stops at a copy that differs from "
+                "the source, and the other copies behind it. Set one of the two"
+            )
+        if self.adopt and is_shared:
+            raise OptionError(
+                "{adopt} and {delivery} at-least-once exclude each other: a destination partition with other "
+                "writers cannot be compared with the source. Set one of the two"
+            )
+
+
+#: Each option's default.
+COPY_DEFAULTS = CopyOptions()
+
+
+def copy_rules(source: ClientConfig, *, keep_append_time: bool) -> str:
+    """
+    Return a digest of everything that decides which records of a partition are copied.
+
+    Each committed position has this digest, and a mirror with other rules refuses to resume there: resuming
+    walks the source with the same decisions. The selection of topics, the start of a new partition and the
+    speed are not part of the rules.
+
+    Returns:
+        Sixteen hexadecimal digits, the same for the same rules in every version of shoal.
+
+    """
+    decisive = {"isolation.level": source.isolation_level.name.lower()}
+    if keep_append_time:
+        decisive["append.time"] = "kept"
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class CopySettings(CopyOptions):
+    """
+    Everything that a task needs: the user's options, and what the driver has found out.
+
+    Attributes:
+        source: How to reach the source cluster. Its isolation level decides whether aborted records are
+            copied.
+        destination: How to reach the destination cluster.
+        group: The consumer group on the source cluster that holds the positions.
+        rules: The digest of :func:`copy_rules`, stored in each position.
+        producer_id_expiration_ms: The time without a new batch after which the destination's brokers forget
+            a producer id (broker configuration ``producer.id.expiration.ms``).
+        first_start: The group's first start, stored in each position.
+
     """
 
     source: ClientConfig
     destination: ClientConfig
     group: str
     rules: str
-    fetch_buffer_bytes: int = 16 * 1024 * 1024
-    commit_interval_ms: int = 5_000
-    adopt: bool = False
-    adopt_from_later: bool = False
-    allow_nonempty: bool = False
     producer_id_expiration_ms: int = 86_400_000
-    delivery: Delivery = Delivery.EXACTLY_ONCE
-    continue_on: frozenset[IncidentKind] = frozenset()
-    keep_append_time: bool = False
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-    multi_batch: MultiBatch = MultiBatch.AUTO
-    rebatch: Rebatch | None = None
-    max_in_flight: int = 5
-    takes_over_offsets: bool = False
-    handling: Handling | None = None
     first_start: FirstStart | None = None
+
+    @classmethod
+    def of(
+        cls, options: CopyOptions, source: ClientConfig, destination: ClientConfig, group: str, **found: Any
+    ) -> CopySettings:
+        """Return the settings of tasks that copy with these options."""
+        rules = copy_rules(source, keep_append_time=options.keep_append_time)
+        given = {each.name: getattr(options, each.name) for each in fields(CopyOptions)}
+        return cls(source, destination, group, rules, **given, **found)
+
+    def to_json(self) -> str:
+        """Return everything but the clusters, whose properties travel by themselves."""
+        names = [each.name for each in fields(self) if each.name not in ("source", "destination")]
+        return json.dumps({name: getattr(self, name) for name in names}, default=_to_json_object)
+
+    @classmethod
+    def from_json(cls, text: str, source: ClientConfig, destination: ClientConfig) -> CopySettings:
+        """Read what :meth:`to_json` returned."""
+        values = json.loads(text)
+        first_start = values.pop("first_start")
+        found = {name: values.pop(name) for name in ("group", "rules", "producer_id_expiration_ms")}
+        return cls(
+            source,
+            destination,
+            **found,
+            first_start=None if first_start is None else FirstStart.from_json_object(first_start),
+            **parse_fields(CopyOptions, values),
+        )
+
+
+def _to_json_object(value: object) -> object:
+    match value:
+        case enum.Enum():
+            return value.value
+        case frozenset():
+            return sorted(each.value for each in value)
+        case FirstStart():
+            return value.to_json_object()
+        case Rebatch() | Handling():
+            return asdict(value)
+    raise TypeError(f"{value!r} has no JSON")

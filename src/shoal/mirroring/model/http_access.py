@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ...errors import ConfigError
+from ...errors import OptionError
 from ...net.server_tls import TlsFiles
 
 __all__ = ["OPEN", "HttpAccess"]
@@ -29,28 +30,26 @@ class HttpAccess:
     tls: TlsFiles | None = None
 
     @classmethod
-    def parse(
-        cls,
-        hosts: Iterable[str],
-        token_file: str | None,
-        tls_certificate: str | None,
-        tls_key: str | None,
-        tls_client_authorities: str | None,
-    ) -> HttpAccess:
+    def parse(cls, given: Mapping[str, Any]) -> HttpAccess:
         """
-        Return the access that options describe, each as the user gave it.
+        Return the access that the options ``http_…`` describe, as a user gave them.
 
         Raises:
-            ConfigError: Only a part of what TLS needs is there.
+            OptionError: Only one of certificate and key is there.
 
         """
-        tls = None
-        if tls_certificate and tls_key:
-            authorities = Path(tls_client_authorities) if tls_client_authorities else None
-            tls = TlsFiles(Path(tls_certificate), Path(tls_key), authorities)
-        elif tls_certificate or tls_key or tls_client_authorities:
-            raise ConfigError("TLS of metrics and page needs both --http-tls-certificate and --http-tls-key")
-        return cls(tuple(hosts), Path(token_file) if token_file else None, tls)
+        certificate, key = given.get("http_tls_certificate"), given.get("http_tls_key")
+        authorities = given.get("http_tls_client_authorities")
+        if bool(certificate) != bool(key) or (authorities and not certificate):
+            raise OptionError("TLS of metrics and page needs both {http_tls_certificate} and {http_tls_key}")
+        hosts, token_file = given.get("http_hosts") or (), given.get("http_token_file")
+        return cls(
+            tuple(hosts.split(",") if isinstance(hosts, str) else hosts),
+            Path(token_file) if token_file else None,
+            TlsFiles(Path(certificate), Path(key), Path(authorities) if authorities else None)
+            if certificate and key
+            else None,
+        )
 
 
 #: All clients that reach the address, by plain HTTP.

@@ -12,9 +12,8 @@ import enum
 from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
-from ...errors import ConfigError
 
-__all__ = ["REFUSED_WRITERS", "Delivery", "Incident", "IncidentKind", "parse_delivery", "parse_incident_kind"]
+__all__ = ["REFUSED_WRITERS", "Delivery", "Incident", "IncidentKind"]
 
 
 class IncidentKind(enum.Enum):
@@ -79,29 +78,3 @@ class Incident:
     reason: str
     lost: int | None = 0
     continued: bool = False
-
-
-def parse_delivery(option: str, text: str) -> Delivery:
-    """
-    Raises:
-        ConfigError: It is neither of the two; names the option.
-    """
-    try:
-        return Delivery(text)
-    except ValueError:
-        raise ConfigError(_none_of(option, text, Delivery)) from None
-
-
-def parse_incident_kind(option: str, text: str) -> IncidentKind:
-    """
-    Raises:
-        ConfigError: There is no such kind; names the option.
-    """
-    try:
-        return IncidentKind(text)
-    except ValueError:
-        raise ConfigError(_none_of(option, text, IncidentKind)) from None
-
-
-def _none_of(option: str, text: str, names: type[enum.Enum]) -> str:
-    return f"{option}: {text!r} is not one of {', '.join(each.value for each in names)}"

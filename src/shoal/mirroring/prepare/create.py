@@ -101,7 +101,7 @@ def prepare(
     if any(topic.creation for topic in changes.topics.values()):
         on_create()
     created = _make(changes, destination, patience_s)
-    if options.multi_batch is MultiBatch.REQUIRED:
+    if options.copy.multi_batch is MultiBatch.REQUIRED:
         require_multi_batch(destination, created)  # the inspection has asked for the others
     return Prepared(
         changes.group,

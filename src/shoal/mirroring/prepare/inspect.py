@@ -176,7 +176,7 @@ class _Inspection:
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)
         self._check_destination(names)
-        if self._options.multi_batch is MultiBatch.REQUIRED:
+        if self._options.copy.multi_batch is MultiBatch.REQUIRED:
             require_multi_batch(self._destination, names.values())
         group = self._options.group_between(
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
@@ -363,7 +363,7 @@ class _Inspection:
         missing = {
             name: copy for name, copy in names.items() if copy not in self._destination.metadata.topics
         }
-        if not missing or IncidentKind.DESTINATION_LOSS in self._options.continue_on:
+        if not missing or IncidentKind.DESTINATION_LOSS in self._options.copy.continue_on:
             return {}
         mirrored = {partition.topic for partition in self._positions(missing, group)}
         gone = confirmed_deleted(self._destination, [missing[name] for name in mirrored], time.sleep)

@@ -23,7 +23,7 @@ from ...errors import BrokerError, Disconnected, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..control.handover import InheritedPosition
-from ..model.copy_options import CopyOptions
+from ..model.copy_options import CopySettings
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions, PositionsInThread
 from .partition import PartitionCopy
@@ -56,7 +56,7 @@ class Commits:
 
     """
 
-    def __init__(self, settings: CopyOptions, control: WorkerControl, known: Metadata | None) -> None:
+    def __init__(self, settings: CopySettings, control: WorkerControl, known: Metadata | None) -> None:
         self._settings = settings
         self._control = control
         self._coordinator = Cluster(settings.source.impatient(), known)

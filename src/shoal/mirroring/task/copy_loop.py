@@ -32,7 +32,7 @@ from ...protocol.produce import ProduceOutcome
 from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
-from ..model.copy_options import CopyOptions, MultiBatch
+from ..model.copy_options import CopySettings, MultiBatch
 from ..model.incidents import Delivery
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
@@ -100,7 +100,7 @@ class CopyLoop:
         marked: bool,
         source: Cluster,
         destination: Cluster,
-        settings: CopyOptions,
+        settings: CopySettings,
         control: WorkerControl,
     ) -> None:
         """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...errors import UnsupportedBatch
 from ...records import Codec, Decision, Record, RecordBatch, Run, verify_crc, write_batches
 from ...records.batch import DELETE_HORIZON, BatchHeader
-from ..model.copy_options import CopyOptions
+from ..model.copy_options import CopySettings
 from ..model.offset_map import spans_of
 from .rebuilder import records_to_mirror
 
@@ -119,7 +119,7 @@ class Rebuilder:
 
     """
 
-    def __init__(self, settings: CopyOptions) -> None:
+    def __init__(self, settings: CopySettings) -> None:
         self.most_bytes = _NO_LIMIT
         self._settings = settings
         self._group: _Group | None = None

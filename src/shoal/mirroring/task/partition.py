@@ -37,7 +37,7 @@ from ...records import (
     stamp_run,
 )
 from ..control.handover import InheritedPosition
-from ..model.copy_options import CopyOptions
+from ..model.copy_options import CopySettings
 from ..model.incidents import Incident, IncidentKind
 from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, ProducerIdentity, topic_id_of
@@ -105,7 +105,7 @@ class PartitionCopy:
     def __init__(
         self,
         copy_range: CopyRange,
-        settings: CopyOptions,
+        settings: CopySettings,
         *,
         inherited: InheritedPosition | None = None,
         waiting_for: str | None = None,

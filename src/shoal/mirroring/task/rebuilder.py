@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...records import Record, RecordBatch, read_records, verify_crc
-from ..model.copy_options import CopyOptions
+from ..model.copy_options import CopySettings
 
 __all__ = ["records_to_mirror"]
 
 
-def records_to_mirror(batch: RecordBatch, start_offset: int, settings: CopyOptions) -> list[Record]:
+def records_to_mirror(batch: RecordBatch, start_offset: int, settings: CopySettings) -> list[Record]:
     """
     Decode a batch.
 

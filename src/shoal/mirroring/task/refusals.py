@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ...client.cluster import Cluster
 from ...error_codes import ErrorCode, named_code
 from ...protocol.produce import ProduceOutcome
-from ..model.copy_options import CopyOptions
+from ..model.copy_options import CopySettings
 from ..model.incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
 from .outbound import OutboundBatch
 from .partition import PartitionCopy
@@ -150,7 +150,7 @@ def refuse(
     batches: Sequence[OutboundBatch],
     answer: ProduceOutcome,
     destination: Cluster,
-    settings: CopyOptions,
+    settings: CopySettings,
 ) -> Reaction:
     """Let a partition react to an error code; return what it does."""
     first = batches[0]
@@ -214,7 +214,7 @@ def land_elsewhere(
     batches: Sequence[OutboundBatch],
     base_offset: int,
     destination: Cluster,
-    settings: CopyOptions,
+    settings: CopySettings,
 ) -> None:
     """Let a partition react to a request that landed at another offset than the predicted one."""
     first = batches[0]

@@ -21,7 +21,7 @@ from ...client.cluster import Cluster
 from ...client.metadata import Metadata, leader_in
 from ...errors import PartitionStopped, ShoalError
 from ..control import Control, WorkerControl
-from ..model.copy_options import CopyOptions
+from ..model.copy_options import CopySettings
 from ..model.ranges import CopyRange
 from ..model.reports import PartitionReport, TaskReport
 from .partition import PartitionCopy
@@ -65,7 +65,7 @@ class TaskResult:
     complete: bool
 
 
-def run_copy_task(ranges: Sequence[CopyRange], settings: CopyOptions, control: Control) -> TaskResult:
+def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
     """
     Copy ranges of partitions, whatever a former attempt has copied of them.
 
@@ -82,7 +82,7 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopyOptions, control: C
 
 
 class _Lane:
-    def __init__(self, ranges: Sequence[CopyRange], settings: CopyOptions, control: Control) -> None:
+    def __init__(self, ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> None:
         self._settings = settings
         self._control = control
         self._process = ProcessUse()

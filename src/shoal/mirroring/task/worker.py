@@ -40,7 +40,7 @@ from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
 from ..control import WorkerControl
 from ..control.handover import InheritedPosition
-from ..model.copy_options import CopyOptions
+from ..model.copy_options import CopySettings
 from ..model.reports import PartitionReport
 from .committer import Commits, can_heal
 from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
@@ -116,7 +116,7 @@ class LeaderPairWorker:
     def __init__(
         self,
         copies: Sequence[PartitionCopy],
-        settings: CopyOptions,
+        settings: CopySettings,
         control: WorkerControl,
         source: Cluster,
         destination: Cluster,

@@ -245,9 +245,10 @@ def test_a_handshake_has_one_deadline_for_all_its_bytes(
 
 
 def test_a_part_of_tls_is_refused(tmp_path: Path) -> None:
+    names = ("http_tls_certificate", "http_tls_key", "http_tls_client_authorities")
     for given in ((("cert"), None, None), (None, "key", None), (None, None, "ca"), ("cert", None, "ca")):
-        with pytest.raises(ConfigError, match="needs both --http-tls-certificate and --http-tls-key"):
-            HttpAccess.parse((), None, *given)
+        with pytest.raises(ConfigError, match="needs both http_tls_certificate and http_tls_key"):
+            HttpAccess.parse(dict(zip(names, given, strict=True)))
 
 
 def test_files_that_do_not_belong_together_are_refused(

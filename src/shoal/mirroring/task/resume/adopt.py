@@ -32,7 +32,7 @@ from ....errors import BrokerError, PartitionStopped, ShoalError, Stopped
 from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.comparison import PartitionComparison
 from ....verify.plan import PartitionPlan
-from ...model.copy_options import CopyOptions
+from ...model.copy_options import CopySettings
 from ...model.incidents import Delivery
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
@@ -66,7 +66,7 @@ class Watch:
     report: Callable[[PartitionCopy, str], object]
 
 
-def is_to_adopt(settings: CopyOptions, log: DestinationLog) -> bool:
+def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
     """Whether a partition without a pair has a copy that the settings want to take over."""
     return settings.adopt and settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0
 

@@ -9,7 +9,7 @@ from ....client.cluster import Cluster
 from ....errors import ShoalError
 from ....topic_partition import TopicPartition
 from ...control.handover import InheritedPosition
-from ...model.copy_options import CopyOptions
+from ...model.copy_options import CopySettings
 from ...model.incidents import Incident
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups, topic_id
@@ -28,7 +28,7 @@ def resume_partitions(
     source: Cluster,
     destination: Cluster,
     positions: Positions,
-    settings: CopyOptions,
+    settings: CopySettings,
     watch: Watch,
 ) -> dict[TopicPartition, ShoalError]:
     """
@@ -144,7 +144,7 @@ def _leave_out(copy: PartitionCopy, pair: MirrorPosition, incidents: list[Incide
 
 
 def take_over(
-    copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopyOptions
+    copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopySettings
 ) -> list[tuple[PartitionCopy, InheritedPosition]]:
     """
     Align the partitions that a former task left, where nothing happened to either cluster since.
@@ -192,7 +192,11 @@ def _is_same(then: str | None, now: str | None) -> bool:
 
 
 def _still_holds(
-    left: InheritedPosition, copy: PartitionCopy, source: Cluster, destination: Cluster, settings: CopyOptions
+    left: InheritedPosition,
+    copy: PartitionCopy,
+    source: Cluster,
+    destination: Cluster,
+    settings: CopySettings,
 ) -> bool:
     """Whether both topics are those of then, and neither partition has had an election since."""
     pair = left.pair

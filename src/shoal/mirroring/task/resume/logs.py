@@ -15,7 +15,7 @@ from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
 from ....records import BatchHeader, Decision, Record, RecordBatch
 from ....topic_partition import TopicPartition
-from ...model.copy_options import CopyOptions
+from ...model.copy_options import CopySettings
 from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
 from ..rebuilder import records_to_mirror
@@ -42,7 +42,7 @@ class Clusters:
 
     source: Cluster
     destination: Cluster
-    settings: CopyOptions
+    settings: CopySettings
 
     @cached_property
     def new_producer(self) -> tuple[int, int]:
@@ -159,7 +159,7 @@ class PartitionLogs:
     log: DestinationLog
 
     @property
-    def settings(self) -> CopyOptions:
+    def settings(self) -> CopySettings:
         """The mirror's settings."""
         return self.clusters.settings
 
