@@ -39,9 +39,7 @@ NOT_REWRITTEN = {
     "broker/storage",
     "cli",
     "client",
-    "client/membership",
     "client/producer",
-    "client/security",
     "mirroring",
     "mirroring/control",
     "mirroring/driver",
@@ -53,8 +51,6 @@ NOT_REWRITTEN = {
     "mirroring/task",
     "mirroring/task/resume",
     "mirrormaker",
-    "net",
-    "protocol",
     "spark",
     "spark/launch",
 }

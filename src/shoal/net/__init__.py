@@ -1,1 +1,1 @@
-"""Sockets that listen, TLS on them, and turns at what is scarce; knows nothing of Kafka's protocol."""
+"""Addresses, listening sockets, TLS handshakes, and turns at scarce resources; no Kafka protocol."""

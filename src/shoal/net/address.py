@@ -1,4 +1,4 @@
-"""Addresses of hosts and ports, and the lists of them that users give."""
+"""Addresses of brokers, and their lists in options and properties."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ __all__ = ["Address", "parse_bootstrap"]
 
 
 class Address(NamedTuple):
+    """A host and a port."""
+
     host: str
     port: int
 
@@ -27,7 +29,7 @@ def parse_bootstrap(servers: str) -> list[Address]:
     Parse ``HOST:PORT[,HOST:PORT…]``, as in Kafka's ``bootstrap.servers``.
 
     Raises:
-        ValueError: With a sentence that names the part which is wrong.
+        ValueError: The list is empty, or an element is not HOST:PORT.
 
     """
     addresses = []
@@ -42,6 +44,6 @@ def parse_bootstrap(servers: str) -> list[Address]:
 
 
 def _with_port(server: str) -> str:
-    """Return Kafka's port as a suggestion for a server that lacks one."""
+    """Suggest Kafka's port if the port is missing."""
     suggested = f"{server}:{_KAFKA_S_PORT}"
     return f"; is it {suggested}?" if _HOST_AND_PORT.fullmatch(suggested) else ""

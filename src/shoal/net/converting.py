@@ -1,13 +1,13 @@
 """
-Conversions between batches and messages of magic 0 and 1: in turns, and counted.
+Conversions between batches and messages of magic 0 and 1: by turns, and counted.
 
-As many run at the same time as there are cores. Converting one batch takes two to three times the
-memory that it expands to, and a thread can be interrupted in the middle of it: without turns the batches
-of all clients would be expanded at once. A conversion never waits for a socket, so turns come soon, and the
-client that has used the least CPU of late comes first (:mod:`.turns`).
+As many conversions run at a time as there are cores. A conversion takes two to three times the memory of the
+expanded batch, and the system can interrupt its thread in the middle. Without turns, the batches of all
+clients would be in memory at once. A conversion never waits for a socket, so that turns come soon.
+The client that has used the least CPU recently comes first (:mod:`.turns`).
 
-The counts are of the whole process, as the turns are: several embedded brokers in one process share them.
-Kafka's names for the same: ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
+Turns and counts are of the process: if it has several embedded brokers, they share them.
+Kafka's names for the counts are ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
 ``MessageConversionsTimeMs``, ``TemporaryMemoryBytes``.
 """
 
@@ -50,7 +50,7 @@ _NONE = ConvertedCounts()
 
 
 class Direction(Enum):
-    """Which requests need the conversion: those of consumers, or those of producers."""
+    """The requests that need a conversion: those of consumers, or those of producers."""
 
     FETCH = "fetch"
     PRODUCE = "produce"
@@ -62,7 +62,7 @@ class ConversionTotals:
     Conversions in one direction since the process started.
 
     Attributes:
-        counts: Of what was converted; a batch that is converted twice counts twice, as it costs twice.
+        counts: The converted batches, records and bytes; a batch counts each time it is converted.
         cpu_s: CPU seconds of the converting threads.
         refused: Record sets that could not be converted.
 
@@ -74,12 +74,13 @@ class ConversionTotals:
 
 
 class Tally:
-    """What one turn has converted."""
+    """The converted batches of one turn."""
 
     def __init__(self) -> None:
         self.counts = _NONE
 
     def add(self, counts: ConvertedCounts) -> None:
+        """Add the counts of one batch."""
         self.counts = self.counts.plus(counts)
 
 
@@ -89,20 +90,20 @@ _under_way: weakref.WeakSet[DownConversion] = weakref.WeakSet()
 
 
 def totals() -> Mapping[Direction, ConversionTotals]:
-    """Return the totals of now, by direction."""
+    """Return the current totals by direction."""
     with _lock:
         return dict(_totals)
 
 
 def held_bytes() -> int:
-    """Return how many converted bytes wait for the sockets of clients now."""
+    """Return the number of converted bytes that wait for the sockets of clients."""
     with _lock:
         return sum(each.held_bytes for each in _under_way)
 
 
 @contextmanager
 def counted(direction: Direction) -> Iterator[Tally]:
-    """Count a conversion that waits for no turn; enter the tally what was converted."""
+    """Count a conversion that needs no turn; the caller adds its counts to the tally."""
     tally = Tally()
     refused = 0
     before_s = time.thread_time()
@@ -122,7 +123,7 @@ def counted(direction: Direction) -> Iterator[Tally]:
 
 @contextmanager
 def serving(address: str) -> Iterator[None]:
-    """Take turns on behalf of the client at this address, in this thread, which has one connection of it."""
+    """Take the turns of this thread for the client at an address: the thread serves one connection of it."""
     _thread.address = address
     try:
         yield
@@ -137,14 +138,14 @@ def client_of_thread() -> tuple[Hashable, Hashable]:
 
 @contextmanager
 def memory_turn() -> Iterator[None]:
-    """Wait for a turn at something else that takes as much memory as a conversion, and is none."""
+    """Wait for a turn at other work that takes as much memory as a conversion."""
     with _TURNS.turn(*client_of_thread()):
         yield
 
 
 @contextmanager
 def turn(direction: Direction) -> Iterator[Tally]:
-    """Wait for a turn, and count what is converted in it."""
+    """Wait for a turn, and count the conversions in it."""
     with _TURNS.turn(*client_of_thread()), counted(direction) as tally:
         yield tally
 
@@ -176,4 +177,4 @@ def chunks(conversion: DownConversion) -> Iterator[bytearray]:
         if chunk is None:
             return
         yield chunk
-        del chunk  # or it would be alive while the next one is made
+        del chunk  # else both this one and the next would be in memory

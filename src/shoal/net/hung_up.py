@@ -1,4 +1,4 @@
-"""Whether the other end of a connection hung up, while nobody reads from it."""
+"""A check for connections that no thread reads from: has the peer closed its end?"""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import socket
 
 __all__ = ["HUNG_UP", "has_hung_up"]
 
-#: POLLRDHUP is Linux's: the other end sends no more. Elsewhere only a connection that broke is noticed.
+#: POLLRDHUP exists on Linux: the peer sends no more. Other systems report only a broken connection.
 HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 def has_hung_up(connected: socket.socket) -> bool:
-    """Return whether the other end closed or broke the connection, also if it sent more before."""
+    """Return whether the peer closed or broke the connection, also if unread bytes are left."""
     poll = select.poll()
     try:
         poll.register(connected, HUNG_UP)

@@ -1,4 +1,4 @@
-"""A listening socket: a thread that accepts, and a thread for each connection."""
+"""Accept connections in one thread, and serve each one in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Listener", "addresses_of"]
 
 _log = logger("shoal.net.listener")
 
-#: How long to wait where no connection can be accepted: until another one ends, if descriptors ran out.
+#: The pause if accept fails: when the process has no descriptor left, another connection must end first.
 _REFUSED_PAUSE_S = 0.1
 
 _BACKLOG = 128
@@ -24,10 +24,10 @@ _BACKLOG = 128
 
 def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     """
-    Return the addresses of what is to be listened on, for a look at who could connect there.
+    Return the addresses behind a host name: they show which clients could connect to a listener there.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: The name has no address.
 
     """
     try:
@@ -39,24 +39,23 @@ def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Ad
 
 class Listener:
     """
-    Listens on one address while it is started.
+    Listens on one address from :meth:`start` to :meth:`stop`.
 
     Attributes:
-        port: Where it listens; from the first start on.
+        port: The port; if 0 was asked for, the free one from the first start on.
 
     """
 
     def __init__(self, host: str, port: int, serve: Callable[[socket.socket], None], name: str) -> None:
         """
-        Prepare a listener; nothing listens yet.
+        Prepare a listener; :meth:`start` binds the address.
 
         Args:
             host: The address to bind.
             port: The port, or 0 for a free one, which is kept for every later start.
-            serve: What serves a connection, in a thread of its own; the
-                socket is closed when it returns. It must end soon when the
-                socket is shut down.
-            name: Of its threads.
+            serve: Serves a connection in a thread of its own; the socket is closed when it returns. It must
+                return soon after the socket is shut down.
+            name: The name of the threads.
 
         """
         self.port = port
@@ -70,7 +69,7 @@ class Listener:
 
     def start(self) -> None:
         """
-        Listen, and serve in threads of our own.
+        Listen, and serve in threads.
 
         Raises:
             OSError: The port is taken.
@@ -92,10 +91,10 @@ class Listener:
 
     def stop(self, patience_s: float | None = None) -> None:
         """
-        Shut down every connection, and return when all threads ended.
+        Shut down every connection, and wait for the threads.
 
         Args:
-            patience_s: For how long at most they are waited for; None for as long as it takes.
+            patience_s: The limit of the wait; None for no limit.
 
         """
         deadline = None if patience_s is None else time.monotonic() + patience_s
@@ -127,7 +126,7 @@ class Listener:
         self._sockets.add(sock)
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept for as long as this is started, whatever is in the way meanwhile."""
+        """Accept connections until :meth:`stop`, whatever fails meanwhile."""
         was_refused = False
         while self._listener is listener:
             try:
@@ -145,7 +144,7 @@ class Listener:
     def _begin(self, client: socket.socket, listener: socket.socket) -> None:
         with self._lock:
             if self._listener is listener:
-                # Without a thread for it, it has to come again.
+                # If there is no thread for it, the client has to connect again.
                 with contextlib.suppress(RuntimeError):
                     self._run(self._serve, client)
                     return

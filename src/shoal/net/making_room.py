@@ -1,9 +1,9 @@
 """
-Which connection has to leave a server whose slots are all taken, so that a new one finds room.
+The connection that a server closes if all its slots are taken and a new client connects.
 
-It is the oldest of the network that holds the most. So strangers do not shut out clients, and one that says
-at once what the server asks for is hardly ever the oldest. Kafka does the same for its brokers' own listener
-(KIP-402): at ``max.connections`` a connection of another listener is closed to let one in.
+The server closes the oldest connection of the network that holds the most. Strangers cannot shut out clients
+then, since a client that logs in at once is hardly ever the oldest one. Kafka does the same for the listener
+between brokers (KIP-402): at ``max.connections`` it closes a connection of another listener.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 __all__ = ["Holder", "first_to_leave", "network_of"]
 
-#: What one customer of a provider has at least (RFC 6177), so its addresses are not counted one by one.
+#: The smallest network that a provider gives to a customer (RFC 6177): its addresses count as one client.
 _IPV6_PREFIX = 64
 
 
@@ -24,12 +24,12 @@ class Holder(Protocol):
 
     @property
     def network(self) -> str:
-        """Where the client is, by :func:`network_of`."""
+        """The client's network, by :func:`network_of`."""
         ...
 
     @property
     def is_proven(self) -> bool:
-        """Whether the client has shown what the server asks for."""
+        """Whether the client has proven itself: by a login, or by a valid first request."""
         ...
 
 
@@ -38,10 +38,10 @@ H = TypeVar("H", bound=Holder)
 
 def first_to_leave(holders: Collection[H]) -> H:
     """
-    Return the holder that has to leave; of equals one that is not proven, and of these the oldest.
+    Return the holder to close: of equals one that is not proven, and of these the oldest.
 
     Args:
-        holders: Those that may have to, at least one, the oldest first.
+        holders: The candidates, at least one, the oldest first.
 
     """
     by_network = Counter(each.network for each in holders)
@@ -49,7 +49,7 @@ def first_to_leave(holders: Collection[H]) -> H:
 
 
 def network_of(host: str) -> str:
-    """Return what counts as one client: an address of IPv4, a network of 64 bits of IPv6, or a name."""
+    """Return the unit that counts as one client: an IPv4 address, an IPv6 network of 64 bits, or a name."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

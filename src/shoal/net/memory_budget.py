@@ -1,9 +1,9 @@
 """
-How much memory all large messages of clients together may take: Kafka's ``queued.max.request.bytes``.
+A budget of memory for the large messages of all clients, as Kafka's ``queued.max.request.bytes``.
 
-As with Kafka's memory pool, a connection whose request finds no room is not read from until there is some.
-Unlike there, a client that does not send the rest of its request, or does not take its answer, cannot keep
-others waiting for ever.
+If a request finds no room, its connection is not read until there is room, as with Kafka's memory pool.
+Unlike there, a client cannot block the others forever by not sending the rest of its request, or by not
+reading its response.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from .making_room import network_of
 
 __all__ = ["MemoryBudget", "Share"]
 
-#: For so long a message waits for room before the client that is slowest with its own is hung up on.
+#: The wait of a message for room before the connection of the slowest client is closed.
 _PATIENCE_S = 10.0
 
-#: What waits looks so often whether its client is still there.
+#: The interval at which a wait checks that its client is still connected.
 _LOOK_S = 0.5
 
 
 @dataclass(eq=False, slots=True)
 class Share:
     """
-    What one request or answer takes.
+    The memory of one request or response.
 
     Attributes:
-        is_received: Whether all of a request is here, so that it is up to us when it ends.
-        is_ended: Whether its connection was shut down for others.
+        is_received: Whether the whole request was received, so that its end no longer depends on the client.
+        is_ended: Whether its connection was closed to make room for others.
 
     """
 
@@ -48,20 +48,20 @@ class Share:
 
 class MemoryBudget:
     """
-    Shares out memory, first to the client that has the least of it. Safe to use from several threads.
+    Shares out memory, first to the client that holds the least of it. Safe to use from several threads.
 
-    Of clients with the same, whoever came first is served first.
+    Of clients that hold the same, the one that waits longest comes first.
 
     """
 
     def __init__(self, most_bytes: int, tell: Callable[[str], object], too_slow: str) -> None:
         """
-        Begin with nothing taken.
+        Begin with all memory free.
 
         Args:
-            most_bytes: What all may take together; negative for no bound.
-            tell: Takes a sentence when a connection was shut down for others.
-            too_slow: That sentence, with ``{size}``, ``{host}`` and ``{most}`` in it.
+            most_bytes: The limit for all messages together; negative for none.
+            tell: Called with a message when a connection was closed to make room for others.
+            too_slow: The message, with ``{size}``, ``{host}`` and ``{most}`` in it.
 
         """
         self._most_bytes = most_bytes
@@ -77,13 +77,12 @@ class MemoryBudget:
         self, sock: socket.socket, size_bytes: int, check: Callable[[], object] | None = None
     ) -> Iterator[Share]:
         """
-        Wait until there is room, and keep it meanwhile.
+        Wait for room, and hold it.
 
         Args:
-            sock: The client's; shut down if others wait, and the request does not come or the answer is
-                not taken.
-            size_bytes: More than all may take together has to be alone.
-            check: Called now and then during the wait; an error of it ends the wait.
+            sock: The client's socket. If others wait and the client neither sends nor reads, it is shut down.
+            size_bytes: The size of the message. One that is larger than the budget waits until it is alone.
+            check: Called repeatedly during the wait; if it raises, the wait ends.
 
         Raises:
             ConnectionAbortedError: The connection was shut down during the wait.
@@ -134,7 +133,7 @@ class MemoryBudget:
         return taken
 
     def _end_slowest(self) -> None:
-        """Shut down the oldest connection that is slow, of the network that has taken the most."""
+        """Shut down the oldest slow connection of the network that holds the most memory."""
         taken = self._taken_by_network()
         slow = [each for each in self._taken if not (each.is_received or each.is_ended)]
         if not slow:
@@ -143,13 +142,13 @@ class MemoryBudget:
         slowest.is_ended = True
         with contextlib.suppress(OSError):
             host = slowest.sock.getpeername()[0]
-            # Not TLS's own way, which the thread that serves the client may be using.
+            # Not SSLSocket's own method: the thread that serves the client may be using it.
             socket.socket.shutdown(slowest.sock, socket.SHUT_RDWR)
             self._tell(self._too_slow.format(size=slowest.size_bytes, host=host, most=self._most_bytes))
 
 
 def _is_shut_down(sock: socket.socket) -> bool:
-    """Tell whether both directions were; a client that only sends no more may have sent its whole request."""
+    """Return whether both directions are shut down: a client that only stopped sending may have sent all."""
     poll = select.poll()
     poll.register(sock, select.POLLHUP | select.POLLERR)
     return bool(poll.poll(0))

@@ -1,4 +1,4 @@
-"""TLS of the servers that shoal listens with: the gateway's listeners, metrics and the page."""
+"""TLS of shoal's own servers: the gateway's listeners, the metrics and the page."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class TlsFiles:
     The files of a server with TLS, all in PEM.
 
     Attributes:
-        certificates: The server's, and those that lead from it to an authority.
-        private_key: Its key, not encrypted.
-        client_authorities: Whose certificates a client has to show; None asks for none.
+        certificates: The server's certificate, and the chain from it to an authority.
+        private_key: The key of the certificate, not encrypted.
+        client_authorities: The authorities of client certificates; if None, clients need no certificate.
 
     """
 
@@ -30,14 +30,14 @@ class TlsFiles:
 
 def server_context(files: TlsFiles, options: str) -> ssl.SSLContext:
     """
-    Read the files; TLS 1.2 is the oldest version that is accepted (Python's default for servers).
+    Read the files into a context. The oldest accepted version is TLS 1.2, Python's default for servers.
 
     Args:
-        files: Where they are.
-        options: What the options that named them begin with, for errors: ``--tls``.
+        files: The paths of the files.
+        options: The prefix of their options, for errors: ``--tls``.
 
     Raises:
-        ConfigError: A file is missing, makes no sense, or does not belong to the others; names the option.
+        ConfigError: A file is missing or malformed, or the files do not belong together.
 
     """
 

@@ -17,11 +17,11 @@ def begin_tls(
     do_handshake_on_connect: bool = True,
 ) -> ssl.SSLSocket:
     """
-    Take a connected socket over, as :meth:`ssl.SSLContext.wrap_socket`, but only if its peer is there.
+    Take over a connected socket, as :meth:`ssl.SSLContext.wrap_socket` does, if its peer is still connected.
 
-    If the peer has reset the connection, ``wrap_socket`` detaches the socket and then raises without
-    closing what it made of it (CPython 3.11, ``SSLSocket._create``): the descriptor stays open until
-    somebody collects garbage.
+    If the peer has reset the connection, ``wrap_socket`` detaches the socket and raises without closing the
+    new one (CPython 3.11, ``SSLSocket._create``). The descriptor would stay open until the next garbage
+    collection.
 
     Raises:
         OSError: The peer is gone (ENOTCONN), and ``connected`` is still the caller's; or the handshake

@@ -1,8 +1,8 @@
 """
-Turns at something that takes CPU, given to the client that has used the least of late.
+Turns at work that takes CPU; the client that has used the least recently comes first.
 
-A plain semaphore gives most turns to the client with the most connections and the dearest requests. Here a
-client that comes now and then waits for no more than the turns under way, whatever the others ask for.
+A plain semaphore gives most turns to the client with the most connections and the most expensive requests.
+Here, if a client comes only now and then, it waits for no more than the turns under way.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 
 __all__ = ["Turns"]
 
-#: Who waits looks so often whether there is still somebody to wait for.
+#: The interval at which a wait calls its check.
 _LOOK_S = 0.25
 
-#: After so long half of what a client has used is forgotten.
+#: The half-life of a client's use.
 _HALF_LIFE_S = 10.0
 
-#: Clients whose use of late differs by less take turns in the order in which they came.
+#: If the uses of two clients differ by less, the one that waits longer comes first.
 _STEP_S = 0.1
 
-#: More clients than this are looked through for those that have used nothing of late.
+#: The number of clients above which those without recent use are forgotten.
 _MOST_REMEMBERED = 1000
 
 
@@ -46,7 +46,7 @@ class _Waiting:
 
 
 class Turns:
-    """Lets so many threads work at a time; a turn passes on to the waiting client with the least use."""
+    """Lets a number of threads work at a time; the next turn goes to the client with the least recent use."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -57,12 +57,12 @@ class Turns:
     @contextmanager
     def turn(self, *clients: Hashable, check: Callable[[], object] | None = None) -> Iterator[None]:
         """
-        Wait for a turn, and end it.
+        Wait for a turn, and end it after the block.
 
         Args:
-            clients: The client by several names, the widest first, such as its address and its connection:
-                a later one decides between clients with the same use by the earlier ones.
-            check: Called now and then during a wait, in this thread; an error of it ends the wait.
+            clients: The names of the client, the widest first, such as its address and its connection. If
+                two clients have the same use by the first name, the next name decides.
+            check: Called repeatedly during the wait, in this thread; if it raises, the wait ends.
 
         """
         self._begin(_Waiting(clients), check)
@@ -76,7 +76,7 @@ class Turns:
                 self._pass_on()
 
     def look(self, connection: Hashable) -> None:
-        """Have whoever waits with this as the last of its names call its ``check`` at once."""
+        """Make the wait whose last name is this connection call its ``check`` at once."""
         with self._lock:
             for each in self._waiting:
                 if each.clients[-1] == connection:
@@ -101,7 +101,7 @@ class Turns:
     @staticmethod
     def _wait(waiting: _Waiting, check: Callable[[], object] | None) -> None:
         while True:
-            if check is not None:  # also with a turn: nobody may be left to use it for
+            if check is not None:  # also after the wait: the client may be gone
                 check()
             if waiting.has_turn:
                 return

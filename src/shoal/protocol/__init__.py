@@ -1,7 +1,7 @@
 """
-The requests and responses we speak, as bytes in and out; no sockets here.
+Kafka's requests and responses: bytes in, values out, and back; no sockets.
 
-The control plane's messages are the classes of ``kafka.protocol``, by way of
-:mod:`.codec`; the two messages that carry batches are made by hand, in
-:mod:`.fetch` and :mod:`.produce`.
+The messages of the control plane are the classes of ``kafka.protocol``, used by :mod:`.codec`.
+The two messages that carry batches are encoded and decoded in :mod:`.fetch` and :mod:`.produce`, without a
+copy of a batch.
 """

@@ -1,4 +1,4 @@
-"""Kafka's API keys, and the versions of each that shoal's client speaks."""
+"""Kafka's API keys, and the versions of each that shoal's client supports."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ __all__ = ["CLIENT_VERSIONS", "ApiKey", "pick_version"]
 
 
 class ApiKey(enum.IntEnum):
+    """Kafka's number of each API."""
+
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
@@ -49,9 +51,9 @@ class ApiKey(enum.IntEnum):
     LIST_TRANSACTIONS = 66
 
 
-#: The oldest and newest version of each API that the client speaks.
+#: The oldest and newest version of each API that the client supports.
 #: Produce and Fetch end at 13, the first that lists topics by id.
-#: Produce begins at 7, the first that takes zstd.
+#: Produce begins at 7, the first that accepts zstd.
 CLIENT_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (7, 13),
     ApiKey.FETCH: (4, 13),
@@ -81,12 +83,12 @@ CLIENT_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
 
 def pick_version(api_key: ApiKey, broker_versions: Mapping[int, tuple[int, int]], address: str) -> int:
     """
-    Return the newest version of an API that both sides speak.
+    Return the newest version of an API that both sides support.
 
     Args:
         api_key: The API.
-        broker_versions: From ApiVersions: ``{api_key: (oldest, newest)}``.
-        address: The broker, for the error's sentence.
+        broker_versions: The oldest and newest version of each API, from ApiVersions.
+        address: The broker's address, for the error.
 
     Raises:
         ProtocolError: There is none.

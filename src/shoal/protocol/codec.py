@@ -1,11 +1,11 @@
 """
-Frames to messages and back, on ``kafka.protocol``'s message classes.
+Encode and decode messages by the classes of ``kafka.protocol``.
 
-The only module that touches that library's encoding, so that it can be
-replaced. The classes are generated from Kafka's own message definitions;
-an instance has the fields of the definition, in snake case.
+No other module uses the encoding of that library, so that it can be replaced.
+The classes are generated from Kafka's own message definitions: an instance has the fields of the definition,
+in snake case.
 
-A frame here is what follows the four bytes of its size.
+A frame is a message without the four bytes of its size.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _CORRELATION_ID = struct.Struct(">i")
 
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
 
-#: Metadata of some 1,500 partitions; the worst that 64 KiB can do to the
-#: compiled decoder takes half a second, 1 MiB would take minutes.
+#: The largest frame for the compiled decoder: metadata of some 1,500 partitions. The worst input of 64 KiB
+#: takes half a second, and one of 1 MiB would take minutes.
 _LARGEST_FOR_COMPILED = 64 * 1024
 
-#: The types that are null on the wire by a length of -1, and arrays of them.
+#: The types whose null is a length of -1 on the wire.
 _NULLABLE_TYPES = frozenset({"string", "bytes", "records"})
 _ARRAYS_OF_NULLABLES = frozenset(f"[]{name}" for name in _NULLABLE_TYPES)
 
-#: Where the library keeps an API's messages.
+#: The library's module with the messages of each API.
 _MODULES = {
     ApiKey.PRODUCE: "producer.produce",
     ApiKey.FETCH: "consumer.fetch",
@@ -91,8 +91,8 @@ _MODULES = {
 
 @cache
 def _message_class(api_key: ApiKey, suffix: str) -> Any:
-    # First, and by itself: it loads all that follows. The library's modules import each other in circles, and
-    # threads that begin with different ones would wait for each other (Python's _DeadlockError).
+    # This import comes first, since it loads the others. The library's modules import each other in circles:
+    # if two threads began with different ones, they would wait for each other (Python's _DeadlockError).
     import_module("kafka")
     name = "".join(word.capitalize() for word in api_key.name.split("_")) + suffix
     return getattr(import_module(f"kafka.protocol.{_MODULES[api_key]}"), name)
@@ -109,7 +109,7 @@ def response_class(api_key: ApiKey) -> Any:
 
 
 class RequestHeader(NamedTuple):
-    """The part of a request's header that every version has."""
+    """The fields of a request's header that every version has."""
 
     api_key: int
     api_version: int
@@ -118,7 +118,7 @@ class RequestHeader(NamedTuple):
 
 
 class ValueLimit(NamedTuple):
-    """The most values that a message may have, and what to do about one that has more."""
+    """The most values of a message, and the remedy if a message has more."""
 
     most: int
     remedy: str
@@ -137,17 +137,17 @@ def decode_response(
     """
     Decode a response; byte fields are copies.
 
-    A broker that does not know the version of an ApiVersions request answers
-    it in version 0, and says so by error 35 (KIP-511): so it is decoded.
+    If a broker does not support the version of an ApiVersions request, it answers in version 0 with error 35
+    (KIP-511). That response is decoded as version 0.
 
     Args:
         api_key: The API.
         version: Of the request.
         frame: The response, without its size.
-        values: Bounds the memory that it may take.
+        values: The bound of the values in the response, and so of its memory.
 
     Raises:
-        ProtocolError: It is cut short, malformed, longer than its fields, or has too many values.
+        ProtocolError: The response is incomplete, malformed, longer than its fields, or has too many values.
 
     """
     message_class = response_class(api_key)
@@ -170,8 +170,8 @@ def encode_response(response: Any, correlation_id: int, version: int | None = No
 
     Args:
         response: The response.
-        correlation_id: The request's.
-        version: The request's version, if the response does not have it.
+        correlation_id: The id of the request.
+        version: The version of the request, unless the response has it.
 
     """
     if version is not None:
@@ -183,14 +183,13 @@ def encode_response(response: Any, correlation_id: int, version: int | None = No
 
 def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     """
-    Decode the request of a frame whose header was read before; byte fields are copies.
+    Decode a request after :func:`read_request_header`; byte fields are copies.
 
-    Bytes after the last field are ignored, as a broker does: librdkafka sends
-    some with a Metadata request for all topics.
+    Bytes after the last field are ignored, as brokers do: librdkafka sends some with a Metadata request for
+    all topics.
 
     Raises:
-        ProtocolError: It is cut short or malformed, or its API is none of
-            :class:`ApiKey`.
+        ProtocolError: The request is incomplete or malformed, or its API is not in :class:`ApiKey`.
 
     """
     try:
@@ -207,10 +206,10 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
 
 def read_request_header(frame: memoryview) -> RequestHeader:
     """
-    Read a request's header, whatever its API and version.
+    Read the header of a request of any API and version.
 
     Raises:
-        ProtocolError: It is cut short or its client id is no UTF-8.
+        ProtocolError: The header is incomplete, or its client id is not UTF-8.
 
     """
     api_key, version, correlation_id = unpack(_REQUEST_HEADER, frame, 0)
@@ -218,16 +217,16 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 
 def _read_client_id(frame: memoryview) -> tuple[str | None, int]:
-    # Never compact, so that a broker can read it in versions it does not know.
+    # Never compact: a broker must read the client id also in versions that it does not support.
     return read_nullable_string(frame, _REQUEST_HEADER.size, compact=False)
 
 
 def read_correlation_id(frame: memoryview) -> int:
     """
-    Read the first field of a response.
+    Read the correlation id, the first field of a response.
 
     Raises:
-        ProtocolError: The frame has not even that.
+        ProtocolError: The frame is shorter than a correlation id.
 
     """
     try:
@@ -238,7 +237,7 @@ def read_correlation_id(frame: memoryview) -> int:
 
 
 class _Counted(BytesIO):
-    """A frame that ends early if it has too many values: the library reads each of them by itself."""
+    """A frame that counts reads: the library reads each value by itself."""
 
     def __init__(self, frame: memoryview, limit: ValueLimit) -> None:
         super().__init__(frame)
@@ -256,20 +255,19 @@ class _Counted(BytesIO):
 
 
 class _TooManyValues(Exception):
-    """Says of how many bytes, how many there may be, and what to do."""
+    """The size of the message, the bound, and the remedy."""
 
 
 def _decode_body(
     message_class: Any, version: int, frame: memoryview, position: int, values: ValueLimit | None = None
 ) -> tuple[Any, int]:
     """
-    Decode what follows a message's header; return the message and the position after it.
+    Decode the body of a message; return the message and the position after it.
 
-    The library has two decoders. The compiled one is four times as fast and
-    trusts its input: it slices without looking at the end (so the position
-    that it returns is looked at here), and its time is quadratic in the
-    length of a varint and in the number of tagged fields. The other one checks
-    as it goes; it gets the frames where that would be felt.
+    The library has two decoders. The compiled one is four times as fast, and trusts its input. It slices
+    without a check of the end, so this function checks the position that it returns. Its time is quadratic in
+    the length of a varint and in the number of tagged fields. So large frames go to the other decoder, which
+    checks each field.
     """
     if not 0 <= version <= message_class.max_version:
         raise ProtocolError(f"{message_class.name} has no version {version}")
@@ -286,7 +284,7 @@ def _decode_body(
             end = position + stream.tell()
     except _TooManyValues as error:
         raise ProtocolError(f"a {message_class.name} of {error}") from None
-    except Exception as error:  # whatever generated code does with malformed input
+    except Exception as error:  # the generated code raises many types on malformed input
         raise ProtocolError(f"malformed {message_class.name}: {error!r}") from error
     if end > len(frame):
         raise ProtocolError(f"a {message_class.name} of {len(frame)} bytes whose fields end at {end}")
@@ -296,13 +294,13 @@ def _decode_body(
 
 class _Checked(NamedTuple):
     """
-    A field in which null may be where the protocol has none.
+    A field that the library may decode as None although the protocol allows no null in it.
 
     Attributes:
-        name: Of the attribute.
+        name: The attribute's name.
         is_nullable: Whether the field itself may be null.
-        is_array: Whether its elements are looked at; none of them may be null.
-        fields: The same for a structure, or for each element.
+        is_array: Whether the field is an array, whose elements may not be null.
+        fields: The fields to check in the structure, or in each element.
 
     """
 
@@ -323,7 +321,7 @@ def _checked_of(fields: Iterable[Any], version: int) -> tuple[_Checked, ...]:
         if not field.for_version_q(version):
             continue
         nested = _checked_of((field.fields or {}).values(), version)
-        # A structure that is a tagged field is None where the message has none.
+        # A structure in a tagged field is None if the message does not have it.
         is_nullable = field.nullable_for_version_q(version) or (field.is_struct() and field.tag is not None)
         has_elements = field.is_array() and bool(nested or field.type_str in _ARRAYS_OF_NULLABLES)
         may_be_null = field.is_array() or field.is_struct() or field.type_str in _NULLABLE_TYPES
@@ -336,7 +334,7 @@ def _refuse_nulls(message_class: Any, message: Any, fields: Sequence[_Checked]) 
     """
     Refuse null where Kafka's own reader does: "non-nullable field was serialized as null".
 
-    The library hands out None for it, and who reads the message counts on a value.
+    The library returns None for it, but the readers of the message expect a value.
     """
     for name, is_nullable, is_array, nested in fields:
         value = getattr(message, name)

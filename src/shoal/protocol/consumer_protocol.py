@@ -1,11 +1,10 @@
 """
-What consumers of a group tell each other: subscriptions and assignments.
+Subscriptions and assignments, which the members of a group exchange through the coordinator.
 
-The coordinator passes these bytes on and does not look into them. Kafka's
-definitions are ``ConsumerProtocolSubscription.json`` and
-``ConsumerProtocolAssignment.json``, versions 0 to 3; a version stands in front
-(``ConsumerProtocol``). Newer versions only add fields at the end, so what is
-newer is read as version 3, and what is behind that is left.
+The coordinator passes these bytes on without decoding them. Kafka's definitions are
+``ConsumerProtocolSubscription.json`` and ``ConsumerProtocolAssignment.json``, versions 0 to 3.
+The version comes first (``ConsumerProtocol``). Newer versions only add fields at the end: a newer version is
+read as version 3, and the bytes after it are ignored.
 
 ====  ==========================================
  v    a subscription gained
@@ -50,10 +49,10 @@ __all__ = [
 #: The type under which consumers join a group; Kafka's tools describe no other.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
-#: The newest that is written and understood.
+#: The newest version that shoal writes and reads.
 CONSUMER_PROTOCOL_VERSION = 3
 
-#: Stands for a generation where a member has none.
+#: The generation of a member that has none.
 NO_GENERATION = -1
 
 _NULL = b"\xff\xff\xff\xff"
@@ -62,14 +61,14 @@ _NULL = b"\xff\xff\xff\xff"
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """
-    What a member wants, and what it has.
+    The topics that a member subscribes to, and the partitions that it owns.
 
     Attributes:
-        topics: Names.
-        user_data: The assignor's own; None for null.
-        owned: ``(topic, partition)`` that it owns, as it says.
-        generation: In which it got them, or -1.
-        rack: Where it runs, if it tells.
+        topics: The names of the topics.
+        user_data: Data of the assignor; None for null.
+        owned: The partitions that the member owns, as ``(topic, partition)``; from v1 on.
+        generation: The generation in which the member received them, or -1; from v2 on.
+        rack: The rack of the member, or None; from v3 on.
 
     """
 
@@ -81,7 +80,7 @@ class Subscription:
 
 
 def encode_subscription(subscription: Subscription, version: int = CONSUMER_PROTOCOL_VERSION) -> bytes:
-    """Encode as Java's client does: topics and partitions in their order."""
+    """Encode a subscription as Java's client does: topics and partitions are sorted."""
     topics = sorted(subscription.topics)
     parts = [INT16.pack(version), INT32.pack(len(topics))]
     parts += [write_string(topic, compact=False) for topic in topics]
@@ -99,10 +98,10 @@ def encode_subscription(subscription: Subscription, version: int = CONSUMER_PROT
 
 def decode_subscription(data: bytes | memoryview) -> Subscription:
     """
-    Decode what another member wrote.
+    Decode a subscription of another member.
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: The bytes are incomplete or malformed.
 
     """
     buffer = memoryview(data)
@@ -128,21 +127,21 @@ def decode_subscription(data: bytes | memoryview) -> Subscription:
 def encode_assignment(
     partitions: Iterable[tuple[str, int]], version: int = CONSUMER_PROTOCOL_VERSION
 ) -> bytes:
-    """Encode a member's part, without user data; topics in the order in which they come first."""
+    """Encode the assignment of a member without user data; topics in the order of their first partition."""
     return INT16.pack(version) + _write_partitions(partitions) + _NULL
 
 
 def decode_assignment(data: bytes | memoryview) -> list[tuple[str, int]]:
     """
-    Decode a member's part; of no bytes at all, nothing.
+    Decode the assignment of a member; no bytes are an empty assignment.
 
     Raises:
-        ProtocolError: It is cut short or malformed.
+        ProtocolError: The bytes are incomplete or malformed.
 
     """
     buffer = memoryview(data)
     if not len(buffer):
-        # A leader that does not know a member leaves it out, and the coordinator sends nothing.
+        # If a leader does not list a member, the coordinator sends it no bytes.
         return []
     _, position = _read_version(buffer)
     partitions, position = _read_partitions(buffer, position)

@@ -1,11 +1,21 @@
 """
-Fetch responses, v0 to v13, by hand: record sets stay views of the frame.
+Fetch responses, v0 to v13; record sets are views of the frame.
 
-Per version (``FetchResponse.json``): v1 adds the throttle time, v4 the last
-stable offset and the aborted transactions, v5 log_start_offset, v7 an error
-code and a session id, v11 a preferred read replica; v12 is flexible. From v13
-on a topic's id replaces its name (KIP-516). v0 to v3 carry messages of magic 0
-and 1; Kafka 4 has removed them.
+Kafka's definition is ``FetchResponse.json``:
+
+====  =======================================================
+ v    the response gained
+====  =======================================================
+ 1    throttle time
+ 4    last stable offset and aborted transactions; batches of magic 2
+ 5    log start offset
+ 7    error code and session id (KIP-227)
+ 11   preferred read replica (KIP-392)
+ 12   flexible encoding (KIP-482)
+ 13   topic ids instead of names (KIP-516)
+====  =======================================================
+
+Before v4 the record sets are messages of magic 0 and 1; Kafka 4 no longer supports these versions.
 """
 
 from __future__ import annotations
@@ -40,16 +50,16 @@ __all__ = [
     "encode_fetch_response",
 ]
 
-#: The least bytes of a batch of a transaction: its header.
+#: The size of a batch's header: a batch of a transaction has at least these bytes.
 _BATCH_OVERHEAD = 61
 
-#: Transactions of a partition that began before what is fetched, and were aborted.
+#: The most aborted transactions of a partition that began before the fetched batches.
 _MOST_LONG_TRANSACTIONS = 65536
 
-#: From these versions on clients read messages of magic 1, and batches.
+#: The first versions whose clients read messages of magic 1, and batches of magic 2.
 MAGIC_1_FROM, MAGIC_2_FROM = 2, 4
-#: From this version on they tell how much they take in all, and see to it by the order of what they ask for
-#: that each partition gets its turn (KIP-74).
+#: The first version with a limit for the whole response. From it on, clients change the order of the
+#: partitions in their requests, so that the limit starves none (KIP-74).
 LIMITED_FROM = 3
 FLEXIBLE_FROM = 12
 
@@ -61,22 +71,21 @@ _SESSION = struct.Struct(">hi")
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
     """
-    One partition's part of a Fetch response.
+    One partition of a Fetch response.
 
     Attributes:
-        topic: Its name; empty if the broker that answers has no topic with this id.
-        error_code: Kafka's code, 0 for none.
-        high_watermark: Offset after the last record that all in-sync replicas have.
-        last_stable_offset: Offset of the first open transaction's first
-            record, or the high watermark; -1 before v4.
-        log_start_offset: -1 before v5.
+        topic: The topic's name; empty if the broker that responds has no topic with this id.
+        error_code: The error code, or 0 if there was no fetch error.
+        high_watermark: The offset after the last record that all in-sync replicas have.
+        last_stable_offset: The offset up to which the state of all transactional records is decided, aborted
+            or committed: the start of the oldest open transaction, or the high watermark; -1 before v4.
+        log_start_offset: The first offset of the log; -1 before v5.
         aborted_transactions: ``(producer_id, first_offset)`` pairs; empty with
             ``read_uncommitted`` and before v4.
-        record_set: Batches back to back, the last perhaps cut short; a view.
-            To be encoded, it is whatever has a length and whoever sends the
-            parts knows how to send.
-        preferred_read_replica: A broker to ask instead (KIP-392), or -1.
-        topic_id: None before v13.
+        record_set: The batches one after the other, the last one perhaps incomplete; a view. An encoder
+            passes any object with a length through to the code that sends the parts.
+        preferred_read_replica: The replica that the consumer should fetch from next, or -1; from v11 on.
+        topic_id: The topic's id; None before v13.
 
     """
 
@@ -92,13 +101,13 @@ class FetchedPartition:
     topic_id: uuid.UUID | None = None
 
     def end_offset(self, *, committed: bool) -> int:
-        """Return the offset up to which this fetch may read: with ``committed``, the last stable one."""
+        """Return the end of the readable records: with ``committed``, the last stable offset."""
         return self.last_stable_offset if committed else self.high_watermark
 
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """A whole Fetch response; the session fields are 0 before v7, the throttle time before v1."""
+    """A Fetch response; error code and session id are 0 before v7, the throttle time before v1."""
 
     throttle_time_ms: int
     error_code: int
@@ -118,16 +127,16 @@ def decode_fetch_response(
     Args:
         frame: The response without its size.
         version: 0 to 13.
-        names: From v13 on: the names of the topics that the request lists by id.
-        most_partitions: How many were asked for; None to take any number. Each becomes objects of some
-            hundred bytes, and a hostile broker's frame has room for millions.
+        names: The names of the request's topics by id, from v13 on.
+        most_partitions: The number of partitions in the request; None for no bound. Each becomes objects of
+            some hundred bytes, and the frame of a hostile broker has room for millions.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields, has a topic id without a
-            name, or more partitions or aborted transactions than it can have.
+        ProtocolError: The response is incomplete, malformed or longer than its fields. Or it has a topic id
+            that the request does not have, or too many partitions or aborted transactions.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -210,7 +219,7 @@ def _decode_partition(
 
 
 def _most_aborted(frame: memoryview) -> int:
-    """Return how many aborted transactions a partition can have: those in its batches, and longer ones."""
+    """Return the most aborted transactions of a partition: those in its batches, and longer ones."""
     return _MOST_LONG_TRANSACTIONS + len(frame) // _BATCH_OVERHEAD
 
 
@@ -236,11 +245,10 @@ def encode_fetch_response(
     """
     Encode a response as parts for ``sendmsg``: the size, headers, and the record sets as they are.
 
-    What a version has no room for is left out without a word: before v7 a
-    response has no error of its own.
+    Fields that the version does not have are left out, such as the response's error code before v7.
 
-    An empty sequence of aborted transactions is sent as null, as a broker
-    does where the isolation level is ``read_uncommitted``.
+    An empty sequence of aborted transactions is sent as null, as a broker does if the isolation level is
+    ``read_uncommitted``.
 
     """
     flexible = version >= FLEXIBLE_FROM

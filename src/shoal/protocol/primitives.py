@@ -1,12 +1,11 @@
 """
 Kafka's wire types, in pairs of ``read_x`` and ``write_x``.
 
-A reader takes a buffer and a position and returns the value and the position
-after it. It raises :class:`~shoal.errors.ProtocolError` where the buffer ends
-too early or a length is out of bounds, and never allocates what a length
-merely claims. Strings and byte fields are of two kinds: the old one has a
-fixed-size length, the compact one (KIP-482) an unsigned varint that counts
-one more than the length.
+A reader takes a buffer and a position, and returns the value and the position after it.
+It raises :class:`~shoal.errors.ProtocolError` if the buffer ends too early or a length is out of bounds.
+It never allocates memory for a length before it has checked that the bytes exist.
+Strings, byte fields and arrays have two encodings: the old one has a length of fixed size, the compact one
+(KIP-482) an unsigned varint that is one more than the length.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ INT64 = struct.Struct(">q")
 
 
 def unpack(layout: struct.Struct, buffer: memoryview, position: int) -> tuple[int, ...]:
-    """Unpack fixed-size fields; the caller adds ``layout.size`` to its position."""
+    """Unpack fields of fixed size; the caller adds ``layout.size`` to its position."""
     try:
         return layout.unpack_from(buffer, position)
     except struct.error as error:
@@ -46,6 +45,7 @@ def unpack(layout: struct.Struct, buffer: memoryview, position: int) -> tuple[in
 
 
 def read_unsigned_varint(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Read an unsigned varint of at most 5 bytes."""
     value = shift = 0
     while True:
         if position >= len(buffer):
@@ -61,6 +61,7 @@ def read_unsigned_varint(buffer: memoryview, position: int) -> tuple[int, int]:
 
 
 def write_unsigned_varint(value: int) -> bytes:
+    """Write an unsigned varint."""
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -70,7 +71,7 @@ def write_unsigned_varint(value: int) -> bytes:
 
 
 def _read_length(buffer: memoryview, position: int, layout: struct.Struct, compact: bool) -> tuple[int, int]:
-    """Read the length of a field of bytes; -1 is null. What it measures is there."""
+    """Read the length of a byte field, and check that the bytes exist; -1 is null."""
     if compact:
         length, position = read_unsigned_varint(buffer, position)
         length -= 1
@@ -83,6 +84,7 @@ def _read_length(buffer: memoryview, position: int, layout: struct.Struct, compa
 
 
 def read_nullable_string(buffer: memoryview, position: int, compact: bool) -> tuple[str | None, int]:
+    """Read a string, or None for null."""
     length, position = _read_length(buffer, position, INT16, compact)
     if length < 0:
         return None, position
@@ -101,19 +103,20 @@ def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str, 
 
 
 def write_string(value: str, compact: bool) -> bytes:
+    """Write a string that is not null."""
     data = value.encode()
     return (write_unsigned_varint(len(data) + 1) if compact else INT16.pack(len(data))) + data
 
 
 def read_record_set(buffer: memoryview, position: int, compact: bool) -> tuple[memoryview, int]:
-    """Read a record set as a view of the buffer; null is an empty one."""
+    """Read a record set as a view of the buffer; null becomes an empty one."""
     length, position = _read_length(buffer, position, INT32, compact)
     end = position + max(length, 0)
     return buffer[position:end], end
 
 
 def read_array_length(buffer: memoryview, position: int, compact: bool) -> tuple[int, int]:
-    """Read how many elements follow; null counts as none. Each takes a byte at least."""
+    """Read the number of elements, at most one for each byte that is left; null is 0."""
     if compact:
         length, position = read_unsigned_varint(buffer, position)
         length -= 1
@@ -126,11 +129,12 @@ def read_array_length(buffer: memoryview, position: int, compact: bool) -> tuple
 
 
 def write_array_length(length: int, compact: bool) -> bytes:
+    """Write the number of elements that follow."""
     return write_unsigned_varint(length + 1) if compact else INT32.pack(length)
 
 
 def skip_tagged_fields(buffer: memoryview, position: int) -> int:
-    """Skip what a newer broker may have added (KIP-482)."""
+    """Skip the tagged fields, which a newer version may have added (KIP-482)."""
     count, position = read_unsigned_varint(buffer, position)
     for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)
@@ -143,9 +147,9 @@ def skip_tagged_fields(buffer: memoryview, position: int) -> int:
 
 def expect_end(buffer: memoryview, position: int) -> None:
     """
-    Check that a message ends where its frame does.
+    Check that a message and its frame end at the same position.
 
-    If it does not, the two sides mean different versions, or the stream is out of step.
+    If they do not, the two sides use different versions, or a frame's size was wrong.
     """
     if position != len(buffer):
         raise ProtocolError(f"a message of {len(buffer)} bytes whose fields end at {position}")

@@ -1,12 +1,21 @@
 """
-Produce, v0 to v13, by hand: record sets go out as the views they came in, and come in as views.
+Produce requests and responses, v0 to v13; record sets are views, and are never copied.
 
-The request gained the transactional id in v3, and with it batches of magic 2;
-before, it has messages of magic 0 and 1, which Kafka 4 has removed. v9 made it
-flexible (``ProduceRequest.json``). The response gained the throttle time in
-v1, the append time in v2, the log's start in v5, record errors and a message
-in v8 (``ProduceResponse.json``). From v13 on a topic's id replaces its name
-(KIP-516).
+Kafka's definitions are ``ProduceRequest.json`` and ``ProduceResponse.json``:
+
+====  ==============================================  =========================================
+ v    the request gained                              the response gained
+====  ==============================================  =========================================
+ 1                                                    throttle time
+ 2                                                    log append time
+ 3    transactional id, and batches of magic 2
+ 5                                                    log start offset
+ 8                                                    record errors and error message
+ 9    flexible encoding (KIP-482)                     flexible encoding
+ 13   topic ids instead of names (KIP-516)            topic ids instead of names
+====  ==============================================  =========================================
+
+Before v3 the record sets are messages of magic 0 and 1; Kafka 4 no longer accepts these versions.
 """
 
 from __future__ import annotations
@@ -67,14 +76,15 @@ def encode_produce_request(
 
     Args:
         topics: For each topic ``(partition, batches)``, the batches in order.
-            Its keys are names, and from v13 on ids. A partition must be
-            listed once only: a broker keeps the last of two, drops the other
-            and reports success. So that is refused.
-        version: 0 to 13. Before 3 the batches are messages of magic 0 or 1.
-        correlation_id: Comes back in the response.
-        client_id: Of the request header.
-        acks: -1 for all in-sync replicas.
-        timeout_ms: How long the broker may wait for them.
+            The keys are names, and from v13 on ids. A partition may be listed
+            only once: a broker would keep the last of two entries, drop the
+            other one and report success.
+        version: 0 to 13.
+        correlation_id: The id that the response repeats.
+        client_id: The client id in the request header.
+        acks: The number of acknowledgments that the leader requires before it
+            responds: 0 for none, 1 for only the leader, -1 for the full ISR.
+        timeout_ms: The broker's limit in milliseconds for these acknowledgments.
 
     Returns:
         The size, then header pieces and the batches alternately.
@@ -121,11 +131,11 @@ def _no_transactional_id(version: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class ProducedPartition:
     """
-    One partition's part of a Produce request; a null record set is an empty one.
+    One partition of a Produce request; a null record set becomes an empty one.
 
     Attributes:
-        topic: Its name; empty if the broker has no topic with this id.
-        topic_id: None before v13.
+        topic: The topic's name; empty if the broker has no topic with this id.
+        topic_id: The topic's id; None before v13.
 
     """
 
@@ -138,9 +148,9 @@ class ProducedPartition:
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
     """
-    A whole Produce request; a partition is listed as often as the client listed it.
+    A Produce request; if the client listed a partition twice, it is here twice.
 
-    Before v3 there is no transactional id.
+    The transactional id is None before v3, and if the producer is not transactional.
 
     """
 
@@ -157,19 +167,19 @@ def decode_produce_request(
     names: Mapping[uuid.UUID, str] | None = None,
 ) -> ProduceRequest:
     """
-    Decode a request from its API key on; bytes after its last field are ignored, as a broker does.
+    Decode a request from its API key on. Bytes after the last field are ignored, as brokers do.
 
     Args:
         frame: The request without its size.
         version: 0 to 13.
-        most_partitions: More are refused: an empty one has eight bytes, and takes hundreds here.
-        names: From v13 on: the names of all topics that the broker has.
+        most_partitions: The bound of the partitions. An empty one has 8 bytes, but its objects take hundreds.
+        names: The names of all topics by id, from v13 on.
 
     Returns:
         Record sets as views of ``frame``: valid until its buffer is reused.
 
     Raises:
-        ProtocolError: It is cut short or malformed, or has too many partitions.
+        ProtocolError: The request is incomplete or malformed, or has too many partitions.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -199,24 +209,24 @@ def decode_produce_request(
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-#: Partition, error code and base offset; from v2 on the append time; from v5 on the log's start.
+#: Partition, error code and base offset; log append time from v2 on; log start offset from v5 on.
 _PRODUCED = {0: struct.Struct(">ihq"), 2: struct.Struct(">ihqq"), 5: struct.Struct(">ihqqq")}
 _NOT_PRODUCED: dict[int, tuple[int, ...]] = {0: (-1, -1), 2: (-1,), 5: ()}
 
 
 def read_acks(frame: memoryview, version: int) -> int:
     """
-    Read the acks of a request of which only the beginning may be there.
+    Read the acks of a request, of which only the beginning may be received.
 
     Raises:
-        ProtocolError: It ends before them, or is malformed.
+        ProtocolError: The bytes end before the acks, or are malformed.
 
     """
     return _read_head(frame, version)[1]
 
 
 def _read_head(frame: memoryview, version: int) -> tuple[str | None, int, int, int]:
-    """Read transactional id, acks and time-out; return them and the position after them."""
+    """Read transactional id, acks and timeout; return them and the position after them."""
     flexible = version >= FLEXIBLE_FROM
     _, position = read_nullable_string(frame, _HEADER.size, compact=False)  # the client id
     if flexible:
@@ -230,14 +240,15 @@ def _read_head(frame: memoryview, version: int) -> tuple[str | None, int, int, i
 
 class ProduceOutcome(NamedTuple):
     """
-    One partition's part of a Produce response.
+    One partition of a Produce response.
 
     Attributes:
-        error_code: Kafka's code, 0 for none.
-        base_offset: Where the first batch landed, or -1.
-        log_append_time_ms: The broker's clock on a LogAppendTime topic, else -1; -1 before v2.
-        log_start_offset: Of the partition, or -1; -1 before v5.
-        error_message: The broker's own words, if it sent any.
+        error_code: The error code, or 0 if there was no error.
+        base_offset: The offset of the first record of the first batch, or -1 after an error.
+        log_append_time_ms: The broker's time of the append if the topic has LogAppendTime; -1 for CreateTime,
+            and before v2.
+        log_start_offset: The first offset of the partition's log, or -1; -1 before v5.
+        error_message: The message about the records for which the broker dropped the batch; from v8 on.
 
     """
 
@@ -250,7 +261,7 @@ class ProduceOutcome(NamedTuple):
     error_message: str | None
 
 
-#: No record errors, no message, no tagged fields: the end of an outcome where all is well.
+#: The end of an outcome without an error: no record errors, no message, no tagged fields.
 _NOTHING_MORE = b"\1\0\0"
 
 
@@ -263,18 +274,18 @@ def decode_produce_response(
     """
     Decode a response from its correlation id on.
 
-    The throttle time is not returned: the broker itself stops reading from a
-    connection that it throttles (KIP-219).
+    The throttle time is not returned: if the broker throttles a connection, it stops reading from it
+    (KIP-219).
 
     Args:
         frame: The response without its size.
         version: 0 to 13.
-        names: From v13 on: the names of the topics that the request lists by id.
-        most_partitions: As many as the request has. More are refused: an outcome of 30 bytes takes 200 here.
+        names: The names of the request's topics by id, from v13 on.
+        most_partitions: The number of partitions in the request; an outcome of 30 bytes takes 200 here.
 
     Raises:
-        ProtocolError: It is cut short, malformed or longer than its fields, or has a topic id without a
-            name, or too many partitions.
+        ProtocolError: The response is incomplete, malformed or longer than its fields, or it has a topic id
+            or a partition that the request does not have.
 
     """
     flexible = version >= FLEXIBLE_FROM
@@ -320,7 +331,7 @@ def decode_produce_response(
 
 
 def _decode_errors(frame: memoryview, position: int, flexible: bool) -> tuple[str | None, int]:
-    """Skip the errors of single records, and return the message for all of them."""
+    """Skip the record errors, and return the error message for all of them."""
     errors, position = read_array_length(frame, position, flexible)
     for _ in range(errors):
         position += INT32.size  # the batch's index

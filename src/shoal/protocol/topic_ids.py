@@ -1,9 +1,9 @@
 """
 Topics by id (KIP-516), as Fetch and Produce list them from v13 on.
 
-A topic that is deleted and created again has the same name and another id. A
-broker compares the id, so that a client that knows the former topic gets
-UNKNOWN_TOPIC_ID, and neither reads nor writes the new one by mistake.
+If a topic is deleted and created again, it keeps its name and gets another id.
+The broker compares the id. A client with the id of the former topic gets UNKNOWN_TOPIC_ID, and does not read
+or write the new topic by mistake.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .primitives import write_string
 
 __all__ = ["NO_TOPIC_ID", "TOPIC_IDS_FROM", "name_of", "read_topic_id", "write_topic"]
 
-#: From this version of Fetch and of Produce on, a topic's id replaces its name.
+#: The first version of Fetch and Produce that lists topics by id instead of by name.
 TOPIC_IDS_FROM = 13
 
 NO_TOPIC_ID = uuid.UUID(int=0)
@@ -27,7 +27,7 @@ _SIZE = 16
 
 def read_topic_id(buffer: memoryview, position: int) -> tuple[uuid.UUID, int]:
     """
-    Read a topic's id and return it with the position after it.
+    Read a topic's id; return it and the position after it.
 
     Raises:
         ProtocolError: The buffer ends within it.
@@ -41,7 +41,7 @@ def read_topic_id(buffer: memoryview, position: int) -> tuple[uuid.UUID, int]:
 
 @lru_cache(maxsize=4096)
 def _topic_id(data: bytes) -> uuid.UUID:
-    # To make one takes 0.7 us, and each answer lists the same topics.
+    # Cached: a UUID takes 0.7 us, and each response lists the same topics.
     return uuid.UUID(bytes=data)
 
 

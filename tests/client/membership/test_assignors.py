@@ -1,13 +1,16 @@
-"""Who gets what: the examples of Kafka's own documentation, and what must hold of any group."""
+"""The examples of Kafka's documentation, and the properties of every assignment."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from shoal.client.membership import ASSIGNORS
 from shoal.client.membership.assignors import Member, RebalanceProtocol
@@ -206,3 +209,43 @@ def test_members_come_and_go_and_nobody_is_ever_given_what_another_has(
             loads = [len(has) for has in owned.values()]
             assert sum(loads) == sum(partitions.values())
             assert max(loads) - min(loads) <= 1
+
+
+class KafkaPythonCluster:
+    """The part of kafka-python's ClusterMetadata that its assignors use."""
+
+    def __init__(self, partitions: dict[str, int]) -> None:
+        self._partitions = partitions
+
+    def topics(self) -> set[str]:
+        return set(self._partitions)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(range(self._partitions[topic])) if topic in self._partitions else None
+
+
+def kafka_python_member(each: Member) -> SimpleNamespace:
+    owned = [SimpleNamespace(topic=topic, partitions=[number]) for topic, number in each.subscription.owned]
+    metadata = SimpleNamespace(
+        topics=each.subscription.topics, owned_partitions=owned, generation_id=each.subscription.generation
+    )
+    return SimpleNamespace(member_id=each.member_id, group_instance_id=each.instance_id, metadata=metadata)
+
+
+def test_kafka_python_roundrobin_fails_if_subscriptions_differ() -> None:
+    """If this fails, a newer kafka-python may replace shoal's own (decision 0030)."""
+    members = [member("C0", "t0"), member("C1", "t0 t1")]
+    with pytest.raises(KeyError):
+        RoundRobinPartitionAssignor.assign(
+            KafkaPythonCluster({"t0": 1, "t1": 2}), [kafka_python_member(each) for each in members]
+        )
+
+
+def test_kafka_python_sticky_assigns_a_partition_that_two_members_claim() -> None:
+    """Java's assigns it to neither; see decision 0030."""
+    members = [member("C0", "t0", ["t00", "t01"], 3), member("C1", "t0", ["t01"], 3)]
+    found = CooperativeStickyAssignor().assign(
+        KafkaPythonCluster({"t0": 2}), [kafka_python_member(each) for each in members]
+    )
+    assigned = {name: [tuple(each) for each in part.assigned_partitions] for name, part in found.items()}
+    assert assigned != {"C0": [("t0", [0])], "C1": []}

@@ -1,8 +1,9 @@
 """
-Membership in a consumer group, for whoever works on its partitions.
+Membership in a consumer group: of raw consumers, of a mirror's lock, and of MirrorMaker's group share.
 
-:mod:`.membership` keeps the place, :mod:`.assignors` deal the partitions,
-:mod:`.rebalance_listener` is told. Commits are fenced by :attr:`Membership.identity`.
+:mod:`.membership` joins and sends heartbeats, :mod:`.assignors` assign the partitions, and
+:mod:`.rebalance_listener` is called about them. The coordinator fences
+commits by :attr:`Membership.identity`.
 """
 
 from .assignors import ASSIGNORS

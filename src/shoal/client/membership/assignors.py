@@ -1,13 +1,12 @@
 """
-Who gets which partitions: Kafka's assignors, as the group's leader runs them.
+Kafka's assignors: the leader of a group assigns the partitions to the members with one of them.
 
-``range`` and ``roundrobin`` give what Java's give, partition by partition.
-``cooperative-sticky`` keeps what members have, as far as balance allows, and
-gives nobody a partition that another one has still to give up (KIP-429); with
-equal subscriptions its result is Java's, with different ones it is as
-balanced and as sticky, but may choose another member among equals.
+``range`` and ``roundrobin`` return the same result as Java's, partition by partition.
+``cooperative-sticky`` keeps the members' partitions as far as balance allows. A partition that another member
+still has to revoke is not assigned (KIP-429). If all subscriptions are equal, its result is Java's. If they
+differ, it is as balanced and as sticky, but may choose another member among equals.
 
-Racks are not looked at.
+The assignors ignore racks. The module does not use kafka-python's assignors: decision 0030 has the reasons.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ Assignment = dict[str, list[TopicPartition]]
 @dataclass(frozen=True, slots=True)
 class Member:
     """
-    One that takes part.
+    A member of the group, as its leader receives it.
 
     Attributes:
-        member_id: From the coordinator.
-        instance_id: Of a static member.
-        subscription: What it sent.
+        member_id: The coordinator's id of the member.
+        instance_id: ``group.instance.id`` of a static member.
+        subscription: The member's subscription.
 
     """
 
@@ -44,49 +43,49 @@ class Member:
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Static members first, by instance id; then by member id (``MemberInfo.compareTo``)."""
+        """The sort key: static members first by instance id, then by member id (``MemberInfo.compareTo``)."""
         return (self.instance_id is None, self.instance_id or self.member_id)
 
 
 class RebalanceProtocol(Enum):
-    """What a member does before it joins again (KIP-429)."""
+    """The action of a member before it joins again (KIP-429)."""
 
-    #: Give up everything.
+    #: Revoke all partitions.
     EAGER = 0
-    #: Keep everything; give up what the new assignment takes away, and join once more.
+    #: Keep all partitions; revoke those that the new assignment does not have, and join once more.
     COOPERATIVE = 1
 
 
 class Assignor(Protocol):
-    """One way to deal partitions."""
+    """A strategy to assign partitions."""
 
     @property
     def name(self) -> str:
-        """As in ``partition.assignment.strategy`` and in JoinGroup."""
+        """The name in ``partition.assignment.strategy`` and in JoinGroup."""
 
     @property
     def protocols(self) -> tuple[RebalanceProtocol, ...]:
-        """What its members may do."""
+        """The rebalance protocols that it supports."""
 
     def user_data(self, generation: int) -> bytes | None:
-        """Return what a subscription carries for the leader; the generation is the last one's."""
+        """Return the user data of a subscription, for the member's last generation."""
 
     def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
         """
-        Deal the partitions.
+        Assign the partitions.
 
         Args:
-            partitions: How many each topic has; those that do not exist are left out.
-            members: All of them.
+            partitions: The number of partitions of each topic that exists.
+            members: All members of the group.
 
         Returns:
-            Each member's part; perhaps an empty one.
+            The partitions of each member, perhaps none.
 
         """
 
 
 def _subscribers(partitions: Mapping[str, int], members: Iterable[Member]) -> dict[str, list[Member]]:
-    """Return by topic who wants it, in the members' order."""
+    """Return the subscribers of each topic, in the members' order."""
     subscribers: dict[str, list[Member]] = {topic: [] for topic in partitions}
     for member in sorted(members, key=lambda member: member.order):
         for topic in member.subscription.topics:
@@ -96,15 +95,17 @@ def _subscribers(partitions: Mapping[str, int], members: Iterable[Member]) -> di
 
 
 class RangeAssignor:
-    """Of each topic a run of partitions to each member (``RangeAssignor``)."""
+    """Assigns consecutive partitions of each topic to each of its subscribers (``RangeAssignor``)."""
 
     name = "range"
     protocols = (RebalanceProtocol.EAGER,)
 
     def user_data(self, generation: int) -> bytes | None:
+        """See :class:`Assignor`."""
         return None
 
     def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
+        """See :class:`Assignor`."""
         members = list(members)
         assignment: Assignment = {member.member_id: [] for member in members}
         for topic, subscribers in _subscribers(partitions, members).items():
@@ -118,15 +119,17 @@ class RangeAssignor:
 
 
 class RoundRobinAssignor:
-    """All partitions of all topics in turn, to those that want them (``RoundRobinAssignor``)."""
+    """Assigns the partitions of all topics in turn to the subscribers (``RoundRobinAssignor``)."""
 
     name = "roundrobin"
     protocols = (RebalanceProtocol.EAGER,)
 
     def user_data(self, generation: int) -> bytes | None:
+        """See :class:`Assignor`."""
         return None
 
     def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
+        """See :class:`Assignor`."""
         in_order = sorted(members, key=lambda member: member.order)
         wants = {member.member_id: frozenset(member.subscription.topics) for member in in_order}
         ordered = list(wants)
@@ -145,16 +148,18 @@ _GENERATION = struct.Struct(">i")
 
 
 class CooperativeStickyAssignor:
-    """Balanced, with as few moves as it takes, and each move in two steps (``CooperativeStickyAssignor``)."""
+    """Balances with few moves, and moves in two steps (``CooperativeStickyAssignor``)."""
 
     name = "cooperative-sticky"
     protocols = (RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE)
 
     def user_data(self, generation: int) -> bytes | None:
-        # For leaders that read subscriptions of version 1; from version 2 on they have a field for it.
+        """See :class:`Assignor`."""
+        # For leaders that read subscriptions of version 1; version 2 has a field for the generation.
         return _GENERATION.pack(generation)
 
     def assign(self, partitions: Mapping[str, int], members: Iterable[Member]) -> Assignment:
+        """See :class:`Assignor`."""
         members = sorted(members, key=lambda member: member.member_id)
         wanted = {topic for member in members for topic in member.subscription.topics}
         partitions = {topic: count for topic, count in partitions.items() if topic in wanted}
@@ -167,7 +172,7 @@ class CooperativeStickyAssignor:
 
 
 def _generation_of(subscription: Subscription) -> int:
-    """Return when a member got what it owns; before version 2 only its user data may tell."""
+    """Return the generation of the owned partitions; before version 2 it is in the user data."""
     if subscription.generation != NO_GENERATION:
         return subscription.generation
     data = subscription.user_data
@@ -180,10 +185,10 @@ def _owned(
     partitions: Mapping[str, int], members: Iterable[Member]
 ) -> tuple[dict[str, list[TopicPartition]], set[TopicPartition]]:
     """
-    Return what each member owns rightly, and what two of the same generation claim.
+    Return the valid partitions of each member, and the partitions that two members claim.
 
-    Of two that claim the same, the one of the later generation is right; of
-    the same generation, neither (``AbstractStickyAssignor.allSubscriptionsEqual``).
+    If two members claim a partition, that of the later generation owns it. If their generations are the same,
+    neither does (``AbstractStickyAssignor.allSubscriptionsEqual``).
 
     """
     claims: dict[TopicPartition, tuple[int, str]] = {}
@@ -209,9 +214,9 @@ def _owned(
 
 def _fill_by_quota(partitions: Mapping[str, int], owned: Mapping[str, list[TopicPartition]]) -> Assignment:
     """
-    Deal partitions among members that all want the same (``ConstrainedAssignmentBuilder``).
+    Assign partitions to members with equal subscriptions (``ConstrainedAssignmentBuilder``).
 
-    Each gets the quotient, some one more; who has that already keeps it.
+    Each member gets the quotient, and some get one more: first those that own so many already.
 
     """
     least, with_more = divmod(sum(partitions.values()), len(owned))
@@ -250,7 +255,7 @@ def _fill_by_quota(partitions: Mapping[str, int], owned: Mapping[str, list[Topic
 def _balance(
     partitions: Mapping[str, int], members: Iterable[Member], owned: Mapping[str, list[TopicPartition]]
 ) -> Assignment:
-    """Deal partitions among members that want different topics: what is free first, then move what helps."""
+    """Assign partitions to members with different subscriptions: first the free ones, then move some."""
     assignment: Assignment = {member_id: list(has) for member_id, has in owned.items()}
     subscribers = _subscribers(partitions, members)
     owner = {partition: member_id for member_id, has in owned.items() for partition in has}
@@ -270,7 +275,7 @@ def _balance(
             owner[partition] = least_loaded(partition.topic)
             assignment[owner[partition]].append(partition)
     moved = True
-    while moved:  # ends: each move makes the sum of the squares of the loads smaller
+    while moved:  # terminates: each move reduces the sum of the squared loads
         moved = False
         for partition in everything:
             has, gets = owner[partition], least_loaded(partition.topic)
@@ -285,7 +290,7 @@ def _balance(
 def _without_transfers(
     assignment: Assignment, members: Iterable[Member], contested: set[TopicPartition]
 ) -> Assignment:
-    """Leave out what another member has still to give up; it is dealt when that one joins again."""
+    """Remove the partitions that another member must revoke first: they are assigned after its next join."""
     claimed_by: dict[TopicPartition, set[str]] = {}
     for member in members:
         for topic, number in member.subscription.owned:
@@ -301,7 +306,7 @@ def _without_transfers(
     }
 
 
-#: By name, as in ``partition.assignment.strategy``.
+#: The assignors by name, as in ``partition.assignment.strategy``.
 ASSIGNORS: Mapping[str, Assignor] = {
     assignor.name: assignor
     for assignor in (RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor())

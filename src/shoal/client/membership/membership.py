@@ -1,11 +1,12 @@
 """
-A member of a consumer group: joins, keeps its place, and shares the partitions with the others.
+A member of a consumer group: it joins, sends heartbeats, and shares the partitions with the other members.
 
-Two threads work together. The *owner* calls :meth:`Membership.poll`, and
-gives up and takes partitions there, so that nothing of that happens behind its
-back. The *keeper*, a thread of this module, speaks with the coordinator: it
-sends heartbeats, joins when the owner has given up what it has to, deals the
-partitions when this member leads the group, and watches the topics.
+Two threads work together. The *owner* calls :meth:`Membership.poll`, which revokes and adds partitions: they
+change only during that call. The *keeper*, a thread of this module, sends the requests to the coordinator.
+It sends heartbeats, and joins after the owner has revoked its partitions. If this member leads the group, the
+keeper assigns the partitions and watches the topics.
+
+A member that holds its group alone has no owner: its keeper calls :meth:`Membership.poll` itself.
 
 ::
 
@@ -50,29 +51,29 @@ __all__ = ["Membership", "MembershipSettings"]
 #: JoinGroup waits for the slowest member, and a little (``JOIN_GROUP_TIMEOUT_LAPSE``).
 _JOIN_SLACK_S = 5.0
 
-#: How long the coordinator may take to hear that a member leaves.
+#: The limit of the requests with which a member leaves.
 _LEAVE_PATIENCE_S = 2.0
 
-#: How long to wait before joining again where the group changed while this member joined (retry.backoff.ms).
+#: The pause before the next join if the group changed during a join (retry.backoff.ms).
 _REBALANCE_PAUSE_S = 0.1
 
-#: The place in the group is gone, but not for good.
+#: The codes after which a member joins as a new one.
 _LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipSettings:
     """
-    How a member behaves; names and defaults are those of Java's consumer.
+    Settings of a member; names and defaults are those of Java's consumer.
 
     Attributes:
         group: ``group.id``.
-        assignors: ``partition.assignment.strategy``, by name, the best first.
-        instance_id: ``group.instance.id``: a static member (KIP-345) keeps its place over a restart.
-        session_timeout_ms: Not heard of for so long, it is out.
-        heartbeat_interval_ms: How often it is heard of.
-        max_poll_interval_ms: Not polled for so long, it gives its place up.
-        metadata_max_age_ms: How often the topics are looked at.
+        assignors: ``partition.assignment.strategy``, by name, the preferred one first.
+        instance_id: ``group.instance.id``: a static member (KIP-345) keeps its partitions over a restart.
+        session_timeout_ms: The time without a heartbeat after which the coordinator removes the member.
+        heartbeat_interval_ms: The time between two heartbeats.
+        max_poll_interval_ms: The time without a poll after which the member leaves.
+        metadata_max_age_ms: The time between two checks of the topics.
 
     """
 
@@ -86,7 +87,7 @@ class MembershipSettings:
 
 
 class _Phase(enum.Enum):
-    """Where a member stands; see the module."""
+    """The state of a member; see the diagram of this module."""
 
     OUT = "out"
     GIVING_UP = "giving up"
@@ -98,12 +99,12 @@ class _Phase(enum.Enum):
 
 class Membership:
     """
-    A member's place in a group, and the partitions that come with it.
+    A member of a group, and its partitions.
 
-    All methods are for one thread, the owner's.
+    Only the owner's thread may call the methods; any thread may read the properties.
 
     Attributes:
-        owned: What this member may work on, sorted.
+        owned: The partitions that this member may work on, sorted.
 
     """
 
@@ -118,22 +119,22 @@ class Membership:
         sole: Assignor | None = None,
     ) -> None:
         """
-        Prepare; nobody is asked before :meth:`subscribe`.
+        Prepare a member; :meth:`subscribe` sends the first request.
 
         Args:
-            config: The cluster whose group it is.
-            settings: See there.
-            on_change: Called from the keeper's thread when :meth:`poll` has something to do.
-            on_renewed: Called from the keeper's thread each time that the coordinator has answered to
-                this member, with its identity and when that was asked: its session lasts from then on
-                for ``session_timeout_ms`` at least.
-            clock: Tells when, in seconds.
+            config: The cluster of the group.
+            settings: The member's settings.
+            on_change: Called from the keeper's thread if :meth:`poll` has work.
+            on_renewed: Called from the keeper's thread after each successful join and heartbeat, with the
+                member's identity and the time of the request. The session lasts ``session_timeout_ms`` from
+                that time at least.
+            clock: Returns that time in seconds.
             sole: The assignor of a member that holds its group alone, by a name that no other member has.
                 No thread polls then: the keeper takes part itself. The member does not wait for others,
                 and leaves the group at the end also if it is a static one.
 
         Raises:
-            ConfigError: An assignor that there is not, or none; or assignors that cannot go together.
+            ConfigError: There is no assignor, or an unknown one.
 
         """
         self._settings = settings
@@ -153,7 +154,7 @@ class Membership:
         )
         self.owned: tuple[TopicPartition, ...] = ()
         self._thread: threading.Thread | None = None
-        # What both threads use, guarded by this:
+        # Both threads use these, guarded by the condition:
         self._changed = threading.Condition()
         self._phase = _Phase.OUT
         self._membership = MemberId(instance_id=settings.instance_id)
@@ -166,18 +167,18 @@ class Membership:
         self._wanted: frozenset[str] | re.Pattern[str] = frozenset()
         self._topics: frozenset[str] = frozenset()
         self._polled_at = 0.0
-        # The keeper's own:
+        # Only the keeper uses these:
         self._heartbeat_at = 0.0
         self._look_at = 0.0
         self._dealt_with: Mapping[str, int] | None = None
-        # A session does not end while a coordinator is back, and the keeper waits to try again.
+        # A longer wait could outlast the session although the coordinator is available again.
         self._backoff = Backoff(longest_ms=settings.heartbeat_interval_ms)
 
     # For the owner
 
     @property
     def identity(self) -> MemberId:
-        """Who commits: with it, the coordinator refuses what comes from a generation that is over."""
+        """The member's id for commits: the coordinator refuses the commits of former generations."""
         with self._changed:
             return self._membership
 
@@ -195,15 +196,15 @@ class Membership:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether :meth:`poll` has something to do, or to wait for."""
+        """Whether :meth:`poll` has work, or waits for the coordinator."""
         with self._changed:
             return self._phase is not _Phase.STABLE
 
     def subscribe(self, wanted: Iterable[str] | re.Pattern[str]) -> None:
         """
-        Want topics by name, or those whose whole name matches; what was wanted before is not any more.
+        Subscribe to topics by name, or to all whose full name matches; replaces the former subscription.
 
-        The pattern leaves out Kafka's internal topics, and takes new ones as they come.
+        A pattern excludes Kafka's internal topics, and includes topics that are created later.
 
         """
         new = wanted if isinstance(wanted, re.Pattern) else frozenset(wanted)
@@ -226,14 +227,14 @@ class Membership:
 
     def poll(self, timeout_s: float, listener: RebalanceListener) -> bool:
         """
-        Take part: give up and take partitions, as the group wants it.
+        Revoke and add partitions, as the group requires.
 
         Args:
-            timeout_s: How long to wait for the others, where that is needed.
-            listener: Told of what comes and goes, before it goes and after it came.
+            timeout_s: The limit of the wait for the other members.
+            listener: Called before partitions are revoked, and after they are added.
 
         Returns:
-            Whether the membership is stable. With a cooperative assignor :attr:`owned` holds meanwhile, too.
+            Whether the membership is stable. With a cooperative assignor, :attr:`owned` is valid also if not.
 
         Raises:
             BrokerError: The group cannot be joined, or another process took this static member's place.
@@ -263,7 +264,7 @@ class Membership:
                         return False
 
     def _give_up(self, listener: RebalanceListener) -> None:
-        """Let go of what must be given up before joining, and let the keeper join."""
+        """Revoke the partitions that must be revoked before a join, and let the keeper join."""
         with self._changed:
             was_lost, self._is_lost = self._is_lost, False
             topics = self._topics
@@ -276,13 +277,13 @@ class Membership:
         finally:
             self.owned = kept
             with self._changed:
-                # It may have been lost while the listener worked: then that is to be told first.
+                # If the partitions were lost during the call, the listener must be called about that first.
                 if self._phase is _Phase.GIVING_UP and not self._is_lost:
                     self._phase, self._to_join_with = _Phase.JOINING, kept
                     self._changed.notify_all()
 
     def _take(self, listener: RebalanceListener) -> None:
-        """Take what was assigned; of a cooperative assignor, give up first what was not."""
+        """Add the assigned partitions; with a cooperative assignor, revoke the others first."""
         with self._changed:
             assigned = self._assignment
         before = set(self.owned)
@@ -298,10 +299,10 @@ class Membership:
                 self._must_join_again = False
                 self.owned = assigned
                 self._changed.notify_all()
-            else:  # lost while the listener worked
+            else:  # lost during the call of the listener
                 self.owned = tuple(each for each in self.owned if each not in set(revoked))
                 added = ()
-        # Also when there is nothing: the listener learns that the rebalance is over.
+        # Called also without partitions: it marks the end of the rebalance.
         if set(added) <= set(self.owned):
             _tell_listener(listener.on_partitions_assigned, added, failures)
         if failures:
@@ -309,9 +310,9 @@ class Membership:
 
     def close(self, listener: RebalanceListener) -> None:
         """
-        Give everything up and leave; a static member keeps its place until its session ends.
+        Revoke all partitions and leave; a static member stays in the group until its session ends.
 
-        Never raises by itself, and does not wait long for the coordinator.
+        Raises only errors of the listener, and waits at most 4 s for the coordinator.
 
         """
         with self._changed:
@@ -354,7 +355,7 @@ class Membership:
                 except ShoalError as error:
                     pause_s = self._fail(error)
                 except Exception as error:
-                    # Or the owner would wait for ever.
+                    # Else the owner would wait forever.
                     failure = ProtocolError(f"the thread that keeps the membership failed: {error!r}")
                     failure.__cause__ = error
                     pause_s = self._fail(failure)
@@ -370,7 +371,7 @@ class Membership:
         with self._changed:
             membership = self._membership
             self._membership = MemberId(instance_id=self._settings.instance_id)
-        # An id that was given and not used yet would hold up the next rebalance.
+        # An assigned id that has not joined yet would delay the next rebalance.
         member_id = membership.member_id or self._coordinator.given_id
         with suppress(ShoalError):
             if member_id and (membership.instance_id is None or self._is_sole):
@@ -379,7 +380,7 @@ class Membership:
         self._cluster.close()
 
     def _fail(self, error: ShoalError) -> float:
-        """Find out what an error means for the membership; return how many seconds to wait."""
+        """React to an error of a request; return the seconds to wait."""
         with self._changed:
             self._last_failure = error
         code = error.code if isinstance(error, BrokerError) else None
@@ -389,7 +390,7 @@ class Membership:
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             with self._changed:
                 if self._phase is _Phase.JOINING:
-                    return _REBALANCE_PAUSE_S  # another rebalance began: joined again as it is
+                    return _REBALANCE_PAUSE_S  # another rebalance began: join again
                 self._ask_to_join_again()
             return 0.0
         if is_transient(error):
@@ -410,7 +411,7 @@ class Membership:
             self._tell()
 
     def _ask_to_join_again(self) -> None:
-        """Have the owner give up and join; the lock is held."""
+        """Make the owner revoke, and join again; the caller holds the lock."""
         if self._phase is _Phase.STABLE:
             self._phase = _Phase.GIVING_UP
         elif self._phase in (_Phase.ASSIGNED, _Phase.JOINING):
@@ -424,7 +425,7 @@ class Membership:
     # Staying in
 
     def _stay(self) -> float:
-        """Send a heartbeat and look at the topics when it is time; return how many seconds that is away."""
+        """Send a heartbeat and check the topics if they are due; return the seconds until the next one is."""
         now = time.monotonic()
         with self._changed:
             membership, polled_at = self._membership, self._polled_at
@@ -450,22 +451,22 @@ class Membership:
         try:
             self._coordinator.heartbeat(membership)
         except BrokerError as error:
-            # Said to members alone, and it renews the session, too.
+            # The coordinator returns this code only to members, and it renews their session.
             if error.code is ErrorCode.REBALANCE_IN_PROGRESS:
                 self._on_renewed(membership, asked_at)
             raise
         self._on_renewed(membership, asked_at)
 
     def _give_up_the_place(self, membership: MemberId) -> None:
-        """Let the others have the partitions: the owner does not poll. It joins again when it does."""
+        """Leave, since the owner does not poll; the next poll joins again."""
         if membership.instance_id is None:
             with suppress(ShoalError):
                 self._coordinator.leave(membership)
-        # A static member is silent from here on; its partitions wait until its session ends.
+        # A static member only stops its heartbeats: its partitions wait until its session ends.
         self._lose(keep_id=False)
 
     def _look_at_topics(self) -> None:
-        """Refresh the metadata, and have the group rebalance where something came or went."""
+        """Refresh the metadata, and make the group rebalance if topics or partitions changed."""
         with self._changed:
             wanted, topics = self._wanted, self._topics
         dealt_with = self._dealt_with or {}
@@ -473,7 +474,7 @@ class Membership:
             metadata = self._cluster.refresh()
             topics = matching_topics(metadata, wanted)
         else:
-            metadata = self._cluster.refresh(dealt_with)  # none, where another member leads
+            metadata = self._cluster.refresh(dealt_with)  # none if another member leads
         self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         with self._changed:
             is_new = topics != self._topics or _counts(metadata, dealt_with) != dealt_with
@@ -484,13 +485,13 @@ class Membership:
     # Joining
 
     def _join(self) -> float:
-        """Join the group, and have a new assignment for the owner; returns 0."""
+        """Join the group, and give the owner a new assignment; return 0 seconds to wait."""
         with self._changed:
             membership, owned = self._membership, self._to_join_with
             wanted, topics = self._wanted, self._topics
-            self._must_join_again = False  # what is wanted is read now
+            self._must_join_again = False  # the subscription is read now
         if isinstance(wanted, re.Pattern):
-            # Matched before joining, so that one join is enough.
+            # The pattern is matched before the join, so that one join is enough.
             topics = matching_topics(self._cluster.refresh(), wanted)
             with self._changed:
                 self._topics = topics
@@ -505,11 +506,11 @@ class Membership:
             if not self._is_sole or error.code is not ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
                 raise
             group = self._settings.group
-            holder = describe_holder(self._cluster, group) or "somebody who just left"
+            holder = describe_holder(self._cluster, group) or "a member that just left"
             raise GroupHeld(group, holder) from error
         with self._changed:
             if self._phase is _Phase.JOINING:
-                # Known from here on, so that whatever comes next can leave.
+                # Stored now, so that the member can leave if the next request fails.
                 self._membership = replace(membership, member_id=joined.member_id)
         dealt = self._deal(joined)
         asked_at = self._clock()
@@ -523,7 +524,7 @@ class Membership:
                 return 0.0
             self._phase, self._assignment = _Phase.ASSIGNED, assignment
             if not {each.topic for each in assignment} <= self._topics:
-                # The subscription changed since it was sent.
+                # The subscription changed after the request.
                 self._must_join_again = True
                 self._assignment = tuple(each for each in assignment if each.topic in self._topics)
             self._tell()
@@ -534,7 +535,7 @@ class Membership:
     def _subscriptions(
         self, topics: Iterable[str], owned: Sequence[TopicPartition], generation: int
     ) -> dict[str, bytes]:
-        """Encode what this member wants and has, for each assignor that the group may agree on."""
+        """Encode the subscription for each assignor that the group may choose."""
         return {
             name: encode_subscription(
                 Subscription(sorted(topics), assignor.user_data(generation), owned, generation)
@@ -543,7 +544,7 @@ class Membership:
         }
 
     def _deal(self, joined: Joined) -> dict[str, bytes]:
-        """Deal the partitions, as the group's leader; of another member, nothing."""
+        """Assign the partitions if this member leads the group; otherwise return nothing."""
         if not joined.is_leader:
             self._dealt_with = None
             return {}
@@ -576,7 +577,7 @@ def _tell_listener(
     partitions: Sequence[TopicPartition],
     failures: list[Exception],
 ) -> None:
-    """Call a method of the listener's; what it raises waits until the rebalance is complete."""
+    """Call a method of the listener; its error waits until the rebalance is complete."""
     try:
         method(partitions)
     except Exception as error:
@@ -584,7 +585,7 @@ def _tell_listener(
 
 
 def matching_topics(metadata: Metadata, pattern: re.Pattern[str]) -> frozenset[str]:
-    """Return the topics whose whole name matches, without Kafka's internal ones."""
+    """Return the topics whose full name matches, without Kafka's internal ones."""
     return frozenset(
         topic.name
         for topic in metadata.topics.values()
@@ -593,7 +594,7 @@ def matching_topics(metadata: Metadata, pattern: re.Pattern[str]) -> frozenset[s
 
 
 def _counts(metadata: Metadata, topics: Iterable[str]) -> dict[str, int]:
-    """Return how many partitions each topic has; 0 for one that is not there."""
+    """Return the number of partitions of each topic; 0 if it does not exist."""
     return {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in topics}
 
 
@@ -609,7 +610,7 @@ def _assignors(names: Sequence[str]) -> dict[str, Assignor]:
 
 
 def _common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """Return the best that all assignors take part in, as Java's consumer does: COOPERATIVE, if it can be."""
+    """Return COOPERATIVE if all assignors support it, as Java's consumer does; otherwise EAGER."""
     common = set(RebalanceProtocol)
     for assignor in assignors:
         common &= set(assignor.protocols)

@@ -1,8 +1,8 @@
 """
-What a locked listener asks for: TLS, a certificate, a password; in the words of Kafka's Java clients.
+TLS and SASL of broker connections, configured by the properties of Kafka's Java clients.
 
 ``properties`` reads Java's properties (with ``jaas`` and ``stores``) into a :class:`Security`, which
-has everything in memory: nothing is read again when a connection is made. ``tls`` and ``sasl`` use it.
+has all certificates and passwords in memory: no connection reads a file again. ``tls`` and ``sasl`` use it.
 """
 
 from .access import LEAST_SCRAM_ITERATIONS, Security

@@ -1,4 +1,4 @@
-"""What is shown to a broker, and what is asked of it, once stores and JAAS lines are read."""
+"""The credentials of a client, and its requirements for a broker, with stores and JAAS lines read."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 
 __all__ = ["LEAST_SCRAM_ITERATIONS", "Security"]
 
-#: RFC 7677 and Kafka's own clients ask for so many.
+#: The minimum of RFC 7677 and of Kafka's own clients.
 LEAST_SCRAM_ITERATIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
     """
-    How to be let in by a listener that is not PLAINTEXT. ``repr()`` of it shows no secret.
+    TLS and SASL settings of a listener that is not PLAINTEXT. The ``repr()`` contains no secret.
 
     Attributes:
         tls: Whether the connection is encrypted.
-        mechanism: Of SASL: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``; None without SASL.
-        username: With SASL.
-        password: With SASL.
-        trusted: PEM of the certificates that are trusted; None for those of the operating system.
-        certificates: PEM of our own certificate, and those that lead from it to an authority.
-        private_key: PEM of its key, not encrypted.
+        mechanism: The SASL mechanism: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``; None without SASL.
+        username: The user of a SASL login.
+        password: The user's password.
+        trusted: The trusted certificates in PEM; if None, those of the operating system.
+        certificates: The client's certificate in PEM, and the chain from it to an authority.
+        private_key: The key of that certificate in PEM, not encrypted.
         check_hostname: Whether the broker's certificate must name the host that we connect to.
         versions: ``TLSv1.2`` and ``TLSv1.3``, or one of them.
-        has_worked: Whether the cluster accepted it in another process; a refusal is waited for then.
-        least_scram_iterations: The fewest iterations of SCRAM that a broker may ask for.
+        has_worked: Whether the cluster accepted the login in another process. If so, a refusal is retried.
+        least_scram_iterations: The smallest accepted number of SCRAM iterations.
 
     """
 
@@ -45,13 +45,14 @@ class Security:
 
     @property
     def protocol(self) -> str:
-        """As in Java's ``security.protocol``."""
+        """The value of Java's ``security.protocol``."""
         return ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
 
     def to_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` makes the same of; it holds the secrets."""
+        """Return the fields for :meth:`from_json`, with the secrets."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Security:
+        """Return the object that :meth:`to_json` was called on."""
         return cls(**{**fields, "versions": tuple(fields["versions"])})

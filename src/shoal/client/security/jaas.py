@@ -43,7 +43,7 @@ def parse_jaas(text: str) -> LoginModule:
     Read the one login module of a ``sasl.jaas.config``.
 
     Raises:
-        ValueError: It is none; the sentence repeats nothing of it, since it holds a password.
+        ValueError: The text is malformed. The message contains nothing of it, since it holds a password.
 
     """
     tokens = _tokens(text)
@@ -65,7 +65,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Return the words and values, and the signs (True)."""
+    """Return the tokens; True marks a sign."""
     tokens = []
     position = 0
     while position < len(text):

@@ -1,4 +1,4 @@
-"""Java's ``security.protocol``, ``ssl.*`` and ``sasl.*`` become a :class:`Security`."""
+"""Read Java's ``security.protocol``, ``ssl.*`` and ``sasl.*`` into a :class:`Security`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["SECURITY_PROPERTIES", "read_security"]
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _VERSIONS = ("TLSv1.2", "TLSv1.3")
 
-#: The login modules that Kafka's own clients know for passwords, and the mechanisms that they serve.
+#: Kafka's login modules for passwords, and the mechanisms of each.
 _MODULES = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN",),
     "org.apache.kafka.common.security.scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
 }
 _MECHANISMS = tuple(mechanism for served in _MODULES.values() for mechanism in served)
 
-#: Those that name Java code, or choose ciphers by Java's names: nothing here can honour them.
+#: Properties that name Java classes or Java's cipher names: shoal cannot honour them.
 _REFUSED = frozenset(
     """
     sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class
@@ -29,7 +29,7 @@ _REFUSED = frozenset(
     """.split()  # noqa: SIM905
 )
 
-#: All that are understood, and those that mean nothing here: how Java's own machinery is tuned.
+#: All properties that shoal reads, refuses, or ignores because they tune Java's own machinery.
 SECURITY_PROPERTIES = (
     _REFUSED
     | {LEAST_ITERATIONS_PROPERTY}
@@ -54,18 +54,17 @@ SECURITY_PROPERTIES = (
 
 def read_security(properties: Mapping[str, str], where: str) -> Security | None:
     """
-    Read what a locked listener needs; stores are read now.
+    Read the security properties, and the stores that they name.
 
     Args:
-        properties: All of a client's.
-        where: What errors call them, e.g. the file's name. They never show a value that may be a secret.
+        properties: All properties of a client.
+        where: Their source for errors, e.g. the file's name. Errors never contain a value that may be secret.
 
     Returns:
         None for ``PLAINTEXT``.
 
     Raises:
-        ConfigError: A property that is missing, cannot be honoured or makes no sense; a store that
-            cannot be read.
+        ConfigError: A property is missing, malformed or not supported, or a store cannot be read.
 
     """
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
@@ -100,7 +99,7 @@ def read_security(properties: Mapping[str, str], where: str) -> Security | None:
 def _login(properties: Mapping[str, str], where: str) -> tuple[str, str, str]:
     mechanism = properties.get("sasl.mechanism", "").strip()
     if mechanism not in _MECHANISMS:
-        # Java's default is GSSAPI, which who sets nothing did not mean.
+        # Java's default is GSSAPI, but a user who sets no mechanism hardly means Kerberos.
         found = f"sasl.mechanism={mechanism} is not supported" if mechanism else "no sasl.mechanism"
         raise ConfigError(f"{where}: {found}; shoal speaks {', '.join(_MECHANISMS)}")
     if "sasl.jaas.config" not in properties:
@@ -128,7 +127,7 @@ def _least_iterations(properties: Mapping[str, str], where: str) -> int:
 
 
 def _trusted(properties: Mapping[str, str], where: str) -> str | None:
-    # Here and below, since only stores need cryptography, which takes 20 ms of CPU.
+    # Imported here and below: only stores need cryptography, and its import takes 20 ms of CPU.
     from .stores import StoreError, read_trust_store, trusted_of_pem
 
     inline = properties.get("ssl.truststore.certificates")
@@ -179,7 +178,7 @@ def _versions(properties: Mapping[str, str], where: str) -> tuple[str, ...]:
     key = "ssl.enabled.protocols"
     if key not in properties and properties.get("ssl.protocol", "").startswith("TLSv"):
         key = "ssl.protocol"
-        # In Java it names the newest.
+        # In Java, ssl.protocol is the newest version.
         if properties[key].strip() == "TLSv1.3":
             return _VERSIONS
     asked = [each.strip() for each in properties.get(key, ",".join(_VERSIONS)).split(",")]

@@ -1,4 +1,4 @@
-"""The tokens of a SASL exchange: kafka-python's mechanisms, without I/O."""
+"""The tokens of a SASL login, by kafka-python's mechanisms, without I/O."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ from .access import Security
 
 __all__ = ["LEAST_ITERATIONS_PROPERTY", "SaslExchange"]
 
-#: For clusters whose passwords were stored with fewer.
+#: The property for clusters whose passwords are stored with fewer iterations.
 LEAST_ITERATIONS_PROPERTY = "shoal.scram.min.iterations"
 
-#: Of a number of iterations.
+#: The most digits of a number of iterations.
 _MOST_DIGITS = 10
 
 
 class SaslExchange:
-    """
-    What the client says, and what it makes of the answers.
-
-    Not for a second login: each has a nonce of its own.
-
-    """
+    """The client's side of one login. Each login needs its own object, since each has its own nonce."""
 
     def __init__(self, security: Security) -> None:
-        # Here, since it takes 0.1 s of CPU, which the tasks of open clusters need not pay.
+        # Imported here: the import takes 0.1 s of CPU, and tasks without SASL do not need it.
         from kafka.net.sasl.plain import SaslMechanismPlain
         from kafka.net.sasl.scram import SaslMechanismScram
 
@@ -43,19 +38,20 @@ class SaslExchange:
 
     @property
     def is_done(self) -> bool:
+        """Whether the login is complete."""
         return bool(self._mechanism.is_done())
 
     def next_token(self) -> bytes:
-        """Return what is to be sent next."""
+        """Return the client's next token."""
         return bytes(self._mechanism.auth_bytes())
 
     def receive(self, token: bytes) -> None:
         """
-        Take the broker's answer.
+        Process the broker's token.
 
         Raises:
-            ValueError: It makes no sense, the broker asks for too few iterations of SCRAM, or does not know
-                the password itself.
+            ValueError: The token is malformed, requires too few SCRAM iterations, or shows that the broker
+                does not know the password.
 
         """
         if self._is_scram:
@@ -67,9 +63,9 @@ class SaslExchange:
 
     def _check_iterations(self, token: bytes) -> None:
         """
-        Refuse a broker that asks for few iterations, before it gets the proof of the password.
+        Check the broker's number of iterations before it receives the proof of the password.
 
-        With one iteration a false broker that tries words finds the password 4,096 times faster.
+        If a false broker requires one iteration, it can guess the password 4,096 times faster.
         """
         for part in token.split(b","):
             digits = part.removeprefix(b"i=")

@@ -1,9 +1,9 @@
 """
-Java's trust stores and key stores: PEM, PKCS12, and what calls itself JKS and is PKCS12.
+Java's trust stores and key stores in PEM or PKCS12; a store of type JKS is usually PKCS12.
 
-Since Java 9 keytool writes PKCS12 whatever the file is called, and Java reads either where
-``type=JKS`` (Kafka's default) is asked for; so the first bytes decide, not the name. Stores
-in the old JKS format are refused: no maintained library reads them.
+Since Java 9 keytool writes PKCS12, whatever the file's name. If ``type=JKS`` is set, Kafka's default, Java
+reads both formats. So the first bytes of the file decide here, not its type.
+Stores in the old JKS format are refused: no maintained library reads them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TYPES = frozenset({"PEM", "PKCS12", "JKS"})
 
 
 class StoreError(ValueError):
-    """Why a store cannot be used: half a sentence without a secret in it."""
+    """A reason why a store cannot be used, without a secret: the caller adds the property."""
 
 
 def read_trust_store(location: str, kind: str, password: str | None) -> str:
@@ -41,12 +41,12 @@ def read_trust_store(location: str, kind: str, password: str | None) -> str:
     Return the certificates of a trust store as PEM.
 
     Args:
-        location: The file.
-        kind: ``ssl.truststore.type``.
-        password: Its own; not of PEM.
+        location: The path of the file.
+        kind: The value of ``ssl.truststore.type``.
+        password: The password of a PKCS12 store.
 
     Raises:
-        StoreError: It cannot be read.
+        StoreError: The store cannot be read.
 
     """
     data = _read(location, kind)
@@ -68,7 +68,7 @@ def read_key_store(
     Return the certificates and the private key (not encrypted) of a key store as PEM.
 
     Raises:
-        StoreError: It cannot be read.
+        StoreError: The store cannot be read.
 
     """
     data = _read(location, kind)
@@ -84,10 +84,10 @@ def read_key_store(
 
 def trusted_of_pem(text: str) -> str:
     """
-    Return the certificates in a text.
+    Return the certificates in a PEM text.
 
     Raises:
-        StoreError: There are none.
+        StoreError: The text has no certificate.
 
     """
     try:
@@ -99,7 +99,7 @@ def trusted_of_pem(text: str) -> str:
 
 def with_key_of_pem(certificates: str, key: str, password: str | None) -> tuple[str, str]:
     """
-    Return certificates, and the private key without its encryption.
+    Return the certificates, and the private key decrypted.
 
     Raises:
         StoreError: One of them is missing, or the password is wrong.
@@ -116,14 +116,14 @@ def with_key_of_pem(certificates: str, key: str, password: str | None) -> tuple[
         )
     except TypeError as error:
         raise StoreError("has an encrypted private key; set ssl.key.password") from error
-    except Exception as error:  # whatever OpenSSL has against it
+    except Exception as error:  # OpenSSL raises many types
         why = "the password (ssl.key.password) is wrong, or " if encrypted else ""
         raise StoreError(f"has a private key that cannot be read: {why}it is damaged") from error
     return chain, _key_pem(loaded)
 
 
 def _blocks(text: str, label: str) -> list[str]:
-    """Find PEM of one kind; as Kafka does, take what stands in one line of a properties file, too."""
+    """Find the PEM blocks with a label, as Kafka does also in one line of a properties file."""
     blocks = []
     for found in _BLOCK.finditer(text):
         kind, body = found[1], found[2]
@@ -157,7 +157,7 @@ def _is_pem(data: bytes) -> bool:
 def _pkcs12(data: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
     try:
         return pkcs12.load_pkcs12(data, password.encode() if password else None)
-    except Exception as error:  # whatever OpenSSL has against it
+    except Exception as error:  # OpenSSL raises many types
         raise StoreError("cannot be opened: the password is wrong or missing, or it is no PKCS12") from error
 
 

@@ -1,4 +1,4 @@
-"""TLS to a broker, and what its failures mean."""
+"""TLS to a broker, and the advice for its failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .access import Security
 
 __all__ = ["TLS_ADVICE", "connect_tls", "tls_context", "tls_refusal"]
 
-#: For a broker that closes the connection where the TLS handshake should be.
+#: The advice if a broker closes the connection instead of a TLS handshake.
 TLS_ADVICE = "is its listener one for TLS? security.protocol says so"
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -27,16 +27,16 @@ _NOT_YET_VALID, _EXPIRED, _HOSTNAME, _EMAIL, _ADDRESS = 9, 10, 62, 63, 64
 
 def connect_tls(connected: socket.socket, host: str, security: Security, timeout_s: float) -> ssl.SSLSocket:
     """
-    Do the handshake on a connected socket, which is taken over.
+    Do the TLS handshake on a connected socket; the returned socket replaces it.
 
     Args:
-        connected: Closed where this fails.
-        host: What the broker's certificate has to name.
-        security: What is trusted, and what is shown.
-        timeout_s: Of each wait, now and later.
+        connected: The socket; closed if the handshake fails.
+        host: The name that the broker's certificate must contain.
+        security: The trusted certificates, and the client's own.
+        timeout_s: The limit of each wait, during the handshake and later.
 
     Raises:
-        OSError: It failed; :func:`tls_refusal` tells why.
+        OSError: The handshake failed; :func:`tls_refusal` returns the advice.
 
     """
     connected.settimeout(timeout_s)
@@ -50,7 +50,7 @@ def connect_tls(connected: socket.socket, host: str, security: Security, timeout
 @lru_cache(maxsize=8)
 def tls_context(security: Security) -> ssl.SSLContext:
     """
-    Return the context for a cluster; it is made once.
+    Return the TLS context of a cluster. The result is cached.
 
     Raises:
         ConfigError: The key does not fit its certificate.
@@ -60,7 +60,7 @@ def tls_context(security: Security) -> ssl.SSLContext:
     context.check_hostname = security.check_hostname
     context.minimum_version = min(_VERSIONS[each] for each in security.versions)
     context.maximum_version = max(_VERSIONS[each] for each in security.versions)
-    # As in Java, whatever is in the trust store is trusted, also a broker's own certificate.
+    # As in Java, every certificate in the trust store is trusted, also a broker's own one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if security.trusted is None:
         context.load_default_certs()
@@ -72,8 +72,8 @@ def tls_context(security: Security) -> ssl.SSLContext:
 
 
 def _load_key(context: ssl.SSLContext, security: Security) -> None:
-    """Give OpenSSL key and certificates: by a file, since Python has no other way, and encrypted in it."""
-    # Here, since only who shows a certificate needs it.
+    """Load key and certificates from an encrypted temporary file: Python cannot load them from memory."""
+    # Imported here: only a client with a certificate needs it.
     from cryptography.hazmat.primitives.serialization import (
         BestAvailableEncryption,
         Encoding,
@@ -103,7 +103,7 @@ def _load_key(context: ssl.SSLContext, security: Security) -> None:
 
 
 def tls_refusal(error: OSError, host: str) -> str | None:
-    """Return why a TLS peer and we cannot come together, and what to do; None where time may heal it."""
+    """Return why the handshake failed, and the remedy; None if the failure may be transient."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _verification(error, host)
     if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError):
