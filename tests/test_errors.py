@@ -22,6 +22,7 @@ from shoal.errors import (
     GroupHeld,
     NoPosition,
     NotConvertible,
+    OptionError,
     PartitionStopped,
     ProtocolError,
     ShoalError,
@@ -84,13 +85,14 @@ EXAMPLES = [
     (BufferFull("no room for 5 bytes"), "no room for 5 bytes"),
     (
         DeliveryTimedOut("orders", 3, 500, True),
-        "orders-3: no acknowledgement in delivery.timeout.ms=500; it may be written all the same",
+        "orders-3: no acknowledgement in delivery.timeout.ms=500; it may be written nevertheless",
     ),
     (
         DeliveryTimedOut("orders", 3, 500, False),
         "orders-3: no acknowledgement in delivery.timeout.ms=500; it was not written",
     ),
     (Stopped("the driver is gone"), "the driver is gone"),
+    (OptionError("{option} {value!r}: too many for {adopt}", option="x", value=7), "x 7: too many for adopt"),
     (
         PartitionStopped("orders", 3, 1000, "the destination lost its last 5 records"),
         "orders-3 stopped at source offset 1000: the destination lost its last 5 records",
@@ -111,7 +113,7 @@ def test_every_exception_is_drawn_in_the_tree_and_exported() -> None:
     drawn = re.findall(r"^ {4}(?:│ {3})?(?:[├└]── )?(\w+) {2,}\S", errors.__doc__, re.MULTILINE)
     assert set(drawn) == exceptions()
     assert len(drawn) == len(set(drawn))
-    assert set(errors.__all__) == exceptions() | {"ErrorCode", "named_code"}
+    assert set(errors.__all__) == exceptions() | {"ErrorCode", "named_code", "raise_for"}
 
 
 def test_the_tree_is_drawn_as_it_is() -> None:

@@ -1,8 +1,8 @@
 """
-What ``shoal demo`` is made of: two embedded clusters, topics of every kind, and a count.
+The parts of ``shoal demo``: embedded clusters, topics of every kind, and a count of their records.
 
-Topics are loaded and counted with confluent-kafka (the extra ``demo``): a copy
-is worth something when other people's clients can read it.
+confluent-kafka (the extra ``demo``) produces and counts the records, since a copy has to be readable for the
+clients of other projects.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ __all__ = ["TOPICS", "DemoTopic", "Loaded", "cluster", "count", "load", "require
 _START_TIMEOUT_S = 60.0
 _CLIENT_TIMEOUT_S = 60.0
 
-#: Different records in a topic; repeated as often as it takes, too far apart for a codec to notice.
+#: Different records in a topic. They repeat, but too far apart for a codec to notice.
 _DIFFERENT_RECORDS = 2_000
 
 _TRANSACTIONS = 12
-#: Each so many-th transaction is aborted.
+#: One in this number of transactions is aborted.
 _ABORTED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DemoTopic:
     """
+    A topic of the demo.
+
     Attributes:
-        name: What it is called.
-        partitions: How many.
-        codec: By librdkafka's name.
+        name: The topic's name.
+        partitions: The number of partitions.
+        codec: The codec, by librdkafka's name.
         batch_bytes: The producer's ``batch.size``.
-        share: Of the demo's bytes.
-        transactional: Whether its records come in transactions, some of them aborted.
+        share: The topic's share of the demo's bytes.
+        transactional: Whether a transactional producer writes the records, and aborts some transactions.
 
     """
 
@@ -70,12 +72,12 @@ TOPICS = (
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """
-    What was produced to a topic.
+    The records that were produced to a topic.
 
     Attributes:
-        records: That a reader of committed records sees.
-        aborted: Records of aborted transactions.
-        value_bytes: Of the first, uncompressed.
+        records: The number of committed records.
+        aborted: The number of records of aborted transactions.
+        value_bytes: The uncompressed size of the committed records' values.
 
     """
 
@@ -87,12 +89,12 @@ class Loaded:
 @contextmanager
 def cluster() -> Iterator[str]:
     """
-    Run an embedded broker in a process of its own; yields its bootstrap servers.
+    Run an embedded broker in a process of its own, and yield its bootstrap servers.
 
-    Its CPU seconds are its own that way, and it ends with this process, however that ends.
+    So the mirror's CPU seconds do not include the broker's. The broker ends with this process.
 
     Raises:
-        ShoalError: It did not start.
+        ShoalError: The broker did not start.
 
     """
     context = multiprocessing.get_context("spawn")
@@ -122,7 +124,7 @@ def _serve(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Broker() as broker:
         connection.send(broker.bootstrap)
-        # Nothing is ever sent: this returns when there is nobody left to.
+        # The parent sends nothing: this returns when the parent is gone.
         connection.poll(None)
 
 
@@ -132,7 +134,7 @@ def load(bootstrap: str, topic: DemoTopic, value_bytes: int) -> Loaded:
 
     Args:
         bootstrap: The cluster.
-        topic: What to create.
+        topic: The topic to create.
         value_bytes: About how much to produce, before compression.
 
     Raises:
@@ -277,7 +279,7 @@ def require_confluent_kafka() -> Any:
     Return the module.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: confluent-kafka is not installed.
 
     """
     try:

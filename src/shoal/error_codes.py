@@ -31,7 +31,7 @@ class ErrorCode(enum.IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """Return the member for ``code``, whatever a broker made up."""
+        """Return the member for ``code``; UNKNOWN_SERVER_ERROR for a code that is not in the table."""
         try:
             return cls(code)
         except ValueError:

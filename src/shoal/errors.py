@@ -1,32 +1,34 @@
-"""What can go wrong, and Kafka's error codes.
+"""
+The errors that shoal raises.
 
 ::
 
-    ShoalError                      everything that shoal raises on purpose
-    ├── ConfigError                 an option or a topic's configuration that cannot work; exit code 2
+    ShoalError                      the base of all errors of shoal
+    ├── ConfigError                 an option or configuration that cannot work; exit code 2
     │   ├── OptionError             an option that each surface spells its own way
-    │   └── AccessRefused           a password or a certificate that a cluster, or we, do not accept
-    ├── CorruptBatch                bytes that no broker should send
+    │   └── AccessRefused           a login or a certificate that one side does not accept
+    ├── CorruptBatch                bytes that are not a valid batch
     ├── UnsupportedBatch            a batch that can be neither copied nor decoded
-    │   └── UnsupportedCompression  a codec that an older format does not know
-    ├── NotConvertible              a record set that cannot be had in another format
-    ├── ProtocolError               a message that is not what the protocol allows here
-    ├── Disconnected                a connection could not be made, or went away
-    │   └── Unreachable             an address that does not resolve, refuses or does not answer
+    │   └── UnsupportedCompression  a codec that an older message format lacks
+    ├── NotConvertible              a record set that no other message format can hold
+    ├── ProtocolError               a message that the protocol does not allow
+    ├── Disconnected                a connection that could not be opened, or was lost
+    │   └── Unreachable             an address without a TCP connection
     ├── BrokerError                 an error code in a response
-    ├── GroupHeld                   another mirror is at work in the same consumer group
-    ├── NoPosition                  nothing says where a consumer is to begin
-    ├── BufferFull                  a producer has as much in memory as it may
-    ├── DeliveryTimedOut            a record was not acknowledged in time
-    ├── Stopped                     somebody asked for an end, or the lease lapsed
-    └── PartitionStopped            one partition cannot go on without a person
+    ├── GroupHeld                   another mirror holds the same consumer group
+    ├── NoPosition                  a consumer without a start position
+    ├── BufferFull                  a producer without free memory
+    ├── DeliveryTimedOut            a record without an acknowledgement in time
+    ├── Stopped                     a signal, the driver or a lapsed lease ended the work
+    └── PartitionStopped            one partition that needs a person
 
-There is a class for each reaction that a caller can choose, not for each cause.
-The errors carry objects; ``str()`` of one is a sentence: what, where, what to do.
+There is one class for each reaction of a caller, not for each cause. Errors have their values as attributes,
+and ``str()`` returns a sentence: the object, the problem and the remedy.
 """
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable
 
@@ -60,10 +62,10 @@ __all__ = [
 
 class ShoalError(Exception):
     """
-    The base of everything that shoal raises on purpose.
+    Base of all errors of shoal.
 
-    ``str()`` of each is one printable line, wherever it goes: errors quote names and messages of clusters,
-    and reach terminals, logs (Spark's too), the page and the report.
+    ``str()`` returns one printable line: errors quote names and messages of clusters, and reach terminals,
+    logs (also Spark's), the page and the report.
 
     """
 
@@ -71,11 +73,11 @@ class ShoalError(Exception):
         return printable(self._text())
 
     def _text(self) -> str:
-        """Return what ``str()`` makes printable."""
+        """Return the message; ``str()`` makes it printable."""
         return super().__str__()
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows (IPython asks for it): the sentence, then the traceback."""
+        """Return the sentence, then the traceback, as a notebook shows them (a hook of IPython)."""
         return [f"{type(self).__name__}: {self}", "", *"".join(traceback.format_exception(self)).splitlines()]
 
 
@@ -99,15 +101,18 @@ class OptionError(ConfigError):
     """
 
     def __init__(self, message: str, *, option: str = "", **values: object) -> None:
+        super().__init__(message)
         self._message, self._option, self._values = message, option, values
-        super().__init__(self.spelled(str))
 
     def spelled(self, spell: Callable[[str], str]) -> str:
         """Return the message with each option's name as ``spell`` returns it for a field's name."""
         return self._message.format_map(_Spelled(spell, {**self._values, "option": spell(self._option)}))
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str]]:
-        return ConfigError, (str(self),)
+    def __reduce__(self) -> tuple[Callable[..., OptionError], tuple[object, ...]]:
+        return functools.partial(OptionError, self._message, option=self._option, **self._values), ()
+
+    def _text(self) -> str:
+        return self.spelled(str)
 
 
 class _Spelled(dict[str, object]):
@@ -123,12 +128,12 @@ class _Spelled(dict[str, object]):
 
 class AccessRefused(ConfigError):
     """
-    A broker does not let us in, or we do not trust it: to try again is no use.
+    A broker refused our login, or we do not trust its certificate. A retry is of no use.
 
     Attributes:
         where: The broker.
-        reason: Why, and what to do.
-        is_login: Whether it is the password that the broker refuses: all brokers of a cluster know the same.
+        reason: The problem, and the remedy.
+        is_login: Whether the broker refused the login, as all brokers of the cluster will.
 
     """
 
@@ -144,12 +149,11 @@ class AccessRefused(ConfigError):
 
 class CorruptBatch(ShoalError):
     """
-    Bytes that no broker should send.
+    Bytes of a record set that are not a valid batch.
 
     Attributes:
-        reason: What is wrong with them.
-        position: Where the batch begins in its record set, in bytes, or its
-            base offset where that is known.
+        reason: The problem.
+        position: The batch's position in its record set in bytes, or its base offset if that is known.
 
     """
 
@@ -167,7 +171,7 @@ class UnsupportedBatch(ShoalError):
     A batch that can be neither copied as it is nor decoded.
 
     Attributes:
-        reason: Why.
+        reason: The problem.
         base_offset: The offset in its header.
 
     """
@@ -182,7 +186,7 @@ class UnsupportedBatch(ShoalError):
 
 
 class UnsupportedCompression(UnsupportedBatch):
-    """A batch with a codec that is unknown in the format it is wanted in."""
+    """A batch whose codec the wanted message format does not support."""
 
     def _text(self) -> str:
         return f"the batch at offset {self.base_offset} cannot be converted: {self.reason}"
@@ -190,11 +194,11 @@ class UnsupportedCompression(UnsupportedBatch):
 
 class NotConvertible(ShoalError):
     """
-    A record set begins with what a client of an older format cannot be given, or is none of one.
+    The record set cannot be converted to the client's older message format, or is not a valid record set.
 
     Attributes:
-        code: What the client is told.
-        reason: Why, as a sentence.
+        code: The error code for the client.
+        reason: The problem, as a sentence.
 
     """
 
@@ -208,14 +212,14 @@ class NotConvertible(ShoalError):
 
 
 class ProtocolError(ShoalError):
-    """A message that is cut short, malformed, or no answer to our request."""
+    """A message that is truncated, malformed, or not the response to our request."""
 
 
 class Disconnected(ShoalError):
     """
-    A connection could not be made, timed out or went away.
+    A connection could not be opened, timed out or was lost.
 
-    Whatever was in flight has an unknown outcome.
+    The outcome of requests in flight is unknown.
     """
 
     def __init__(self, address: str, reason: str) -> None:
@@ -229,10 +233,10 @@ class Disconnected(ShoalError):
 
 class Unreachable(Disconnected):
     """
-    No TCP connection to an address: its name does not resolve, it refuses, or it does not answer.
+    No TCP connection: the name does not resolve, or the address refuses or does not respond.
 
     Attributes:
-        unresolved: Whether its name does not resolve.
+        unresolved: Whether the name does not resolve.
 
     """
 
@@ -242,7 +246,7 @@ class Unreachable(Disconnected):
         self.unresolved = unresolved
 
 
-#: What a principal that may not do something needs (Kafka's security documentation, "Operations").
+#: The ACLs that a principal lacks (Kafka's security documentation, "Operations").
 _MISSING_ACL = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
         "the user has no ACL for that; grant READ and DESCRIBE on the topic at the source, "
@@ -253,7 +257,7 @@ _MISSING_ACL = {
     ),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
         "the user has no ACL for that; grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic of it, "
-        "and CREATE where topics are missing"
+        "and CREATE if topics are missing"
     ),
 }
 
@@ -264,9 +268,9 @@ class BrokerError(ShoalError):
 
     Attributes:
         code: Kafka's code.
-        raw_code: Its number, also where shoal does not know it.
+        raw_code: The code's number, also if shoal does not know it.
         where: The API, and the topic, partition, group or broker concerned.
-        detail: The broker's own words, where it sent any.
+        detail: The broker's own message, if any.
 
     """
 
@@ -279,7 +283,7 @@ class BrokerError(ShoalError):
 
     @property
     def retriable(self) -> bool:
-        """Whether time may heal it; of an answer to Produce only ``code.retriable`` says so."""
+        """Whether a retry may succeed. For a response to Produce, use ``code.retriable``."""
         return self.code.may_pass
 
     def _text(self) -> str:
@@ -296,11 +300,11 @@ def raise_for(code: int, where: str, detail: str | None = None) -> None:
 
 class GroupHeld(ShoalError):
     """
-    Another mirror is at work in the same consumer group.
+    Another mirror holds the same consumer group.
 
     Attributes:
         group: The group's name.
-        holder: Who holds it, as DescribeGroups tells it.
+        holder: The member that holds it, from DescribeGroups.
 
     """
 
@@ -319,11 +323,11 @@ class GroupHeld(ShoalError):
 
 class NoPosition(ShoalError):
     """
-    Nothing says where a consumer is to begin in a partition.
+    A consumer has no start position in a partition.
 
     Attributes:
-        topic: Its topic.
-        partition: Its number.
+        topic: The partition's topic.
+        partition: The partition's number.
 
     """
 
@@ -340,7 +344,7 @@ class NoPosition(ShoalError):
 
 
 class BufferFull(ShoalError):
-    """A producer had no room for a record in ``max.block.ms``: nothing was sent; it may be sent again."""
+    """A producer had no memory for a record within ``max.block.ms``. The record was not sent."""
 
 
 class DeliveryTimedOut(ShoalError):
@@ -348,9 +352,9 @@ class DeliveryTimedOut(ShoalError):
     A record was not acknowledged within ``delivery.timeout.ms``.
 
     Attributes:
-        topic: Its topic.
-        partition: Its number.
-        is_in_doubt: Whether it was sent: then it may be written all the same.
+        topic: The record's topic.
+        partition: The partition's number.
+        is_in_doubt: Whether the record was sent, so that it may be in the log.
 
     """
 
@@ -362,27 +366,27 @@ class DeliveryTimedOut(ShoalError):
         self.is_in_doubt = is_in_doubt
 
     def _text(self) -> str:
-        outcome = "it may be written all the same" if self.is_in_doubt else "it was not written"
+        outcome = "it may be written nevertheless" if self.is_in_doubt else "it was not written"
         where = f"{self.topic}-{self.partition}"
         return f"{where}: no acknowledgement in delivery.timeout.ms={self.timeout_ms}; {outcome}"
 
 
 class Stopped(ShoalError):
-    """Somebody asked for an end: a signal, the driver, or a lease that lapsed."""
+    """A signal, the driver, or a lapsed lease ended the work."""
 
 
 class PartitionStopped(ShoalError):
     """
-    One partition cannot go on without a person; the others can.
+    One partition stopped until a person removes the cause. The others continue.
 
     Attributes:
         topic: The source topic.
         partition: The partition's number.
         offset: The next source offset that is not mirrored, or -1.
-        reason: What happened and what to do, as a sentence.
-        unmirrored_from: The source offset from which on records are missing at the destination, if
-            that is not ``offset``: the source's log is another one now, or the destination lost records.
-        can_heal: Whether the partition may go on with the same options once the cause is gone.
+        reason: The problem and the remedy, as a sentence.
+        unmirrored_from: The first source offset whose record is missing at the destination, if that is not
+            ``offset``: the source's topic was recreated, or the destination lost records.
+        can_heal: Whether the partition may continue with the same options once the cause is gone.
 
     """
 

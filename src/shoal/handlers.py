@@ -1,5 +1,5 @@
 r"""
-What a mirror maker's own classes are derived from, and ready handlers (docs/from-mirrormaker.md).
+Base classes of a mirror maker's handlers and listeners, and ready handlers (docs/from-mirrormaker.md).
 
 ``shoal mirror-maker --message.handler shoal.handlers:RenameTopics --message.handler.args '(.*)=west.\\1' …``
 """

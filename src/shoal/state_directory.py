@@ -1,5 +1,5 @@
 """
-Where shoal keeps what it needs between two runs, closed to the machine's other users.
+The directory of shoal's state between two runs, closed to the machine's other users.
 
 Directories in it are named after consumer groups, and Spark's logs name topics and hosts.
 The XDG base directory specification makes missing directories with mode 0700 too.
@@ -19,18 +19,18 @@ __all__ = ["make_state_directory", "open_no_link", "state_dir"]
 
 
 def state_dir() -> Path:
-    """Return the directory; it need not exist."""
+    """Return the directory, which need not exist."""
     return platformdirs.user_state_path("shoal", appauthor=False)
 
 
 def make_state_directory(directory: Path) -> None:
     """
-    Make a directory and those above it, each for this user alone, and close those of shoal that are not.
+    Make a directory and its parents for this user alone, and close those of shoal that are open to others.
 
-    What is above :func:`state_dir` and exists stays as it is, and so does another user's.
+    Existing directories above :func:`state_dir`, and those of other users, keep their modes.
 
     Raises:
-        OSError: It cannot be made, or is a file.
+        OSError: The directory cannot be made, or is a file.
 
     """
     # The mode of `mkdir` is not that of the parents that it makes.
@@ -49,16 +49,16 @@ def make_state_directory(directory: Path) -> None:
 def _close(directory: Path) -> None:
     mode = stat.S_IMODE(directory.stat().st_mode)
     if mode & 0o077:
-        with contextlib.suppress(PermissionError):  # it is another user's
+        with contextlib.suppress(PermissionError):  # another user's directory
             directory.chmod(mode & ~0o077)
 
 
 def open_no_link(path: str, flags: int) -> int:
     """
-    Open a file for Python's ``open``, unless its name is a symbolic link: it may be another user's.
+    Open a file for Python's ``open``, but refuse a symbolic link, which may be another user's.
 
     Raises:
-        OSError: It is one, or cannot be opened.
+        OSError: The name is a symbolic link, or the file cannot be opened.
 
     """
     try:
