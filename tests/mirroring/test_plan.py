@@ -13,7 +13,7 @@ from shoal.client.config import IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
-from shoal.mirroring.assignment import deal_lanes, end_offsets, partitions_of, plan_ranges, start_offsets
+from shoal.mirroring.assignment import assign_tasks, end_offsets, partitions_of, plan_ranges, start_offsets
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -117,7 +117,7 @@ def test_every_range_is_dealt_once_to_lanes_of_about_equal_weight(
     deal: tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]],
 ) -> None:
     ranges, lanes, leaders = deal
-    dealt_lanes = deal_lanes(ranges, lanes, leaders)
+    dealt_lanes = assign_tasks(ranges, lanes, leaders)
     assert sorted(each for lane in dealt_lanes for each in lane) == sorted(ranges)
     assert len(dealt_lanes) <= lanes
     assert all(dealt_lanes)
@@ -133,7 +133,7 @@ def test_partitions_of_the_same_leaders_stay_together(
 ) -> None:
     ranges, lanes, leaders = deal
     order = [
-        leaders.get(each.source, (-1, -1)) for lane in deal_lanes(ranges, lanes, leaders) for each in lane
+        leaders.get(each.source, (-1, -1)) for lane in assign_tasks(ranges, lanes, leaders) for each in lane
     ]
     changes = sum(before != after for before, after in pairwise(order))
     assert changes == max(0, len(set(order)) - 1)
@@ -141,4 +141,4 @@ def test_partitions_of_the_same_leaders_stay_together(
 
 def test_equal_partitions_are_dealt_evenly() -> None:
     ranges = [CopyRange("topic", number, "topic", 0, 100) for number in range(12)]
-    assert [len(lane) for lane in deal_lanes(ranges, 4, {})] == [3, 3, 3, 3]
+    assert [len(lane) for lane in assign_tasks(ranges, 4, {})] == [3, 3, 3, 3]

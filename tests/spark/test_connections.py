@@ -18,7 +18,7 @@ import shoal
 from shoal.spark.first_sentence import ReportedError
 from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ReadOptions, WriteOptions
-from shoal.spark.planning import Lane
+from shoal.spark.planning import TaskPartition
 from shoal.spark.rows import BY_REFERENCE
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
@@ -43,7 +43,7 @@ def cluster(prefix: str, login: Mapping[str, str] = LOGIN) -> dict[str, str]:
 
 def read(kind: type[BatchReader | StreamReader], options: Mapping[str, str]) -> None:
     parsed = ReadOptions.parse({"subscribe": "topic", **options}, streaming=kind is StreamReader)
-    list(pickle.loads(pickle.dumps(kind(parsed))).read(Lane(())))
+    list(pickle.loads(pickle.dumps(kind(parsed))).read(TaskPartition(())))
 
 
 def write(kind: type[Writer | StreamWriter], options: Mapping[str, str]) -> None:

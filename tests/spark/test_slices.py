@@ -20,7 +20,7 @@ from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.protocol.apis import ApiKey
 from shoal.spark import window_reader as slices
 from shoal.spark.options import ControlAddress, Offsets, ReadOptions
-from shoal.spark.window_reader import SliceReader
+from shoal.spark.window_reader import WindowReader
 from shoal.topic_partition import TopicPartition
 from tests.driver_events import Events
 from tests.two_brokers import History, TwoBrokers, wait_until
@@ -40,7 +40,7 @@ class Driver:
         )
         self.server.renew(MemberId(), 60.0)
         self._brokers = brokers
-        self._readers: list[SliceReader] = []
+        self._readers: list[WindowReader] = []
 
     def _keep(self, report: TaskReport) -> None:
         self.reports.append(report.to_json_object())
@@ -50,7 +50,7 @@ class Driver:
             reader.stop()
         self.server.close()
 
-    def reader(self, starting: int = EARLIEST, lanes: int = 2) -> SliceReader:
+    def reader(self, starting: int = EARLIEST, lanes: int = 2) -> WindowReader:
         control = ControlAddress(*self.server.address, "secret")
         given = {
             "kafka.bootstrap.servers": self._brokers.source.bootstrap,
@@ -61,7 +61,7 @@ class Driver:
             "control": str(control),
         }
         options = ReadOptions.parse(given, streaming=True)
-        self._readers.append(SliceReader(replace(options, starting=Offsets(starting)), control))
+        self._readers.append(WindowReader(replace(options, starting=Offsets(starting)), control))
         return self._readers[-1]
 
 
@@ -78,7 +78,7 @@ def driver(brokers: TwoBrokers) -> Iterator[Driver]:
     started.close()
 
 
-def rows(reader: SliceReader) -> list[tuple[str, int, int, int]]:
+def rows(reader: WindowReader) -> list[tuple[str, int, int, int]]:
     start = reader.initialOffset()
     lanes = reader.partitions(start, reader.latestOffset(start))
     return sorted(row for lane in lanes for row in reader.read(lane))

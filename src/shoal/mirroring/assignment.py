@@ -1,4 +1,4 @@
-"""Plan the work: which offsets of which partitions, and who copies them together."""
+"""Plan the work: the offsets to copy of each partition, and the task that copies them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from ..errors import BrokerError, ShoalError
 from ..topic_partition import TopicPartition
 from .model.ranges import CopyRange
 
-__all__ = ["deal_lanes", "end_offsets", "lanes_worth_having", "partitions_of", "plan_ranges", "start_offsets"]
+__all__ = [
+    "assign_tasks",
+    "end_offsets",
+    "partitions_of",
+    "plan_ranges",
+    "start_offsets",
+    "tasks_worth_having",
+]
 
-#: Requests of 8 batches are where their own cost begins to matter less than that of the batches.
-_PARTITIONS_A_LANE = 8
+#: With 8 batches in a request, the request costs less than its batches do.
+_PARTITIONS_A_TASK = 8
 
 
 def partitions_of(cluster: Cluster, topics: Sequence[str]) -> list[TopicPartition]:
     """
-    Ask for topics' partitions.
+    Request the partitions of topics.
 
     Raises:
-        BrokerError: One of the topics is not there, or may not be seen.
+        BrokerError: A topic does not exist, or this principal may not describe it.
 
     """
     metadata = cluster.refresh(topics)
@@ -46,16 +53,16 @@ def end_offsets(
     all_of_them: bool = True,
 ) -> dict[TopicPartition, int]:
     """
-    Return up to where each partition may be read now: the last stable offset, or the high watermark.
+    Return the end of each partition for a reader: the last stable offset, or the high watermark.
 
     Args:
         cluster: With metadata of the partitions.
-        partitions: Which.
-        isolation_level: Decides which of the two.
-        all_of_them: False leaves out those whose leader does not answer now.
+        partitions: The partitions of interest.
+        isolation_level: ``read_committed`` ends at the last stable offset.
+        all_of_them: False leaves out partitions whose leader does not respond now.
 
     Raises:
-        ShoalError: A leader does not answer.
+        ShoalError: A leader does not respond.
 
     """
     answers = list_offsets(cluster, dict.fromkeys(partitions, LATEST), isolation_level)
@@ -71,18 +78,18 @@ def start_offsets(
     all_of_them: bool = True,
 ) -> dict[TopicPartition, int]:
     """
-    Return where each partition begins: the first offset at or after a time.
+    Return the start of each partition: the first offset at or after a time.
 
     Args:
         cluster: With metadata of the partitions.
-        partitions: Which.
-        timestamp_ms: Or ``EARLIEST``, or ``LATEST``. Where there is no record
-            at or after the time, the partition begins at its end.
-        isolation_level: Decides what its end is.
-        all_of_them: False leaves out those whose leader does not answer now.
+        partitions: The partitions of interest.
+        timestamp_ms: Or ``EARLIEST``, or ``LATEST``. A partition without a record
+            at or after the time begins at its end.
+        isolation_level: See :func:`end_offsets`.
+        all_of_them: False leaves out partitions whose leader does not respond now.
 
     Raises:
-        ShoalError: A leader does not answer.
+        ShoalError: A leader does not respond.
 
     """
     answers = list_offsets(cluster, dict.fromkeys(partitions, timestamp_ms), isolation_level)
@@ -117,20 +124,19 @@ def plan_ranges(
     doubted: Collection[TopicPartition] = (),
 ) -> list[CopyRange]:
     """
-    Return what there is to copy.
+    Return the ranges to copy.
 
     Args:
-        starts: Where a partition begins that has no position.
-        ends: The first offsets that are not wanted.
-        positions: The committed source offsets, where there are any.
+        starts: The start offsets of partitions without a position.
+        ends: The first offsets that are not to be copied.
+        positions: The committed source offsets.
         destinations: The destination topics' names by source topic.
-        doubted: Partitions whose copy is not what their position says.
+        doubted: Partitions whose copy differs from their position.
 
     Returns:
-        A range for each partition that has something to copy; or no position
-        yet: such a one gets its first pair even where there is nothing; or a
-        position past its end, or a copy in doubt: a task finds out how that
-        can be.
+        A range for each partition with offsets to copy. Others have a range, too, so that a task
+        examines them: partitions without a position (the task commits the first one), with a
+        position past the end, or with a copy in doubt.
 
     """
     ranges = []
@@ -143,45 +149,45 @@ def plan_ranges(
     return ranges
 
 
-def lanes_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[int, int]], most: int) -> int:
+def tasks_worth_having(partitions: int, leaders: Mapping[TopicPartition, tuple[int, int]], most: int) -> int:
     """
-    Return how many lanes to deal partitions to: not more than can fill their requests.
+    Return the number of tasks to assign partitions to: at most so many that each fills its requests.
 
     A stock broker takes one batch of a partition in a request, so a request
-    is as large as its lane has partitions: two lanes of 2 partitions send
+    is as large as its task has partitions: two tasks of 2 partitions send
     twice as many requests as one of 4.
 
     Args:
-        partitions: How many there are to copy.
-        leaders: Source and destination leader by source partition; those of
-            different pairs share no request anyway.
-        most: Tasks that can run at a time.
+        partitions: The number of partitions to copy.
+        leaders: Source and destination leader by source partition. Partitions of
+            different pairs of leaders never share a request.
+        most: The number of tasks that can run at a time.
 
     """
     pairs = len(set(leaders.values()))
-    return max(1, min(most, max(pairs, -(-partitions // _PARTITIONS_A_LANE))))
+    return max(1, min(most, max(pairs, -(-partitions // _PARTITIONS_A_TASK))))
 
 
-def deal_lanes(
+def assign_tasks(
     ranges: Sequence[CopyRange],
-    lanes: int,
+    tasks: int,
     leaders: Mapping[TopicPartition, tuple[int, int]],
     weights: Mapping[TopicPartition, int] | None = None,
 ) -> list[list[CopyRange]]:
     """
-    Deal ranges to at most so many lanes of about equal weight.
+    Assign ranges to at most so many tasks of about equal weight.
 
     Args:
-        ranges: What to copy.
-        lanes: One for each Spark task that can run at a time.
+        ranges: The offsets to copy.
+        tasks: The number of Spark tasks that can run at a time.
         leaders: Source and destination leader by source partition.
             Partitions of the same pair stay together, so that one Fetch
             response becomes one Produce request.
-        weights: By source partition, 0 where it is not named; None stands for
+        weights: By source partition, 0 if it is not named; None stands for
             the ranges' numbers of offsets.
 
     Returns:
-        The lanes, none of them empty.
+        The ranges of each task, none of them empty.
 
     """
 
@@ -190,14 +196,14 @@ def deal_lanes(
         return offsets + 1
 
     together = sorted(ranges, key=lambda each: (leaders.get(each.source, (-1, -1)), -weight(each)))
-    target = sum(map(weight, ranges)) / lanes
-    dealt: list[list[CopyRange]] = [[]]
+    target = sum(map(weight, ranges)) / tasks
+    assigned: list[list[CopyRange]] = [[]]
     load = 0.0
     for each in together:
-        # A lane is full when the next range would lie more outside than inside.
-        if dealt[-1] and load + weight(each) / 2 > target and len(dealt) < lanes:
-            dealt.append([])
+        # A task is full when the next range would lie more outside than inside.
+        if assigned[-1] and load + weight(each) / 2 > target and len(assigned) < tasks:
+            assigned.append([])
             load = 0.0
-        dealt[-1].append(each)
+        assigned[-1].append(each)
         load += weight(each)
-    return [lane for lane in dealt if lane]
+    return [each for each in assigned if each]

@@ -53,7 +53,7 @@ from .handlers import (
 )
 from .partition import HandledPartition, Way
 
-__all__ = ["handle_lane"]
+__all__ = ["run_handler_task"]
 
 _POLL_S = 0.25
 
@@ -92,7 +92,7 @@ class _Ended(Exception):
     """The lane is to end; what is under way is given up."""
 
 
-def handle_lane(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
+def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
     """
     Mirror partitions through the settings' handler, until an end is requested.
 

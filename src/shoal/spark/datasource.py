@@ -25,7 +25,7 @@ from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
-from shoal.spark.window_reader import SliceReader
+from shoal.spark.window_reader import WindowReader
 
 __all__ = ["ShoalDataSource", "data_source", "keyed_data_source"]
 
@@ -71,7 +71,7 @@ class ShoalDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._read_options(streaming=True)
-        return SliceReader(options, options.control) if options.control else StreamReader(options)
+        return WindowReader(options, options.control) if options.control else StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return Writer(self._write_options(), schema.names)

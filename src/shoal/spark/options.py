@@ -105,7 +105,7 @@ class ReadOptions:
         with_bytes: Whether a row holds its batch (``rows=bytes``).
         starting: ``startingOffsets`` or ``startingTimestamp``.
         ending: ``endingOffsets`` or ``endingTimestamp``; of batch reads only.
-        lanes: ``minPartitions``: how many tasks share the work.
+        tasks: ``minPartitions``: the number of tasks.
         max_offsets_per_trigger: The limit of a stream's micro-batch; None for no limit.
         fail_on_data_loss: Whether deleted offsets are an error.
         group: The consumer group with the positions to resume from; None without one.
@@ -123,7 +123,7 @@ class ReadOptions:
     with_bytes: bool
     starting: Offsets
     ending: Offsets
-    lanes: int
+    tasks: int
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool
     group: str | None
@@ -164,7 +164,7 @@ class ReadOptions:
             with_bytes=_has_bytes(left),
             starting=_offsets(left, "starting", _LATEST if streaming else _EARLIEST),
             ending=_offsets(left, "ending", _LATEST),
-            lanes=_integer(left, "minPartitions") or os.cpu_count() or 1,
+            tasks=_integer(left, "minPartitions") or os.cpu_count() or 1,
             max_offsets_per_trigger=_integer(left, "maxOffsetsPerTrigger"),
             fail_on_data_loss=_flag(left, "failOnDataLoss", "true"),
             group=left.pop("group", None),

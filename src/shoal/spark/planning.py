@@ -1,4 +1,4 @@
-"""Plan, on the driver, what tasks read: which offsets of which partitions, and who reads them together."""
+"""Plan, on the driver, the offsets that each task reads."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.assignment import (
-    deal_lanes,
-    lanes_worth_having,
+    assign_tasks,
     partitions_of,
     plan_ranges,
     start_offsets,
+    tasks_worth_having,
 )
 from shoal.mirroring.model.position import MirrorPosition
 from shoal.mirroring.model.ranges import CopyRange
@@ -29,14 +29,14 @@ from shoal.spark.options import Offsets, ReadOptions
 from shoal.spark.unlocking import unlocked
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["PATIENCE_S", "Lane", "Planner", "Starts", "leaders_of", "reference_rows"]
+__all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition", "leaders_of", "reference_rows"]
 
 #: How long a plan waits for brokers that do not answer.
 PATIENCE_S = 60.0
 
 
-class Lane(InputPartition):
-    """What one task reads: pickled on the driver, unpickled in the task."""
+class TaskPartition(InputPartition):
+    """The ranges of one task: pickled on the driver, unpickled in the task."""
 
     def __init__(self, ranges: Sequence[CopyRange]) -> None:
         super().__init__(tuple(ranges))
@@ -126,9 +126,9 @@ class Starts:
         return partition in self._offsets
 
 
-def reference_rows(lane: InputPartition) -> Iterator[tuple[str, int, int, int]]:
-    """Yield a lane's rows by reference. Runs in the task."""
-    for each in lane.value or ():
+def reference_rows(partition: InputPartition) -> Iterator[tuple[str, int, int, int]]:
+    """Yield a task's rows by reference. Runs in the task."""
+    for each in partition.value or ():
         yield (each.topic, each.partition, each.start_offset, each.end_offset)
 
 
@@ -163,19 +163,19 @@ class Planner:
                 bounds[partition] = named
         return bounds
 
-    def lanes(
+    def tasks(
         self,
         cluster: Cluster,
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-    ) -> list[Lane]:
+    ) -> list[TaskPartition]:
         options = self._options
         destinations = self._destinations(cluster, {each.topic for each in ends})
         if options.group is None:
             ranges = plan_ranges(starts, ends, {}, destinations)
             ranges = [each for each in ranges if each.start_offset < each.end_offset]
             self._check_present(cluster, ranges)
-            return _deal(ranges, options.lanes, self._source_leaders(cluster, ranges))
+            return _assigned(ranges, options.tasks, self._source_leaders(cluster, ranges))
         state = GroupPositions(cluster, options.group, MemberId).read_state(ends)
         pairs, starts = state.pairs, {**starts, **state.starts}
         positions = {partition: pair.source_offset for partition, pair in pairs.items()}
@@ -189,7 +189,7 @@ class Planner:
                 doubted = self._doubted(destination, pairs, destinations)
                 ranges = plan_ranges(starts, ends, positions, destinations, doubted)
                 leaders = {each.source: leaders_of(each, cluster, destination) for each in ranges}
-        return _deal(ranges, lanes_worth_having(len(ranges), leaders, options.lanes), leaders)
+        return _assigned(ranges, tasks_worth_having(len(ranges), leaders, options.tasks), leaders)
 
     @staticmethod
     def _doubted(
@@ -233,10 +233,10 @@ class Planner:
         return {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
 
 
-def _deal(
-    ranges: Sequence[CopyRange], lanes: int, leaders: Mapping[TopicPartition, tuple[int, int]]
-) -> list[Lane]:
-    return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders)]
+def _assigned(
+    ranges: Sequence[CopyRange], tasks: int, leaders: Mapping[TopicPartition, tuple[int, int]]
+) -> list[TaskPartition]:
+    return [TaskPartition(each) for each in assign_tasks(ranges, tasks, leaders)]
 
 
 def leaders_of(each: CopyRange, source: Cluster, destination: Cluster) -> tuple[int, int]:

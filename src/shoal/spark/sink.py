@@ -14,7 +14,7 @@ from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.task.write_rows import new_writer, write_rows
-from shoal.mirrormaker.task import handle_lane
+from shoal.mirrormaker.task import run_handler_task
 from shoal.spark.connections import refuse_revealing_in_task
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
@@ -75,14 +75,14 @@ class _Sink:
         _check_once(ranges)
         address = self._options.control
         if address is None:
-            return self._copy_lane(ranges, Uncontrolled())
+            return self._run_task(ranges, Uncontrolled())
         with ControlConnection((address.host, address.port), address.token) as control:
-            return self._copy_lane(ranges, control)
+            return self._run_task(ranges, control)
 
-    def _copy_lane(self, ranges: Sequence[CopyRange], control: Control) -> Written:
-        settings = unlocked(self._options).copy
-        assert settings is not None
-        result = (handle_lane if settings.handling else run_copy_task)(ranges, settings, control)
+    def _run_task(self, ranges: Sequence[CopyRange], control: Control) -> Written:
+        copy = unlocked(self._options).copy
+        assert copy is not None
+        result = (run_handler_task if copy.handling else run_copy_task)(ranges, copy, control)
         if result.stopped and self._options.control is None:
             # Nobody else would tell the user.
             raise ShoalError("; ".join(map(str, result.stopped)))

@@ -32,7 +32,7 @@ from shoal.spark.limits import (
     SupportsTriggerAvailableNow,
 )
 from shoal.spark.options import ReadOptions
-from shoal.spark.planning import PATIENCE_S, Lane, Planner, Starts, reference_rows
+from shoal.spark.planning import PATIENCE_S, Planner, Starts, TaskPartition, reference_rows
 from shoal.spark.unlocking import unlocked
 from shoal.topic_partition import TopicPartition
 
@@ -47,15 +47,15 @@ _BEGUN = "#begun"
 _ARROW_BYTES = 4 * 1024 * 1024
 
 
-def _rows(lane: InputPartition, options: ReadOptions) -> Iterator[Any]:
-    """Yield a lane's rows. Runs in the task."""
+def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
+    """Yield a task's rows. Runs in the task."""
     refuse_revealing_in_task(options)
     if not options.with_bytes:
-        yield from reference_rows(lane)
+        yield from reference_rows(partition)
         return
     with Cluster(unlocked(options).source) as cluster:
-        cluster.refresh({each.topic for each in lane.value or ()})
-        for each in lane.value or ():
+        cluster.refresh({each.topic for each in partition.value or ()})
+        for each in partition.value or ():
             yield from _arrow_batches(cluster, each)
 
 
@@ -90,22 +90,22 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Return the lanes. Runs once, on the driver."""
+        """Return the tasks. Runs once, on the driver."""
         options = self._options
         planner = Planner(options)
         with Cluster(unlocked(options).source) as cluster:
             check_advertised(cluster)  # for the error; brokers that are down now may come back meanwhile
 
-            def plan() -> list[Lane]:
+            def plan() -> list[TaskPartition]:
                 partitions = planner.partitions(cluster)
                 starts = planner.bounds(cluster, partitions, options.starting)
                 ends = planner.bounds(cluster, partitions, options.ending)
-                return planner.lanes(cluster, starts, ends)
+                return planner.tasks(cluster, starts, ends)
 
             return list(patiently(plan, patience_s=PATIENCE_S))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield a lane's rows. Runs in the task."""
+        """Yield a task's rows. Runs in the task."""
         return _rows(partition, self._options)
 
 
@@ -174,12 +174,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the lanes of a micro-batch."""
+        """Return the tasks of a micro-batch. Runs on the driver, once for each."""
         begins, ends = _from_json(start), _from_json(end)
 
-        def plan(cluster: Cluster) -> list[Lane]:
+        def plan(cluster: Cluster) -> list[TaskPartition]:
             partitions_of(cluster, sorted({each.topic for each in ends}))
-            return self._planner.lanes(cluster, self._starts_of(cluster, begins, ends), ends)
+            return self._planner.tasks(cluster, self._starts_of(cluster, begins, ends), ends)
 
         return self._ask(plan)
 
@@ -203,7 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**begins, **start_offsets(cluster, late, EARLIEST, cluster.config.isolation_level)}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield a lane's rows. Runs in the task."""
+        """Yield a task's rows. Runs in the task."""
         return _rows(partition, self._options)
 
     def _ends(self, cluster: Cluster) -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""Plan slices of time: the source half of a mirror without an end."""
+"""Plan copy windows: the source half of a mirror without an end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.coordinator import MemberId
 from shoal.errors import Stopped
-from shoal.mirroring.assignment import deal_lanes, lanes_worth_having, start_offsets
+from shoal.mirroring.assignment import assign_tasks, start_offsets, tasks_worth_having
 from shoal.mirroring.control import ask_starts, planning
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import left_out_report
@@ -21,27 +21,27 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import ReadLimit
 from shoal.spark.options import ControlAddress, ReadOptions
-from shoal.spark.planning import Lane, Starts, leaders_of, reference_rows
+from shoal.spark.planning import Starts, TaskPartition, leaders_of, reference_rows
 from shoal.spark.unlocking import unlocked
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["SliceReader"]
+__all__ = ["WindowReader"]
 
-#: In the offsets of a mirror's stream: a number that is new for each slice.
+#: In the offsets of a mirror's stream: a number that is new for each window.
 _SLICE = "slice"
 
-#: Where there was nothing to deal: how often, and how many times, the driver is asked before Spark is.
+#: If there was nothing to assign: the interval and the number of requests to the driver before Spark's next.
 _LOOK_INTERVAL_S = 1.0
 _LOOKS = 5
 
 
 @sentence_first
-class SliceReader(DataSourceStreamReader):
+class WindowReader(DataSourceStreamReader):
     """
-    ``spark.readStream`` of a mirror: each micro-batch is a slice of time, and all of its ranges are open.
+    ``spark.readStream`` of a mirror: each micro-batch is a copy window, and all of its ranges are open.
 
-    What is to be copied, the driver says; where it goes on, its tasks and the group know. Spark's
-    log only counts slices.
+    The driver chooses the partitions, and its tasks and the group know their positions. Spark's log only
+    counts windows.
 
     One object serves the whole query, in a process on the driver; copies of it read in the tasks.
 
@@ -50,12 +50,12 @@ class SliceReader(DataSourceStreamReader):
     def __init__(self, options: ReadOptions, control: ControlAddress) -> None:
         self._options = options
         self._driver = (control.host, control.port), control.token
-        self._planner: _SlicePlanner | None = None
+        self._planner: _WindowPlanner | None = None
         self._last: dict[str, Any] = {}
-        self._without_lanes: WindowPlan | None = None
+        self._without_tasks: WindowPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # What a task needs; connections stay where they are.
+        # Only the options go to tasks; connections stay here.
         return {"_options": self._options}
 
     def initialOffset(self) -> dict[str, Any]:
@@ -66,39 +66,39 @@ class SliceReader(DataSourceStreamReader):
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         """
-        Count one slice more, unless there is nothing to copy, or the driver wants to stop.
+        Count one more window, unless there is nothing to copy, or the driver stops.
 
-        The number is the time, in nanoseconds: PySpark before 4.2 does not tell where its log ended.
+        The number is the time, in nanoseconds: PySpark before 4.2 does not pass the end of its log.
         """
         start = self._last if start is None else start
         plan = self._plan()
-        if plan is not None and plan == self._without_lanes:
+        if plan is not None and plan == self._without_tasks:
             plan = self._await_another(plan)
         if plan is None:
             return start
         self._last = {_SLICE: time.time_ns()}
         return self._last
 
-    def _await_another(self, without_lanes: WindowPlan) -> WindowPlan | None:
-        """Wait for a plan that is worth a slice; None where there is none for now."""
+    def _await_another(self, without_tasks: WindowPlan) -> WindowPlan | None:
+        """Wait for a plan that is worth a window; return None if there is none for now."""
         for _ in range(_LOOKS):
             time.sleep(_LOOK_INTERVAL_S)
             plan = self._plan()
-            if plan != without_lanes:
+            if plan != without_tasks:
                 return plan
-        # What was left out of it may be there by now; where all is stopped, it will not be.
+        # Partitions that were left out may be available by now; stopped ones will not be.
         is_worth_it = self._planner and (self._planner.left_out or self._planner.gone)
-        return without_lanes if is_worth_it else None
+        return without_tasks if is_worth_it else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the lanes of a slice."""
+        """Return the tasks of a window. Runs on the driver, once for each window."""
         try:
             if self._planner is None:
-                self._planner = _SlicePlanner(unlocked(self._options), ask_starts(*self._driver))
+                self._planner = _WindowPlanner(unlocked(self._options), ask_starts(*self._driver))
             with planning(*self._driver) as (plan, report):
                 if plan is None:
                     return []
-                lanes = self._planner.lanes(plan, self._pause)
+                tasks = self._planner.tasks(plan, self._pause)
                 if (starts := self._planner.starts()) is not None:
                     report({"starts": starts})
                 if self._planner.left_out or self._planner.gone:
@@ -106,17 +106,17 @@ class SliceReader(DataSourceStreamReader):
                     again = bool(self._planner.left_out)
                     report(left_out_report(left_out, deal_anew=again).to_json_object())
         except Stopped:
-            return []  # what is not copied now is planned by the next process
-        self._without_lanes = None if lanes else plan
-        return lanes
+            return []  # the next process plans what this one does not
+        self._without_tasks = None if tasks else plan
+        return tasks
 
     def stop(self) -> None:
-        """Close the connections; Spark ends the process without, where a query is stopped."""
+        """Close the connections; Spark ends the process without, if a query is stopped."""
         if self._planner is not None:
             self._planner.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield a lane's rows. Runs in the task."""
+        """Yield a task's rows. Runs in the task."""
         return reference_rows(partition)
 
     def _plan(self) -> WindowPlan | None:
@@ -132,49 +132,49 @@ class SliceReader(DataSourceStreamReader):
         time.sleep(seconds)
 
 
-class _SlicePlanner:
+class _WindowPlanner:
     """
-    Deals a slice's partitions to lanes; keeps its connections, and what it has asked once.
+    Assigns a window's partitions to tasks; keeps its connections, and the start offsets that it found.
 
     Attributes:
-        left_out: Partitions whose beginning could not be asked for now, and why.
-        gone: Those of topics that were deleted, likewise.
+        left_out: Partitions whose leader did not return their start offset, with the reason.
+        gone: Partitions of deleted topics, likewise.
 
     """
 
     def __init__(self, options: ReadOptions, starts: Any) -> None:
-        assert options.destination is not None  # a mirror gives them both
+        assert options.destination is not None  # a mirror sets both
         assert options.group is not None
         self._options = options
         self._group = options.group
-        # Who does not answer at once is left out of this slice, or asked again.
+        # A leader that does not respond at once is left out of this window, or asked again.
         self._source = Cluster(options.source.impatient())
         self._destination = Cluster(options.destination.impatient())
         self._starts = Starts.from_json_object(options.starting, starts)
-        self._told_starts = starts
+        self._reported_starts = starts
         self.left_out: dict[TopicPartition, str] = {}
         self.gone: dict[TopicPartition, str] = {}
 
-    def lanes(self, plan: WindowPlan, pause: Callable[[float], object]) -> list[Lane]:
-        """Return the lanes of the next slice; waits for the clusters until ``pause`` raises."""
-        return patiently(lambda: self._lanes(plan), patience_s=math.inf, pause=pause)
+    def tasks(self, plan: WindowPlan, pause: Callable[[float], object]) -> list[TaskPartition]:
+        """Return the tasks of the next window; waits for the clusters until ``pause`` raises."""
+        return patiently(lambda: self._tasks(plan), patience_s=math.inf, pause=pause)
 
     def starts(self) -> Any:
-        """Return where partitions begin, for the driver; None where that was told."""
+        """Return the start offsets for the driver; None if it has them."""
         starts = self._starts.to_json_object()
-        if starts == self._told_starts:
+        if starts == self._reported_starts:
             return None
-        self._told_starts = starts
+        self._reported_starts = starts
         return starts
 
     def close(self) -> None:
         self._source.close()
         self._destination.close()
 
-    def _lanes(self, plan: WindowPlan) -> list[Lane]:
+    def _tasks(self, plan: WindowPlan) -> list[TaskPartition]:
         there = None
         if plan.share is not None and not self._starts.has_looked:
-            # What is given to this mirror later may have been there all the time.
+            # A partition that is assigned to this mirror later may have existed all the time.
             topics = self._source.refresh().topics.values()
             there = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
         self._source.refresh(plan.topics)
@@ -191,13 +191,13 @@ class _SlicePlanner:
             if each in self._starts
         ]
         leaders = {each.source: leaders_of(each, self._source, self._destination) for each in ranges}
-        most = self._options.lanes
-        # More than can run at a time would begin when the slice is over: theirs would never be copied.
-        lanes = min(plan.streams, most) if plan.streams else lanes_worth_having(len(ranges), leaders, most)
-        return [Lane(lane) for lane in deal_lanes(ranges, lanes, leaders, plan.weights)]
+        most = self._options.tasks
+        # A task too many would begin when the window is over, and never copy.
+        tasks = min(plan.streams, most) if plan.streams else tasks_worth_having(len(ranges), leaders, most)
+        return [TaskPartition(each) for each in assign_tasks(ranges, tasks, leaders, plan.weights)]
 
     def _partitions(self, plan: WindowPlan) -> list[TopicPartition]:
-        """Return what is ready at the destination, and is still at the source."""
+        """Return the partitions that are ready at the destination and still exist at the source."""
         topics = self._source.metadata.topics
         return [
             TopicPartition(topic, number)
@@ -208,7 +208,7 @@ class _SlicePlanner:
         ]
 
     def _deleted(self, plan: WindowPlan) -> dict[TopicPartition, str]:
-        """Return what was mirrored, and is not at the source any more."""
+        """Return the partitions that were mirrored and were deleted at the source."""
         topics = self._source.metadata.topics
         return {
             TopicPartition(topic, number): f"topic {topic} to be on {self._source} again: it was deleted"
@@ -219,13 +219,13 @@ class _SlicePlanner:
         }
 
     def _find_starts(self, wanted: Sequence[TopicPartition], there: Sequence[TopicPartition] | None) -> None:
-        """Find out where partitions begin, as the options say, that have no pair; the others go on."""
+        """Find the start offsets, by the options, of partitions without a position."""
         unknown = self._starts.look(self._source, wanted, there)
         if not unknown:
             return
         state = GroupPositions(self._source, self._group, MemberId).read_state(unknown)
         pairs, others = state.pairs, state.others
-        # A pair wins as long as there is one; without, what was mirrored is looked for from the beginning on.
+        # A position takes precedence; if it is lost later, the task searches from the beginning.
         self._starts.know(dict.fromkeys(pairs, 0))
         self._starts.know(state.starts)
         if self._options.takes_over_offsets:
