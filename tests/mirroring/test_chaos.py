@@ -2,7 +2,7 @@
 Everything goes wrong at random, and the destination holds the source's records all the same.
 
 A seed that fails is a test to be written down in ``test_copy_loop`` or
-``test_realign``, in the few steps that matter.
+``task/resume/test_resume``, in the few steps that matter.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ Others write to the destination and its tail is lost, again and again, and who r
 
 The policies are to go on: what is the mirror's own has to be the source's
 history all the same. A seed that fails is a test to be written down in
-``test_incidents`` or ``test_realign``, in the few steps that matter.
+``test_incidents`` or ``task/resume/test_resume``, in the few steps that matter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The rules of docs/resume-protocol.md: each of them is needed, and together they are enough.
 
-The traces are the shortest there are; ``tests/mirroring/test_counter_examples.py``
+The traces are the shortest there are; ``tests/mirroring/task/resume/test_counter_examples.py``
 plays them to the real code.
 """
 

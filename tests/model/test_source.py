@@ -1,7 +1,8 @@
 """
 The rules for resuming in a source that changed: each of them is needed, and together they are enough.
 
-``tests/mirroring/test_compacted_source.py`` and ``test_realign.py`` play such traces to the real code.
+``test_compacted_source.py`` and ``test_resume.py`` in ``tests/mirroring/task/resume`` play such traces to the
+real code.
 """
 
 from __future__ import annotations
