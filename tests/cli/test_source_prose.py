@@ -48,7 +48,6 @@ NOT_REWRITTEN = {
     "mirroring/monitoring/page",
     "mirroring/prepare",
     "mirroring/task",
-    "mirroring/task/resume",
     "mirrormaker",
     "spark",
     "spark/launch",

@@ -211,7 +211,7 @@ def test_a_request_that_outlives_the_memory_of_the_broker_is_seen_by_the_next_ta
     doubled = mirror.copied()
     mirror.await_forgotten()
     (stopped,) = mirror.run().stopped
-    assert "somebody else wrote there" in stopped.reason
+    assert "another program wrote there" in stopped.reason
     assert mirror.copied() == doubled
 
 

@@ -492,7 +492,7 @@ def test_a_dead_lane_s_run_that_both_sides_changed_stops_the_partition_where_not
     history.log.delete_records(start)
     before = brokers.copied()
     (stopped,) = going_on(brokers, *IncidentKind).run().stopped
-    assert "nothing shows whether it goes on at offset 10 or as late as 71" in stopped.reason
+    assert "nothing shows whether to resume at offset 10 or as late as 71" in stopped.reason
     assert brokers.copied() == before
 
 

@@ -735,7 +735,7 @@ def test_a_record_that_somebody_else_writes_during_a_run_stops_the_partition(
     # The pair lies before the foreign record, and a new run finds it.
     before = brokers.copied("topic", 0)
     (stopped,) = brokers.run().stopped
-    assert "somebody else wrote there" in stopped.reason
+    assert "another program wrote there" in stopped.reason
     assert brokers.copied("topic", 0) == before
 
 

@@ -307,7 +307,7 @@ def test_a_foreign_record_in_place_of_a_decoded_one_is_found(
     make(history)
     brokers.destination.log("topic").store(memoryview(batches.batch(3, base_offset=1)))
     (stopped,) = brokers.run().stopped
-    assert "somebody else wrote there" in stopped.reason
+    assert "another program wrote there" in stopped.reason
 
 
 @pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])

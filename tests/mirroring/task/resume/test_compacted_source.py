@@ -202,7 +202,7 @@ def test_a_place_that_nothing_shows_stops_the_partition(brokers: TwoBrokers) -> 
     before = brokers.copied()
     (stopped,) = brokers.start().result().stopped
     assert "mirrored from source offset 0 on and not committed" in stopped.reason
-    assert "nothing shows whether it goes on at offset 2 or as late as 3" in stopped.reason
+    assert "nothing shows whether to resume at offset 2 or as late as 3" in stopped.reason
     assert brokers.copied() == before
 
 
@@ -259,7 +259,7 @@ def test_records_of_a_group_that_is_gone_are_not_advised_to_be_mirrored_again(br
     assert "The source has some of these records, too: another mirror wrote them" in stopped.reason
     assert "with a new --group into an empty topic (--rename)" in stopped.reason
     assert (
-        "--on-foreign-records continue goes on behind them, and mirrors these records again" in stopped.reason
+        "--on-foreign-records continue resumes behind them, and mirrors these records again" in stopped.reason
     )
     assert copied(brokers) == before
     going_on = one.with_settings(continue_on=frozenset({IncidentKind.FOREIGN_RECORDS}))

@@ -275,7 +275,7 @@ def test_a_request_that_outlives_the_memory_of_the_broker_shows_as_an_unexpected
     # And nobody goes on behind it as if nothing had been, even where the broker would take it.
     forget_before_each_request(brokers.destination)
     (stopped,) = brokers.start().result().stopped
-    assert "somebody else wrote there" in stopped.reason
+    assert "another program wrote there" in stopped.reason
     assert brokers.copied() == doubled(history, 0, 0, 1)
 
 
@@ -289,7 +289,7 @@ def test_a_request_that_outlives_the_memory_of_the_broker_and_a_lane_is_seen_by_
     zombie_after(brokers, left_behind)()
     forget_before_each_request(brokers.destination)
     (stopped,) = brokers.start().result().stopped
-    assert "somebody else wrote there" in stopped.reason
+    assert "another program wrote there" in stopped.reason
     assert brokers.copied() == doubled(history, 0, 0)
 
 
@@ -303,7 +303,7 @@ def test_a_request_that_arrives_when_all_is_done_is_seen_by_the_next_lane(
     zombie_after(brokers, left_behind)()
     history.plain(1)
     (stopped,) = brokers.start().result().stopped
-    assert "somebody else wrote there" in stopped.reason
+    assert "another program wrote there" in stopped.reason
     assert brokers.copied() == doubled(history, 0, 1, 0)
 
 
@@ -345,4 +345,4 @@ def test_foreign_records_before_a_request_that_was_left_behind_stop_the_partitio
     log.store(memoryview(batches.batch([b"foreign"], base_offset=0)))
     control = Acting(at_check, lambda: arrive(brokers.settings.destination, left_behind))
     (stopped,) = brokers.start(control=control).result().stopped
-    assert "somebody else wrote there" in stopped.reason
+    assert "another program wrote there" in stopped.reason

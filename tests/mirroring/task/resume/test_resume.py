@@ -152,7 +152,7 @@ def test_a_foreign_record_after_the_pair_stops_the_partition(brokers: TwoBrokers
         brokers,
         f"topic-0 on the destination cluster at {brokers.destination.bootstrap} holds records",
         "from offset 3 to 4",
-        "somebody else wrote there",
+        "another program wrote there",
     )
 
 
@@ -163,7 +163,7 @@ def test_foreign_records_stop_the_partition_also_where_a_dead_lane_wrote_before_
     history.plain(1, 1, 1, 1, 1, 1)
     die_after(brokers, 2)
     brokers.destination.log("topic").store(memoryview(batches.batch(foreign, base_offset=2)))
-    stopped_with(brokers, "somebody else wrote there")
+    stopped_with(brokers, "another program wrote there")
 
 
 def test_a_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
@@ -173,7 +173,7 @@ def test_a_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBroke
     log.store(memoryview(batches.batch(2, base_offset=1)))
     history.plain(1)
     stopped_with(
-        brokers, "does not hold before offset 3", "up to source offset 3", "somebody else wrote there"
+        brokers, "does not hold before offset 3", "up to source offset 3", "another program wrote there"
     )
 
 

@@ -1,12 +1,13 @@
 """
-Find out where the destination really is, before anything is sent to it.
+Find the position that matches the destination, before anything is sent to it.
 
-After a start, a restart, a retry by Spark or an unknown outcome, the pair says
-where the mirror was, and the destination's log end says how much was written
-after that. Exactly so many records are skipped in the source. The last batch
-must be the one that the source has there. Where it is not, somebody else
-wrote, or a tail was lost: an incident, which stops the partition with a
-sentence or is gone on from, as its policy says.
+A partition resumes after a start, a restart, a retry by Spark, or an unknown
+outcome. The committed pair is the mirror's last known position, and the
+destination's log end shows how many records were written behind it. The mirror
+skips exactly as many records in the source. The destination's last batch must be
+the one that the source has there. If it is not, another program wrote to the
+destination, or a log lost its tail. That is an incident: its policy decides
+whether the partition stops or continues.
 """
 
 from .adopt import Watch

@@ -1,18 +1,19 @@
 """
-Take over a faithful copy that the mirror's group has no pair for, whoever made it.
+Take over a faithful copy of any program, for which the mirror's group has no pair.
 
 The whole copy is compared with the source, by the means of ``shoal verify``: from where both have the same
 records first to the copy's end, batch by batch and record by record where batches differ. If all of it is the
 same, a pair is committed at the copy's end. Otherwise the partition stops with the first difference. Nothing
 is written to the destination before the pair is committed, so a task that dies here leaves no trace.
 
-A copy that begins later than the source lacks the records before that for good, so it is taken over only if
-``--start`` or ``--adopt-from-later`` says that they are not wanted. What retention deleted of the copy is no
-such record: as many offsets as the copy's log had before its first one were there.
+A copy that begins later than the source will never have the records before that. So the mirror takes it over
+only if ``--start`` or ``--adopt-from-later`` excludes them. Records that retention deleted from the copy
+do not count: the copy had as many as its log has offsets before the first one.
 
 The program that made the copy must not run any more. Of that, three signs are looked for: the copy grows
 while it is compared, another group of shoal's that holds its position has a member, or a transaction is open.
-What it writes later lands where the mirror's next batch should, and stops the partition as foreign records.
+Records that it writes later land at the offset of the mirror's next batch, and stop the partition as foreign
+records.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _LOOK_INTERVAL_S = 0.25
 @dataclass(frozen=True, slots=True)
 class Watch:
     """
-    What a comparison that takes long has to do with the task that it runs in.
+    The connection of a long comparison to its task.
 
     Attributes:
         stop_requested: Whether the task has to end.
@@ -78,7 +79,7 @@ def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosit
     Args:
         logs: Both logs of the partition.
         others: The positions of other groups.
-        watch: What to report to.
+        watch: Receives the progress, and ends the comparison.
 
     Returns:
         The pair to commit: the copy is the same as the source up to there.
@@ -182,7 +183,7 @@ class _Adoption:
             max_decompressed_bytes=self._clusters.settings.max_decompressed_bytes,
             patience_s=DEFAULT_PATIENCE_S,
             stop=stop,
-            # What the destination shows to consumers that leave aborted transactions out.
+            # As consumers read the destination if they leave aborted transactions out.
             destination_level=IsolationLevel.READ_COMMITTED,
         )
         with ThreadPoolExecutor(1, thread_name_prefix="shoal-adopt") as thread:

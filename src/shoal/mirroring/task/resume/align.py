@@ -32,25 +32,25 @@ def resume_partitions(
     watch: Watch,
 ) -> dict[TopicPartition, ShoalError]:
     """
-    Put each partition where its destination is. Nothing may be in flight, and both metadata are fresh.
+    Align each partition with its destination. Nothing may be in flight, and both metadata are fresh.
 
-    A partition that was aligned before in this process goes on from what it
-    knows; the others from their committed pair. One without a pair begins. A
-    first pair, and one that an incident has moved, is committed before this
-    returns. Copies to take over come last, one after the other, each committed
-    by itself: to compare one may take long.
+    A partition that was aligned before in this process resumes from its pair in
+    memory, the others from their committed pair. A partition without a pair
+    begins. A first pair, and one that an incident has moved, is committed before
+    this returns. Copies to take over come last, one after the other, each
+    committed by itself, because comparing one may take long.
 
     Args:
         copies: The partitions.
         source: The source cluster.
         destination: The destination cluster.
-        positions: Where the pairs are.
-        settings: Of the mirror.
-        watch: What a comparison that takes long reports to, and what ends it.
+        positions: The group's committed positions.
+        settings: The mirror's.
+        watch: Receives the progress of a long comparison, and ends it.
 
     Returns:
         For each source partition that could not be aligned, why:
-        :class:`~shoal.errors.PartitionStopped`, or what time can heal.
+        :class:`~shoal.errors.PartitionStopped`, or an error that time can heal.
 
     """
     clusters = Clusters(source, destination, settings)
@@ -147,9 +147,9 @@ def take_over(
     copies: Sequence[PartitionCopy], source: Cluster, destination: Cluster, settings: CopySettings
 ) -> list[tuple[PartitionCopy, InheritedPosition]]:
     """
-    Align the partitions that a former task left, where nothing happened to either cluster since.
+    Align the partitions that a former task left, if nothing happened to either cluster since.
 
-    Nobody is asked. What is not taken over now has to be resumed, now and later.
+    This sends no request. A partition that is not taken over here has to be resumed.
 
     Returns:
         The partitions that are aligned now, and how they were left.
@@ -166,7 +166,7 @@ def take_over(
 
 
 def leader_epochs_of(copy: PartitionCopy, source: Cluster, destination: Cluster) -> tuple[int, int]:
-    """Return both sides' leader epochs, as the metadata have them; raises where there is no leader."""
+    """Return both sides' leader epochs, as the metadata have them; raises if there is no leader."""
     return source.partition(copy.source).leader_epoch, destination.partition(copy.destination).leader_epoch
 
 

@@ -14,7 +14,7 @@ __all__ = ["place_behind_already_mirrored"]
 
 def place_behind_already_mirrored(places: Places, pair: MirrorPosition, start_offset: int) -> Place | None:
     """
-    Return where the source goes on if what was written past a pair ends with the source's first records.
+    Return the place behind the source's first records, if the records written past a pair end with them.
 
     Another group of this topic may have mirrored them, or this one, if its position is an older one than its
     last. One batch that is the same could be an accident: a topic that was deleted is often filled again
@@ -22,8 +22,8 @@ def place_behind_already_mirrored(places: Places, pair: MirrorPosition, start_of
 
     Args:
         places: The partition's logs.
-        pair: What was written past it counts.
-        start_offset: The source's first record that the mirror goes on with.
+        pair: The position; only records behind it count.
+        start_offset: The offset at which the mirror would resume otherwise.
 
     """
     logs = places.logs

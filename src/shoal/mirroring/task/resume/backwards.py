@@ -1,8 +1,8 @@
 """
 One partition's records from an offset back, on either side, without their bytes.
 
-Kafka reads forwards only. So a log is read in pieces, each before the one that was read last, and nothing is
-read twice but the batch that a piece begins in. A piece is as long as the bytes of the last batch suggest.
+Kafka reads forwards only. So a log is read in pieces, each one before the piece that was read last. Only the
+batch that a piece begins in is read twice. The size of the last batch determines the length of a piece.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, time: int | None) -> Seen:
+        """Return a record's hashes, with its create time."""
         key, value, _ = read_key_value_headers(record)
         is_tombstone = key is not None and value is None
         return cls(hash(record.body), time, None if key is None else hash(key), is_tombstone)
 
     def is_same(self, other: Seen) -> bool:
+        """Whether two records are equal, as far as their times are known."""
         return self.body == other.body and (self.time == other.time or None in (self.time, other.time))
 
 
@@ -70,7 +72,7 @@ class Absent(Enum):
     UNREADABLE = "cannot be decoded"
 
 
-#: What a copy has at an offset.
+#: The copy's record at an offset, or the reason why there is none.
 Entry: TypeAlias = Seen | Absent
 
 
@@ -101,7 +103,7 @@ Step: TypeAlias = Gap | Stored
 
 class SourceBackwards:
     """
-    What is to be mirrored of the source before an offset.
+    The records of the source before an offset that the mirror copies.
 
     Attributes:
         position: Down to which offset it was read.
@@ -126,7 +128,7 @@ class SourceBackwards:
         Read so many offsets more, or fewer: a piece begins with a batch.
 
         Returns:
-            What they hold, the last first; None if it has more bytes than that.
+            Their records and gaps, the last first; None if they have more bytes than that.
 
         """
         start = max(self._floor, self.position - offsets)
@@ -162,9 +164,9 @@ class _SourcePiece:
     Some offsets of the source, read forwards.
 
     Attributes:
-        start: Where they begin: behind a batch that begins before them, unless this is the last piece.
-        steps: What they hold.
-        records: How many records that is.
+        start: The first of them: behind a batch that begins before them, unless this is the last piece.
+        steps: Their records and gaps.
+        records: The number of records in the steps.
 
     """
 
@@ -239,10 +241,10 @@ class _SourcePiece:
 
 class CopyBackwards:
     """
-    What a copy holds before an offset.
+    The records of a copy before an offset.
 
     Attributes:
-        entries: It, the last first.
+        entries: One for each offset, the last first.
         batches: The fingerprint of each batch and how many records it has, by the index of its last one.
 
     """
@@ -314,7 +316,7 @@ class _CopyPiece:
 
     Attributes:
         start: As of :class:`_SourcePiece`.
-        entries: What they hold.
+        entries: One for each offset.
         batches: The fingerprint of each whole batch, by the number of entries up to its end.
 
     """

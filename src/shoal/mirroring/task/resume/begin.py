@@ -1,4 +1,4 @@
-"""Where the mirror of a partition begins that has no committed pair."""
+"""The first position of a partition without a committed pair."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def begin(
     consumed: int | None = None,
 ) -> MirrorPosition:
     """
-    Choose where to begin, and who writes.
+    Choose the first position and the writer.
 
     Args:
         logs: Both logs of the partition.
-        incidents: What was found on the way is added here.
+        incidents: The incidents that are found are added here.
         others: The positions that other groups have of the same copies.
-        consumed: Where a consumer of the group was: everything before it counts as mirrored, wherever
-            that may be. None for none.
+        consumed: The position of a consumer of the group: everything before it counts as mirrored.
+            None for none.
 
     Raises:
-        PartitionStopped: The destination holds something, and nothing shows where the source goes on.
+        PartitionStopped: The destination has records, and nothing shows the place behind them in the source.
 
     """
     place, crc = Place(logs.copy.range.start_offset if consumed is None else consumed), None
@@ -49,7 +49,7 @@ def first_pair(logs: PartitionLogs, place: Place, last_batch: int | None) -> Mir
 
     Args:
         logs: Both logs of the partition.
-        place: Where the source goes on at the end of that log.
+        place: The place in the source behind the end of the destination's log.
         last_batch: The CRC of the fingerprint of the destination's last batch, if the source has it.
 
     """

@@ -1,9 +1,9 @@
 """
 The source from a position on, by the number of records that the mirror wrote behind it.
 
-Batches that were copied are recognized by their fingerprints. What was decoded
-(cropped, rebuilt, recompressed by a broker) may have been cut into batches in
-another way the last time: there the records themselves are compared.
+Copied batches are recognized by their fingerprints. Decoded records
+(cropped, rebuilt, or recompressed by a broker) are compared one by one: the last
+time they may have been cut into batches in another way.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def follow(
 
     Args:
         logs: Both logs of the partition.
-        pair: Where to begin.
-        written: How many records the mirror wrote after the pair.
+        pair: The position to begin at.
+        written: The number of records that the mirror wrote after the pair.
         tail: The last batch of them that the destination still has.
-        tail_index: The first of them that its offsets cover; negative where
-            it begins before the pair.
+        tail_index: The first of them that its offsets cover; negative if it
+            begins before the pair.
 
     Returns:
-        Where the source goes on. None if the tail is not what it has there, or if offsets are missing on
-        the way: compaction may have taken records since, so that their number says nothing.
+        The place behind them. None if the source has another batch there than the tail, or if offsets are
+        missing on the way: compaction may have removed records since, so that their number proves nothing.
 
     """
     walk = _Walk(logs, pair, written, tail, tail_index)
@@ -49,12 +49,12 @@ def follow(
 
 
 def count_records(logs: PartitionLogs, start_offset: int, end_offset: int) -> int:
-    """Return how many records the source has to mirror from one offset to before another."""
+    """Return the number of records to mirror from one source offset to before another."""
     return sum(counts_of_batches(logs, start_offset, end_offset))
 
 
 def counts_of_batches(logs: PartitionLogs, start_offset: int, end_offset: int) -> Iterator[int]:
-    """Yield how many records there are to mirror in each batch of the source between two offsets."""
+    """Yield the number of records to mirror in each batch of the source between two offsets."""
     for decision, batch in logs.source_batches(start_offset):
         if batch.header.base_offset >= end_offset:
             break
@@ -106,7 +106,7 @@ class _Walk:
             return False
         count = header.records_count if records is None else len(records)
         if records is None and count > self._left:
-            return True  # what cannot have been decoded is there whole, or not at all
+            return True  # a copied batch is there whole, or not at all
         if self._count == self._tail_index and count == self._left and self._tail.is_copy_of(batch):
             self._is_copy = True
         elif self._count + count > self._tail_index:
@@ -137,7 +137,7 @@ class _Walk:
             return self._logs.records_to_mirror(batch, self._position)
         if batch.header.records_count <= self._left:
             return None
-        # It may have been joined with those before it, and what came of them cut (--rebatch, also of then).
+        # The batch may have been joined with those before it, and the result cut (--rebatch, now or then).
         with suppress(UnsupportedBatch):
             return self._logs.records_to_mirror(batch, self._position)
         return None

@@ -1,8 +1,8 @@
 """
-Whether records that somebody else wrote behind a pair are copies of what the source has there.
+Whether records of another program behind a pair are copies of the source's records there.
 
-Another mirror's position may be gone, and the source may have been compacted since, so that its records are
-no longer the ones that follow the pair. To go on behind them would mirror those again that the source has.
+Another mirror's position may be gone. The source may have been compacted since, so that its records are no
+longer the ones that follow the pair. To resume behind the foreign records would copy the source's once more.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def are_copies(places: Places, pair: MirrorPosition) -> bool:
     """
     Whether the source has, from a pair on, a record that others wrote to the destination behind the pair.
 
-    What cannot be decoded shows nothing: what is damaged there stops the mirror when it comes to it.
+    Records that cannot be decoded are ignored: the mirror stops when it comes to a damaged batch.
 
     Args:
         places: The partition's logs.
-        pair: Where the mirror was; its source offset may have been deleted since.
+        pair: The mirror's position; its source offset may have been deleted since.
 
     Raises:
         ShoalError: A cluster does not answer.

@@ -38,7 +38,7 @@ _BUFFER_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Clusters:
-    """Whom resuming asks, and by which rules."""
+    """Both clusters, and the mirror's settings."""
 
     source: Cluster
     destination: Cluster
@@ -47,7 +47,7 @@ class Clusters:
     @cached_property
     def new_producer(self) -> tuple[int, int]:
         """
-        A producer id that nobody has used, and its epoch; raises where the destination hands out none.
+        A new producer id and its epoch; raises if the destination assigns none.
 
         One for all partitions that are aligned together, as a Java producer has one for all that it writes
         to: brokers remember a producer's sequence for each partition by itself.
@@ -70,9 +70,9 @@ class SourceLog:
 
     Attributes:
         start: Its first offset.
-        same_up_to: Up to where it is what it was when the pair was committed:
-            the end of the leader epoch that the pair names, or of the log.
-            None where the source cannot tell.
+        same_up_to: The offset up to which the log is the same as when the pair
+            was committed: the end of the pair's leader epoch, or of the log.
+            None if the source does not support the question.
 
     """
 
@@ -238,7 +238,7 @@ def offset_at(
 
 def source_end(clusters: Clusters, partition: TopicPartition) -> int:
     """
-    Return up to where a partition of the source can be read.
+    Return the offset up to which a partition of the source can be read.
 
     A new leader learns only after a moment how far its followers are. Until then it shows less than the
     leader before it did, and what was mirrored may lie behind that (KIP-207).

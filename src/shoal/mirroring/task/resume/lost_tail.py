@@ -1,4 +1,4 @@
-"""Where to mirror again from if the destination lost records that it had acknowledged."""
+"""The position to mirror again from, if the destination lost records that it had acknowledged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Again", "again_behind", "again_from_the_origin"]
 
 class Again(NamedTuple):
     """
-    Where the mirror goes on after a loss.
+    The position after a loss.
 
     Attributes:
         place: In the source.
-        lost: How many records are not mirrored again; None if nothing shows it.
-        is_before_origin: Whether that lies before where the pair's writer began.
+        lost: The number of records that are not mirrored again; None if unknown.
+        is_before_origin: Whether that lies before the first record of the pair's writer.
 
     """
 
@@ -41,10 +41,10 @@ def again_behind(places: Places, before: MirrorPosition, ours: Tail) -> Again:
     if place is None:
         return Again(Place(before.source_offset, before.source_leader_epoch), max(0, gone))
     if place.source_offset > before.source_offset:
-        # It came after what was lost, which cannot be put in front of it any more.
+        # The batch came after the lost records, which cannot be put in front of it any more.
         return Again(place, max(0, before.destination_offset - ours.header.base_offset))
     if place.source_offset < places.source.start:
-        # What retention took up to the pair is counted here.
+        # The records that retention deleted up to the pair count as lost here.
         place = Place(min(places.source.start, before.source_offset))
     again = _count_between(places, place, before.source_offset)
     return Again(place, max(0, gone - again))
@@ -59,10 +59,10 @@ def _records_behind(before: MirrorPosition, ours: Tail) -> int:
 
 def again_from_the_origin(places: Places, before: MirrorPosition, *, is_another_topic: bool) -> Again:
     """
-    Go on where the pair's writer began, if the destination has nothing left of it.
+    Resume at the first record of the pair's writer, if the destination has nothing left of it.
 
-    What is before that in the destination was mirrored by an earlier writer, whose pair expired or was
-    reset. If that is gone, too, the mirror goes on behind what is left of it.
+    An earlier writer, whose pair expired or was reset, mirrored the records before that. If the destination
+    lost these, too, the mirror resumes behind the rest of them.
     """
     source_origin, destination_origin = before.origin
     left = 0 if is_another_topic else min(places.logs.log.end, destination_origin)
@@ -96,7 +96,7 @@ def _again_before(places: Places, source_offset: int, gone: int) -> Again | None
 
 
 def _only_place_of_the_tail(places: Places) -> Place | None:
-    """Return where the source goes on behind the destination's last batch, if that is in one place."""
+    """Return the place behind the destination's last batch, if the source has that batch once."""
     tail = last_batch(places.logs)
     if tail is None or tail.header.next_offset != places.logs.log.end:
         return None
@@ -109,7 +109,7 @@ def _only_place_of_the_tail(places: Places) -> Place | None:
 def _place_behind(
     places: Places, before: MirrorPosition, ours: Tail, found: Found, gone: int
 ) -> Place | None:
-    """Return where the source goes on behind a batch of ours; None if nothing shows it."""
+    """Return the place in the source behind a batch of our writer; None if nothing shows it."""
     if len(found.places) == 1:
         (place,) = found.places
         # A later copy of the same update has fewer records behind it than were lost.

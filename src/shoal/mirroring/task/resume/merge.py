@@ -1,15 +1,15 @@
 """
-What was written behind a pair, merged by order with what the source still has.
+The records that were written behind a pair, merged by order with the source's remaining ones.
 
 The source had these records once, in this order, from the pair on. Since then
-it may have lost any of them: each left an offset that the source has nothing
-at. So each record that it still has before the place where the mirror stood is
-the next one that was written, or comes behind some that the source lost, at
-most as many as offsets are missing there.
+it may have lost any of them, and each lost one left an offset without a record.
+Consider the records that it still has before the mirror's place. Each is the
+next one that was written, or comes behind some that the source lost: at most as
+many as offsets are missing there.
 
 :class:`Merge` goes through the source's records and keeps how many of the
 written ones can lie before each: every number that is possible, and none that
-is not. Where all of them can, the mirror may have stood there. A record that
+is not. If all of them can, this is a possible place of the mirror. A record that
 the source still has, and the destination has not, leaves no number.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["Cut", "Merge"]
 
 class Cut(NamedTuple):
     """
-    Where the mirror may have stood: behind so many of the records that the source has now.
+    A possible place of the mirror: behind so many of the records that the source has now.
 
     Attributes:
         survivors: How many of them were mirrored.
@@ -46,7 +46,7 @@ class Merge:
     The numbers of written records that can lie before a place in the source.
 
     Attributes:
-        first: The first place where the mirror may have stood; None as long as there is none.
+        first: The first possible place of the mirror; None as long as there is none.
         last: The last one.
 
     """
@@ -71,7 +71,7 @@ class Merge:
 
     @property
     def runs(self) -> tuple[tuple[int, int, int], ...]:
-        """Source start, source end and number of the first, of what is certain before :attr:`last`."""
+        """Source start, source end and first number of each certain span before :attr:`last`."""
         end = self.last.source_offset if self.last else self._begin
         return tuple((start, min(to, end), number) for start, to, number in self._runs if start < end)
 

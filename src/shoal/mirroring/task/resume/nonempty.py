@@ -1,9 +1,9 @@
 """
-A destination partition that holds records, and no pair of the mirror's group that says what they are.
+A destination partition with records, for which the mirror's group has no pair.
 
-If the last batch is exactly once in the source, and what the source has before it was mirrored, too, the
-mirror goes on behind it: the pair expired, or was reset. Otherwise copying from the start offset could double
-records, so the partition stops, with what is known of the copy and what is right for it.
+The pair may have expired, or was reset. Then the source has the last batch exactly once, and its earlier
+records were mirrored, too: the mirror resumes behind that batch. Otherwise copying from the start offset
+could double records. So the partition stops, with a description of the copy and the options that apply.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _ADOPT = (
 
 class _Finding(NamedTuple):
     """
-    What a destination partition holds.
+    The content of a destination partition.
 
     Attributes:
         what: A phrase about it.
-        advice: What is right to do.
+        advice: The options that apply.
         is_reset: Whether the source may have been deleted and created again since.
 
     """
@@ -57,7 +57,7 @@ def behind_what_is_there(
     logs: PartitionLogs, incidents: list[Incident], others: OtherGroups
 ) -> tuple[Place, int | None]:
     """
-    Find where the source goes on behind what the destination holds.
+    Find the place in the source behind the destination's records.
 
     Returns:
         The place, and the CRC of the fingerprint of the destination's last batch if the source has it.
@@ -108,7 +108,7 @@ def _look_at(
     preceding: Preceding | None,
     others: OtherGroups,
 ) -> _Finding:
-    """Find out what the destination holds, and what to advise."""
+    """Describe the content of the destination, with advice."""
     log = logs.log
     other = others.position_of(logs.copy.source)
     if other:

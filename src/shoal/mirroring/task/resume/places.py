@@ -1,4 +1,4 @@
-"""Where the source goes on behind records that the mirror wrote, whatever the source lost since."""
+"""The place in the source behind records that the mirror wrote, even if the source lost some since."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = ["Places", "Undecided", "WrittenRun", "retention_is_faster"]
 
 
 class Undecided(ShoalError):
-    """Several places are possible, and a wrong one loses or doubles records; the text says which."""
+    """Several places are possible, and a wrong one loses or doubles records; the text names them."""
 
 
 class WrittenRun(NamedTuple):
     """
-    What was written past a pair.
+    The records written past a pair.
 
     Attributes:
-        size: So many records.
+        size: The number of records.
         tail: The last batch of them that the destination still has.
         tail_index: The number of the record that its first offset stands for.
         batches: Begins to read all of them.
@@ -53,14 +53,14 @@ class Places:
 
     Attributes:
         logs: Both logs of the partition.
-        source: The beginning of its log at the source, and up to where that is what was mirrored.
+        source: Its log at the source: the start, and the offset up to which it was mirrored as it is.
 
     """
 
     logs: PartitionLogs
     source: SourceLog
 
-    # What the destination has
+    # The destination
 
     def run_behind(self, pair: MirrorPosition, tail: Tail, end_offset: int) -> WrittenRun:
         """Return all that the destination has from a pair to an offset; ``tail`` is the last batch of it."""
@@ -76,18 +76,18 @@ class Places:
             yield WrittenBatch(number, batch, is_ours(batch.header, pair.identity))
 
     def destination_batches(self, offset: int) -> Iterator[RecordBatch]:
-        """Yield what the destination has from an offset on, up to where its log ended."""
+        """Yield the destination's batches from an offset on, up to the end of its log."""
         log = self.logs.log
         for batch in self.logs.destination_batches(max(offset, log.start)):
             if batch.header.base_offset >= log.end:
                 return
             yield batch
 
-    # Where the source goes on
+    # The source
 
     def behind(self, pair: MirrorPosition, run: WrittenRun) -> Place | None:
         """
-        Return where the source goes on behind what was written past a pair; None if there is no such place.
+        Return the place behind the records that were written past a pair; None if there is none.
 
         Raises:
             Undecided: Several places are possible.
@@ -96,8 +96,8 @@ class Places:
         tail, landed = run.tail, pair.destination_offset + run.tail_index
         identity = pair.identity
         if is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
-            # A request of a dead process that came late, to a broker that had forgotten the writer, may
-            # have left the right records in a wrong place: the sequence tells.
+            # A late request of a dead process may have left the right records at a wrong offset, if
+            # the broker had forgotten the writer. The sequence shows it.
             return None
         with retention_is_faster():
             if self.source.start <= pair.source_offset:
@@ -108,7 +108,7 @@ class Places:
             return self._among_survivors(pair, run)
 
     def _among_survivors(self, pair: MirrorPosition, run: WrittenRun) -> Place | None:
-        """Compare all that was written with what the source still has."""
+        """Compare all written records with the source's remaining ones."""
         survivors = Survivors(
             self.logs,
             pair.source_offset,
@@ -130,7 +130,7 @@ class Places:
             place = _last_place(survivors.merge(is_unchanged=True))
             if place:
                 return place
-            # It was a compacted topic until lately.
+            # The topic was compacted until lately.
         merge = survivors.merge(is_unchanged=False)
         first, last = merge.first, merge.last
         if first is None or last is None:
@@ -139,12 +139,12 @@ class Places:
         if is_certain or survivors.are_written(first, last, is_compacted=not only_deletes):
             return _last_place(merge)
         raise Undecided(
-            "the source lost records since, and nothing shows whether it goes on at offset "
+            "the source lost records since, and nothing shows whether to resume at offset "
             f"{first.source_offset} or as late as {last.source_offset}"
         )
 
     def source_only_deletes(self) -> bool:
-        """Whether the source never changes a batch: what is not to be found was deleted whole."""
+        """Whether the source never changes a batch, so that a missing one was deleted whole."""
         topic = self.logs.copy.source.topic
         try:
             configs = describe_topic_configs(self.logs.clusters.source, [topic])
@@ -157,18 +157,18 @@ class Places:
 
 
 def _last_place(merge: Merge) -> Place | None:
-    """Return the last place where the mirror may have stood."""
+    """Return the last possible place of the mirror."""
     last = merge.last
     return Place(last.source_offset, last.source_leader_epoch, merge.runs) if last else None
 
 
 @contextmanager
 def retention_is_faster() -> Iterator[None]:
-    """Let the source delete what is being read."""
+    """Make an offset out of range retriable: the source deletes records while they are read."""
     try:
         yield
     except BrokerError as error:
         if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             raise
-        # The next try sees where the log begins now.
+        # The next attempt asks for the log's start again.
         raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, error.where, error.detail) from error

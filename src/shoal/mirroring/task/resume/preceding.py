@@ -1,16 +1,16 @@
 """
-Whether a copy without a pair has what the source has before the copy's last batch.
+Whether a copy without a pair has the source's records before the copy's last batch.
 
 The source may hold that batch once and be another log all the same: a topic that was deleted is often filled
 again with other records, and then with some that it had before. To go on behind the batch would pass over
-what lies before it. So both sides are read backwards from there, each once, and compared in order: down to
-where the source's log or the mirror begins, or over so many records and bytes.
+the records before it. So both sides are read backwards from there, each once, and compared in order: down to
+the beginning of the source's log or of the mirror, or over so many records and bytes.
 
 Each offset that the source has nothing at may have had a record that was mirrored. So there may be several
 numbers of the copy's records that lie behind a place in the source, and all of them are kept: every number
 that is possible, and none that is not. If none is left, the source has other records there.
 
-What cannot be compared shows in another way. If both logs are too long to be compared as a whole, the
+Three checks cover records that are not compared. If both logs are too long to be compared as a whole, the
 source's first records have to be in the copy, too. If the copy was compacted, it must have the newest record
 of each key. If the copy deleted its first records, or began later, all that it has left must be the same.
 """
@@ -39,8 +39,8 @@ _MOST_BYTES = 4 * 1024 * 1024
 #: More bytes are read as long as they hold too few records: large ones, aborted or compacted ones.
 _MOST_BYTES_FOR_FEW = 64 * 1024 * 1024
 
-#: So many records that are the same in order are no accident, if so many of them differ from each other, or
-#: so many of their times do.
+#: So many equal records in the same order are no accident, if so many of them, or of their times, differ from
+#: each other.
 _LEAST_SAME = 16
 _LEAST_TIMES = 8
 
@@ -58,7 +58,7 @@ _LONGER = 8
 
 
 class Preceding(Enum):
-    """What both sides show of the records before a copy's last batch."""
+    """The evidence about the records before a copy's last batch."""
 
     SHOWN = "they were mirrored"
     CONTRADICTED = "the source has other records there than the copy"
@@ -80,7 +80,7 @@ def compare_preceding(
         logs: Both logs of the partition.
         tail: The copy's last batch.
         place: Behind that batch in the source.
-        source_start: Where the source's log begins.
+        source_start: The first offset of the source's log.
         is_rest: Whether the source has only the end of that batch, as its first messages. Without times
             these may be another log's that begins alike, so enough of them have to differ.
 
@@ -101,7 +101,7 @@ class _Comparison:
         logs: Both logs of the partition.
         tail: The copy's last batch.
         end: The source offset behind the same batch.
-        source_start: Where the source's log begins.
+        source_start: The first offset of the source's log.
         is_rest: Whether the source has only the end of that batch.
 
     """
@@ -135,12 +135,12 @@ class _Comparison:
 
     @property
     def _begins_anywhere(self) -> bool:
-        """Whether the mirror's start says nothing of what lies before the place, as the source's end."""
+        """Whether the mirror's start proves nothing about the records before the place."""
         return self.logs.copy.range.start_offset >= self.end
 
     @property
     def _wanted_from(self) -> int:
-        """Where the mirror begins."""
+        """The first offset of the mirror."""
         start = 0 if self._begins_anywhere else self.logs.copy.range.start_offset
         return max(self.source_start, start)
 
@@ -283,7 +283,7 @@ class _Match:
         return self._copied is None or self._copied.is_whole
 
     def take(self, step: Step) -> None:
-        """Go back over what the source has before."""
+        """Go back over one step of the source."""
         if self.is_ended:
             return
         if isinstance(step, Gap):

@@ -1,4 +1,4 @@
-"""From a committed pair to what the destination is now; and what may have happened in between."""
+"""From a committed pair to the position that matches both logs now, through the incidents in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Resumption"]
 
 class Resumption:
     """
-    One partition's way from its pair to where it goes on.
+    One partition's way from its committed pair to its position now.
 
     Attributes:
         pair: The one that was committed; moved by each step of :meth:`run`.
@@ -41,7 +41,7 @@ class Resumption:
         incidents: list[Incident],
         others: OtherGroups,
     ) -> None:
-        """Take what is known of both logs; what is found on the way is added to ``incidents``."""
+        """Begin at a committed pair; incidents on the way are added to ``incidents``."""
         self._others = others
         self._logs = logs
         self._clusters = logs.clusters
@@ -58,7 +58,7 @@ class Resumption:
 
         Raises:
             PartitionStopped: Something happened after which the mirror may not go on.
-            ShoalError: Somebody does not answer.
+            ShoalError: A cluster does not answer.
 
         """
         self._check_rules()
@@ -79,7 +79,7 @@ class Resumption:
         """How many records the destination has past the pair."""
         return self._log.end - self.pair.destination_offset
 
-    # What may have happened
+    # Incidents
 
     def _stop(self, reason: str) -> PartitionStopped:
         return PartitionStopped(*self._copy.source, self.pair.source_offset, reason)
@@ -96,10 +96,11 @@ class Resumption:
         Meet an incident as its policy says.
 
         Args:
-            kind: What it is.
-            reason: What was found where.
-            go_on: Moves the pair to where the mirror goes on; returns what is lost. None where nothing can.
-            advice: What a person can do, where the partition stops.
+            kind: The kind of incident.
+            reason: The finding, with its place.
+            go_on: Moves the pair to where the mirror resumes, and returns the number of lost records. None
+                if no option allows that.
+            advice: The remedy, if the partition stops.
             unmirrored_from: The source offset from which on records are missing then; None for the pair's.
 
         """
@@ -159,7 +160,7 @@ class Resumption:
         return max(self._source.start, self.pair.source_offset + min(0, self._written))
 
     def _mirror_again(self) -> int | None:
-        """Go on behind what the destination still has of ours; return how many records nobody has now."""
+        """Resume behind our last batch in the destination; return the number of records that are lost."""
         before = self.pair
         ours = last_batch_by(self._logs, before.identity)
         if ours is None:
@@ -167,7 +168,7 @@ class Resumption:
             self._go_to_the_end()
         else:
             again = again_behind(self._places, before, ours)
-            # Our sequences go on where they end now, whatever others have written behind.
+            # Our sequences continue at their end, even if others have written behind it.
             next_sequence = ours.header.base_sequence + ours.header.last_offset_delta + 1
             self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
         place = again.place
@@ -244,13 +245,13 @@ class Resumption:
         return lost
 
     def _is_by_another(self) -> bool:
-        """Whether somebody else wrote last of what is behind the pair."""
+        """Whether another program wrote the last batch behind the pair."""
         tail = last_batch(self._logs) if self._written > 0 else None
         return tail is not None and not is_ours(tail.header, self.pair.identity)
 
     def _write_as_another(self) -> None:
         """
-        Let a new writer begin at the pair, behind what another group of this topic mirrored.
+        Let a new writer begin at the pair, behind the records that another group of this topic mirrored.
 
         The broker would refuse the former one's next sequence: it does not follow the last that it wrote.
         """
@@ -267,7 +268,7 @@ class Resumption:
             f"{source} does not have offset {self.pair.source_offset} any more, its log begins at "
             f"{self._source.start}: its retention overtook the mirror",
             self._skip_deleted,
-            f"{IncidentKind.SOURCE_RETENTION.option} continue goes on at {self._source.start}; or mirror it "
+            f"{IncidentKind.SOURCE_RETENTION.option} continue resumes at {self._source.start}; or mirror it "
             "with a new --group into an empty topic",
         )
 
@@ -276,10 +277,10 @@ class Resumption:
         self.pair = replace(self.pair, source_offset=self._source.start, source_leader_epoch=-1)
         return lost
 
-    # What was written after the pair
+    # Records written after the pair
 
     def _skip_written(self) -> None:
-        """Walk the source from the pair over exactly what the destination has past it."""
+        """Walk the source from the pair over exactly as many records as the destination has past it."""
         tail = last_batch(self._logs)
         if tail is None or tail.header.next_offset <= self.pair.destination_offset:
             raise self._stop(
@@ -307,7 +308,7 @@ class Resumption:
             self._meet_foreign_records(tail)
 
     def _place_behind(self, run: WrittenRun) -> Place | None:
-        """Return where the source goes on behind what was written past the pair."""
+        """Return the place behind the records that were written past the pair."""
         try:
             return self._places.behind(self.pair, run)
         except Undecided as error:
@@ -322,9 +323,9 @@ class Resumption:
             raise self._stop(f"{reason}; {advice}") from None
 
     def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
-        """Put the pair behind what was written; tell of its offsets where they are known."""
+        """Put the pair behind what was written; count its offsets if they are known."""
         if landed is not None:
-            for start, end, before in place.runs:  # nobody was told: the acknowledgements were lost
+            for start, end, before in place.runs:  # the acknowledgements were lost
                 self._copy.count_run(start, end, landed + before)
         self.pair = replace(
             self.pair,
@@ -334,10 +335,10 @@ class Resumption:
             last_batch=tail.fingerprint.crc,
         )
 
-    # Somebody else
+    # Other writers
 
     def _check_last_batch(self) -> None:
-        """Check the last acknowledged batch, where there is anything left of it."""
+        """Check the last acknowledged batch, if the destination still has it."""
         if self.pair.last_batch is None:
             return
         tail = last_batch(self._logs)
@@ -355,26 +356,26 @@ class Resumption:
                 f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
                 f"{self.pair.destination_offset} what was mirrored and acknowledged there, up to source "
                 f"offset {self.pair.source_offset}: it lost its tail (unclean leader election?), and "
-                "somebody else wrote there"
+                "another program wrote there"
             )
             return
         self._check_other_group()
         reason = (
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
             f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
-            f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: somebody else "
-            "wrote there"
+            f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: another "
+            "program wrote there"
         )
         advice = (
-            f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them; or mirror it with a new "
-            "--group into a topic that nobody else writes to"
+            f"{IncidentKind.FOREIGN_RECORDS.option} continue resumes behind them; or mirror it with a new "
+            "--group into a topic that no other program writes to"
         )
         if are_copies(self._places, self.pair):
             what = "The source has some of these records, too: another mirror wrote them"
             reason = f"{reason}. {what}"
             advice = (
                 "stop that mirror, and mirror the topic with a new --group into an empty topic (--rename). "
-                f"{IncidentKind.FOREIGN_RECORDS.option} continue goes on behind them, and mirrors these "
+                f"{IncidentKind.FOREIGN_RECORDS.option} continue resumes behind them, and mirrors these "
                 "records again"
             )
         self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
@@ -405,8 +406,8 @@ class Resumption:
     def _go_on_behind_others(self) -> int:
         """Find what we wrote among what others wrote; our sequences go on behind all of it."""
         among, tail = self._ours_among_others()
-        # The same writer goes on: a new one could not tell a request of a dead process, if it still
-        # arrives, from its own.
+        # The writer stays the same: a new one could not distinguish a late request of a dead process
+        # from its own.
         identity = replace(self.pair.identity, base=self._log.end - among.next_sequence)
         if tail is None:
             self._go_to_the_end(identity=identity)
@@ -448,7 +449,7 @@ class Resumption:
 
 class _Among(NamedTuple):
     """
-    What our writer wrote among others.
+    The records of our writer among those of others.
 
     Attributes:
         written: So many offsets, without a double.
@@ -473,5 +474,5 @@ class _Among(NamedTuple):
         next_sequence = (header.base_sequence + size) % SEQUENCES
         if header.base_sequence == self.expected:
             return _Among(self.written + size, next_sequence, next_sequence), True
-        # It came late, from a dead process, to a broker that had forgotten us: a double.
+        # A late request of a dead process, to a broker that had forgotten the writer: a double.
         return self._replace(next_sequence=next_sequence), False

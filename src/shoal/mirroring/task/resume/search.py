@@ -19,12 +19,12 @@ __all__ = ["Found", "Place", "find", "find_by_records"]
 @dataclass(frozen=True, slots=True)
 class Place:
     """
-    Where the source goes on behind what the destination has.
+    A place in the source behind the destination's records.
 
     Attributes:
         source_offset: The next to mirror.
         source_leader_epoch: Of the batch before it.
-        runs: What was walked over: source start, source end, and the number of records before it.
+        runs: The spans on the way: source start, source end, and the number of records before it.
 
     """
 
@@ -36,12 +36,12 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Found:
     """
-    What a search for a batch came to.
+    The result of a search for a batch.
 
     Attributes:
-        places: Those behind it, each time that it is there.
-        compacted: Whether the log shows that compaction was there: what is
-            not found may have been changed.
+        places: The places behind it, one for each time that the source has it.
+        compacted: Whether the log was compacted, so that a batch that is not
+            found may have been changed.
         is_rest: Whether the source has no more than the batch's end there, as
             the first messages of its log.
         has_last_record: Whether a batch that was decoded has the last record
@@ -127,7 +127,7 @@ class _Window:
         self._tail = tail
         self._is_all = is_all
         self._wanted: Sequence[Record] = ()
-        with suppress(UnsupportedBatch, CorruptBatch):  # what was copied is known without being decoded
+        with suppress(UnsupportedBatch, CorruptBatch):  # a copied batch is recognized without being decoded
             self._wanted = tail.records
         self._records: deque[Record] = deque(maxlen=len(self._wanted))
 

@@ -1,9 +1,9 @@
 """
 Whether a source holds the first records of a copy in a second place.
 
-A topic may repeat itself: records without a key, with the same value and the same timestamp. If a copy did
-not begin at the beginning of both logs, a comparison that finds no difference is proof only if there is no
-other place from which it would find none either. Every such place begins with the copy's first records.
+A topic may repeat itself: records without a key, with the same value and the same timestamp. So if a copy did
+not begin at the beginning of both logs, a comparison without a difference is no proof yet. No other place may
+give the same result, and each such place begins with the copy's first records.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def second_place(
 
     Args:
         logs: Both logs of the partition.
-        origin: Where they are known to be: a source and a destination offset.
+        origin: Their known place: a source and a destination offset.
         source_log: The source's log.
         records: How many records the copy holds.
 
@@ -121,7 +121,7 @@ def _records(
 
 
 def _may_be_copied_as(source: _Seen, copy: _Seen) -> bool:
-    """Whether a record of the source may be what a record of the copy was made of."""
+    """Whether a record of the copy may have been made of a record of the source."""
     if source.body != copy.body:
         return False
     # A destination that writes append times of its own has lost the source's.

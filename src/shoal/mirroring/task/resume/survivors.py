@@ -1,4 +1,4 @@
-"""What the source still has behind a pair, compared with what the mirror wrote there."""
+"""The source's remaining records behind a pair, compared with those that the mirror wrote."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .written import OutOfSight, Written, WrittenBatch
 
 __all__ = ["Survivors"]
 
-#: So many records may be compared where the place is not certain.
+#: So many records may be compared if the place is not certain.
 _MOST_BETWEEN = 500_000
 
 
 @dataclass(frozen=True)
 class Survivors:
     """
-    One partition of the source behind an offset, and what was written from there on.
+    One partition of the source behind an offset, and the records that were written from there on.
 
     Attributes:
         logs: Both logs of the partition.
-        source_offset: Where the first written record comes from, or a later one.
-        source_start: Where the source's log begins.
-        source_end: Up to where it can be read.
-        written: Begins to read what was written from the first batch on.
-        size: How many records were written.
+        source_offset: The offset of the first written record, or a later one.
+        source_start: The first offset of the source's log.
+        source_end: The offset up to which it can be read.
+        written: Begins to read the written batches from the first one on.
+        size: The number of written records.
 
     """
 
@@ -43,10 +43,10 @@ class Survivors:
 
     def merge(self, *, is_unchanged: bool) -> Merge:
         """
-        Go through the source for the places where the mirror may have stood.
+        Go through the source for the possible places of the mirror.
 
         Args:
-            is_unchanged: Whether the source lost nothing since but what lies before its start: offsets
+            is_unchanged: Whether the source lost only records before its start since: other offsets
                 without a record had none when they were mirrored.
 
         Raises:
@@ -71,7 +71,7 @@ class Survivors:
         """
         Whether the mirror may go on at the last of several places, whichever is the right one.
 
-        What the source has between the first and the last may repeat what was mirrored, with the same key,
+        The source's records between the first and the last may repeat mirrored ones, with the same key,
         value and time. In a compacted topic that makes no difference, if the destination's last record of
         each such key is the source's: no key has an older value then. In a topic that keeps all its records
         each of them must also be the only one of its kind.
@@ -100,7 +100,7 @@ class Survivors:
         return is_only and between.counts == written.counts and between.ends_as(written)
 
     def _written_like(self, between: _Records) -> _Records:
-        """Return what was written of the keys and records of the source between two places."""
+        """Return the written records that have a key or content of the source between two places."""
         found = _Records()
         limit_bytes = self.logs.settings.max_decompressed_bytes
         with closing(self.written()) as batches:
@@ -121,8 +121,8 @@ class _Records:
     Records without their bytes.
 
     Attributes:
-        counts: How often there is each, by a hash of what is in it.
-        last_of_key: The last one with each key: a hash of what is in it, and its create time.
+        counts: The number of equal records, by a hash of their content.
+        last_of_key: The last record of each key: a hash of its content, and its create time.
 
     """
 
@@ -155,7 +155,7 @@ def _are_equal(one: tuple[int, int | None], other: tuple[int, int | None]) -> bo
 
 
 class _Reading:
-    """Goes on behind each batch of the source, and what is missing before it."""
+    """Passes each batch of the source to the merge, and the missing offsets before it."""
 
     def __init__(self, logs: PartitionLogs, merge: Merge, offset: int, *, is_unchanged: bool) -> None:
         self._logs = logs

@@ -23,8 +23,8 @@ class Tail:
     The last batch of a destination partition; its bytes are its own.
 
     Attributes:
-        batch: As it is there now: compaction may have taken records out of it.
-        max_decompressed_bytes: How large it may become where it has to be decoded.
+        batch: The batch as of now: compaction may have removed records from it.
+        max_decompressed_bytes: The maximum size of its decompressed records.
 
     """
 
@@ -38,17 +38,21 @@ class Tail:
 
     @property
     def header(self) -> BatchHeader:
+        """The batch's header."""
         return self.batch.header
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
+        """The batch's fingerprint."""
         return fingerprint(self.batch)
 
     @cached_property
     def records(self) -> Sequence[Record]:
+        """The batch's records; raises as ``read_records``."""
         return read_records(self.batch, self.max_decompressed_bytes)
 
     def is_copy_of(self, batch: RecordBatch) -> bool:
+        """Whether this batch holds the same bytes as a batch of the source, apart from a stamp."""
         is_alike = batch.header.magic == 2 and batch.header.batch_length == self.header.batch_length
         return is_alike and fingerprint(batch) == self.fingerprint
 
@@ -60,12 +64,12 @@ class Tail:
 
 def last_batch(logs: PartitionLogs) -> Tail | None:
     """
-    Return the batch that ends where the log ended when it was asked; the log may have grown since.
+    Return the batch at the log's end, as of the request for it; the log may have grown since.
 
-    Where compaction took that one, the last one before; None where it took all that is looked at.
+    If compaction removed that one, the last one before; None if it removed all in the searched distance.
 
     Raises:
-        BrokerError: Retriable: retention took it between two answers, or it is another log by now.
+        BrokerError: Retriable: retention deleted it between two answers, or the log is another by now.
 
     """
     return _last(logs, _LOOK_BACK, lambda header: True)
@@ -123,6 +127,6 @@ def is_ours(header: BatchHeader, identity: ProducerIdentity) -> bool:
 
 
 def is_by(header: BatchHeader, identity: ProducerIdentity) -> bool:
-    """Whether a producer identity wrote a batch, wherever."""
+    """Whether a producer identity wrote a batch, at any offset."""
     writer = (header.producer_id, header.producer_epoch)
     return writer == (identity.producer_id, identity.producer_epoch)

@@ -3,8 +3,8 @@ The records that a mirror wrote behind a pair, by their number, as the destinati
 
 They are read once, from the first to the last, and a stretch of them is kept:
 16 bytes each, a hash of key, value and headers, and the create time. Two
-different records with the same hash can only look alike, which adds a place
-that cannot be told from another: it never hides the right one.
+different records with the same hash only look alike. That may add a place, and
+never hides the right one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_IN_SIGHT = 2 * 1024 * 1024
 
 #: Stands for the hash of a record that the destination does not have any more, or that cannot be decoded.
 _UNKNOWN = 0
-#: Stands for the hash of a record of somebody else's that cannot be decoded. No hash in Python is -1.
+#: Stands for the hash of another program's record that cannot be decoded. No hash in Python is -1.
 _NEVER = -1
 #: Stands for a create time that a cleaner replaced. No timestamp is below -1.
 _ANY_TIME = -2
