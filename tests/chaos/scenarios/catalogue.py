@@ -159,7 +159,7 @@ def _store_again(partition: Partition, found: Sequence[RecordBatch]) -> None:
 class SourceCompacted(Scenario):
     name = "source compacted between a kill and the next start"
     stops = (
-        r"nothing shows whether it goes on",
+        r"nothing shows whether to resume",
         r"compact",
         r"not to be found",
         r"times in the source",
