@@ -37,8 +37,6 @@ NOT_REWRITTEN = {
     "broker/serving",
     "broker/storage",
     "cli",
-    "client",
-    "client/producer",
     "mirroring",
     "mirroring/control",
     "mirroring/driver",

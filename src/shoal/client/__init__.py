@@ -1,1 +1,1 @@
-"""Blocking sockets around the protocol: connections, metadata, offsets, groups."""
+"""Blocking connections to brokers, and on them metadata, offsets, groups, fetch and produce."""

@@ -28,11 +28,11 @@ T = TypeVar("T")
 _TOPIC = 2
 _BROKER = 4
 
-#: So many topics are described by one request. Kafka 4.1 says some 1.5 KB of each, so an answer has a
-#: megabyte or so however large the cluster is.
+#: The number of topics in one DescribeConfigs request. Kafka 4.1 returns some 1.5 KB for each, so that a
+#: response has a megabyte at most.
 _DESCRIBED_AT_ONCE = 500
 
-#: DescribeConfigs' ConfigSource of a value that was set on the topic itself.
+#: The ConfigSource of a value that is set on the topic itself, in DescribeConfigs.
 _DYNAMIC_TOPIC_CONFIG = 1
 
 
@@ -46,6 +46,8 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
+    """A topic to create."""
+
     name: str
     partitions: int
     replication_factor: int
@@ -54,10 +56,10 @@ class NewTopic:
 
 def describe_topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
     """
-    Return each topic's configuration, defaults included.
+    Return the configuration of each topic, with the defaults.
 
     Raises:
-        BrokerError: One of them may not be described, or is not there.
+        BrokerError: A topic does not exist, or this principal may not describe it.
 
     """
     names = list(topics)
@@ -92,7 +94,7 @@ def describe_broker_config(cluster: Cluster, node_id: int) -> dict[str, str | No
     Return one broker's configuration.
 
     Raises:
-        BrokerError: It may not be described.
+        BrokerError: This principal may not describe it.
 
     """
     resource = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource(
@@ -110,10 +112,10 @@ def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
     Create a topic.
 
     Returns:
-        Whether it was created; False where it was there already.
+        Whether it was created; False if it exists already.
 
     Raises:
-        BrokerError: The cluster refuses; the error has its words.
+        BrokerError: The cluster refuses; the error has its message.
 
     """
     result = _create(cluster, topic, validate_only=False)
@@ -125,15 +127,14 @@ def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
 
 def validate_topic(cluster: Cluster, topic: NewTopic) -> dict[str, ConfigEntry] | None:
     """
-    Ask whether a topic could be created; nothing is.
+    Check whether the cluster would create a topic, without creating it.
 
     Returns:
-        The configuration that it would have, defaults included; only what it
-        was to be created with where the cluster is too old to tell the rest
-        (before Kafka 2.4); None where this principal may not read it.
+        The configuration of the topic, with the defaults. Before Kafka 2.4 it has only the given values. None
+        if this principal may not read it.
 
     Raises:
-        BrokerError: The cluster would refuse, in its words; TOPIC_ALREADY_EXISTS is one of its reasons.
+        BrokerError: The cluster would refuse, for example with TOPIC_ALREADY_EXISTS.
 
     """
     result = _create(cluster, topic, validate_only=True)
@@ -171,16 +172,16 @@ def _create(cluster: Cluster, topic: NewTopic, *, validate_only: bool) -> Any:
 
 def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only: bool = False) -> None:
     """
-    Give a topic more partitions.
+    Add partitions to a topic.
 
     Args:
-        cluster: Where.
-        topic: Its name.
-        count: How many it is to have then.
-        validate_only: Ask whether it could be done, and do nothing.
+        cluster: The topic's cluster.
+        topic: The topic's name.
+        count: The new number of partitions.
+        validate_only: Check the request without a change.
 
     Raises:
-        BrokerError: The cluster refuses, in its words; with INVALID_PARTITIONS where it has as many.
+        BrokerError: The cluster refuses; with INVALID_PARTITIONS if the topic has as many already.
 
     """
     partitions_topic = request_class(ApiKey.CREATE_PARTITIONS).CreatePartitionsTopic
@@ -203,14 +204,14 @@ def _only(results: Sequence[T], where: str) -> T:
 
 def init_producer_id(cluster: Cluster) -> tuple[int, int]:
     """
-    Get a fresh idempotent producer id.
+    Request a new idempotent producer id.
 
     Returns:
         The producer id and its epoch.
 
     Raises:
         BrokerError: The cluster refuses, or is not ready yet (retriable).
-        ProtocolError: It hands out what is none.
+        ProtocolError: The response has an invalid id or epoch.
 
     """
     response = cluster.ask_anyone(
@@ -222,7 +223,7 @@ def init_producer_id(cluster: Cluster) -> tuple[int, int]:
     )
     raise_for(response.error_code, f"a producer id from {cluster}")
     if response.producer_id < 0 or response.producer_epoch < 0:
-        # Taken for no producer at all, and then nothing would notice a batch that is written twice.
+        # Brokers take a negative id for no producer, and would accept a batch twice.
         raise ProtocolError(
             f"{cluster} hands out producer id {response.producer_id} with epoch {response.producer_epoch}"
         )

@@ -1,11 +1,9 @@
 """
-Addresses that a cluster advertises and that cannot be reached from here.
+Errors for advertised addresses that this host cannot reach.
 
-A client asks the servers that it was given for the brokers' addresses, and
-connects to those: what ``advertised.listeners`` of each broker says. A cluster
-in containers or behind NAT often advertises addresses that mean something only
-inside. An error has to say which server of which cluster advertised what, since
-the operator gave another address.
+A client requests the brokers' addresses from the bootstrap servers, and connects to those. They come from
+``advertised.listeners`` of each broker. A cluster in containers or behind NAT often advertises addresses that
+exist only inside. The operator set another address, so the error names the server that advertised this one.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ __all__ = ["with_advertiser"]
 
 def with_advertiser(error: Unreachable, cluster: str, server: str) -> Unreachable:
     """
-    Return an error with the server that advertises the address, and what to do.
+    Return the error with the server that advertises the address, and the remedy.
 
     Args:
         error: The failure to connect to a broker.
-        cluster: The cluster's name in sentences, such as ``source``.
+        cluster: The cluster's name, such as ``source``.
         server: The server whose metadata names the address.
 
     """

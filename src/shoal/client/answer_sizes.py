@@ -1,10 +1,10 @@
 """
-How large an answer may be, by its request.
+The bound of a response's size, by its request.
 
-A false broker could send any size, and each byte of an answer without batches can become 24 as Python's
-objects. So the bound comes from the request: an answer about ten partitions is small, whatever it claims.
-An answer that grows with the cluster is bounded in bytes and in values: long names make it large, and many
-values make it dear, at some 70 bytes for each.
+A false broker could announce any size, and each byte of a response without batches can become 24 in Python's
+objects. So the bound comes from the request: a response about ten partitions is small.
+If a response grows with the cluster, its bytes and its values are bounded: long names make it large, and
+each value takes some 70 bytes of memory.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ __all__ = ["ANSWER_BYTES_PROPERTY", "BATCH_BYTES_PROPERTY", "LARGEST_FRAME", "An
 ANSWER_BYTES_PROPERTY = "shoal.max.answer.bytes"
 BATCH_BYTES_PROPERTY = "shoal.max.batch.bytes"
 
-#: A response larger than this is a peer that does not speak Kafka: read as a size, "HTTP" is 1.2 GB and a TLS
-#: alert 352 MB.
+#: If a response is larger, the peer is not a Kafka broker: read as a size, "HTTP" is 1.2 GB and a TLS alert
+#: 352 MB.
 LARGEST_FRAME = 256 * 1024 * 1024
 
-#: For answers that grow with the cluster: the metadata of 200,000 topics with one partition, five replicas
-#: and a name of 249 bytes, the longest. Kafka's own advice ends at 200,000 partitions for a cluster.
+#: The default for responses that grow with the cluster: the metadata of 200,000 topics with one partition,
+#: five replicas and a name of 249 bytes, the longest. Kafka's own advice ends at 200,000 partitions for a
+#: cluster.
 _DEFAULT_ANSWER_BYTES = 64 * 1024 * 1024
 
 #: So there may be 8,388,608 values: 200,000 topics of one partition with five replicas have 5.2 million, and
 #: 20,000 topics with all 33 settings of Kafka 4.1 have 7.3 million. The costliest metadata take 600 MB.
 _BYTES_A_VALUE = 8
 
-#: The most that a broker takes in a request (its socket.request.max.bytes), so no batch is larger.
+#: The broker's default of socket.request.max.bytes: no batch is larger than a request.
 _DEFAULT_BATCH_BYTES = 100 * 1024 * 1024
 
-#: The part of every bound that depends on neither the cluster nor the request. Answers of Kafka 4.1 without
+#: The part of every bound that depends on neither the cluster nor the request. Responses of Kafka 4.1 without
 #: partitions take less than a kilobyte; a member id, a token or an error message may have 32 KiB.
 _FIXED_BYTES = 128 * 1024
 
-#: All brokers of a cluster: 2,900 whose hosts and racks have 100 bytes each, or 36,000 in a quorum's answer.
+#: All brokers of a cluster: 2,900 whose hosts and racks have 100 bytes each, or 36,000 in the response about
+#: a quorum.
 _BROKERS_BYTES = 1024 * 1024
 
 #: The metadata of one topic: 72,000 partitions with five replicas.
@@ -49,21 +51,21 @@ _TOPIC_BYTES = 4 * 1024 * 1024
 #: The outcome for one topic, and its settings: a message and lists of throttled replicas have 32 KiB each.
 _RESULT_BYTES = 128 * 1024
 
-#: All that the members of a group say of themselves, and their assignments: the coordinator keeps them in one
-#: record, which may have a megabyte by default. Of a partition's producers, 380,000 fit in.
+#: The subscriptions and assignments of a group's members: the coordinator keeps them in one record, which may
+#: have a megabyte by default. Of a partition's producers, 380,000 fit in.
 _STATE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
     """
-    How large an answer may be: the sum of these parts.
+    The bound of a response in bytes: the sum of three parts.
 
     Attributes:
-        fixed: Bytes for any request.
-        growth: Bytes for each byte of the request.
-        asked: The field of the request that lists what it asks for; null asks for all that there is.
-        each: Bytes for each element of that list.
+        fixed: The bytes for any request.
+        growth: The bytes for each byte of the request.
+        asked: The request's field with the list of requested elements; null requests all of them.
+        each: The bytes for each element of that list.
 
     """
 
@@ -73,10 +75,10 @@ class _Bound:
     each: int = 0
 
 
-#: None for answers that grow with the cluster, whatever the request. A growth of 8 is generous for a few
-#: numbers by partition. Of OffsetFetch four bytes ask for a partition's metadata, of 4,096 bytes by the
-#: default of offset.metadata.max.bytes. Produce is answered by an error of some 100 bytes for each refused
-#: record, and several records may be compressed to a byte.
+#: None for responses that grow with the cluster, whatever the request. A growth of 8 is generous for a few
+#: numbers by partition. Four bytes of OffsetFetch request the metadata of a partition, which has at most
+#: 4,096 bytes by the default of offset.metadata.max.bytes. A Produce response has an error of some 100 bytes
+#: for each refused record, and several records may be compressed to a byte.
 _BOUNDS: Mapping[ApiKey, _Bound | None] = {
     ApiKey.PRODUCE: _Bound(growth=512),
     ApiKey.LIST_OFFSETS: _Bound(growth=8),
@@ -100,7 +102,7 @@ _BOUNDS: Mapping[ApiKey, _Bound | None] = {
     ApiKey.CREATE_PARTITIONS: _Bound(asked="topics", each=_RESULT_BYTES),
     ApiKey.DESCRIBE_QUORUM: _Bound(_BROKERS_BYTES),
     ApiKey.DESCRIBE_PRODUCERS: _Bound(asked="topics", each=_STATE_BYTES),
-    # Only the gateway's clients ask these: it hands most answers on as they come.
+    # Only the gateway's clients send these: the gateway passes most responses on piece by piece.
     ApiKey.DELETE_TOPICS: _Bound(growth=8),
     ApiKey.DELETE_RECORDS: _Bound(growth=8),
     ApiKey.ADD_PARTITIONS_TO_TXN: _Bound(growth=8),
@@ -116,22 +118,22 @@ _BOUNDS: Mapping[ApiKey, _Bound | None] = {
     ApiKey.LIST_TRANSACTIONS: None,
 }
 
-#: Never more than the fixed part, not even if the property allows it: who answers has not shown who it is.
+#: Before the login the fixed part is the bound, also if the property allows more.
 _BEFORE_LOGIN = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-#: What a Fetch answer has besides record sets: 16 bytes for each aborted transaction, of which each has a
-#: batch of 68 bytes or more, and some 100 bytes for each of up to 160,000 partitions.
+#: The bytes of a Fetch response besides record sets. An aborted transaction takes 16 bytes, and has a batch
+#: of 68 bytes or more. Each of up to 160,000 partitions takes some 100 bytes.
 _FETCH_OVERHEAD = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSizes:
     """
-    The bounds of answers of one cluster.
+    The bounds of one cluster's responses.
 
     Attributes:
-        answer_bytes: For every answer without batches after a login; None for what its request asks for.
-        batch_bytes: The largest batch that a topic can have.
+        answer_bytes: The bound of every response without batches after a login; if None, the request decides.
+        batch_bytes: The size of the largest batch in any topic.
 
     """
 
@@ -140,12 +142,12 @@ class AnswerSizes:
 
     def largest(self, api_key: ApiKey, request_bytes: int, fields: Mapping[str, Any] | None = None) -> int:
         """
-        Return the most bytes that an answer may have.
+        Return the bound of a response in bytes.
 
         Args:
             api_key: The API.
             request_bytes: The size of the request.
-            fields: The request's, if they are known: they say what it asks for.
+            fields: The fields of the request, if they are known.
 
         """
         fields = fields or {}
@@ -163,12 +165,12 @@ class AnswerSizes:
 
     @property
     def of_cluster(self) -> int:
-        """The bound of answers that grow with the cluster, in bytes."""
+        """The bound in bytes of responses that grow with the cluster."""
         return _DEFAULT_ANSWER_BYTES if self.answer_bytes is None else self.answer_bytes
 
     @property
     def values(self) -> ValueLimit:
-        """The bound of the values in any answer without batches; it grows with a larger ``answer_bytes``."""
+        """The bound of the values in a response without batches; it grows with a larger ``answer_bytes``."""
         most = max(self.of_cluster, _DEFAULT_ANSWER_BYTES) // _BYTES_A_VALUE
         return ValueLimit(
             most,

@@ -1,4 +1,4 @@
-"""What the clusters say that this principal may do (KIP-430)."""
+"""The operations that a cluster allows this principal (KIP-430)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _REFUSED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTH
 
 def topic_operations(cluster: Cluster, topics: Iterable[str]) -> dict[str, frozenset[str] | None]:
     """
-    Return by topic what may be done; None where the cluster does not tell.
+    Return the allowed operations by topic; None if the cluster does not return them.
 
-    It tells of topics that exist, since Kafka 2.3; of others only that they may not even be described.
+    Brokers return them since Kafka 2.3, and only for topics that exist.
 
     Raises:
         Disconnected: The cluster does not answer.
@@ -52,9 +52,10 @@ def topic_operations(cluster: Cluster, topics: Iterable[str]) -> dict[str, froze
 
 def group_operations(cluster: Cluster, group: str) -> frozenset[str] | None:
     """
-    Return what may be done to a group; None where the cluster does not tell.
+    Return the allowed operations of a group; None if the cluster does not return them.
 
-    Asks each broker that answers, not the group's coordinator: see :func:`~.coordinator.has_coordinator`.
+    Sends the request to each broker, not to the group's coordinator: see
+    :func:`~.coordinator.has_coordinator`.
 
     """
     for node_id in cluster.metadata.brokers:
@@ -72,7 +73,7 @@ def group_operations(cluster: Cluster, group: str) -> frozenset[str] | None:
 
 
 def _read(error_code: int, bits: Any) -> frozenset[str] | None:
-    """Read a set of bits; a broker that does not tell, or is too old to, leaves no set."""
+    """Read a set of bits; None if the broker is too old or returns none."""
     if error_code in _REFUSED:
         return frozenset()
     if error_code or not isinstance(bits, (set, frozenset)):

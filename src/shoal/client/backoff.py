@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""The delays between retries."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Backoff:
     """
     Delays that double from the first to the longest, each with jitter.
 
-    The jitter is the upper half ("equal jitter"): tasks that lost the same
-    broker do not all come back at once, and none comes back at once.
+    Half of a delay is fixed and half random ("equal jitter"): if many tasks lose the same broker, they do not
+    all return at the same time, and none returns at once.
 
     """
 

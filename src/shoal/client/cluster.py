@@ -1,4 +1,4 @@
-"""A cluster: where its brokers are, who leads what, and a connection to each."""
+"""A cluster: the addresses of its brokers, the leaders of its partitions, and a connection to each."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ T = TypeVar("T")
 
 _GROUP_KEY_TYPE = 0
 
-#: How long one broker may take to connect, and to answer, while any other could be asked instead.
+#: The limit for one broker to connect and to answer, as long as another could answer instead.
 _ANYONE_PATIENCE_S = 1.0
 
-#: Who of a bootstrap list answered last. A broker that stalls is met once in a process then, not by
-#: each Cluster anew. Only a hint, so threads may share it.
+#: The broker of a bootstrap list that answered last: so a process meets a stalled broker once, and not with
+#: each new Cluster. Only a hint, so threads may share it.
 _answered: dict[tuple[Address, ...], Address] = {}
 
-#: Addresses that were connected to in this process. If one of them refuses later, its broker is down, and
-#: its listener is not at fault.
+#: Addresses that this process has connected to. If one of them refuses later, its broker is down, and the
+#: advertised address is right.
 _reached: set[Address] = set()
 
 
 def is_transient(error: ShoalError) -> bool:
-    """Whether time, new metadata or a new connection can heal it."""
+    """Return whether a retry may succeed, with new metadata or a new connection."""
     return isinstance(error, Disconnected) or (isinstance(error, BrokerError) and error.retriable)
 
 
@@ -51,13 +51,13 @@ def patiently(
     can_heal: Callable[[ShoalError], bool] = is_transient,
 ) -> T:
     """
-    Repeat an operation while it fails for a reason that time can heal.
+    Retry an operation with backoff, as long as its errors may be transient.
 
     Args:
-        operation: What to do; finds its connections anew at each try.
-        patience_s: After this long the last error is raised.
-        pause: Waits so many seconds; may raise to give up earlier.
-        can_heal: Says which errors time can heal.
+        operation: The operation; it takes its connections from the cluster at each attempt.
+        patience_s: The limit in seconds, after which the last error is raised.
+        pause: Waits for a number of seconds; if it raises, the retries end.
+        can_heal: Returns whether an error may be transient.
 
     """
     deadline = time.monotonic() + patience_s
@@ -74,21 +74,21 @@ def patiently(
 
 class Cluster:
     """
-    Connections to a cluster's brokers, made when they are needed.
+    Connections to a cluster's brokers, opened with the first request to each.
 
-    For the control plane: one connection a broker, one request at a time.
-    The connections that carry batches are opened with :meth:`connect` and
-    belong to who asked. Not for sharing between threads.
+    They are for the control plane: one connection for each broker, one request at a time. The caller owns the
+    connections of :meth:`connect`, which carry batches. Only one thread may use a cluster, except for the
+    methods that say so.
 
     """
 
     def __init__(self, config: ClientConfig, known: Metadata | None = None) -> None:
         """
-        Make connections when they are needed.
+        Prepare; the first request opens a connection.
 
         Args:
-            config: How to reach the cluster.
-            known: What another knows of it; to be refreshed as one's own would be.
+            config: Addresses, credentials and timeouts.
+            known: The metadata of another Cluster, as a start.
 
         """
         self.config = config
@@ -97,14 +97,14 @@ class Cluster:
         self._given: list[Connection] = []
         self._metadata = known
         self._coordinators: dict[str, int] = {}
-        #: The server whose metadata this is, if it was asked for here.
+        #: The server that returned the metadata, if this object requested it.
         self._told_by: Address | None = None
         self._connecting: Address | None = None
         self._begun: Connection | None = None
 
     @property
     def name(self) -> str:
-        """See :class:`ClientConfig`."""
+        """The cluster's name in errors; see :class:`ClientConfig`."""
         return self.config.name
 
     def __str__(self) -> str:
@@ -114,9 +114,9 @@ class Cluster:
 
     def refresh(self, topics: Iterable[str] | None = None) -> Metadata:
         """
-        Ask for metadata: of some topics (none is allowed), or of all.
+        Request the metadata of some topics, of none, or of all (None).
 
-        What was known of other topics is kept where only some are asked for.
+        If only some are requested, the known metadata of the others stays.
 
         Raises:
             Disconnected: No broker that we know of answers.
@@ -136,10 +136,10 @@ class Cluster:
 
     def ask_anyone(self, api_key: ApiKey, **fields: Any) -> Any:
         """
-        Ask what any broker can answer: one after the other, until one does.
+        Send a request that any broker can answer, to one after the other until one answers.
 
-        While there are others to ask, a broker that stalls is given up after
-        some seconds; it has its full time when all of them do.
+        A broker that stalls has one second as long as there are others. If all of them stall, each has its
+        full timeout.
 
         Raises:
             Disconnected: No broker that we know of answers.
@@ -162,7 +162,7 @@ class Cluster:
         if self._anybody and not self._anybody.closed:
             tried = self._anybody.address
             yield self._anybody
-            # It may have closed an idle connection: once more, but last.
+            # The broker may have closed an idle connection: try it once more, but last.
             addresses.sort(key=lambda address: address == tried)
         patience_s = self.config.request_timeout_s
         quick_s = min(_ANYONE_PATIENCE_S, patience_s) if len(addresses) > 1 else patience_s
@@ -177,7 +177,7 @@ class Cluster:
                 yield from self._try(address, patience_s, errors)
 
     def _addresses(self) -> list[Address]:
-        """Return whom to ask, who answered last first."""
+        """Return all known addresses, that of the last answer first."""
         known = self._metadata.brokers.values() if self._metadata else ()
         addresses = list(dict.fromkeys([*self.config.bootstrap, *known]))
         answered = _answered.get(self.config.bootstrap)
@@ -207,20 +207,20 @@ class Cluster:
 
     @property
     def known(self) -> Metadata | None:
-        """The newest metadata, where there is any; asks nobody."""
+        """The newest metadata, or None; sends no request."""
         return self._metadata
 
     @property
     def metadata(self) -> Metadata:
-        """The newest metadata; asks for the brokers if nothing was asked before."""
+        """The newest metadata; requests the brokers if there is none."""
         return self._metadata or self.refresh([])
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata:
         """
-        Return what is known of a partition that has a leader.
+        Return the metadata of a partition that has a leader.
 
         Raises:
-            BrokerError: Retriable: it is not known, or has no leader now.
+            BrokerError: The partition is unknown, or has no leader now; retriable.
 
         """
         topic = self.metadata.topics.get(partition.topic)
@@ -233,7 +233,7 @@ class Cluster:
         return found
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
-        """Return a topic's id as the metadata have it; None if they have none."""
+        """Return a topic's id from the metadata; None if they have none."""
         found = self.metadata.topics.get(topic)
         return found.topic_id if found else None
 
@@ -267,7 +267,7 @@ class Cluster:
             self._connecting = self._begun = None
 
     def explain(self, address: Address, error: Unreachable) -> Unreachable:
-        """Add to an error which server advertises the address, unless it was given, or worked before."""
+        """Add the server that advertises the address, unless it is a bootstrap server or worked before."""
         if address in self.config.bootstrap or (address in _reached and not error.unresolved):
             return error
         return with_advertiser(error, self.name, str(self._told_by or self.config.servers))
@@ -288,16 +288,17 @@ class Cluster:
         Open a connection that the caller owns.
 
         Args:
-            node_id: The broker's.
+            node_id: The broker's node id.
             abort_on_close: See :class:`Connection`.
-            client_id: By default the configuration's.
-            timeout_s: Likewise; longer, for what a broker answers late on purpose.
+            client_id: The client id; by default the configuration's.
+            timeout_s: The timeout; by default the configuration's. Longer if a broker answers late on
+                purpose.
 
         """
         connection = self._open(
             self._address(node_id), abort_on_close=abort_on_close, client_id=client_id, timeout_s=timeout_s
         )
-        # Replaced, not changed: another thread may look.
+        # Replaced, not changed: another thread may read it.
         self._given = [*(each for each in self._given if not each.closed), connection]
         return connection
 
@@ -311,14 +312,14 @@ class Cluster:
         return connection
 
     def any_connection(self) -> Connection:
-        """Return a connection to whoever answers, for a look: it has little patience."""
+        """Return a connection to any broker that can be reached, for a short check."""
         errors: list[ShoalError] = []
         for connection in self._anyone(errors):
             return connection
         raise self._nobody_answers(errors)
 
     def controller(self) -> Connection:
-        """Return a connection to the broker that takes changes of topics; to any, where none is named."""
+        """Return a connection to the controller, or to any broker if the metadata name none."""
         brokers = self.metadata.brokers
         named = self.metadata.controller
         return self.connection(named if named in brokers else next(iter(brokers), named))
@@ -326,16 +327,16 @@ class Cluster:
     def _address(self, node_id: int) -> Address:
         address = self.metadata.brokers.get(node_id)
         if address is None:
-            # A coordinator that moved may be known before its address is.
+            # The id of a coordinator that moved may be known before its address.
             raise Disconnected(f"node {node_id} of {self}", "the cluster's metadata does not have it")
         return address
 
     def coordinator(self, group: str) -> Connection:
-        """Return a connection to a group's coordinator; :meth:`forget_coordinator` when it says it is not."""
+        """Return a connection to a group's coordinator; see :meth:`forget_coordinator`."""
         return self.connection(self.coordinator_node(group))
 
     def coordinator_node(self, group: str) -> int:
-        """Return a group's coordinator by node id, as it was found last."""
+        """Return the node id of a group's coordinator; request it if it is unknown."""
         node_id = self._coordinators.get(group)
         if node_id is None or node_id not in self.metadata.brokers:
             response = self.ask_anyone(ApiKey.FIND_COORDINATOR, key=group, key_type=_GROUP_KEY_TYPE)
@@ -348,16 +349,17 @@ class Cluster:
         return node_id
 
     def forget_coordinator(self, group: str) -> None:
+        """Request the coordinator again with the next request of the group."""
         self._coordinators.pop(group, None)
 
     @property
     def open(self) -> list[Connection]:
-        """All connections that are open, those that others own included; for another thread's look."""
+        """All open connections, also those that callers own; any thread may read this."""
         return [each for each in (*self._given, *self._all()) if not each.closed]
 
     @property
     def connecting(self) -> Address | None:
-        """Who is being connected to, or logged in to; for another thread's look."""
+        """The address of a connection or login in progress, or None; any thread may read this."""
         return self._connecting
 
     def _all(self) -> list[Connection]:
@@ -365,18 +367,19 @@ class Cluster:
         return [*self._connections.values(), *anybody]
 
     def abort(self) -> None:
-        """Let another thread that waits for an answer fail at once (:meth:`Connection.abort`)."""
+        """End the wait of the thread that uses this cluster (:meth:`Connection.abort`)."""
         self.abort_connecting()
         for connection in self.open:
             connection.abort()
 
     def abort_connecting(self) -> None:
-        """Let another thread fail at once that waits for a broker's first answers."""
+        """End the wait of the thread that uses this cluster for a TLS handshake or a login."""
         begun = self._begun
         if begun is not None:
             begun.abort()
 
     def close(self) -> None:
+        """Close the connections, except those that callers own."""
         for connection in self._all():
             connection.close()
         self._connections.clear()

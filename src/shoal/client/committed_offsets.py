@@ -24,7 +24,7 @@ from .coordinator import MemberId, ask_coordinator, raise_for_group
 
 __all__ = ["Committed", "commit_offsets", "committed_by_groups", "fetch_offsets"]
 
-#: Codes of a commit that say nothing about the other partitions in it.
+#: Codes that refuse one partition of a commit, and not the others.
 _OF_ONE_PARTITION = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -37,11 +37,11 @@ _OF_ONE_PARTITION = frozenset(
 @dataclass(frozen=True, slots=True)
 class Committed:
     """
-    A committed position.
+    A committed offset with its metadata.
 
     Attributes:
         offset: The next offset to read.
-        metadata: Text of the committer's own, up to 4,096 bytes.
+        metadata: A text of the committer, up to 4,096 bytes.
 
     Examples:
         >>> import shoal
@@ -61,12 +61,12 @@ def fetch_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, Committed]:
     """
-    Read the positions that a group committed: of some partitions, or of all (None).
+    Return the committed offsets of a group: of some partitions, or of all (None).
 
-    Partitions without one are left out.
+    The result has only partitions with a committed offset.
 
     Raises:
-        BrokerError: The group or one of its partitions cannot be read.
+        BrokerError: The coordinator refuses the group or one of its partitions.
 
     """
     topics = None if partitions is None else _topics_to_read(partitions)
@@ -83,8 +83,8 @@ def committed_by_groups(
     Yield each consumer group that committed positions of some partitions, and the positions.
 
     Sends one ListGroups request to each broker, and one OffsetFetch request for each group to the broker that
-    listed it, which is its coordinator. A cluster lists the groups that the principal may describe. Brokers
-    and groups that refuse, or do not answer, are left out.
+    listed it, which is its coordinator. A cluster lists the groups that the principal may describe. The
+    result lacks brokers and groups that refuse or do not answer.
 
     """
     topics = _topics_to_read(partitions)
@@ -131,14 +131,13 @@ def commit_offsets(
     cluster: Cluster, group: str, positions: Mapping[TopicPartition, Committed], membership: MemberId
 ) -> dict[TopicPartition, BrokerError]:
     """
-    Commit positions.
+    Commit offsets.
 
     Returns:
-        The partitions that were refused, and why; empty when all is well.
+        The error of each refused partition.
 
     Raises:
-        BrokerError: Nothing can be committed to the group, whatever the
-            partition, by this member or for now.
+        BrokerError: The coordinator refuses the whole commit.
 
     """
     topic = request_class(ApiKey.OFFSET_COMMIT).OffsetCommitRequestTopic

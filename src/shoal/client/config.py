@@ -1,4 +1,4 @@
-"""How to reach a cluster, in the words of Kafka's Java clients."""
+"""The configuration of a cluster's connections, by the properties of Kafka's Java clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT_CLIENT_ID = "shoal"
 #: As in Kafka's own clients.
 DEFAULT_REQUEST_TIMEOUT_MS = 30_000
 
-#: For small questions behind which others wait; less than a mirror's lease of its group.
+#: The timeout of short requests that delay others; it is less than the lease of a mirror's tasks.
 _SHORT_REQUEST_TIMEOUT_MS = 8_000
 
 #: Java's int.
@@ -32,14 +32,14 @@ _LARGEST_INT32 = 2**31 - 1
 
 
 class IsolationLevel(Enum):
-    """Whether batches of aborted and unfinished transactions are seen; the value is Fetch's code."""
+    """The visibility of aborted and open transactions; the value is the code in Fetch."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
-#: Properties of Java's consumers and producers that mean nothing here:
-#: shoal has its own way for what they tune, or has no use for it.
+#: Properties of Java's consumers and producers without an effect here: shoal has other settings for their
+#: purpose, or no such feature.
 _NO_MEANING = frozenset(
     """
     acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
@@ -58,16 +58,16 @@ _NO_MEANING = frozenset(
     """.split()  # noqa: SIM905
 )
 
-#: Properties that change what is copied or how a broker is reached, with the
-#: values that shoal can honour. Any other value is refused.
+#: Properties that change the copied records or the connections, with the values that shoal supports. Any
+#: other value is refused.
 _HONOURED: Mapping[str, frozenset[str]] = {
     "client.dns.lookup": frozenset({"use_all_dns_ips"}),
 }
 
-#: The beginnings of properties whose values are never shown.
+#: The prefixes of properties whose values may be secret.
 _SECURITY_PREFIXES = ("ssl.", "sasl.")
 
-#: Properties that name code or a transaction: they cannot be honoured here.
+#: Properties that name Java classes, transactions or racks: shoal does not support them.
 _REFUSED = frozenset({"transactional.id", "interceptor.classes", "client.rack"})
 
 
@@ -77,16 +77,16 @@ _DEFAULT_SIZES = AnswerSizes()
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     """
-    How to reach one cluster.
+    The configuration of one cluster's connections.
 
     Attributes:
-        name: Which cluster errors speak of: ``source``, ``destination`` or ``upstream``.
-        bootstrap: Where to ask first.
-        client_id: Shown in the brokers' logs, metrics and quotas.
-        request_timeout_ms: For a connection, and for each answer on it.
-        isolation_level: What a fetch sees of transactions.
-        security: For listeners other than PLAINTEXT; it holds secrets.
-        answer_sizes: The bounds of what brokers may answer.
+        name: The cluster's name in errors: ``source``, ``destination`` or ``upstream``.
+        bootstrap: The addresses of ``bootstrap.servers``.
+        client_id: The name in the brokers' logs, metrics and quotas.
+        request_timeout_ms: The limit of a connection, and of each response on it.
+        isolation_level: The visibility of transactions in a fetch.
+        security: TLS and SASL with their secrets; None for PLAINTEXT.
+        answer_sizes: The bounds of the brokers' responses.
 
     """
 
@@ -99,7 +99,7 @@ class ClientConfig:
     answer_sizes: AnswerSizes = _DEFAULT_SIZES
 
     def impatient(self) -> ClientConfig:
-        """Return the same with a shorter time-out, for small questions behind which others wait."""
+        """Return the same configuration with a shorter timeout, for short requests that delay others."""
         return replace(self, request_timeout_ms=min(self.request_timeout_ms, _SHORT_REQUEST_TIMEOUT_MS))
 
     @classmethod
@@ -110,15 +110,15 @@ class ClientConfig:
         Read a Java client's properties.
 
         Args:
-            name: See above.
-            properties: By their Java names.
-            where: What errors and warnings call them, e.g. the file's name.
+            name: The cluster's name in errors.
+            properties: The properties by their Java names.
+            where: Their source in errors and warnings, e.g. the file's name.
 
         Returns:
-            The configuration, and a warning for each property that is not known.
+            The configuration, and a warning for each unknown property.
 
         Raises:
-            ConfigError: A property that cannot be honoured, or a value that makes no sense.
+            ConfigError: A property is not supported, or a value is invalid.
 
         """
         where = where or f"the {name} cluster's configuration"
@@ -152,7 +152,7 @@ class ClientConfig:
         return config, warnings
 
     def to_properties(self) -> dict[str, str]:
-        """Return what :meth:`from_properties` makes the same of, but for ``security``: no secrets."""
+        """Return the properties for :meth:`from_properties`, without ``security`` and its secrets."""
         sizes = self.answer_sizes
         answer_bytes = {} if sizes.answer_bytes is None else {ANSWER_BYTES_PROPERTY: str(sizes.answer_bytes)}
         return {
@@ -166,11 +166,12 @@ class ClientConfig:
 
     @property
     def request_timeout_s(self) -> float:
+        """The request timeout in seconds."""
         return self.request_timeout_ms / 1000
 
     @property
     def servers(self) -> str:
-        """``HOST:PORT[,HOST:PORT…]``"""
+        """The value of ``bootstrap.servers``: ``HOST:PORT[,HOST:PORT…]``."""
         return ",".join(map(str, self.bootstrap))
 
 
@@ -186,12 +187,12 @@ _READ = frozenset(
 )
 
 
-#: All properties that are read, or known to mean nothing here.
+#: All properties that shoal reads, refuses or ignores.
 KNOWN_PROPERTIES = _READ | _NO_MEANING | _HONOURED.keys() | SECURITY_PROPERTIES | _REFUSED
 
 
 def _is_known(key: str) -> bool:
-    # Those of Kerberos and OAuth go with a mechanism that is refused.
+    # OAuth's properties go with a mechanism that is refused.
     return key in KNOWN_PROPERTIES or key.startswith("sasl.oauthbearer.")
 
 
@@ -200,7 +201,7 @@ def _is_honoured(key: str, value: str) -> bool:
 
 
 def _shown(key: str, value: str) -> str:
-    """Keep secrets out of messages."""
+    """Return a value for a message, unless it may be secret."""
     return "…" if key.startswith(_SECURITY_PREFIXES) else value
 
 
@@ -216,15 +217,15 @@ def _answer_sizes(properties: Mapping[str, str], where: str) -> AnswerSizes:
 
 def _positive(properties: Mapping[str, str], key: str, default: int, where: str, unit: str) -> int:
     value = properties.get(key, str(default))
-    # The digits first: Python itself refuses to read a number of thousands of them.
+    # Digits are checked first: Python itself refuses to read a number with thousands of them.
     if not value.isdecimal() or len(value) > 18 or not 0 < int(value) <= _LARGEST_INT32:
         raise ConfigError(f"{where}: {key}={value} is no number of {unit} from 1 to {_LARGEST_INT32}")
     return int(value)
 
 
 def _isolation_level(properties: Mapping[str, str], where: str) -> IsolationLevel:
-    # Java's consumers default to read_uncommitted; a mirror that copied
-    # aborted data would turn it into good data at the destination.
+    # Java's consumers default to read_uncommitted. If a mirror copied aborted records, they would be
+    # committed records at the destination.
     value = properties.get("isolation.level", "read_committed")
     try:
         return IsolationLevel[value.upper()]

@@ -1,9 +1,4 @@
-"""
-Consumer groups: committed positions, and membership.
-
-A mirror commits to a group on the source cluster, as a consumer would, so
-that Kafka's own tools show its position and its lag.
-"""
+"""Requests to the coordinator of a consumer group: those of a member, and descriptions of the group."""
 
 from __future__ import annotations
 
@@ -36,13 +31,13 @@ __all__ = [
     "raise_for_group",
 ]
 
-#: Codes after which the coordinator has to be looked up again.
+#: Codes after which the coordinator must be requested again.
 _COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
-#: What a member's description of itself begins with: assignors of other clients keep other things there.
+#: The prefix of a shoal member's description in the user data: other clients' assignors use these for data.
 _DESCRIPTION_PREFIX = "shoal"
 
-#: What a member is told that has to join again: it may be a member still, of a later generation.
+#: Codes after which a member must join again. Its member id may still be valid, in a later generation.
 JOIN_AGAIN = frozenset(
     {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
 )
@@ -51,10 +46,10 @@ JOIN_AGAIN = frozenset(
 @dataclass(frozen=True, slots=True)
 class MemberId:
     """
-    Who commits. Without a group to be member of, the default: accepted while the group is empty.
+    The identity in a member's requests. The default is that of no member: its commits need an empty group.
 
-    A commit with a member and generation that are no longer the group's is
-    refused: that fences a mirror which lost its group.
+    If member or generation are no longer the group's, the coordinator refuses a commit. That fences a mirror
+    which lost its group.
     """
 
     member_id: str = ""
@@ -64,12 +59,11 @@ class MemberId:
 
 def describe_holder(cluster: Cluster, group: str) -> str | None:
     """
-    Return the members of a group as one phrase for a message; None if there are none.
+    Return a phrase with the members of a group for a message; None if there are none.
 
-    A member that describes itself (:class:`GroupMember`) is named by that: a static member that takes its
-    own place again, in another process, keeps the client id and the address of the first one at the broker
-    (Kafka's ``replaceStaticMember`` leaves everything but the member id as it is), and only what JoinGroup
-    carries is renewed.
+    A mirror describes itself in its subscription, and the phrase contains that. If a static member joins
+    again from another process, the broker keeps the client id and the address of the first process
+    (``replaceStaticMember``). Only the subscription is new.
     """
     response = ask_coordinator(
         cluster, group, ApiKey.DESCRIBE_GROUPS, groups=[group], include_authorized_operations=False
@@ -85,7 +79,7 @@ def describe_holder(cluster: Cluster, group: str) -> str | None:
 
 
 def _own_description(subscription: bytes) -> str | None:
-    """Return what a member says of itself; of other clients' user data nothing."""
+    """Return the description of a shoal member in its user data; None for other clients."""
     try:
         user_data = decode_subscription(subscription).user_data or b""
         text = user_data.decode("utf-8")
@@ -96,10 +90,10 @@ def _own_description(subscription: bytes) -> str | None:
 
 def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartition]]:
     """
-    Return what each member of a group of consumers works on, by member id.
+    Return the assignment of each member of a consumer group, by member id.
 
-    Only the leader deals it out; who wants to see all of it has to ask (DescribeGroups).
-    While the group rebalances, nobody has anything.
+    Members receive only their own assignment, so the whole one needs DescribeGroups. It is empty while the
+    group rebalances.
 
     """
     response = ask_coordinator(
@@ -116,14 +110,13 @@ def group_assignment(cluster: Cluster, group: str) -> dict[str, list[TopicPartit
 
 def has_coordinator(cluster: Cluster, group: str) -> bool:
     """
-    Whether any broker answers for a group; where none does, the cluster has no groups yet.
+    Return whether any broker coordinates a group; if none does, the cluster has no groups yet.
 
-    To ask for the coordinator, as everything else here does, makes a broker create ``__consumer_offsets``.
-
-    Where a broker does not answer it may be that one.
+    FindCoordinator, which the other functions use, makes a broker create ``__consumer_offsets``. This
+    function does not. If a broker does not answer, it may be the coordinator.
 
     Raises:
-        BrokerError: The group may not be described.
+        BrokerError: This principal may not describe the group.
 
     """
     silent = False
@@ -143,6 +136,7 @@ def has_coordinator(cluster: Cluster, group: str) -> bool:
 
 
 def ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: Any) -> Any:
+    """Send a request to a group's coordinator; an error makes the next request find it again."""
     try:
         return cluster.coordinator(group).request(api_key, **fields)
     except ShoalError:
@@ -151,6 +145,7 @@ def ask_coordinator(cluster: Cluster, group: str, api_key: ApiKey, **fields: Any
 
 
 def raise_for_group(cluster: Cluster, group: str, error_code: int, what: str) -> None:
+    """Raise the error of a coordinator's response; if it has moved, the next request finds it again."""
     if error_code in _COORDINATOR_MOVED:
         cluster.forget_coordinator(group)
     raise_for(error_code, f"{what} of group {group!r} on {cluster}")
@@ -159,15 +154,15 @@ def raise_for_group(cluster: Cluster, group: str, error_code: int, what: str) ->
 @dataclass(frozen=True, slots=True)
 class Joined:
     """
-    What a member learns when a generation begins.
+    The response to a member's JoinGroup.
 
     Attributes:
-        member_id: Its own.
-        generation: Counts from 1.
-        protocol: By its name, what the group chose.
-        is_leader: Whether it deals the partitions.
-        leave_assignment: The leader is to leave the assignment as it is (KIP-814).
-        members: ``(member id, instance id, what it sent)`` of all, for the leader alone.
+        member_id: The member's own id.
+        generation: The generation of the group, from 1.
+        protocol: The name of the protocol that the group chose.
+        is_leader: Whether this member assigns the partitions.
+        leave_assignment: Whether the leader must leave the assignment as it is (KIP-814).
+        members: ``(member id, instance id, metadata)`` of all members; only the leader receives them.
 
     """
 
@@ -181,26 +176,25 @@ class Joined:
 
 class Coordinator:
     """
-    What a member asks of its group's coordinator, a request each.
+    The requests of a member to its group's coordinator.
 
-    All methods raise :class:`~shoal.errors.BrokerError` and
-    :class:`~shoal.errors.Disconnected` besides what they say; the coordinator
-    is looked up again by the next one where it moved.
+    All methods raise :class:`~shoal.errors.BrokerError` and :class:`~shoal.errors.Disconnected`. If the
+    coordinator moved, the next request finds it.
 
     Attributes:
-        given_id: The member id that was given last to a new member, which may not have joined with it yet.
+        given_id: The last member id that the coordinator gave to a new member, which may not have joined yet.
 
     """
 
     def __init__(self, cluster: Cluster, group: str, *, join_timeout_s: float | None = None) -> None:
         """
-        Ask through a cluster's connections.
+        Send the requests through a cluster's connections.
 
         Args:
-            cluster: Whose group it is.
-            group: Its name.
-            join_timeout_s: How long JoinGroup and SyncGroup may take, which wait for the other
-                members; they have a connection of their own then. By default as long as any request.
+            cluster: The cluster of the group.
+            group: The group's name.
+            join_timeout_s: The limit of JoinGroup and SyncGroup, which wait for the other members: they have
+                their own connection then. By default they have the limit of any request.
 
         """
         self._cluster = cluster
@@ -218,15 +212,15 @@ class Coordinator:
         rebalance_timeout_ms: int,
     ) -> Joined:
         """
-        Join, and wait until all members did.
+        Join, and wait until all members have joined.
 
-        A new member gets its id first (KIP-394), and joins with it.
+        A new member receives its id first (KIP-394), and joins with it.
 
         Args:
-            membership: Its member id, empty for a new one, and instance id.
-            protocols: What it could do, by name, the best first; the value is for the leader.
-            session_timeout_ms: Without a heartbeat for so long it is out.
-            rebalance_timeout_ms: How long the others wait for it to join again.
+            membership: The member's id, empty for a new member, and its instance id.
+            protocols: The metadata of each supported protocol by name, the preferred one first.
+            session_timeout_ms: The time without a heartbeat after which the coordinator removes the member.
+            rebalance_timeout_ms: The limit of the other members' wait for this one to join again.
 
         """
         member_id = membership.member_id
@@ -258,12 +252,12 @@ class Coordinator:
 
     def sync(self, joined: Joined, instance_id: str | None, assignments: Mapping[str, bytes]) -> bytes:
         """
-        Give the assignment (the leader), and wait for one's own part of it.
+        Send the group's assignment as its leader, and wait for this member's own.
 
         Args:
-            joined: From :meth:`join`.
-            instance_id: Of a static member.
-            assignments: Of a leader, each member's part by member id.
+            joined: The result of :meth:`join`.
+            instance_id: The instance id of a static member.
+            assignments: The encoded assignment of each member, by member id; empty unless this one leads.
 
         """
         entry = request_class(ApiKey.SYNC_GROUP).SyncGroupRequestAssignment
@@ -283,12 +277,11 @@ class Coordinator:
 
     def heartbeat(self, membership: MemberId) -> None:
         """
-        Say that a member is alive.
+        Send a heartbeat.
 
         Raises:
-            BrokerError: REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or
-                UNKNOWN_MEMBER_ID: join again. FENCED_INSTANCE_ID: somebody
-                took its place.
+            BrokerError: With a code in :data:`JOIN_AGAIN`, join again. After FENCED_INSTANCE_ID, another
+                process has joined with the same instance id.
 
         """
         response = self._ask(
@@ -300,7 +293,7 @@ class Coordinator:
         self._raise_for(response.error_code, "a heartbeat")
 
     def leave(self, membership: MemberId) -> None:
-        """Take a member out; whether that was known does not matter."""
+        """Remove a member from the group, also if the coordinator does not know it."""
         identity = request_class(ApiKey.LEAVE_GROUP).MemberIdentity
         self._ask(
             ApiKey.LEAVE_GROUP,
@@ -309,17 +302,18 @@ class Coordinator:
         )
 
     def abort(self) -> None:
-        """Let another thread that waits for the other members fail at once."""
+        """End the wait of another thread for the group's members."""
         waiting = self._waiting
         if waiting is not None:
             waiting.abort()
 
     def close(self) -> None:
+        """Close the connection of JoinGroup and SyncGroup."""
         if self._waiting is not None:
             self._waiting.close()
 
     def _wait_for(self, api_key: ApiKey, **fields: Any) -> Any:
-        """Ask what is answered when the other members joined."""
+        """Send a request whose response waits for the other members."""
         if self._join_timeout_s is None:
             return self._ask(api_key, **fields)
         try:

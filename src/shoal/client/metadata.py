@@ -1,4 +1,4 @@
-"""What a cluster says of itself: brokers, topics, partitions, leaders."""
+"""The metadata of a cluster: brokers, topics, partitions and leaders."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ __all__ = ["Metadata", "PartitionMetadata", "TopicMetadata", "leader_in", "read_
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
     """
+    A partition in the metadata.
+
     Attributes:
-        leader: The leader's node id, or -1 while there is none.
-        leader_epoch: Its epoch, or -1 where the broker is too old to tell.
-        replicas: Node ids.
-        in_sync: Node ids of the in-sync replicas.
+        leader: The leader's node id, or -1 if there is none.
+        leader_epoch: The leader's epoch, or -1 if the broker is too old.
+        replicas: The node ids of the replicas.
+        in_sync: The node ids of the in-sync replicas.
+
     """
 
     leader: int
@@ -34,10 +37,14 @@ class PartitionMetadata:
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
     """
+    A topic in the metadata.
+
     Attributes:
-        topic_id: None where the broker is too old to have ids.
-        internal: Whether Kafka keeps its own state in it.
-        partitions: By number.
+        name: The topic's name.
+        topic_id: The topic's id; None if the broker is too old for ids.
+        internal: Whether Kafka keeps its own state in the topic.
+        partitions: The partitions by number.
+
     """
 
     name: str
@@ -49,12 +56,15 @@ class TopicMetadata:
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """
+    The response to a Metadata request.
+
     Attributes:
-        cluster_id: None where the broker is too old to have one.
-        brokers: By node id.
-        controller: A node id.
-        topics: By name: those that exist and may be described.
-        errors: Kafka's code for each topic that was asked for and is not in ``topics``.
+        cluster_id: The cluster's id; None if the broker is too old.
+        brokers: The brokers' addresses by node id.
+        controller: The node id of the controller.
+        topics: The topics by name that exist and that this principal may describe.
+        errors: Kafka's code for each requested topic that is not in ``topics``.
+
     """
 
     cluster_id: str | None
@@ -64,7 +74,7 @@ class Metadata:
     errors: Mapping[str, int]
 
     def with_others_from(self, older: Metadata) -> Metadata:
-        """Return this metadata, and older knowledge of the topics that it does not speak of."""
+        """Return this metadata with the other topics of an older response."""
         others = {
             name: topic
             for name, topic in older.topics.items()
@@ -74,7 +84,7 @@ class Metadata:
 
 
 def leader_in(metadata: Metadata | None, partition: TopicPartition) -> int | None:
-    """Return a partition's leader by node id; None where it has none, or nobody knows."""
+    """Return the node id of a partition's leader; None if it has none or the metadata lack it."""
     topic = metadata.topics.get(partition.topic) if metadata else None
     found = topic.partitions.get(partition.partition) if topic else None
     return found.leader if metadata and found and found.leader in metadata.brokers else None
@@ -82,10 +92,10 @@ def leader_in(metadata: Metadata | None, partition: TopicPartition) -> int | Non
 
 def read_metadata(response: Any) -> Metadata:
     """
-    Take what matters out of a Metadata response.
+    Convert a Metadata response.
 
     Raises:
-        ProtocolError: It has a topic without a name, although none was asked for by its id.
+        ProtocolError: A topic has no name, although the request has no ids.
 
     """
     topics, errors = {}, {}

@@ -1,30 +1,27 @@
 """
-Whether a broker takes several batches of a partition in one Produce request.
+A check: does a broker accept several batches of a partition in one Produce request?
 
-KIP-712 tells that by a new version of the API. Its number was taken by other
-changes since, and a broker that was taught by an agent announces what it
-always did: so it is asked, by requests that no broker can write.
+KIP-712 announces that by a new version of the API. Other changes have taken its number since, and a broker
+with the agent announces the same versions as before. So the client sends requests that no broker can write.
 
-Each has two batches of a partition, and acks=2, which no broker knows: it
-answers INVALID_REQUIRED_ACKS before it looks at a log, a producer's state, or
-who leads the partition. A stock broker does not come so far: two batches are
-INVALID_RECORD. In the first request the second batch follows the first, in the
-second one it does not:
+Each request has two batches of a partition, and acks=2, which no broker supports. The broker answers
+INVALID_REQUIRED_ACKS before it reads a log, a producer's state or the partition's leader. A stock broker
+refuses earlier: two batches are INVALID_RECORD. In the first request the second batch follows the first by
+its sequence, in the second request it does not:
 
 ======================================  ======================  ====================
 broker                                  following               not following
 ======================================  ======================  ====================
-takes several, and looks at sequences   INVALID_REQUIRED_ACKS   INVALID_RECORD
+accepts several, and checks sequences   INVALID_REQUIRED_ACKS   INVALID_RECORD
 stock                                   INVALID_RECORD          INVALID_RECORD
-looks at acks before it looks at them   INVALID_REQUIRED_ACKS   INVALID_REQUIRED_ACKS
+checks acks before the batches          INVALID_REQUIRED_ACKS   INVALID_REQUIRED_ACKS
 ======================================  ======================  ====================
 
-Only the first row is believed. The third says nothing: such a broker might
-write the first batch, and drop the second without a word.
+Only the first row is a yes. A broker of the third row might write the first batch and drop the second without
+an error.
 
-Nothing depends on the partition: one that is empty, compacted, or has
-LogAppendTime or a codec of its own is the same. And should a broker take
-acks=2 for something, the checksums of both batches are wrong.
+The answer does not depend on the partition's state or configuration. If a broker accepted acks=2, it would
+still refuse both batches, since their checksums are wrong.
 """
 
 from __future__ import annotations
@@ -44,18 +41,18 @@ from .topic_listing import TopicListing
 
 __all__ = ["MARK", "ask_for_several", "marked"]
 
-#: Clients that ask for several batches begin their client id with it: other clients meet a stock broker.
+#: The prefix of the client ids that may send several batches: to other clients the agent is a stock broker.
 MARK = "shoal-multi-batch"
 
 #: Neither 0 nor 1 nor -1.
 _NO_ACKS = 2
 
-_PRODUCER_ID = 0x73686F616C  # nobody's: it is never looked at
+_PRODUCER_ID = 0x73686F616C  # any id: no broker reads it
 _NOTHING = Record(0, -1, write_body(b"", None))
 
 _FOLLOWING, _NOT_FOLLOWING = (0, 1), (0, 2)
 
-#: The topic may not be everywhere yet, or the partition may be another's by now: not an answer.
+#: No answer: the topic may not be known at all brokers yet, or the leader may have moved.
 _ASK_LATER = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -69,7 +66,7 @@ _ASK_LATER = frozenset(
 
 
 def marked(client_id: str) -> str:
-    """Return the client id under which several batches are sent."""
+    """Return the client id for requests with several batches."""
     return client_id if client_id.startswith(MARK) else f"{MARK}.{client_id}"
 
 
@@ -80,15 +77,15 @@ def ask_for_several(
     Find out which partitions take several batches in a request from this client.
 
     Args:
-        connection: Nothing is in flight on it.
-        partitions: A broker may answer for each topic otherwise.
-        listing: How the requests list topics.
+        connection: A connection with no request in flight.
+        partitions: One partition of each topic: a broker may answer differently by topic.
+        listing: The names or ids of the topics.
 
     Returns:
-        An answer for each partition that the broker had one for.
+        The answer for each partition, unless the broker had none.
 
     Raises:
-        ProtocolError: The answer cannot be read; the connection is closed.
+        ProtocolError: The response is malformed; the connection is closed.
 
     """
     for sequences in (_FOLLOWING, _NOT_FOLLOWING):

@@ -1,4 +1,4 @@
-"""Where a log begins and ends, asked of the leaders."""
+"""The start and end offsets of logs, from the partitions' leaders."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
     "log_end_offsets",
 ]
 
-#: ListOffsets' special timestamps.
+#: The special timestamps of ListOffsets.
 LATEST = -1
 EARLIEST = -2
 _EARLIEST_LOCAL = -4
 
-#: Stands for the epoch that the metadata names.
+#: A request for the leader epoch in the metadata.
 _CURRENT_EPOCH = -1
 
 Answers = dict[TopicPartition, int | ShoalError]
@@ -41,18 +41,16 @@ def list_offsets(
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> Answers:
     """
-    Ask each partition's leader for the offset of a timestamp.
+    Return the offset of a timestamp in each partition.
 
     Args:
-        cluster: With metadata of the partitions.
-        timestamps: Milliseconds, :data:`EARLIEST` (the log's start) or
-            :data:`LATEST` (the high watermark; with ``READ_COMMITTED`` the
-            last stable offset).
-        isolation_level: See there.
+        cluster: The cluster, with metadata of the partitions.
+        timestamps: Milliseconds since 1970, :data:`EARLIEST` (the log's start) or :data:`LATEST` (the high
+            watermark; with ``READ_COMMITTED`` the last stable offset).
+        isolation_level: The visibility of transactions.
 
     Returns:
-        For each partition an offset (-1: no record at or after the
-        timestamp), or the error that stands in its way.
+        The offset in each partition (-1: no record at or after the timestamp), or the error.
 
     """
     request = request_class(ApiKey.LIST_OFFSETS)
@@ -83,9 +81,9 @@ def list_offsets(
 
 def local_log_start_offset(cluster: Cluster, partition: TopicPartition) -> int | ShoalError:
     """
-    Ask where the log on the leader's own disks begins: what is before lies in remote storage (KIP-405).
+    Return the first offset on the leader's own disks; earlier records are in remote storage (KIP-405).
 
-    Brokers that do not know the question (ListOffsets before v8) have no remote storage.
+    Brokers with ListOffsets before v8 have no remote storage, and return the log's start.
     """
     try:
         connection = cluster.connection(cluster.partition(partition).leader)
@@ -97,14 +95,13 @@ def local_log_start_offset(cluster: Cluster, partition: TopicPartition) -> int |
 
 def log_end_offsets(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Answers:
     """
-    Ask each partition's leader for its log end: the offset after its last record.
+    Return the log end of each partition: the offset after its leader's last record.
 
-    ListOffsets answers the high watermark, which may lag behind; the end
-    offset of the leader's current epoch (OffsetForLeaderEpoch, KIP-320) is
-    the log's end itself.
+    ListOffsets returns the high watermark, which may lag behind. The end offset of the leader's current epoch
+    (OffsetForLeaderEpoch, KIP-320) is the log end itself.
 
     Returns:
-        For each partition an offset, or the error that stands in its way.
+        The offset in each partition, or the error.
 
     """
     answers = epoch_end_offsets(cluster, dict.fromkeys(partitions, _CURRENT_EPOCH), must_know=True)
@@ -121,19 +118,16 @@ def epoch_end_offsets(
     cluster: Cluster, epochs: Mapping[TopicPartition, int], *, must_know: bool = False
 ) -> dict[TopicPartition, int | ShoalError | None]:
     """
-    Ask each partition's leader where a leader epoch ends in its log (OffsetForLeaderEpoch, KIP-320).
+    Return the end offset of a leader epoch in each leader's log (OffsetForLeaderEpoch, KIP-320).
 
     Args:
-        cluster: With metadata of the partitions.
-        epochs: -1 for the leader's current epoch, which ends where the log does.
-        must_know: Whether it is an error that a broker is too old for the
-            question (before Kafka 2.3).
+        cluster: The cluster, with metadata of the partitions.
+        epochs: The epoch for each partition; -1 is the leader's current one, whose end is the log end.
+        must_know: Whether a broker that is too old (before Kafka 2.3) is an error.
 
     Returns:
-        For each partition the offset up to which its log is as it was in that
-        epoch: where an epoch is not in the log at all, the end of the one
-        before it. None where the log keeps no epochs, as those of magic 0 and
-        1, or the broker is too old to be asked. Or the error that stands in its way.
+        The end offset in each partition, or the error. If the log does not have the epoch, it is the end of
+        the one before. None if the log has no epochs, as those of magic 0 and 1, or if the broker is too old.
 
     """
     request = request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH)
@@ -191,7 +185,7 @@ def _ask_leaders(
     partitions: Iterable[TopicPartition],
     ask: Callable[[int, list[TopicPartition]], Answers],
 ) -> Answers:
-    """Ask each leader for its partitions in one request, and collect the answers and errors."""
+    """Send one request to each leader for its partitions, and collect the results and errors."""
     answers: Answers = {}
     by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
     for partition in partitions:

@@ -1,4 +1,4 @@
-"""Produce batches to one leader, several requests in flight."""
+"""Produce batches to one leader with several requests in flight."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ NO_ACKS = 0
 
 class ProduceConnection:
     """
-    Sends batches as they are, and returns what became of them.
+    Sends batches as they are, and returns the outcome of each.
 
-    The views that were sent must stay as they are until they are
-    acknowledged: nothing is copied.
+    Batches are not copied: their views must not change until they are acknowledged.
 
     """
 
@@ -41,14 +40,16 @@ class ProduceConnection:
         Take over a connection.
 
         Args:
-            connection: To the partitions' leader; closed with :meth:`close`.
-            timeout_ms: How long the broker may wait for its in-sync replicas.
-            acks: Whom it waits for; with :data:`NO_ACKS` nothing is answered.
-            topic_ids: The topic's id of each partition that will be sent to. If all are known and the
-                broker supports it, requests list topics by id: one that was created again is refused.
+            connection: The connection to the partitions' leader; :meth:`close` closes it.
+            timeout_ms: The broker's limit for the acknowledgments of the in-sync replicas.
+            acks: The required acknowledgments; with :data:`NO_ACKS` there are no responses.
+            topic_ids: The topic's id of each partition in the requests. If all are known and the broker
+                supports it, requests list topics by id. The broker then refuses a topic that was created
+                again.
 
         Raises:
-            ProtocolError: The broker speaks no version of Produce that we do; the connection is closed.
+            ProtocolError: The broker supports no version of Produce that shoal does. The connection is
+                closed.
 
         """
         self._connection = connection
@@ -59,31 +60,31 @@ class ProduceConnection:
 
     @property
     def connection(self) -> Connection:
-        """What is to be waited on."""
+        """The connection, to wait on."""
         return self._connection
 
     @property
     def lists_ids(self) -> bool:
-        """Whether requests list topics by id, so that a topic created again under its name is refused."""
+        """Whether requests list topics by id, so that the broker refuses a topic that was created again."""
         return bool(self._listing.ids)
 
     @property
     def in_flight(self) -> int:
-        """Requests that are not answered yet."""
+        """The number of requests without a response yet."""
         return len(self._sent)
 
     def takes_several(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, bool]:
-        """Ask whether a request may have several batches of a partition; see :func:`ask_for_several`."""
+        """Return whether a request may have several batches of a partition; see :func:`ask_for_several`."""
         assert not self._sent, "the answers would be taken for others"
         return ask_for_several(self._connection, partitions, self._listing)
 
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-        """Send one request; a mapping cannot list a partition twice."""
+        """Send one request with all batches."""
         self.prepare(batches)
         self.send_prepared()
 
     def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-        """Count a request as sent; it goes out with :meth:`send_prepared`."""
+        """Queue a request for :meth:`send_prepared`."""
         version = self._listing.version
         correlation_id = self._connection.next_correlation_id()
         parts = encode_produce_request(
@@ -102,19 +103,18 @@ class ProduceConnection:
         )
 
     def send_prepared(self) -> None:
-        """Send all that was prepared, in as few system calls as it takes."""
+        """Send all queued requests in as few system calls as possible."""
         self._connection.send_prepared()
 
     def receive(self) -> dict[TopicPartition, ProduceOutcome]:
         """
-        Wait for the oldest request's answer.
+        Wait for the response to the oldest request.
 
         Returns:
-            What became of each partition's batches.
+            The outcome of each partition's batches.
 
         Raises:
-            ProtocolError: It cannot be read, or speaks of other partitions
-                than the request.
+            ProtocolError: The response is malformed, or has other partitions than the request.
 
         """
         frame = self._connection.receive()
@@ -132,4 +132,5 @@ class ProduceConnection:
         return answers
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()

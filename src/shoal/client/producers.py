@@ -1,4 +1,4 @@
-"""Who wrote to a partition, as long as its leader remembers."""
+"""The producers of a partition that its leader still remembers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def last_sequence(cluster: Cluster, partition: TopicPartition, producer_id: int)
     Ask a partition's leader for the last sequence of a producer.
 
     Args:
-        cluster: With metadata of the partition.
-        partition: Which one.
-        producer_id: The producer's.
+        cluster: The cluster, with metadata of the partition.
+        partition: The partition.
+        producer_id: The producer.
 
     Returns:
         None if the leader does not know the producer, or is older than DescribeProducers (Kafka 2.8).
 
     Raises:
         BrokerError: The leader refuses; this takes READ on the topic.
-        ProtocolError: It answers for another partition.
+        ProtocolError: The response is for another partition.
 
     """
     connection = cluster.connection(cluster.partition(partition).leader)

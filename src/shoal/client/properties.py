@@ -1,9 +1,8 @@
 """
 Tables of properties by Java's names, for the raw consumer and producer.
 
-A table says which properties there are, what each may be, and its default.
-What is in no table is refused, with the nearest name that there is: a typing
-error must not become a default.
+A table has the reader and the default of each property.
+A property in no table is refused, with the most similar name: a typing error must not become a default.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ __all__ = [
     "text",
 ]
 
-#: The option that bounds what has to be opened, as the mirror's ``--max-decompressed-bytes`` does.
+#: The property for the largest decompressed batch, as the mirror's ``--max-decompressed-bytes``.
 MOST_DECOMPRESSED = "shoal.max.decompressed.bytes"
 
-#: The same, in the sentences of those that open batches.
+#: The same limit in the errors of the code that decompresses batches.
 _MIRROR_S_OPTION = "--max-decompressed-bytes"
 
 _INT32_MAX = 2**31 - 1
 
 
 def by_property(reason: str) -> str:
-    """Return why a batch cannot be opened with the property named in place of the mirror's option."""
+    """Return an error's text with the property in place of the mirror's option."""
     return reason.replace(_MIRROR_S_OPTION, MOST_DECOMPRESSED)
 
 
@@ -49,8 +48,8 @@ class Property:
     One property.
 
     Attributes:
-        default: As it would be written; None where it is not set.
-        read: Makes a value of the text; raises ValueError with a phrase that says what it must be.
+        default: The default as text; None if there is none.
+        read: Converts the text; raises ValueError with a phrase about the problem.
 
     """
 
@@ -59,19 +58,23 @@ class Property:
 
 
 def text(value: str) -> str:
+    """Read any text."""
     return value
 
 
 def boolean(value: str) -> bool:
+    """Read true or false."""
     if value.lower() not in ("true", "false"):
         raise ValueError("is neither true nor false")
     return value.lower() == "true"
 
 
 def integer(smallest: int = 0, largest: int = _INT32_MAX) -> Callable[[str], int]:
+    """Return a reader of whole numbers within bounds."""
+
     def read(value: str) -> int:
         digits = value.removeprefix("-")
-        # The digits first: Python itself refuses to read a number of thousands of them.
+        # Digits are checked first: Python itself refuses to read a number with thousands of them.
         if not digits.isdecimal() or len(digits) > 19 or not smallest <= int(value) <= largest:
             raise ValueError(f"is no number from {smallest} to {largest}")
         return int(value)
@@ -80,6 +83,8 @@ def integer(smallest: int = 0, largest: int = _INT32_MAX) -> Callable[[str], int
 
 
 def one_of(*values: str) -> Callable[[str], str]:
+    """Return a reader of some words, in any case."""
+
     def read(value: str) -> str:
         if value.lower() not in values:
             raise ValueError(f"is none of {', '.join(values)}")
@@ -89,7 +94,7 @@ def one_of(*values: str) -> Callable[[str], str]:
 
 
 def bytes_only(java_class: str) -> Callable[[str], str]:
-    """Take Java's serializer or deserializer of bytes, and no other: keys and values are bytes here."""
+    """Accept only Java's serializer or deserializer of bytes: keys and values are bytes here."""
 
     def read(value: str) -> str:
         if value != java_class:
@@ -102,6 +107,7 @@ def bytes_only(java_class: str) -> Callable[[str], str]:
 
 
 def names(value: str) -> tuple[str, ...]:
+    """Read a list of names with commas between them."""
     return tuple(filter(None, (each.strip() for each in value.split(","))))
 
 
@@ -112,16 +118,16 @@ def read_properties(
     Read properties by a table.
 
     Args:
-        properties: By Java's names; values as text, or as Python's own: True, 500, ["range"].
-        table: Those that mean something to the caller.
-        where: What errors call them.
+        properties: The properties by Java's names; values are texts or Python's own: True, 500, ["range"].
+        table: The properties that the caller supports.
+        where: Their source in errors.
 
     Returns:
         The value of each property of the table, and all properties as text, for
         :meth:`~.config.ClientConfig.from_properties`.
 
     Raises:
-        ConfigError: A name that is not known, or a value that makes no sense.
+        ConfigError: A name is unknown, or a value is invalid.
 
     """
     if not isinstance(properties, Mapping):

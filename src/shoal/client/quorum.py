@@ -1,9 +1,9 @@
 """
-What time it is for a cluster.
+The wall clock of a cluster's active controller.
 
-Kafka's protocol has no request for a broker's clock. One answer holds a reading of one: DescribeQuorum v1
-(KIP-836, Kafka 3.3) says of each voter when it had caught up last, and of the leader, the active
-controller, that it has now, by its own wall clock (``LeaderState.describeReplicaState``).
+Kafka's protocol has no request for a broker's clock, but one response contains it. DescribeQuorum v1
+(KIP-836, Kafka 3.3) has for each voter the time at which it caught up last. For the leader, the active
+controller, that is its current wall clock (``LeaderState.describeReplicaState``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _METADATA_TOPIC = "__cluster_metadata"
 
 def controller_ahead_ms(cluster: Cluster) -> float | None:
     """
-    Ask how far the active controller's wall clock is ahead of ours; exact to half of the answer's time.
+    Return how far the controller's clock is ahead of ours, exact to half of the request's duration.
 
     Returns:
-        Milliseconds, below 0 if it is behind. None if the cluster does not say: it has ZooKeeper, is older
-        than Kafka 3.3, or does not allow us DESCRIBE on the cluster.
+        Milliseconds, below 0 if it is behind. None if the cluster uses ZooKeeper, is older than Kafka 3.3, or
+        does not allow this principal DESCRIBE on the cluster.
 
     """
     asked_ms = time.time() * 1000

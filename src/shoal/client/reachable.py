@@ -1,8 +1,8 @@
 """
-Try the addresses that a cluster advertises, before anything waits for one of them.
+A check at the start that the advertised addresses of a cluster can be reached.
 
-Without this, a broker that cannot be reached from here shows only when the first
-request to it has used up its time, half a minute of silence after the start.
+Without it, an unreachable broker shows only after the timeout of the first request to it, half a minute after
+the start.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .opening import open_socket
 
 __all__ = ["check_advertised"]
 
-#: For the name servers and the broker's host together: two SYNs of TCP, and a long way.
+#: The limit for name servers and brokers together: enough for two SYNs over a slow network.
 _PATIENCE_S = 3.0
 
 
 def check_advertised(cluster: Cluster, patience_s: float = _PATIENCE_S) -> list[str]:
     """
-    Connect to each broker that the cluster advertises, all at once, and hang up.
+    Connect to all advertised brokers at the same time, and close the connections.
 
     Args:
-        cluster: Asked for its brokers; a cluster that does not answer is left to the caller's requests,
-            which may have more patience, unless its servers' names do not resolve.
-        patience_s: The time for all of them.
+        cluster: The cluster. If it does not answer, the check ends without an error, unless no name resolves:
+            the caller's own requests may wait longer.
+        patience_s: The limit for all brokers together.
 
     Returns:
-        A sentence for each broker that cannot be reached, if others can.
+        A warning for each broker that cannot be reached, if others can.
 
     Raises:
         Unreachable: No broker can be reached, or no server's name resolves.
@@ -52,7 +52,7 @@ def check_advertised(cluster: Cluster, patience_s: float = _PATIENCE_S) -> list[
 
 
 class _Attempt:
-    """One attempt to connect, in a thread: a name server may take longer than an operator waits."""
+    """One attempt to connect, in a thread: a name server may take longer than the limit."""
 
     def __init__(self, address: Address, patience_s: float) -> None:
         self.address = address
@@ -67,10 +67,10 @@ class _Attempt:
         except Unreachable as error:
             self._error = error
         except Disconnected:
-            pass  # no address at all: the first request to that broker says so
+            pass  # malformed: the first request to that broker reports it
 
     def outcome(self, deadline: float) -> Unreachable | None:
-        """Wait until a time of the monotonic clock, and return why the attempt failed, if it did."""
+        """Wait until a time of the monotonic clock, and return the error, if there is one."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             return Unreachable(str(self.address), f"no answer in {self._patience_s:g} s")

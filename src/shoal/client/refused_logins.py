@@ -1,12 +1,12 @@
 """
-Logins and certificates that brokers accepted, and refuse now.
+Logins and certificates that brokers accepted before, and refuse now.
 
-A login service may be away, or a certificate about to be renewed: that heals without a new start, so it
-counts as a lost connection. Each connection of a mirror would try again by itself, and many refused logins
-lock an account: so a process makes one attempt at a broker at a time, with pauses that double.
+A login service may be unavailable, or a certificate about to be renewed. Neither needs a restart, so the
+error is that of a lost connection. If each connection of a mirror tried again by itself, the refused logins
+could lock the account. So a process makes one attempt at a broker at a time, with pauses that double.
 
-A password that one broker of a cluster accepted is right for all its brokers, also for those that this
-process has not met yet: a new one, or the one that a coordinator moved to. Certificates differ by broker.
+If one broker of a cluster has accepted a password, the password is right for all its brokers, also for new
+ones. Certificates differ by broker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["RefusedLogins", "logins"]
 #: As Kafka's reconnect.backoff.max.ms; the pauses between refused logins begin where its reconnects end.
 _FIRST_PAUSE_MS = 1000
 
-#: An operator who repairs a login sees it work within this. Accounts are locked by refusals that come faster.
+#: The longest wait after an operator has repaired a login. Faster attempts could lock the account.
 _LONGEST_PAUSE_MS = 30_000
 
 
@@ -46,7 +46,7 @@ class _Refused:
         self.reason = reason
         delay_s = self.backoff.next_delay_s()
         self.try_again_at = time.monotonic() + delay_s
-        # Told once: a sentence that changed from one look to the next would be printed as news.
+        # Computed once: a text that changes would be printed again at each check.
         self.next_attempt = _clock(delay_s)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class _Refused:
 
 
 class _Login(NamedTuple):
-    """What is shown to one broker of a cluster, which is known by its bootstrap servers."""
+    """The credentials for one broker of a cluster; the bootstrap servers identify the cluster."""
 
     cluster: tuple[Address, ...]
     address: Address
@@ -78,17 +78,17 @@ class RefusedLogins:
         self, cluster: tuple[Address, ...], address: Address, security: Security | None, where: str
     ) -> Iterator[None]:
         """
-        Connect and log in within this.
+        Wrap a connection attempt with its login.
 
         Args:
-            cluster: Its bootstrap servers.
-            address: The broker's.
-            security: What is shown to it; None if nothing can be refused.
-            where: The broker, for errors.
+            cluster: The bootstrap servers of the cluster.
+            address: The broker's address.
+            security: The credentials; None for a PLAINTEXT listener, which refuses none.
+            where: The broker's name in errors.
 
         Raises:
-            AccessRefused: It refused what it never accepted, or a password that no broker of the cluster did.
-            Disconnected: It refused what was accepted before, now or at the last attempt.
+            AccessRefused: The broker refuses a login that was never accepted.
+            Disconnected: The broker refuses a login that was accepted before, or did so at the last attempt.
 
         """
         if security is None:
@@ -105,7 +105,7 @@ class RefusedLogins:
             self._refused.pop(login, None)
 
     def _claim(self, login: _Login, where: str) -> None:
-        """Take the next attempt, or fail until it is due."""
+        """Claim the next attempt; raise if it is not due yet."""
         with self._lock:
             refused = self._refused.get(login)
             if refused is None:
@@ -133,5 +133,5 @@ def _clock(in_s: float = 0.0) -> str:
     return time.strftime("%H:%M:%S UTC", time.gmtime(time.time() + in_s))
 
 
-#: Those of this process.
+#: The logins of this process.
 logins = RefusedLogins()

@@ -1,4 +1,4 @@
-"""Whether Produce requests list topics by name or by id."""
+"""The choice between names and ids of topics in Produce requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Batches: TypeAlias = "list[tuple[int, Sequence[memoryview]]]"
 @dataclass(frozen=True, slots=True)
 class TopicListing:
     """
-    How the requests of a connection list topics.
+    The names or ids by which the requests of a connection list topics.
 
     Attributes:
         version: The version of the requests.
@@ -38,8 +38,8 @@ class TopicListing:
         List topics by id if the broker supports it and all ids are known.
 
         Args:
-            newest_version: The newest that client and broker support.
-            ids: For all partitions that will be listed.
+            newest_version: The newest version that client and broker support.
+            ids: The topic's id, if known, of each partition that requests will list.
 
         """
         known = {partition: each for partition, each in (ids or {}).items() if each is not None}
@@ -50,7 +50,7 @@ class TopicListing:
     def by_topic(
         self, batches: Mapping[TopicPartition, Sequence[memoryview]]
     ) -> Mapping[str, _Batches] | Mapping[uuid.UUID, _Batches]:
-        """Group batches by topic, under what the request lists it by."""
+        """Group batches by the topic's name or id, as the request lists it."""
         if self.ids:
             by_id: dict[uuid.UUID, _Batches] = defaultdict(list)
             for partition, views in batches.items():

@@ -1,4 +1,4 @@
-"""Wait for several brokers at once, and for another thread of this process."""
+"""Wait for responses of several brokers, or for another thread of this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_WAIT_S = 1_000_000.0
 
 
 class Wakeup:
-    """Ends the wait of the thread that owns it; :meth:`wake` is for all others."""
+    """Ends the wait of its owner's thread; any other thread may call :meth:`wake`."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -24,35 +24,38 @@ class Wakeup:
         self._theirs.setblocking(False)
 
     def fileno(self) -> int:
+        """Return the descriptor to poll for reading."""
         return self._ours.fileno()
 
     def wake(self) -> None:
-        # Full is as good as woken; closed is of no interest any more.
+        """End the current wait of the owner, or its next one."""
+        # If the buffer is full, the owner wakes anyway; if it is closed, the owner is gone.
         with contextlib.suppress(OSError):
             self._theirs.send(b"\0")
 
     def clear(self) -> None:
-        """Forget all wakes so far."""
+        """Discard all calls of :meth:`wake` so far."""
         with contextlib.suppress(OSError):
             while self._ours.recv(4096):
                 pass
 
     def close(self) -> None:
+        """Close both ends."""
         self._ours.close()
         self._theirs.close()
 
 
 def wait_for_answers(connections: Iterable[Connection], wakeup: Wakeup, timeout_s: float) -> list[Connection]:
     """
-    Wait until one of several connections has something of an answer, or was closed.
+    Wait until one of several connections has a part of a response, or was closed.
 
     Args:
-        connections: With requests in flight.
-        wakeup: Ends the wait, too; it is cleared.
-        timeout_s: As does this.
+        connections: The connections with requests in flight.
+        wakeup: Ends the wait, too, and is cleared.
+        timeout_s: The limit of the wait.
 
     Returns:
-        Those that are worth a ``receive``; perhaps none.
+        The connections on which ``receive`` makes progress; perhaps none.
 
     """
     connections = list(connections)
@@ -72,5 +75,5 @@ def wait_for_answers(connections: Iterable[Connection], wakeup: Wakeup, timeout_
 
 
 def remaining_s(deadline: float) -> float:
-    """Return how many seconds are left until a time of the monotonic clock; 0 when it is over."""
+    """Return the seconds until a time of the monotonic clock, at least 0."""
     return max(0.0, deadline - time.monotonic())

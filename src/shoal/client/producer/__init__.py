@@ -1,10 +1,9 @@
 """
 The raw producer.
 
-:mod:`.producer` is what is called, :mod:`.accumulator` has what is not
-acknowledged yet, :mod:`.sender` sends it, :mod:`.outcomes` are what becomes of
-it, :mod:`.batches` are what is sent, :mod:`.partitioner` deals records, and
-:mod:`.settings` is what it was told.
+Users call :mod:`.producer`. :mod:`.accumulator` holds the :mod:`.batches` that are not acknowledged yet, and
+:mod:`.sender` sends them. :mod:`.outcomes` decides after each response. :mod:`.partitioner` chooses
+partitions, and :mod:`.settings` reads the properties.
 """
 
 from .batches import RecordMetadata

@@ -1,4 +1,4 @@
-"""What was given to the producer and is not acknowledged yet, partition by partition."""
+"""The queues of batches that are not acknowledged yet, one for each partition."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ __all__ = ["Accumulator", "PartitionQueue", "ProducerIdentity"]
 @dataclass(slots=True)
 class ProducerIdentity:
     """
-    As whom a partition is written to.
+    The producer id and the sequence with which a partition is written.
 
     Attributes:
-        next_sequence: Of what is sent next.
-        next_offset: Where that must land, while sequences are offsets; else None.
-        is_fresh: Whether nothing of it was acknowledged lately: a broker that does not know a
-            producer takes any sequence, so the first request goes alone.
+        producer_id: The producer id.
+        epoch: The producer epoch.
+        next_sequence: The sequence of the next new batch.
+        next_offset: The offset where that batch must land if sequences are offsets; else None.
+        is_fresh: Whether no batch was acknowledged recently. A broker that does not know the producer accepts
+            any sequence, so the first request is alone in flight.
 
     """
 
@@ -41,22 +43,22 @@ class ProducerIdentity:
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
     """
-    One partition.
+    The batches and the state of one partition.
 
     Attributes:
-        waiting: What is to be sent, in order; the last may still be filled.
-        sent: What was sent and has no final answer, in order.
-        unsure: What was refused as out of order when it was sent again, and may be written already.
-        outstanding: How many requests of them are not answered.
-        identity: None without idempotence, or before the first batch.
-        is_draining: Whether a request failed: nothing is sent until all are answered.
-        has_gap: Whether a batch before was given up: its sequences may be missing at the broker.
-        wants_new_epoch: Whether what is sent again begins a new epoch.
-        takes_several: Whether several batches go into a request; None if nobody knows.
-        was_asked_for_several: Whether a broker was asked, even if the answer left it open.
-        retry_at: When to send again, on the monotonic clock.
-        failures: In a row.
-        acked_at: When something was acknowledged last.
+        waiting: The batches to send, in order; the last one may still be filled.
+        sent: The batches without a final response, in order.
+        unsure: The batches that were refused as out of order in a retry, and may be written already.
+        outstanding: The number of their requests without a response.
+        identity: None without idempotence, and before the first batch.
+        is_draining: Whether a request failed: the sender waits for all responses before it sends again.
+        has_gap: Whether an earlier batch has failed: the broker may lack its sequences.
+        wants_new_epoch: Whether the retry begins a new epoch.
+        takes_several: Whether a request may have several batches; None if that is unknown.
+        was_asked_for_several: Whether a broker was asked, even without a clear answer.
+        retry_at: The time of the retry, by the monotonic clock.
+        failures: The number of consecutive failures.
+        acked_at: The time of the last acknowledgment, by the monotonic clock.
 
     """
 
@@ -83,12 +85,12 @@ class PartitionQueue:
 
 class Accumulator:
     """
-    Queues of batches, and the memory that they take.
+    The queues of all partitions, and their memory.
 
     Attributes:
-        changed: Guards everything here, the queues' contents included, and is notified of all progress.
-        queues: By partition.
-        settling: What left its queue, and is telling its futures so.
+        changed: The condition that guards this object and its queues; it is notified of all progress.
+        queues: The queues by partition.
+        settling: The batches that have left their queue, and whose futures are being completed.
 
     """
 
@@ -103,10 +105,10 @@ class Accumulator:
         self._flushing = 0
         self.is_closed = False
 
-    # From the senders' threads
+    # For the threads that call the producer
 
     def add_raw(self, batch: RawBatch, deadline: float) -> None:
-        """Queue a whole batch; waits for room until a time of the monotonic clock."""
+        """Queue a whole batch; wait for room until a time of the monotonic clock."""
         with self.changed:
             self._reserve(batch.size, deadline)
             batch.reserved_bytes = batch.size
@@ -124,10 +126,11 @@ class Accumulator:
         may_refuse: bool = False,
     ) -> bool:
         """
-        Put a record into its partition's last batch, or into a new one.
+        Add a record to its partition's last batch, or to a new one.
 
         Returns:
-            False, and nothing is done, where it would begin a batch behind another and ``may_refuse``.
+            False if ``may_refuse`` is set and the record needs a new batch behind another; it is not added
+            then.
 
         """
         size = len(record.body) + RECORD_OVERHEAD
@@ -144,13 +147,13 @@ class Accumulator:
             assert isinstance(last, OrdinaryBatch)
             last.add(record, future)
             last.reserved_bytes += size
-            # The sender has to know of a first record, for its lingering, and of a batch that is full.
+            # The sender must know about a first record, for linger.ms, and about a full batch.
             if is_new or last.bytes_count >= self._settings.batch_size:
                 self._wake()
             return True
 
     def _fits(self, partition: TopicPartition, size: int) -> bool:
-        """Whether a record fits into a partition's last batch; the lock is held."""
+        """Return whether a record fits into a partition's last batch; the caller holds the lock."""
         queue = self._queue(partition)
         last = queue.waiting[-1] if queue.waiting else None
         return (
@@ -166,7 +169,7 @@ class Accumulator:
         return queue
 
     def _reserve(self, size: int, deadline: float) -> None:
-        """Wait until so many bytes are free, and take them; the lock is held, but for the wait."""
+        """Wait for memory and take it; the caller holds the lock, which the wait releases."""
         total = self._settings.buffer_memory
         if size > total:
             raise BufferFull(f"{size} bytes are more than buffer.memory={total} as a whole")
@@ -174,7 +177,7 @@ class Accumulator:
         try:
             while self._used_bytes + size > total:
                 self._check_open()
-                self._wake()  # what is there goes out without lingering
+                self._wake()  # the queued batches are sent without linger.ms
                 left = deadline - time.monotonic()
                 if left <= 0 or not self.changed.wait(left):
                     raise BufferFull(
@@ -191,10 +194,10 @@ class Accumulator:
             raise ValueError("the producer is closed")
 
     def flush(self, timeout_s: float | None) -> bool:
-        """Send all that is queued now without lingering, and wait for it; returns whether it is done."""
+        """Send all queued batches at once, and wait for them; return whether all are done."""
         with self.changed:
             batches = [*self.settling, *(batch for queue in self.queues.values() for batch in queue)]
-            # What is added from here on is another batch.
+            # Records that are added from here on begin another batch.
             for batch in batches:
                 if isinstance(batch, OrdinaryBatch):
                     batch.write()
@@ -207,16 +210,17 @@ class Accumulator:
 
     @property
     def used_bytes(self) -> int:
+        """The bytes of ``buffer.memory`` in use."""
         return self._used_bytes
 
-    # From the sender thread; the lock is held
+    # For the sender thread, which holds the lock
 
     def is_ready(self, batch: PendingBatch, now: float) -> bool:
-        """Whether a batch that is first in its queue is to be sent now."""
+        """Return whether the first batch of a queue is due."""
         return not batch.is_open or self.ready_at(batch) <= now
 
     def ready_at(self, batch: PendingBatch) -> float:
-        """Return when a batch is to be sent, of the monotonic clock."""
+        """Return the time at which a batch is due, by the monotonic clock."""
         if (
             not isinstance(batch, OrdinaryBatch)
             or not batch.is_open
@@ -230,14 +234,14 @@ class Accumulator:
         return batch.created_at + self._settings.linger_ms / 1000
 
     def done(self, batch: PendingBatch) -> None:
-        """Give back the memory of a batch whose futures have their results."""
+        """Free the memory of a batch whose futures are complete."""
         batch.is_done = True
         self.settling.discard(batch)
         self._used_bytes -= batch.reserved_bytes
         self.changed.notify_all()
 
     def take_all(self) -> list[PendingBatch]:
-        """Take everything out of the queues."""
+        """Remove all batches from the queues."""
         batches = [batch for queue in self.queues.values() for batch in queue]
         for queue in self.queues.values():
             for held in (queue.unsure, queue.sent, queue.waiting):

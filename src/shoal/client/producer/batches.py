@@ -1,4 +1,4 @@
-"""What waits to be sent: batches that are being filled, and batches that came as such."""
+"""Batches to send: those that are filled record by record, and those that the caller passed whole."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from ..properties import by_property
 
 __all__ = ["TOGETHER", "OrdinaryBatch", "PendingBatch", "RawBatch", "RecordMetadata", "read_raw"]
 
-#: KIP-712's own words.
+#: The rule of KIP-712.
 TOGETHER = "fetch.raw.bytes and send.raw.bytes need to be turned on together"
 
-#: What a record takes besides its key, value and headers, at most: varints and attributes.
+#: The largest overhead of a record besides key, value and headers: varints and attributes.
 RECORD_OVERHEAD = 26
 
 
@@ -63,19 +63,19 @@ class RecordMetadata(NamedTuple):
 @dataclass(slots=True, eq=False)
 class PendingBatch(ABC):
     """
-    One batch on its way.
+    A batch from the call of the producer to its outcome.
 
     Attributes:
-        partition: Where to.
-        created_at: On the monotonic clock; ``delivery.timeout.ms`` counts from it.
-        reserved_bytes: Of ``buffer.memory``.
-        sequence: Of its first record, once it was sent by an idempotent producer.
-        landing: The offset where it must be if it is written, where sequences are offsets.
-        attempts: How often it was sent.
-        is_in_doubt: Whether it may be written although nobody said so.
-        is_decided: Whether it is known what became of it.
-        is_done: Whether its futures say so.
-        parts: What it was divided into, if it was.
+        partition: The partition to write to.
+        created_at: The start of ``delivery.timeout.ms``, by the monotonic clock.
+        reserved_bytes: The batch's part of ``buffer.memory``.
+        sequence: The sequence of the first record, after an idempotent producer has sent it.
+        landing: The offset of the first record if the batch is written; only if sequences are offsets.
+        attempts: The number of requests with this batch.
+        is_in_doubt: Whether the batch may be written although no response confirmed it.
+        is_decided: Whether the outcome is known.
+        is_done: Whether the futures are complete.
+        parts: The two halves, if the batch was divided.
 
     """
 
@@ -93,12 +93,12 @@ class PendingBatch(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """Records in it, and so sequences that it takes."""
+        """The number of records, and so of sequences."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Bytes on the wire; of one that is still filled, as many as it has taken so far."""
+        """The bytes on the wire, so far if more records may be added."""
 
     @property
     def is_open(self) -> bool:
@@ -107,53 +107,58 @@ class PendingBatch(ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Whether all of its futures, its parts' included, have their results."""
+        """Whether all futures are complete, also those of the parts."""
         return self.is_done and all(part.is_settled for part in self.parts)
 
     @abstractmethod
     def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
-        """Return its bytes, in pieces, as they go out for a producer; -1s for one that is not idempotent."""
+        """Return the bytes in pieces for a producer id; all -1 if the producer is not idempotent."""
 
     @abstractmethod
     def acknowledge(self, base_offset: int, append_time_ms: int) -> None:
-        """Tell its futures where it is; -1 where the broker does not say, or the records' times hold."""
+        """Complete the futures with offsets and the append time; -1 if the response has none."""
 
     @abstractmethod
     def fail(self, error: ShoalError) -> None:
-        """Tell its futures that it is given up."""
+        """Complete the futures with an error."""
 
 
 @dataclass(slots=True, eq=False)
 class RawBatch(PendingBatch):
-    """A whole batch, sent as it came: its header is written anew, its payload is the caller's view."""
+    """A whole batch of the caller: the header is rewritten, the payload remains the caller's view."""
 
     batch: RecordBatch = field(kw_only=True)
     future: Future[RecordMetadata] = field(kw_only=True)
 
     @property
     def count(self) -> int:
+        """See :class:`PendingBatch`."""
         return self.batch.header.records_count
 
     @property
     def size(self) -> int:
+        """See :class:`PendingBatch`."""
         return len(self.batch.view)
 
     def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
+        """See :class:`PendingBatch`."""
         head = stamped_header(self.batch, producer_id, epoch, sequence)
         return head, self.batch.view[HEADER_SIZE:]
 
     def acknowledge(self, base_offset: int, append_time_ms: int) -> None:
+        """See :class:`PendingBatch`."""
         last = base_offset + self.count - 1 if base_offset >= 0 else -1
         timestamp = append_time_ms if append_time_ms >= 0 else self.batch.header.max_timestamp
         self.future.set_result(RecordMetadata(*self.partition, last, base_offset, timestamp))
 
     def fail(self, error: ShoalError) -> None:
+        """See :class:`PendingBatch`."""
         self.future.set_exception(error)
 
 
 @dataclass(slots=True, eq=False)
 class OrdinaryBatch(PendingBatch):
-    """Records that are collected, then written as one batch."""
+    """Records that are collected and then written as one batch."""
 
     codec: Codec = field(kw_only=True)
     records: list[Record] = field(default_factory=list)
@@ -163,34 +168,39 @@ class OrdinaryBatch(PendingBatch):
 
     @property
     def count(self) -> int:
+        """See :class:`PendingBatch`."""
         return len(self.records)
 
     @property
     def size(self) -> int:
+        """See :class:`PendingBatch`."""
         return len(self.written.view) if self.written is not None else self.bytes_count
 
     @property
     def is_open(self) -> bool:
+        """See :class:`PendingBatch`."""
         return self.written is None
 
     def add(self, record: Record, future: Future[RecordMetadata]) -> None:
+        """Add a record with the future of its place."""
         self.records.append(record._replace(offset=len(self.records)))
         self.futures.append(future)
         self.bytes_count += len(record.body) + RECORD_OVERHEAD
 
     def write(self) -> None:
-        """Take no more records."""
+        """Close the batch, and encode its records."""
         if self.written is None:
             self.written = write_batch(self.records, self.codec)
 
     def stamped(self, producer_id: int, epoch: int, sequence: int) -> Sequence[memoryview]:
+        """See :class:`PendingBatch`."""
         self.write()
         assert self.written is not None
         stamp(self.written, producer_id, epoch, sequence)
         return (self.written.view,)
 
     def halves(self) -> tuple[OrdinaryBatch, OrdinaryBatch]:
-        """Return two batches with its records, for a broker that finds it too large."""
+        """Return two batches with the records: the broker refused this one as too large."""
         middle = self.count // 2
         parts: list[OrdinaryBatch] = []
         for start, end in ((0, middle), (middle, self.count)):
@@ -207,32 +217,33 @@ class OrdinaryBatch(PendingBatch):
         return first, second
 
     def acknowledge(self, base_offset: int, append_time_ms: int) -> None:
+        """See :class:`PendingBatch`."""
         for number, (record, future) in enumerate(zip(self.records, self.futures, strict=True)):
             offset = base_offset + number if base_offset >= 0 else -1
             timestamp = append_time_ms if append_time_ms >= 0 else record.timestamp
             future.set_result(RecordMetadata(*self.partition, offset, offset, timestamp))
 
     def fail(self, error: ShoalError) -> None:
+        """See :class:`PendingBatch`."""
         for future in self.futures:
             future.set_exception(error)
 
 
 def read_raw(value: object, limit_bytes: int) -> RecordBatch:
     """
-    Take a value as a batch that a broker will take.
+    Read a value as a batch that brokers accept.
 
-    A batch that compaction left holes in, and messages of magic 0 and 1, are
-    opened and written anew, as they would be by a mirror: nobody may patch a
-    header that does not match its records.
+    A batch with holes left by compaction, and messages of magic 0 or 1, are written as a new batch, as a
+    mirror does. A patched header would not match the records.
 
     Args:
-        value: The bytes of one batch, header included.
-        limit_bytes: The most that one may expand to which has to be opened.
+        value: The bytes of one batch with its header.
+        limit_bytes: The largest decompressed size of a batch that is rewritten.
 
     Raises:
-        ConfigError: It is no batch at all.
-        CorruptBatch: It is one, but damaged: its CRC does not match, or more or less follows.
-        UnsupportedBatch: A control batch, one without records, one with a codec that there is not.
+        ConfigError: The value is not a batch.
+        CorruptBatch: The CRC does not match, or the value has more or less than one batch.
+        UnsupportedBatch: The batch is a control batch, has no records, or has an unknown codec.
 
     """
     if not isinstance(value, (bytes, bytearray, memoryview)):

@@ -1,21 +1,21 @@
 """
-What becomes of batches that were sent: by their answers, or because there is none.
+The outcome of each sent batch, by its response or by the lack of one.
 
-Order and no doubles, per partition, by these rules:
+These rules keep the order of each partition, and write no batch twice:
 
-- Sequences are given once, when a batch is sent for the first time, and stay.
-- After a request that failed, nothing of its partition is sent until all that
-  are in flight are answered, or their connection is gone; then they go again, in order.
-- A batch that is given up leaves a gap. Only if the broker then says so
-  (OUT_OF_ORDER_SEQUENCE_NUMBER: nothing was written), what follows begins a new
-  epoch; where the batch was written after all, the old sequences simply go on.
-- A request of several batches that is refused has written nothing: somebody
-  else writes to the partition, or one of them is unacceptable. They go one by
-  one from then on, with the sequences that they have.
-- A stock broker knows the last five batches of a producer. Where the answer to a
-  request with more was lost and the next leader takes one at a time, it says of
-  the first ones that they are out of order; they are written if a later one of
-  the same producer is, and so the answers to those decide.
+- A batch receives its sequence with its first request, and keeps it.
+- If a request fails, the sender waits until every request of the partition has a response or has lost its
+  connection. Then it sends the batches again, in order.
+- A failed batch leaves a gap. If the broker reports it (OUT_OF_ORDER_SEQUENCE_NUMBER: no batch was written),
+the
+  next batches begin a new epoch. If the failed batch was written after all, the old sequences continue.
+- If a broker refuses a request with several batches, it has written none of them: another producer writes to
+the
+  partition, or one batch is invalid. From then on each batch has its own request, with its old sequence.
+- A stock broker remembers the last five batches of a producer. The response to a request with more may be
+lost,
+  and the next leader may accept only one batch at a time. It then reports the first ones as out of order.
+  They are written if a later batch of the same producer is, so the responses to the later ones decide.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ __all__ = ["Finished", "Outcomes", "failing"]
 
 _LAST_EPOCH = 2**15 - 1
 
-#: So often a batch is sent that a broker finds damaged; its CRC was right when it came.
+#: The attempts for a batch that a broker reports as corrupt: its CRC was right when the caller passed it.
 _MOST_CORRUPT = 3
 
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
-#: The broker wrote nothing, since it does not go on with this producer.
+#: The codes of a broker that wrote nothing, since the producer's state does not fit.
 _START_ANEW = frozenset(
     {ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
 
-#: Batches whose futures are to be told something, and how.
+#: Batches whose futures must be completed, each with the function that does it.
 Finished = list[tuple[PendingBatch, Callable[[], None]]]
 
 
 def failing(batch: PendingBatch, error: ShoalError) -> Callable[[], None]:
-    """Return what tells a batch's futures of an error."""
+    """Return a function that completes a batch's futures with an error."""
     return lambda: batch.fail(error)
 
 
 class Outcomes:
-    """Decides what becomes of batches; all methods are called with the accumulator's lock held."""
+    """Decides the outcome of batches; callers of all methods hold the accumulator's lock."""
 
     def __init__(
         self,
@@ -69,12 +69,15 @@ class Outcomes:
         on_used_up: Callable[[], None],
     ) -> None:
         """
+        Decide for one producer.
+
         Args:
-            settings: How often something is tried.
-            accumulator: Has the queues.
+            settings: The limits of retries.
+            accumulator: The queues.
             where: The cluster, for errors.
-            on_moved: Called where a partition may have another leader by now.
-            on_used_up: Called where the producer id has no epochs left.
+            on_moved: Called if a partition may have another leader.
+            on_used_up: Called if the producer id has no epochs left.
+
         """
         self._settings = settings
         self._accumulator = accumulator
@@ -89,7 +92,7 @@ class Outcomes:
         outcome: ProduceOutcome,
         finished: Finished,
     ) -> None:
-        """Decide what becomes of the batches that a request had of a partition; the lock is held."""
+        """Decide the outcome of a request's batches of one partition."""
         code = ErrorCode.of(outcome.error_code)
         unfinished = [batch for batch in batches if not batch.is_decided]
         if not code or code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -107,7 +110,8 @@ class Outcomes:
         head = unfinished[0]
         is_head = bool(queue.sent) and queue.sent[0] is head
         if len(batches) > 1 and not (code.retriable and self._may_retry(head, code)):
-            # Nothing was written. One by one, the answers say which batch is meant, or who else writes here.
+            # Nothing was written. Sent one by one, the responses show the invalid batch, or the other
+            # producer.
             self._go_one_by_one(queue)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.identity is not None:
             self._out_of_order(queue, head, error, is_head=is_head, finished=finished)
@@ -116,7 +120,7 @@ class Outcomes:
         elif code in _TOO_LARGE and isinstance(head, OrdinaryBatch) and head.count > 1:
             self._halve(queue, head)
         elif code.retriable and self._may_retry(head, code):
-            # A broker that says so may have appended it all the same.
+            # The broker may have appended the batch despite this code.
             for batch in unfinished:
                 batch.is_in_doubt = batch.is_in_doubt or code in (
                     ErrorCode.REQUEST_TIMED_OUT,
@@ -138,10 +142,10 @@ class Outcomes:
         is_head: bool,
         finished: Finished,
     ) -> None:
-        """Go on after a sequence that is not the next one: nothing was written."""
+        """Continue after a sequence that is not the next one: nothing was written."""
         queue.is_draining = True
         if not is_head:
-            return  # one before it failed; it is sent again behind that
+            return  # an earlier batch failed; this one is sent again after it
         if queue.takes_several:
             self._go_one_by_one(queue)
         elif head.is_in_doubt and head.landing is not None:
@@ -150,16 +154,16 @@ class Outcomes:
         elif queue.has_gap:
             queue.wants_new_epoch = True
         else:
-            # All before it was acknowledged, and the broker does not have it any more.
+            # All earlier batches were acknowledged, but the broker has lost its state of the producer.
             self.fail(queue, head, error, finished)
 
     def _halve(self, queue: PartitionQueue, batch: OrdinaryBatch) -> None:
-        """Put two batches into the place of one."""
+        """Replace a batch by two with half of its records."""
         position = queue.sent.index(batch)
         queue.sent.remove(batch)
         for part in reversed(batch.halves()):
             queue.sent.insert(position, part)
-        batch.is_decided = batch.is_done = True  # its halves have its futures, and its memory
+        batch.is_decided = batch.is_done = True  # the halves have its futures and its memory
         queue.is_draining = True
 
     def _go_one_by_one(self, queue: PartitionQueue) -> None:
@@ -179,6 +183,7 @@ class Outcomes:
         append_time_ms: int,
         finished: Finished,
     ) -> None:
+        """Complete a batch, and the unsure ones before it, as acknowledged."""
         queue.sent.remove(batch)
         batch.is_decided = True
         queue.failures, queue.has_gap, queue.acked_at = 0, False, time.monotonic()
@@ -186,7 +191,7 @@ class Outcomes:
             queue.identity.is_fresh = False
         self._accumulator.settling.add(batch)
         finished.append((batch, lambda: batch.acknowledge(base_offset, append_time_ms)))
-        # A broker takes a sequence only behind the one before it: so those before this one are there.
+        # A broker accepts a sequence only after the one before: so the earlier batches are written.
         for earlier in queue.unsure:
             assert earlier.landing is not None
             earlier.is_decided = True
@@ -201,6 +206,7 @@ class Outcomes:
         error: ShoalError,
         finished: Finished,
     ) -> None:
+        """Fail a batch; later batches follow after the gap."""
         for batches in (queue.sent, queue.waiting):
             if batch in batches:
                 batches.remove(batch)
@@ -210,7 +216,7 @@ class Outcomes:
         finished.append((batch, failing(batch, error)))
 
     def send_again_when_drained(self, queue: PartitionQueue, finished: Finished) -> None:
-        """Queue again what failed, in order, once nothing of the partition is in flight; the lock is held."""
+        """Queue failed batches again, in order, if the partition has nothing in flight."""
         if queue.outstanding or not queue.is_draining:
             return
         queue.is_draining = False
@@ -230,7 +236,7 @@ class Outcomes:
             queue.retry_at = time.monotonic() + backoff.next_delay_s()
 
     def give_up_unsure(self, queue: PartitionQueue, finished: Finished) -> None:
-        """Fail what nothing will tell of any more."""
+        """Fail the batches whose outcome no response will show."""
         unsure, queue.unsure = queue.unsure, []
         for batch in unsure:
             where = f"producing to {queue.partition} on {self._where}"
@@ -239,7 +245,7 @@ class Outcomes:
             self.fail(queue, batch, error, finished)
 
     def _begin_new_epoch(self, queue: PartitionQueue, again: Sequence[PendingBatch]) -> None:
-        """Number anew what is known not to be written, and fence what may still arrive of the old epoch."""
+        """Give unwritten batches new sequences, and fence late requests of the old epoch."""
         identity = queue.identity
         assert identity is not None
         queue.takes_several = False if queue.takes_several is not None else None

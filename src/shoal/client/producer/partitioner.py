@@ -1,4 +1,4 @@
-"""Which partition a record goes to, where its sender does not say."""
+"""The partition of a record, if the caller names none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return Kafka's hash of a key (``Utils.murmur2``), as an unsigned number of 32 bits."""
+    """Return Kafka's hash of a key (``Utils.murmur2``) as an unsigned number of 32 bits."""
     length = len(data)
     h = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -32,24 +32,25 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Return where Java's producer sends a key (``BuiltInPartitioner.partitionForKey``)."""
+    """Return the partition of a key as Java's producer does (``BuiltInPartitioner.partitionForKey``)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class StickyPartitions:
-    """For what has no key: one partition of a topic until a batch is full, then another (KIP-480)."""
+    """Partitions for records without a key: one until its batch is full, then another (KIP-480)."""
 
     def __init__(self) -> None:
         self._current: dict[str, int] = {}
 
     def get(self, topic: str, partitions: int) -> int:
+        """Return a topic's current partition."""
         current = self._current.get(topic)
         if current is None or current >= partitions:
             current = self._current[topic] = random.randrange(partitions)  # noqa: S311 (balances)
         return current
 
     def move_on(self, topic: str, partitions: int) -> None:
-        """Take another partition from now on, if there is one."""
+        """Choose another partition, if there is one."""
         before = self._current.get(topic)
         others = [number for number in range(partitions) if number != before]
         self._current[topic] = random.choice(others) if others else 0  # noqa: S311 (balances)

@@ -105,7 +105,7 @@ class RawProducer:
             raise self._sender.failure
         deadline = self._deadline()
         future: Future[RecordMetadata] = Future()
-        future.set_running_or_notify_cancel()  # what is queued cannot be taken back
+        future.set_running_or_notify_cancel()  # a queued record cannot be cancelled
         if self._settings.send_raw_bytes:
             if key is not None or timestamp_ms is not None or headers:
                 raise ConfigError(
@@ -116,7 +116,7 @@ class RawProducer:
             if timestamp_ms is None:
                 timestamp_ms = time.time_ns() // 1_000_000
             elif not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= _INT64_MAX:
-                # Found out by the sending thread, it would end everything.
+                # In the sending thread, this error would end the producer.
                 raise ConfigError(f"timestamp_ms={timestamp_ms!r} is no number of milliseconds since 1970")
             key = _bytes_of("key", key)
             body = write_body(key, _ordinary(value), _encoded(headers))
@@ -171,8 +171,8 @@ class RawProducer:
             add(here, record, future, deadline)
 
     def _check_partition(self, topic: str, partition: int | None, deadline: float) -> int:
-        """Return how many partitions a topic has, which must be more than one that is named."""
-        # Found out by the sending thread, they would end everything.
+        """Return the number of partitions of a topic; a given partition must be one of them."""
+        # In the sending thread, these errors would end the producer.
         if not isinstance(topic, str):
             raise ConfigError(f"topic={topic!r} is no topic's name")
         if partition is not None and (not isinstance(partition, int) or partition < 0):
@@ -204,8 +204,8 @@ class RawProducer:
             raise ValueError("the producer is closed")
 
     def _deadline(self) -> float:
-        """Return when ``max.block.ms`` is over, of the monotonic clock."""
-        # Java's Long.MAX_VALUE, which MirrorMaker's users write, is more than a thread can wait.
+        """Return the end of ``max.block.ms``, by the monotonic clock."""
+        # MirrorMaker's users set Java's Long.MAX_VALUE, which is more than a thread can wait.
         return time.monotonic() + min(self._settings.max_block_ms / 1000, _LONGEST_BLOCK_S)
 
     def flush(self, timeout_s: float | None = None) -> bool:
@@ -239,7 +239,7 @@ class RawProducer:
 
 
 def _ordinary(value: object) -> bytes | None:
-    """Return an ordinary record's value; what came from a raw consumer is refused."""
+    """Return an ordinary record's value; refuse a batch of a raw consumer."""
     if isinstance(value, RawRecord) or (
         isinstance(value, memoryview) and isinstance(value.obj, FetchedBytes)
     ):
@@ -251,7 +251,7 @@ def _ordinary(value: object) -> bytes | None:
 
 
 def _bytes_of(what: str, value: object) -> bytes | None:
-    """Return a part of an ordinary record as bytes of its own."""
+    """Return a part of an ordinary record as a copy."""
     if value is None:
         return None
     if not isinstance(value, (bytes, bytearray, memoryview)):

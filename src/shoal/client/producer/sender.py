@@ -1,15 +1,13 @@
 """
-The thread that sends: to all leaders at once, several requests in flight to each.
+The thread that sends to all leaders, with several requests in flight to each.
 
-A partition gets what its :mod:`.accumulator` queue has, in order; what its
-answers mean is in :mod:`.outcomes`. The first request of a producer that the
-broker may not know goes alone, and after one that failed nothing of its
-partition is sent until all that are in flight are answered.
+The thread sends the batches of each queue of the :mod:`.accumulator` in order, and passes the responses to
+:mod:`.outcomes`. If a broker may not know the producer, its first request is alone in flight. If a request
+has failed, the partition waits until all of its requests have a response.
 
-Several raw batches of a partition go into one request where the leader takes
-that (see :mod:`..multi_batch`). It compares sequences with its log's end, so a
-partition gets a producer id of its own for that, whose first sequence is the
-log's end.
+If the leader accepts several batches of a partition in one request (:mod:`..multi_batch`), raw batches share
+a request. Such a leader compares sequences with its log end. So the partition receives its own producer id,
+whose first sequence is the log end.
 """
 
 from __future__ import annotations
@@ -41,25 +39,27 @@ __all__ = ["Sender"]
 
 _SEQUENCES = 2**31
 
-#: The least time between two looks at the metadata.
+#: The shortest time between two Metadata requests.
 _REFRESH_PAUSE_S = 0.1
 
-#: A broker that was not written to for so long may have forgotten the producer.
+#: The time without a write after which a broker may have forgotten the producer.
 _FRESH_AFTER_S = 600.0
 
-#: So much of a partition goes into one request where several batches may.
+#: The most bytes of a partition in a request with several batches.
 _MOST_OF_PARTITION = 1024 * 1024
 
-#: So long a broker may take to connect; others wait meanwhile.
+#: The limit of a connection attempt, during which the other leaders wait.
 _CONNECT_PATIENCE_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
     """
+    A Produce request in flight.
+
     Attributes:
-        sent_at: On the monotonic clock.
-        created_at: Of its oldest batch, likewise.
+        sent_at: The time of the request, by the monotonic clock.
+        created_at: The creation of its oldest batch, likewise.
     """
 
     sent_at: float
@@ -72,7 +72,7 @@ class _Request:
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """A connection to a leader; a broker may get two, one of them for several batches of a partition."""
+    """A connection to a leader; requests with several batches of a partition have their own."""
 
     producer: ProduceConnection
     requests: deque[_Request] = field(default_factory=deque)
@@ -80,11 +80,11 @@ class _Link:
 
 class Sender:
     """
-    Sends what an accumulator has.
+    Sends the batches of an accumulator.
 
     Attributes:
-        accumulator: Where other threads put what is to be sent.
-        failure: Why nothing can be sent any more, once that is so.
+        accumulator: The queues, which other threads fill.
+        failure: The error after which the producer cannot send; None before.
 
     """
 
@@ -120,10 +120,11 @@ class Sender:
     # For other threads
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, reason: Callable[[PendingBatch], ShoalError]) -> None:
-        """Send nothing any more, fail what is left, and close all connections."""
+        """Stop sending, fail the remaining batches, and close all connections."""
         with self.accumulator.changed:
             self._must_stop = self.accumulator.is_closed = True
             self.accumulator.changed.notify_all()
@@ -133,20 +134,20 @@ class Sender:
 
     def partitions_of(self, topic: str, partition: int, timeout_s: float) -> int | None:
         """
-        Return how many partitions a topic has, once that is known; None when it takes too long.
+        Wait for a topic, and return its number of partitions; None after the timeout.
 
         Args:
-            topic: Which.
-            partition: One that is wanted; where there are not so many yet, it is looked again once.
-            timeout_s: For both.
+            topic: The topic's name.
+            partition: The required partition. If the topic has fewer, the metadata are requested once more.
+            timeout_s: The limit of both requests.
 
         Raises:
-            BrokerError: It may not be known.
+            BrokerError: This principal may not describe the topic.
 
         """
         changed = self.accumulator.changed
         with changed:
-            # The sending thread, in a future's callback, cannot wait for itself.
+            # In a future's callback, the sending thread cannot wait for itself.
             is_ours = threading.current_thread() is self._thread
             if partition < self._counts.get(topic, 0) or (is_ours and topic in self._counts):
                 return self._counts[topic]
@@ -165,7 +166,7 @@ class Sender:
                 timeout_s,
             )
             if topic not in self._counts:
-                self._topics.discard(topic)  # nobody waits for it any more
+                self._topics.discard(topic)  # no thread waits for it any longer
             if topic in self._refusals:
                 raise self._refusals[topic]
             return self._counts.get(topic)
@@ -206,7 +207,7 @@ class Sender:
         self._settle([(batch, failing(batch, reason(batch))) for batch in batches])
 
     def _settle(self, finished: Finished) -> None:
-        """Tell futures what became of their batches, without the lock: their callbacks may be anything."""
+        """Complete futures without the lock, since their callbacks may call the producer."""
         for _, tell in finished:
             tell()
         with self.accumulator.changed:
@@ -215,7 +216,7 @@ class Sender:
             self.accumulator.changed.notify_all()
 
     def _until_due(self) -> float:
-        """Return for how many seconds there is nothing to do but to wait for answers."""
+        """Return the seconds until the next action, other than a response."""
         now = time.monotonic()
         due = [now + 10.0]
         timeout_s = self._settings.client.request_timeout_s
@@ -235,7 +236,7 @@ class Sender:
         return max(0.0, min(due) - now)
 
     def _may_go(self, queue: PartitionQueue) -> bool:
-        """Whether an answer that is awaited does not hold a partition up."""
+        """Return whether a partition may send before the responses to its earlier requests."""
         if queue.outstanding and (self._is_alone(queue) or self._is_about_to_ask(queue)):
             return False
         link = self._link_of(queue)
@@ -246,10 +247,10 @@ class Sender:
 
     def _is_about_to_ask(self, queue: PartitionQueue) -> bool:
         """
-        Whether a partition's leader is asked about several batches as soon as nothing is in flight.
+        Return whether the leader must be asked about several batches when nothing is in flight.
 
-        A producer that always has something in flight would never ask otherwise. Once is enough: an answer
-        that leaves it open must not cost the requests in flight again and again.
+        A producer that always has requests in flight would never ask otherwise. It asks once: an unclear
+        answer must not stop the requests again and again.
         """
         if queue.takes_several is not None or queue.was_asked_for_several or not self._settings.multi_batch:
             return False
@@ -259,7 +260,7 @@ class Sender:
 
     @staticmethod
     def _has_several_new(queue: PartitionQueue) -> bool:
-        """Whether two batches wait that no broker can have: they could begin at the log's end."""
+        """Return whether two unsent batches wait, which could begin at the log end."""
         first_two = list(itertools.islice(queue.waiting, 2))
         return len(first_two) == 2 and all(batch.sequence is None for batch in first_two)
 
@@ -308,7 +309,7 @@ class Sender:
     # Sending
 
     def _send_ready(self, now: float) -> None:
-        """Send a request to each leader that has something to get and room for it, and again."""
+        """Send requests to the leaders until none has both waiting batches and room."""
         while True:
             by_link: dict[tuple[int, bool], list[PartitionQueue]] = {}
             for queue in self._sendable(now):
@@ -336,12 +337,12 @@ class Sender:
                 and self.accumulator.is_ready(queue.waiting[0], now)
             ]
             for queue in queues:
-                # By turns: who is served now comes last the next time.
+                # In turns: the partitions of this request come last the next time.
                 self.accumulator.queues[queue.partition] = self.accumulator.queues.pop(queue.partition)
         return queues
 
     def _identify(self, queue: PartitionQueue, now: float) -> bool:
-        """Have a partition know as whom it is written to; returns whether it does."""
+        """Give a partition its producer id; return whether it has one."""
         if not self._settings.enable_idempotence or queue.identity is not None:
             if queue.identity is not None and not queue.outstanding and now - queue.acked_at > _FRESH_AFTER_S:
                 queue.identity.is_fresh = True
@@ -368,7 +369,7 @@ class Sender:
         return producer_id
 
     def _send_to(self, key: tuple[int, bool], queues: Sequence[PartitionQueue], now: float) -> bool:
-        # One that is to take several batches is asked first, where it is connected to.
+        # A leader for several batches is asked first, if there is a connection to it.
         link = self._links.get(key) or (None if key[1] else self._connect(*key, now))
         if link is None or len(link.requests) >= self._settings.max_in_flight:
             return False
@@ -401,7 +402,7 @@ class Sender:
         return True
 
     def _take(self, queue: PartitionQueue, now: float, room: int | None) -> list[PendingBatch]:
-        """Move batches that go into one request from what waits to what is sent; the lock is held."""
+        """Move the batches of one request from waiting to sent; the caller holds the lock."""
         taken: list[PendingBatch] = []
         size = 0
         while queue.waiting and self.accumulator.is_ready(queue.waiting[0], now):
@@ -457,7 +458,7 @@ class Sender:
     # Several batches in a request
 
     def _look_for_several(self, queue: PartitionQueue, now: float) -> None:
-        """Find out whether a partition's leader takes several batches, when there are several."""
+        """If several batches wait, ask whether the leader accepts them in one request."""
         if not self._settings.multi_batch or queue.takes_several is False or queue.outstanding:
             return
         leader = self._leader_of(queue)
@@ -483,7 +484,7 @@ class Sender:
         queue.takes_several = takes
 
     def _begin_at_log_end(self, queue: PartitionQueue, now: float) -> bool | None:
-        """Give a partition a producer id whose sequences are its offsets; nothing of it is in flight."""
+        """Give a partition a producer id whose sequences are offsets, with nothing in flight."""
         producer_id = self._new_producer_id(now)
         end = log_end_offsets(self._cluster, [queue.partition])[queue.partition]
         if producer_id is None or isinstance(end, ShoalError):
@@ -498,7 +499,7 @@ class Sender:
         if link is None or link.producer.connection is not connection:
             return
         if not link.requests:
-            # Nothing is awaited: the broker closes what is idle.
+            # No request is in flight: the broker closed an idle connection.
             self._links.pop(key).producer.close()
             return
         try:
@@ -527,7 +528,7 @@ class Sender:
         self._settle(finished)
 
     def _disconnected(self, key: tuple[int, bool], error: ShoalError) -> None:
-        """Put everything that was in flight on a connection in doubt, and send it again."""
+        """Mark all batches in flight on a connection as in doubt, and send them again."""
         link = self._links.pop(key)
         link.producer.close()
         self._is_stale = True
@@ -551,12 +552,12 @@ class Sender:
     # Time
 
     def _expire(self, now: float) -> None:
-        """Give up what was not acknowledged in time; what is in flight is answered, or cut off, first."""
+        """Fail batches after ``delivery.timeout.ms``, unless they are in flight."""
         timeout_ms = self._settings.delivery_timeout_ms
         finished: Finished = []
         with self.accumulator.changed:
             for queue in self.accumulator.queues.values():
-                # The oldest come first.
+                # The oldest batches are first.
                 while queue.waiting and now - queue.waiting[0].created_at > timeout_ms / 1000:
                     batch = queue.waiting[0]
                     in_doubt = batch.is_in_doubt
@@ -567,7 +568,7 @@ class Sender:
         self._settle(finished)
 
     def _close_overdue(self, now: float) -> None:
-        """Cut connections off whose oldest request is not answered in time."""
+        """Close connections whose oldest request has no response in time."""
         request_s = self._settings.client.request_timeout_s
         delivery_s = self._settings.delivery_timeout_ms / 1000
         for key, link in list(self._links.items()):

@@ -1,4 +1,4 @@
-"""What a raw producer can be told, in the words of Java's producer."""
+"""The settings of a raw producer, by the properties of Java's producer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHERE = "the producer's configuration"
 
 _SERIALIZER = bytes_only("org.apache.kafka.common.serialization.ByteArraySerializer")
 
-#: More in flight and a broker could not tell a repeated batch from a new one: it remembers five.
+#: With more in flight, a broker could not recognize a repeated batch: it remembers five.
 _MOST_IN_FLIGHT = 5
 
 _INT64_MAX = 2**63 - 1
@@ -35,7 +35,7 @@ def _refused(value: str) -> str:
     raise ValueError("cannot be honoured: keys are hashed by murmur2, and what has none is dealt; remove it")
 
 
-#: Those that mean something to the producer, with their defaults.
+#: The properties that the producer reads, with their defaults.
 PRODUCER_PROPERTIES: Mapping[str, Property] = {
     "acks": Property("all", _acks),
     "batch.size": Property("16384", integer()),
@@ -63,7 +63,7 @@ PRODUCER_PROPERTIES: Mapping[str, Property] = {
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """A raw producer's configuration, read; the names are those of the properties."""
+    """The values of a raw producer's properties, by the properties' names."""
 
     client: ClientConfig
     send_raw_bytes: bool
@@ -91,8 +91,8 @@ class ProducerSettings:
         Read a configuration.
 
         Raises:
-            ConfigError: A property that is not known or cannot be honoured, values that make no sense,
-                or that do not go together.
+            ConfigError: A property is unknown or not supported, a value is invalid, or values contradict each
+                other.
 
         """
         values, written = read_properties(properties, PRODUCER_PROPERTIES, _WHERE)
@@ -102,7 +102,7 @@ class ProducerSettings:
         if idempotent and obstacle:
             raise ConfigError(f"{_WHERE}: enable.idempotence=true needs {obstacle}")
         if idempotent is None:
-            # As in Java: what makes it impossible turns the default off.
+            # As in Java: a setting that rules out idempotence turns its default off.
             idempotent = obstacle is None
         least = values["linger.ms"] + client.request_timeout_ms
         if values["delivery.timeout.ms"] < least:
@@ -137,7 +137,7 @@ class ProducerSettings:
 
 
 def _obstacle(values: Mapping[str, object]) -> str | None:
-    """Return what an idempotent producer needs and these values are not."""
+    """Return the requirement of an idempotent producer that these values violate, or None."""
     if values["acks"] != ACKS_ALL:
         return "acks=all"
     if values["retries"] == 0:
