@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from ..client.cluster import Cluster, is_transient
+from ..client.cluster import Cluster, is_transient, patiently
 from ..client.committed_offsets import commit_offsets
 from ..client.config import ClientConfig
 from ..client.coordinator import JOIN_AGAIN, MemberId, group_assignment
@@ -197,21 +197,19 @@ class GroupShare(RebalanceListener):
         positions = {each: pair.to_committed() for each, pair in left.items() if each in wanted}
         if not positions:
             return
-        give_up_at = time.monotonic() + _COMMIT_PATIENCE_S
         with Cluster(self._source.impatient()) as cluster:
-            while True:
-                try:
-                    for error in commit_offsets(cluster, self._group, positions, identity).values():
-                        raise error
-                    return
-                except ShoalError as error:
-                    if not is_transient(error) or time.monotonic() >= give_up_at:
-                        self._on_warning(
-                            f"what was copied last of {first_few(sorted(positions))} could not be committed, "
-                            f"and will be found by its next owner: {error}"
-                        )
-                        return
-                time.sleep(0.1)
+
+            def commit() -> None:
+                for error in commit_offsets(cluster, self._group, positions, identity).values():
+                    raise error
+
+            try:
+                patiently(commit, patience_s=_COMMIT_PATIENCE_S)
+            except ShoalError as error:
+                self._on_warning(
+                    f"what was copied last of {first_few(sorted(positions))} could not be committed, "
+                    f"and will be found by its next owner: {error}"
+                )
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Call the listener, make the destination ready, and let the tasks take the partitions."""
