@@ -1,4 +1,4 @@
-"""A broker that keeps its data in a directory: what outlives its end, in good order or not."""
+"""A broker that keeps its data in a directory: what survives its end, clean or not."""
 
 import errno
 import gc
@@ -60,7 +60,7 @@ def segments(data: Path, partition: str = "topic-0") -> list[Path]:
     return sorted((data / partition).glob("*.log"))
 
 
-# In good order
+# Stopped cleanly
 
 
 def test_a_directory_that_is_made_is_the_user_s_alone(data: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_directory_belongs_to_one_cluster_and_node(data: Path) -> None:
         Broker(data=data, node_id=7)
 
 
-# Not in good order
+# Not stopped cleanly
 
 
 def killed(data: Path) -> None:
@@ -664,7 +664,7 @@ def test_a_broker_stops_in_order_at_a_full_disk_and_checks_its_batches_at_the_ne
         with no_file_larger_than(1):
             broker.stop()
         assert broker.failure is None
-        assert "was not closed in good order" in caplog.text
+        assert "was not closed cleanly" in caplog.text
         assert not (data / ".kafka_cleanshutdown").exists()
     (data / ".kafka_cleanshutdown").unlink()
     with serving(data) as (_, wire):
@@ -763,7 +763,7 @@ def test_a_journal_whose_new_name_is_not_flushed_flushes_it_later(
     with monkeypatch.context() as disk:
         disk.setattr(journal, "flush_directory", _raising(errno.EMFILE))
         put_many(kept)
-        assert "could not be written anew" not in caplog.text
+        assert "could not be rewritten" not in caplog.text
         with pytest.raises(ApiError):
             kept.flush()
     flushed: list[Path] = []

@@ -1,4 +1,4 @@
-"""The one exception that becomes an error code in a response."""
+"""The exception that becomes an error code in a response."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ __all__ = ["ApiError"]
 
 class ApiError(Exception):
     """
-    The broker will not do it; nothing was changed.
+    The broker refuses a request, or a part of it; nothing was changed.
 
     Attributes:
-        code: What the client is told.
-        message: Why, for responses that have room for words.
-        record_errors: ``(index of the record, why)`` where single records are
-            at fault (Produce v8 and later tell the client).
+        code: The error code of the response.
+        message: The reason, for responses that have a message.
+        record_errors: ``(index of the record, reason)`` if single records are at fault (Produce from v8).
 
     """
 
@@ -29,9 +28,9 @@ class ApiError(Exception):
 
     def without_origin(self) -> ApiError:
         """
-        Return an equal refusal without a traceback and a cause, to be kept.
+        Return an equal error without a traceback and a cause, which may be kept.
 
-        Their frames hold the request and what it was decompressed to. If one of them holds the refusal, all
+        Their frames hold the request, compressed and decompressed. If one of them holds the error, all
         of that stays until the next full collection of garbage, which a large process does rarely.
         """
         return ApiError(self.code, self.message, self.record_errors)

@@ -1,4 +1,4 @@
-"""The embedded broker: what a test or the demo starts."""
+"""The embedded broker, for tests and the demo."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _TOO_SLOW = (
     "(queued.max.request.bytes is {most}); its connection was closed"
 )
 
-#: After its only log directory failed, a broker answers for so long before it stops, KAFKA_STORAGE_ERROR.
+#: After its log directory failed, a broker answers KAFKA_STORAGE_ERROR for this time before it stops.
 #: Kafka halts at once, in the middle of its answers.
 _LAST_ANSWERS_S = 1.0
 
-#: How often sessions and transactions are looked at, in seconds.
+#: The interval of checks for expired sessions and transactions, in seconds.
 _TIMEOUT_CHECK_S = 0.1
 
 
@@ -137,7 +137,7 @@ class Broker(BrokerState):
 
     @property
     def port(self) -> int:
-        """Where it listens; known once it was started, and the same after a restart."""
+        """The port, known after the first start and the same after a restart."""
         return self._server.port
 
     @property
@@ -148,31 +148,30 @@ class Broker(BrokerState):
 
     def start(self) -> None:
         """
-        Begin to listen; after a stop, with everything as it was.
+        Listen, after a stop with the same state.
 
-        A restart is one of Kafka's, seen from outside: partitions get a new
-        leader epoch, and producers whose state is too old are forgotten.
+        Clients see a restart like Kafka's: partitions get a new leader epoch, and old producers expire.
 
         Raises:
             OSError: The port is taken.
-            ConfigError: Another broker has had the directory since the stop.
+            ConfigError: Another broker used the directory since the stop.
 
         """
         self.open()
         self.listen()
 
     def stop(self) -> None:
-        """Close every connection and the port; keep logs, groups and transactions, here and on the disk."""
+        """Close every connection and the port; logs, groups and transactions stay, in memory and on disk."""
         self.topics.closing = True
         self.hang_up()
         self.close()
 
     def open(self) -> None:
         """
-        Have the logs change and time pass; a cluster does it once for all of its nodes.
+        Take the directory and start the housekeeping; a cluster does it once for all of its nodes.
 
         Raises:
-            ConfigError: The directory is another broker's since, or failed.
+            ConfigError: Another broker used the directory since, or it failed.
 
         """
         if self.failure is not None:
@@ -190,7 +189,7 @@ class Broker(BrokerState):
 
     def listen(self) -> None:
         """
-        Serve clients, as one of the cluster's nodes.
+        Serve clients as one of the cluster's nodes.
 
         Raises:
             OSError: The port is taken.
@@ -202,14 +201,14 @@ class Broker(BrokerState):
         self.leaders.joined(Node(self.node_id, self.host, self.port))
 
     def hang_up(self) -> None:
-        """Serve nobody any more."""
+        """Close every connection and the port."""
         self.leaders.left(self.node_id)
         self.purgatory.close()
         self.groups.wake()
         self._server.stop()
 
     def close(self) -> None:
-        """Let time stand still, and have everything on the disk that is to be there."""
+        """Stop the housekeeping, flush the logs, and release the directory."""
         self._housekeeper.stop()
         self.groups.close()
         if self._data is not None:
@@ -218,7 +217,7 @@ class Broker(BrokerState):
 
     def _close_data(self, data: DataDirectory) -> None:
         if self.failure is not None:
-            # A flush that succeeds now says nothing about what was lost.
+            # A flush that succeeds now does not prove that the earlier writes reached the disk.
             return
         try:
             self.topics.close()
@@ -226,7 +225,7 @@ class Broker(BrokerState):
         except (OSError, ApiError) as error:
             reason = error if isinstance(error, ApiError) else self.topics.failure.refused("the end", error)
             _log.warning(
-                "%s was not closed in good order (%s): the next start checks all batches",
+                "%s was not closed cleanly (%s): the next start checks all batches",
                 data.path,
                 reason.message,
             )
@@ -239,7 +238,7 @@ class Broker(BrokerState):
         self.stop()
 
     def when_halted(self, call: Callable[[], None]) -> None:
-        """Have something called, in another thread, once it stopped by itself: see :attr:`failure`."""
+        """Call a function, in another thread, after the broker stopped by itself: see :attr:`failure`."""
         self._halted.append(call)
 
     def _begin_to_halt(self) -> None:
@@ -257,17 +256,17 @@ class Broker(BrokerState):
         Create a topic without a client.
 
         Raises:
-            ApiError: It exists, or its name, its number of partitions or a setting is wrong.
+            ApiError: The topic exists, or its name, number of partitions or a setting is invalid.
 
         """
         return self.topics.create(name, partitions, config or {})
 
     def log(self, topic: str, partition: int = 0) -> Log:
         """
-        Return a partition's log, to look into or to store batches in as they are.
+        Return a partition's log, to read it or to store batches directly.
 
         Raises:
-            ApiError: There is none.
+            ApiError: The partition does not exist.
 
         """
         return self.topics.log(topic, partition)

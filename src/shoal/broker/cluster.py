@@ -1,12 +1,10 @@
 """
-Several embedded brokers as one cluster, in one process: for what only clusters do.
+Several embedded brokers as one cluster in one process, for tests of changes of leaders.
 
-The nodes share their logs, groups and transactions: it is as if each
-partition's followers were never behind, and nothing is ever lost. What a test
-gets from it is leaders: each partition is led by one node, the others answer
-NOT_LEADER_OR_FOLLOWER, and leadership moves when it is told to, or when a node
-stops, with a new leader epoch. Any node serves any group, whichever one
-FindCoordinator names.
+The nodes share their logs, groups and transactions, as if followers were never behind and nothing was ever
+lost. Each partition has one leader, and the other nodes answer NOT_LEADER_OR_FOLLOWER. Leadership moves on
+:meth:`BrokerCluster.move_leader`, or when a node stops, with a new leader epoch. Any node serves any group,
+whatever FindCoordinator returns.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ class BrokerCluster:
     Brokers with the ids 1 to ``size``. Use it as a context manager.
 
     Attributes:
-        nodes: All of them, running or not; each has faults of its own.
+        nodes: All nodes, running or not. Each has faults of its own.
 
     """
 
@@ -39,13 +37,13 @@ class BrokerCluster:
         data: Path | None = None,
     ) -> None:
         """
-        Make a cluster; it listens once it is started.
+        Read the state; :meth:`start` listens.
 
         Args:
-            size: How many brokers.
-            cluster_id: A random one if it is not given.
+            size: The number of brokers.
+            cluster_id: By default the directory's, or a random one.
             config: Settings of all brokers.
-            data: The directory of all of them; None keeps everything in memory.
+            data: Their common directory; None keeps everything in memory.
 
         Raises:
             ConfigError: As :class:`~shoal.broker.Broker` says.
@@ -69,22 +67,23 @@ class BrokerCluster:
             node.listen()
 
     def stop(self) -> None:
-        """Stop all nodes, without any election; keep everything, here and on the disk."""
+        """Stop all nodes, without an election; the state stays, in memory and on disk."""
         for node in self.nodes:
             node.hang_up()
         self.nodes[0].close()
 
     @property
     def bootstrap(self) -> str:
-        """All nodes, for ``bootstrap.servers``."""
+        """The addresses of all nodes, for ``bootstrap.servers``."""
         return ",".join(node.bootstrap for node in self.nodes)
 
     @property
     def topics(self) -> Sequence[Topic]:
+        """All topics, with their logs."""
         return list(self.nodes[0].topics)
 
     def node(self, node_id: int) -> Broker:
-        """Return a node by its id."""
+        """Return the node with this id."""
         return self.nodes[node_id - 1]
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
@@ -96,13 +95,13 @@ class BrokerCluster:
         return self.nodes[0].leaders.of(topic, partition)
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Let another node lead a partition, from a new leader epoch on; also to one that does not run."""
+        """Make a node the leader of a partition, in a new leader epoch; the node need not run."""
         log = self.nodes[0].log(topic, partition)
         self.nodes[0].leaders.assign(topic, partition, node_id)
         log.begin_leader_epoch(log.leader_epoch + 1)
 
     def stop_node(self, node_id: int) -> None:
-        """Stop a node; another one leads what it led, if one is left."""
+        """Stop a node; the others that run take over its partitions."""
         led = [
             (topic.name, number)
             for topic in self.topics
@@ -116,5 +115,5 @@ class BrokerCluster:
                 self.move_leader(topic_name, partition, left[number % len(left)])
 
     def start_node(self, node_id: int) -> None:
-        """Start a node again, on the same port; it leads what nobody else does."""
+        """Start a node again on the same port; it leads the partitions that still have it as leader."""
         self.node(node_id).listen()

@@ -1,5 +1,5 @@
 """
-What can be configured, with Kafka's names, types and defaults.
+The settings of the broker and of topics, with Kafka's names, types and defaults.
 
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
@@ -48,14 +48,14 @@ class SettingType(enum.IntEnum):
 @dataclass(frozen=True, slots=True)
 class Setting:
     """
-    One thing to configure.
+    A setting.
 
     Attributes:
-        name: As in a properties file.
-        type: What the value must be.
-        default: As text, which is how the protocol carries values.
-        synonym: For a topic's setting, the broker's that it falls back to.
-        allowed: Whether a value is in range; it has the right type by then.
+        name: Its name in a properties file.
+        type: The type of its value.
+        default: As text, since the protocol carries values as text.
+        synonym: For a topic's setting, the broker's setting that is its default.
+        allowed: Returns whether a value of the right type is in range.
 
     """
 
@@ -70,7 +70,7 @@ class Setting:
         Check a value.
 
         Raises:
-            ApiError: With INVALID_CONFIG: it is none, of the wrong type or out of range.
+            ApiError: With INVALID_CONFIG, if it is null, of the wrong type or out of range.
 
         """
         if value is None or not (_HAS_TYPE[self.type](value) and self.allowed(value)):
@@ -268,26 +268,26 @@ def check_settings(settings: Mapping[str, Setting], values: Mapping[str, str | N
         settings[name].check(value)
 
 
-#: What can be altered while the broker runs (``DynamicBrokerConfig``), as far as it has an effect here.
+#: The settings that can change while the broker runs (``DynamicBrokerConfig``), if they have an effect here.
 _DYNAMIC = (BROKER_SETTINGS.keys() - _OWN_BROKER_SETTINGS.keys()) | {"producer.id.expiration.ms"}
 
 
 class BrokerConfig(Mapping[str, str]):
     """
-    The broker's settings by name, as text: what was altered, else what it was started with, else the default.
+    The broker's settings by name, as text: the dynamic value, else the static one, else the default.
 
     Attributes:
-        static: What it was started with.
-        dynamic: What was altered since.
+        static: The settings at the start of the broker.
+        dynamic: The settings that were altered since.
 
     """
 
     def __init__(self, static: Mapping[str, str]) -> None:
         """
-        Take the settings that are not the defaults.
+        Check the settings that differ from the defaults.
 
         Raises:
-            ApiError: With INVALID_CONFIG, for the first that is unknown or wrong.
+            ApiError: With INVALID_CONFIG, for the first unknown name or invalid value.
 
         """
         check_settings(BROKER_SETTINGS, static)
@@ -296,7 +296,7 @@ class BrokerConfig(Mapping[str, str]):
         self._check_request_memory()
 
     def _check_request_memory(self) -> None:
-        """Refuse, as Kafka's ``KafkaConfig``, a bound that leaves no room for the largest request."""
+        """Check, as Kafka's ``KafkaConfig``, that the memory bound has room for the largest request."""
         bound, largest = int(self["queued.max.request.bytes"]), int(self["socket.request.max.bytes"])
         if 0 < bound < largest:
             raise ApiError(
@@ -318,11 +318,11 @@ class BrokerConfig(Mapping[str, str]):
 
     def alter(self, dynamic: Mapping[str, str]) -> None:
         """
-        Replace all that was altered.
+        Replace all dynamic settings.
 
         Raises:
-            ApiError: With INVALID_REQUEST for a setting that needs a restart,
-                INVALID_CONFIG for one that is unknown or wrong.
+            ApiError: With INVALID_REQUEST for a setting that needs a restart, INVALID_CONFIG for an unknown
+                name or an invalid value.
 
         """
         check_settings(BROKER_SETTINGS, dynamic)
@@ -335,19 +335,17 @@ class BrokerConfig(Mapping[str, str]):
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """
-    The settings of a topic that the broker acts upon, as values.
+    The settings of a topic that have an effect, as values.
 
-    Those that are listed above and missing here are kept, described, and
-    without effect: there is no cleaner and no follower, and nothing is done
-    by the clock but retention.
+    The broker keeps and describes the other settings of the table: it has no cleaner and no follower, and the
+    only work by the clock is retention.
 
     Attributes:
-        codec: What batches of another codec are written anew with; None
-            keeps them as the producer sent them.
-        down_conversion: Whether clients that read no magic 2 are served.
-        flush_messages: After so many records what was written is flushed to
-            the disk, before they are acknowledged; of a log in memory, without effect.
-        plain_multi_batch: Whether several batches without a producer id are taken in a request.
+        codec: The codec to which batches of another one are recompressed; None keeps the producer's.
+        down_conversion: Whether clients that cannot read magic 2 are served.
+        flush_messages: The number of records after which a log in files is flushed, before they are
+            acknowledged.
+        plain_multi_batch: Whether a request may have several batches without a producer id.
 
     """
 

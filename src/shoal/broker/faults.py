@@ -1,9 +1,8 @@
 """
-Faults on demand: what a test makes go wrong, and how often.
+Faults on demand: the failures that a test orders, and their number.
 
-A fault is found by the API of a request, and by its partitions or its client where it names
-them. It may delay the request, drop the
-connection before or after the request took effect, or answer an error code.
+A fault meets requests of one API, if it says so only those for a partition or of a client. It delays the
+request, drops the connection before or after the request took effect, or answers an error code.
 """
 
 from __future__ import annotations
@@ -21,23 +20,22 @@ __all__ = ["Fault", "Faults"]
 @dataclass(slots=True, eq=False)
 class Fault:
     """
-    One thing that goes wrong.
+    A failure that a test ordered.
 
     Attributes:
-        api: Whose requests.
-        times: How many requests it meets; None for all until it is removed.
+        api: The API whose requests fail.
+        times: The number of requests that fail; None for all until it is removed.
         error: The code to answer.
-        effect: ``"before"``: nothing is done and the error is answered.
-            ``"after"``: the request takes effect, and the error is answered all
-            the same, as with a time-out.
-        drop: Close the connection in place of an answer, before or after the
-            request took effect; or after the first half of the answer.
-        delay_s: Wait so long, in seconds, before anything else.
-        topic: Only requests for this topic; where an API answers for each
-            partition, the error is for those of this topic alone.
-        partition: Likewise.
-        client_id: Only requests on connections of clients that call themselves so.
-        hits: How many requests it met.
+        effect: ``"before"``: the request has no effect. ``"after"``: the request takes effect, and the error
+            is answered nevertheless, as with a timeout.
+        drop: Close the connection in place of an answer, before or after the request took effect; or after
+            the first half of the answer.
+        delay_s: The delay before anything else, in seconds.
+        topic: Only requests for this topic fail. If an API answers for each partition, only those of this
+            topic get the error.
+        partition: The same for a partition.
+        client_id: Only requests of clients with this id fail.
+        hits: The number of requests that it met.
 
     """
 
@@ -53,13 +51,14 @@ class Fault:
     hits: int = field(default=0, init=False)
 
     def concerns(self, topic: str, partition: int) -> bool:
+        """Return whether the fault is for this partition."""
         return self.topic in (None, topic) and self.partition in (None, partition)
 
 
-#: What has no error to answer: a client could not go on.
+#: The APIs that answer no error, since a client could not continue.
 _WITHOUT_ERRORS = frozenset({ApiKey.API_VERSIONS})
 
-#: What changes nothing, so that there is no "after the effect".
+#: The APIs that change nothing, so that a fault cannot come after the effect.
 _WITHOUT_EFFECT = frozenset(
     {
         ApiKey.FETCH,
@@ -88,7 +87,7 @@ class Faults:
         self._faults: list[Fault] = []
 
     def __bool__(self) -> bool:
-        """Whether any fault is waiting."""
+        """Whether there is any fault."""
         return bool(self._faults)
 
     def add(
@@ -105,7 +104,7 @@ class Faults:
         client_id: str | None = None,
     ) -> Fault:
         """
-        Add a fault (see :class:`Fault`); of several for an API, the oldest goes first.
+        Add a fault (see :class:`Fault`); of several for an API, the oldest comes first.
 
         Raises:
             ValueError: The API cannot answer that.
@@ -121,28 +120,29 @@ class Faults:
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """Let it go wrong no more; no matter if it is used up."""
+        """Remove a fault; one that is used up is gone already."""
         with self._changed:
             if fault in self._faults:
                 self._faults.remove(fault)
 
     def clear(self) -> None:
+        """Remove all faults."""
         with self._changed:
             self._faults.clear()
 
     def wait_for(self, fault: Fault, hits: int = 1, timeout_s: float = 10.0) -> bool:
-        """Wait until a fault has met so many requests; tell whether it did in time."""
+        """Wait until a fault has met this number of requests; return whether it did in time."""
         with self._changed:
             return self._changed.wait_for(lambda: fault.hits >= hits, timeout_s)
 
     def take(self, api: ApiKey, partitions: set[tuple[str, int]], client_id: str) -> Fault | None:
         """
-        Return the fault that a request meets, and count it.
+        Return the fault for a request, and count the hit.
 
         Args:
-            api: The request's.
-            partitions: Those it names, as far as the API names any.
-            client_id: As its client calls itself.
+            api: The API of the request.
+            partitions: The partitions of the request, if it has any.
+            client_id: The client's name for itself.
 
         """
         with self._changed:

@@ -17,7 +17,7 @@ from .storage.log_dir_failure import LogDirFailure
 
 __all__ = ["Topic", "Topics", "check_partitions", "check_topic_name"]
 
-#: That a request can create (``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``).
+#: The most partitions that a request can create (``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``).
 MAX_PARTITIONS = 10_000
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -44,7 +44,7 @@ def check_partitions(partitions: int) -> None:
 
     """
     if partitions <= 0:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} is no number of partitions")
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} is not a valid number of partitions")
     if partitions > MAX_PARTITIONS:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"{partitions} partitions are more than {MAX_PARTITIONS}")
 
@@ -56,9 +56,9 @@ class Topic:
 
     Attributes:
         name: Its name.
-        topic_id: Another topic of the same name, created later, has another.
-        logs: By partition number.
-        overrides: The settings it was given; what is missing comes from the broker.
+        topic_id: Its id; a later topic of the same name has another one.
+        logs: Its logs, by partition number.
+        overrides: Its own settings; the others come from the broker.
 
     """
 
@@ -73,26 +73,26 @@ class Topics:
     All topics, by name and by id. Safe to use from several threads.
 
     Attributes:
-        failure: Whether the directory failed where they are kept.
-        closing: Whether the broker stops: no partition is created then, not even the next one of a
-            request of thousands, for which the end would have to wait.
+        failure: The failure of the data directory, if it failed.
+        closing: Whether the broker is stopping. Then no partition is created, not even the next one of a
+            request for thousands, for which the stop would have to wait.
 
     """
 
     def __init__(self, broker_config: BrokerConfig, data: DataDirectory | None = None) -> None:
         """
-        Begin with the topics of a directory, or without any, in memory.
+        Read the topics of a directory, or begin without any, in memory.
 
         Args:
-            broker_config: What a topic's settings fall back to.
-            data: Where topics and logs are kept.
+            broker_config: The defaults of topics' settings.
+            data: The directory of topics and logs; None for memory.
 
         """
         self._broker_config = broker_config
         self._data = data
         self.failure = data.failure if data is not None else LogDirFailure()
-        # Held by one change of the topics until all of it is kept, for which thousands of partitions take
-        # a minute: never while topics are looked up.
+        # Held by a change of topics until it is kept, which takes a minute for thousands of partitions.
+        # Lookups never need it.
         self._changing = threading.RLock()
         self._lock = threading.Lock()
         self.closing = False
@@ -102,7 +102,7 @@ class Topics:
             self._recover(data)
 
     def _recover(self, data: DataDirectory) -> None:
-        """Read all logs, each in the leader epoch after the last one."""
+        """Read all logs, and begin a new leader epoch in each."""
         data.delete_leftovers()
         starts = dict(data.journal.facts("log_start_offset"))
         for (name,), fact in data.journal.facts("topic"):
@@ -137,9 +137,11 @@ class Topics:
         return iter(topics)
 
     def get(self, name: str) -> Topic | None:
+        """Return the topic with this name, if there is one."""
         return self._by_name.get(name)
 
     def with_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """Return the topic with this id, if there is one."""
         name = self._names.get(topic_id)
         return self._by_name.get(name) if name is not None else None
 
@@ -176,7 +178,7 @@ class Topics:
 
     def check_new(self, name: str, overrides: Mapping[str, str | None]) -> None:
         """
-        Say whether a topic with this name and these settings can be created.
+        Check that a topic with this name and these settings can be created.
 
         Raises:
             ApiError: With INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS or INVALID_CONFIG.
@@ -186,7 +188,7 @@ class Topics:
         with self._lock:
             if name in self._by_name:
                 raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
-            # Metrics replace '.' by '_', so Kafka allows but one of two such names.
+            # Metrics replace '.' by '_', so Kafka allows only one of two such names.
             clash = next((other for other in self._by_name if _metric(other) == _metric(name)), None)
         if clash is not None:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {name!r} collides with {clash!r}")
@@ -197,8 +199,8 @@ class Topics:
         Create a topic.
 
         Raises:
-            ApiError: As :meth:`check_new` and :func:`check_partitions` say; with KAFKA_STORAGE_ERROR
-                where it could not be kept.
+            ApiError: As :meth:`check_new` and :func:`check_partitions`; with KAFKA_STORAGE_ERROR if it could
+                not be kept.
 
         """
         with self._changing:
@@ -211,10 +213,10 @@ class Topics:
 
     def grow(self, topic: Topic, partitions: int) -> None:
         """
-        Give a topic more partitions, up to that many.
+        Give a topic more partitions, up to this number.
 
         Raises:
-            ApiError: With KAFKA_STORAGE_ERROR: that could not be kept.
+            ApiError: With KAFKA_STORAGE_ERROR, if they could not be kept.
 
         """
         with self._changing:
@@ -234,7 +236,7 @@ class Topics:
             raise
 
     def _add_logs(self, topic: Topic, partitions: int, made: list[int]) -> None:
-        """Add logs up to a number; ``made`` gets those that have a directory, also of one that fails then."""
+        """Add logs up to a number; ``made`` gets those with a directory, even if the call fails later."""
         config = TopicConfig.of(topic.overrides, self._broker_config)
         for number in range(len(topic.logs), partitions):
             name = f"{topic.name}-{number}"
@@ -250,6 +252,7 @@ class Topics:
                 raise self.failure.refused(name, error) from error
 
     def delete(self, topic: Topic) -> None:
+        """Delete a topic with its logs."""
         with self._changing:
             with self._lock:
                 self._names.pop(topic.topic_id, None)
@@ -266,7 +269,7 @@ class Topics:
         Delete a partition's records before an offset, -1 for all of them; return the new start.
 
         Raises:
-            ApiError: As :meth:`.storage.log.Log.delete_records` says, or with UNKNOWN_TOPIC_OR_PARTITION.
+            ApiError: As :meth:`.storage.log.Log.delete_records`, or with UNKNOWN_TOPIC_OR_PARTITION.
 
         """
         start = self.log(name, partition).delete_records(before_offset)
@@ -276,10 +279,10 @@ class Topics:
 
     def close(self) -> None:
         """
-        Have all logs on the disk, as far as they are to be there.
+        Flush all logs.
 
         Raises:
-            OSError: The first of them that could not be; all others are.
+            OSError: The first error; the other logs are flushed nevertheless.
 
         """
         first: OSError | None = None
@@ -292,7 +295,7 @@ class Topics:
             raise first
 
     def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
-        """Replace a topic's own settings; they hold from the next request on."""
+        """Replace a topic's own settings, from the next request on."""
         with self._changing:
             topic.overrides = dict(overrides)
             self._configure(topic)
@@ -310,7 +313,7 @@ class Topics:
             log.config = config
 
     def begin_leader_epoch(self) -> None:
-        """Have every partition elect its leader again, which is the same: its epoch rises."""
+        """Begin a new leader epoch in every partition, as an election does."""
         for topic in self:
             for log in topic.logs:
                 log.begin_leader_epoch(log.leader_epoch + 1)

@@ -4,7 +4,7 @@ Fetch (API key 1), v0 to v13: read from partitions, waiting for data if need be.
 - Batches are sent as they are stored, from the one that holds the fetch
   offset on; the last one of a partition may be cut.
 - The first partition with data gives one batch at least, whatever the limits
-  (KIP-74). The others give nothing where their first batch does not fit.
+  (KIP-74). The others give nothing if their first batch does not fit.
 - ``read_committed`` stops at the last stable offset and names the aborted
   transactions.
 - In a fetch session (``fetch_sessions``) an answer has only what is new.
@@ -20,7 +20,7 @@ to magic 0, then to magic 1 (``maybeConvertFetchedData`` of Kafka 3.9).
 - They get no control batch, and none of an aborted transaction; so nothing is
   read past the last stable offset. Kafka 3.9 keeps aborted batches in, and
   reads up to the high watermark.
-- Where nothing of what was read has an old form, the broker reads on: such a
+- If no batch that was read has an old form, the broker reads on: such a
   client has no other way past a transaction marker.
 - Up to v2 every partition with data gives one batch at least, as long as
   ``fetch.max.bytes`` is not reached, not only the first; Kafka 3.9 keeps to
@@ -55,11 +55,12 @@ _NO_RECORDS = memoryview(b"")
 #: From this version on clients read zstd.
 _ZSTD_FROM = 10
 
-#: Nobody waits for what is not there.
+#: A Fetch does not wait for partitions that do not exist.
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
+    """Read from partitions, and wait for data if there is too little."""
     try:
         names = state.topics.names if call.version >= TOPIC_IDS_FROM else None
         context = state.fetch_sessions.begin(request, names)
@@ -87,7 +88,7 @@ def _log(wanted: Wanted, topic: Topic | None) -> Log | None:
 
 
 def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
-    """Whether there is nothing to wait for: enough to read, or an error of a log that is there."""
+    """Return whether a Fetch need not wait: it has enough, or an error of a partition that exists."""
     size = sum(len(fetched.record_set) for fetched in partitions)
     return size >= min_bytes or any(
         fetched.error_code and fetched.error_code not in _NOT_THERE for fetched in partitions
@@ -120,10 +121,10 @@ class _Limits:
     How a partition is read.
 
     Attributes:
-        max_bytes: The most that it may give.
+        max_bytes: The size limit.
         committed: Whether to stop at the last stable offset.
-        is_first: Whether no partition before it gave anything.
-        is_whole: Whether it gives one batch at least in any case.
+        is_first: Whether the partitions before it have no data.
+        is_whole: Whether it returns at least one batch in any case.
 
     """
 
@@ -176,12 +177,12 @@ def _read(
 
 def _wanted_log(state: BrokerState, wanted: Wanted, topic: Topic | None) -> Log:
     """
-    Return the log of the topic that is wanted, not of another one of its name.
+    Return the log of a partition, unless another topic has the name since the request came.
 
     Args:
         state: The state of the broker.
         wanted: The partition.
-        topic: The one that had the name when the request came: it may be deleted while a fetch waits.
+        topic: The topic that had the name then; it may be deleted while a Fetch waits.
 
     Raises:
         ApiError: With UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or INCONSISTENT_TOPIC_ID.
@@ -199,7 +200,7 @@ def _wanted_log(state: BrokerState, wanted: Wanted, topic: Topic | None) -> Log:
 
 def _check_version(version: int, log: Log) -> None:
     """
-    Refuse what a version cannot be given, by the topic's settings.
+    Check that a version can carry the topic's batches.
 
     Raises:
         ApiError: With UNSUPPORTED_COMPRESSION_TYPE (KIP-110) or UNSUPPORTED_VERSION (KIP-283).

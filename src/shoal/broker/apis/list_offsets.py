@@ -1,8 +1,9 @@
 """
 ListOffsets (API key 2), v0 to v8.
 
-Special timestamps: -1 the end (with ``read_committed`` the last stable offset), -2 the start, -3 the record
-with the largest timestamp (v7, KIP-734), -4 the local log's start (v8, KIP-405), here the same as -2.
+Special timestamps: -1 is the end (with ``read_committed`` the last stable offset), and -2 the start. -3 is
+the record with the largest timestamp (v7, KIP-734). -4 is the local log's start (v8, KIP-405), here the same
+as -2.
 
 v0 returns several offsets, descending: the start offsets of segments whose newest write was at a time or
 before it, and the log's end as of now.

@@ -30,7 +30,7 @@ _Group = _Response.OffsetFetchResponseGroup
 _GroupTopic = _Group.OffsetFetchResponseTopics
 _GroupPartition = _GroupTopic.OffsetFetchResponsePartitions
 
-_NO_POSITION_FROM, _GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 1, 2, 8
+_NO_OFFSET_FROM, _GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 1, 2, 8
 
 _NONE = CommittedOffset(-1, -1, "", -1)
 
@@ -54,8 +54,8 @@ def _group_refused(error: ApiError, call: Call, request: Any) -> Any:
 @answer_errors(_group_refused)
 def _of_one_group(state: BrokerState, call: Call, request: Any) -> Any:
     found = _find(state, request.group_id, request.topics, request.require_stable)
-    if call.version < _NO_POSITION_FROM:
-        found = {topic: list(map(_without_position, some)) for topic, some in found.items()}
+    if call.version < _NO_OFFSET_FROM:
+        found = {topic: list(map(_without_offset, some)) for topic, some in found.items()}
     return _Response(topics=_topics(found, _Topic, _Partition))
 
 
@@ -71,7 +71,7 @@ def _at_each_partition(topics: Iterable[Any], code: ErrorCode) -> _Found:
     return {topic.name: [(each, code, _NONE) for each in topic.partition_indexes] for topic in topics}
 
 
-def _without_position(answer: _Answer) -> _Answer:
+def _without_offset(answer: _Answer) -> _Answer:
     partition, error, committed = answer
     if committed is _NONE:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

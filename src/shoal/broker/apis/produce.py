@@ -3,9 +3,9 @@ Produce (API key 0), v0 to v13: append batches to partitions.
 
 As in ``KafkaApis.handleProduceRequest``:
 
-- one batch to a partition, or INVALID_RECORD (:mod:`..storage.multi_batch` has the exception);
-- a partition that is listed twice keeps its last record set; the others are
-  dropped without a word, and the answer is success;
+- one batch for a partition, or INVALID_RECORD (exception: :mod:`..storage.multi_batch`);
+- of a partition that is listed twice, the last record set is appended; the
+  others are dropped, and the answer is success;
 - a transactional batch without a transactional id refuses the whole request;
 - acks 0 has no answer, and an error closes the connection.
 
@@ -59,7 +59,7 @@ _NOTHING = AppendInfo(-1, -1, is_duplicate=False)
 _ABORTABLE_FROM = 11
 _ADDS_PARTITION_FROM = 12
 
-#: What a producer is told in place of the coordinator's code (``AddPartitionsToTxnManager``).
+#: The codes that producers get in place of the coordinator's (``AddPartitionsToTxnManager``).
 _TO_PRODUCERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
@@ -81,6 +81,7 @@ class _Outcome:
 
 
 def handle(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
+    """Append batches to partitions."""
     # A dict keeps the last of two entries, like the map in Kafka.
     record_sets = {
         _Place(entry.topic, entry.partition, entry.topic_id): entry.record_set for entry in request.partitions
@@ -149,7 +150,7 @@ def _append_batches(
     log = state.topics.log(topic, partition)
     append_several = _several(state, call, request, log, record_set)
     if append_several is None:
-        # What v3 to v6 refuse for their version, no version before did.
+        # v3 to v6 refuse ZStandard for their version; the versions before did not.
         version = call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM
         batch = sole_batch(record_set, version)
         _check_acks(request)
@@ -161,7 +162,7 @@ def _append_batches(
 def _several(
     state: BrokerState, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
 ) -> Callable[[], AppendInfo] | None:
-    """Return how to append what :mod:`..storage.multi_batch` admits; None for stock Kafka's way."""
+    """Return a call that appends the batches as :mod:`..storage.multi_batch` admits; None for stock Kafka."""
     if request.transactional_id is not None:
         return None
     now = now_ms()
@@ -199,7 +200,7 @@ def _validated(batch: RecordBatch, log: Log, now: int) -> tuple[RecordBatch, Hea
 def _check_transaction(
     state: BrokerState, call: Call, transactional_id: str, topic: str, partition: int, header: BatchHeader
 ) -> None:
-    """Have the coordinator confirm that the partition is part of the transaction, or make it so (KIP-890)."""
+    """Check that the partition is part of the transaction, or add it from v12 on (KIP-890)."""
     producer_id, epoch = header.producer_id, header.producer_epoch
     key = (topic, partition)
     try:

@@ -1,9 +1,8 @@
 """
 The APIs that the broker serves, each with its versions and the function that handles it.
 
-The versions are those that Kafka 4.1 has, as far as the broker has them. What
-Kafka 4 removed (KIP-896) is served where ``shoal.old.versions`` says so: who
-tests a client against the broker wants to be told that it is too old.
+The versions are Kafka 4.1's, as far as the broker has them. The versions that Kafka 4 removed (KIP-896) are
+served if ``shoal.old.versions`` is true: by default, a client that is too old should fail here, too.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the embedded broker knows besides logs: groups, transactions, leaders, sessions, waiting requests."""
+"""The broker's state beside logs: groups, transactions, leaders, fetch sessions, waiting requests."""

@@ -1,12 +1,10 @@
 """
-Fetch sessions (KIP-227): what a client wants is kept, and an answer has only what is new.
+Fetch sessions (KIP-227): the broker remembers a client's partitions, and responses have only news.
 
-As in Kafka's ``FetchSession``: a request with epoch 0 asks for a session,
-later ones count the epochs up from 1 and list what changed; epoch -1 means
-none, and any request with a session's id and epoch 0 or -1 closes it. There
-is room for so many sessions; one that was not used for two minutes gives way,
-and one older than that to a larger one. Who finds no room is answered in full,
-with session id 0.
+As in Kafka's ``FetchSession``: a request with epoch 0 asks for a session. Later requests count the epochs up
+from 1, and list changes only. Epoch -1 means no session, and any request with a session's id and epoch 0 or
+-1 closes it. The number of sessions is limited: one that was unused for two minutes gives way, and one older
+than that gives way to a larger one. If there is no room, the response is complete and has session id 0.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ _FINAL_EPOCH = -1
 #: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
 _EVICTION_MS = 120_000
 
-#: With the topic's id if the request has it, else with its name.
+#: The topic's id if the request has it, otherwise its name; and the partition.
 _Key = tuple[str | uuid.UUID, int]
 
-#: Of all sessions, at some 500 bytes each. Kafka counts only the sessions.
+#: The limit for all sessions together, at some 500 bytes a partition. Kafka limits only the sessions.
 _MOST_PARTITIONS = 200_000
 
 _Names = Mapping[uuid.UUID, str]
@@ -45,10 +43,14 @@ _Names = Mapping[uuid.UUID, str]
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """
-    What a request asks of a partition, or an earlier one of the session did.
+    A partition as this request, or an earlier one of the session, asks for it.
 
     Attributes:
-        topic: Its name; empty as long as no topic has the id.
+        topic: The topic's name; empty as long as no topic has the id.
+        partition: The number of the partition.
+        fetch_offset: The first offset to read.
+        max_bytes: The size limit of this partition.
+        leader_epoch: The client's leader epoch, or -1.
         topic_id: None if the request lists topics by name.
 
     """
@@ -62,46 +64,47 @@ class Wanted:
 
     @property
     def key(self) -> _Key:
+        """The key in the session."""
         return self.topic_id or self.topic, self.partition
 
     def resolved(self, names: _Names | None) -> Wanted:
-        """Return it with the name of a topic that was created meanwhile (``maybeResolveUnknownName``)."""
+        """Return it with the topic's name, if the topic exists by now (``maybeResolveUnknownName``)."""
         if self.topic or not names or self.topic_id is None:
             return self
         return replace(self, topic=names.get(self.topic_id, ""))
 
 
 class FetchContext(Protocol):
-    """What a request asks for, and how it is answered."""
+    """The partitions of a request, and its response."""
 
     @property
     def wanted(self) -> Sequence[Wanted]:
-        """In the order in which they are served."""
+        """The partitions, in the order in which they are served."""
 
     def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
-        """Answer with what was read of each that is wanted, as far as the client does not know it."""
+        """Return the response: of the partitions that were read, those with news for the client."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A partition in a session: what is wanted of it, and what the client was told last."""
+    """A partition in a session, with the offsets of the last response."""
 
     wanted: Wanted
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def is_news(self, fetched: FetchedPartition) -> bool:
-        """Whether the client has to be told; counts as told (``CachedPartition.maybeUpdateResponseData``)."""
-        told = self.high_watermark, self.log_start_offset
+        """Return whether the response needs the partition (``CachedPartition.maybeUpdateResponseData``)."""
+        before = self.high_watermark, self.log_start_offset
         self.high_watermark, self.log_start_offset = fetched.high_watermark, fetched.log_start_offset
         if fetched.error_code:
-            self.high_watermark = -1  # so that its end is told, too
+            self.high_watermark = -1  # so that the next response has its end, too
             return True
         is_referral = fetched.preferred_read_replica >= 0
         return (
             len(fetched.record_set) > 0
             or is_referral
-            or told != (fetched.high_watermark, fetched.log_start_offset)
+            or before != (fetched.high_watermark, fetched.log_start_offset)
         )
 
 
@@ -114,7 +117,7 @@ class _Session:
         self.created_ms = self.used_ms = now_ms()
 
     def update(self, wanted: Iterable[Wanted], forgotten: Iterable[_Key]) -> None:
-        """Take a request's changes; a partition that is wanted otherwise keeps its place."""
+        """Apply a request's changes; a partition that changes keeps its place."""
         for each in wanted:
             if each.key in self.partitions:
                 self.partitions[each.key].wanted = each
@@ -124,7 +127,7 @@ class _Session:
             self.partitions.pop(key, None)
 
     def news(self, partitions: Iterable[FetchedPartition]) -> Iterator[FetchedPartition]:
-        """Yield what the client does not know; who got records goes behind the others."""
+        """Yield the partitions with news; those with records go behind the others for the next request."""
         for fetched in partitions:
             key = _key_of(fetched)
             kept = self.partitions[key]
@@ -174,7 +177,7 @@ class _Incremental:
     def answer(self, partitions: Sequence[FetchedPartition]) -> FetchResponse:
         with self._sessions.lock:
             if self._session.next_epoch != self._expected_epoch:
-                # Somebody else used the session meanwhile.
+                # Another request used the session meanwhile.
                 return FetchResponse(0, ErrorCode.INVALID_FETCH_SESSION_EPOCH, self._session.id, ())
             return FetchResponse(0, ErrorCode.NONE, self._session.id, list(self._session.news(partitions)))
 
@@ -184,8 +187,8 @@ class FetchSessions:
     The sessions of a broker. Safe to use from several threads.
 
     Attributes:
-        slots: How many there may be.
-        lock: Held while a session is looked at or changed.
+        slots: The most sessions.
+        lock: Held while a session is read or changed.
 
     """
 
@@ -199,7 +202,7 @@ class FetchSessions:
 
     def begin(self, request: Any, names: _Names | None = None) -> FetchContext:
         """
-        Find out what a request asks for.
+        Find the partitions and the session of a request.
 
         Args:
             request: The request.
@@ -210,7 +213,7 @@ class FetchSessions:
                 FETCH_SESSION_TOPIC_ID_ERROR.
 
         """
-        # A map in Kafka too: a partition that is listed again is asked for once, as the last entry says.
+        # A map in Kafka, too: of a partition that is listed twice, the last entry counts.
         wanted = list({each.key: each for each in _wanted(request, names)}.values())
         uses_ids = names is not None
         with self.lock:
@@ -233,7 +236,7 @@ class FetchSessions:
                 )
             session.update(wanted, _forgotten(request))
             if wanted and self._partitions_count() > _MOST_PARTITIONS:
-                # The client begins anew, and may be answered without a session.
+                # The client starts again, possibly without a session.
                 del self._sessions[session.id]
                 raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} grew too large")
             if not session.partitions:
@@ -244,14 +247,14 @@ class FetchSessions:
             return _Incremental(self, session, names)
 
     def partitions(self, session_id: int) -> set[tuple[str, int]]:
-        """Return the partitions of a session; none where there is no such session."""
+        """Return the partitions of a session; none if there is no such session."""
         with self.lock:
             session = self._sessions.get(session_id)
             kept = session.partitions.values() if session else ()
             return {(each.wanted.topic, each.wanted.partition) for each in kept}
 
     def create(self, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> int:
-        """Make a session if there is room; return its id, or 0."""
+        """Create a session if there is room; return its id, or 0."""
         with self.lock:
             if self._partitions_count() + len(partitions) > _MOST_PARTITIONS:
                 return _NO_SESSION
@@ -267,7 +270,7 @@ class FetchSessions:
         return sum(len(each.partitions) for each in self._sessions.values())
 
     def _evict(self, size: int) -> bool:
-        """Remove a session for one of a certain size; tell whether one gives way."""
+        """Remove a session in favour of one of this size; return whether one gave way."""
         now = now_ms()
         idlest = min(self._sessions.values(), key=lambda each: each.used_ms, default=None)
         if idlest is None:
@@ -283,7 +286,7 @@ class FetchSessions:
         return True
 
     def forget_all(self) -> None:
-        """Lose all sessions, as a restart does."""
+        """Remove all sessions, as a restart does."""
         with self.lock:
             self._sessions.clear()
 

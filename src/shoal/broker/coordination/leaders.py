@@ -1,8 +1,8 @@
 """
-Who is in the cluster, and who leads what.
+The nodes of the cluster, and the leaders of partitions.
 
-A broker by itself leads everything. In a cluster (:mod:`..cluster`) each
-partition has one leader among the nodes that run.
+A single broker leads all partitions. In a cluster (:mod:`..cluster`), each partition has one leader among the
+nodes that run.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Leaders:
         self._assigned: dict[tuple[str, int], int] = {}
 
     def joined(self, node: Node) -> None:
-        """Count a node in."""
+        """Add a node that started."""
         with self._lock:
             self._running = dict(sorted({**self._running, node.node_id: node}.items()))
 
     def left(self, node_id: int) -> None:
-        """Count a node out."""
+        """Remove a node that stopped."""
         with self._lock:
             self._running = {number: node for number, node in self._running.items() if number != node_id}
 
     @property
     def nodes(self) -> list[Node]:
-        """Those that run, by their ids."""
+        """The nodes that run, by their ids."""
         return list(self._running.values())
 
     def of(self, topic: str, partition: int) -> int:
-        """Return a partition's leader; -1 if it does not run. One that never had any gets one."""
+        """Return a partition's leader, which is chosen at the first call; -1 if it does not run."""
         key = (topic, partition)
         leader = self._assigned.get(key)
         if leader is None:
@@ -75,7 +75,7 @@ class Leaders:
 
     def check(self, node_id: int, topic: str, partition: int) -> None:
         """
-        Say whether a node leads a partition.
+        Check that a node leads a partition.
 
         Raises:
             ApiError: With NOT_LEADER_OR_FOLLOWER.
@@ -86,6 +86,6 @@ class Leaders:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is led by {leader}")
 
     def coordinator_of(self, key: str) -> Node:
-        """Return the node that coordinates a group or a transactional id; there is one that runs and asks."""
+        """Return the node that coordinates a group or a transactional id; at least one node must run."""
         nodes = self.nodes
         return nodes[zlib.crc32(key.encode()) % len(nodes)]

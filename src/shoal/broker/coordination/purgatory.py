@@ -1,9 +1,8 @@
 """
-Requests that wait for something: Kafka's purgatory.
+Requests that wait: Kafka's purgatory.
 
-A connection's thread waits itself. All of them wake when the broker stops, and
-twice a second each looks whether its client is still there: without that, a
-client could keep a thread and a connection for as long as it said it would wait.
+Each request waits in its connection's thread. All wake when the broker stops, and twice a second each checks
+whether its client hung up. Otherwise a client could occupy a thread for as long as the wait in its request.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from ..storage.log import Log
 
 __all__ = ["NobodyWaits", "Purgatory"]
 
-
-#: How often a request that waits looks for its client, in seconds.
+#: The interval at which a waiting request checks its client, in seconds.
 _LOOK_EVERY_S = 0.5
 
 
 class NobodyWaits(Exception):
-    """The broker stopped, or the client hung up, while a request waited; there will be no answer."""
+    """The broker stopped, or the client hung up, while a request waited; it gets no answer."""
 
 
 class Purgatory:
-    """Where requests wait for logs to grow."""
+    """The requests that wait for logs to grow."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,9 +34,11 @@ class Purgatory:
 
     @property
     def is_closed(self) -> bool:
+        """Whether the broker stopped."""
         return self._closed
 
     def open(self) -> None:
+        """Let requests wait."""
         self._closed = False
 
     def close(self) -> None:
@@ -59,29 +59,29 @@ class Purgatory:
         Wait until a condition holds or time is up.
 
         Args:
-            condition: Looked at once at first, and whenever one of the logs grew.
-            logs: On which it depends.
+            condition: Called at once, and whenever one of the logs grew.
+            logs: The logs that it depends on.
             timeout_s: The longest wait, in seconds.
-            has_hung_up: Whether the client did: then there is nothing to wait for. It may have sent more
-                before, which is still served.
+            has_hung_up: Returns whether the client hung up, which ends the wait. Requests that it sent before
+                are still served.
 
         Raises:
-            NobodyWaits: The broker stopped meanwhile.
+            NobodyWaits: The broker stopped.
 
         """
         if condition():
             return
         deadline = time.monotonic() + timeout_s
-        with self._told(logs) as event:
+        with self._woken_by(logs) as event:
             while True:
-                # Cleared before the looks: what comes after them sets it again.
+                # Cleared before the checks: a change after them sets it again.
                 event.clear()
                 if self._closed:
                     raise NobodyWaits
                 left_s = deadline - time.monotonic()
                 if condition() or left_s <= 0:
                     return
-                # At the deadline it is looked at once more: what was read may be gone, as a deleted topic.
+                # The loop ends in one more check: a topic that was read may be deleted by now.
                 while left_s > 0 and not event.wait(min(left_s, _LOOK_EVERY_S)):
                     left_s = deadline - time.monotonic()
                     if left_s > 0 and has_hung_up():
@@ -89,17 +89,17 @@ class Purgatory:
 
     def pause(self, seconds: float) -> None:
         """
-        Do nothing for a while.
+        Wait for a time.
 
         Raises:
-            NobodyWaits: The broker stopped meanwhile.
+            NobodyWaits: The broker stopped.
 
         """
         if seconds > 0:
             self.wait_for(lambda: False, (), seconds)
 
     @contextmanager
-    def _told(self, logs: Iterable[Log]) -> Iterator[threading.Event]:
+    def _woken_by(self, logs: Iterable[Log]) -> Iterator[threading.Event]:
         event = threading.Event()
         with ExitStack() as stack:
             for log in logs:

@@ -1,14 +1,13 @@
 """
-The transaction coordinator: who may write under a transactional id, and where it did.
+The transaction coordinator: the producer of each transactional id, and the partitions of its transaction.
 
-Kafka's ``TransactionCoordinator``, but for one thing: it writes the markers
-itself and at once, so the states PrepareCommit and PrepareAbort are never seen
-and no client is told CONCURRENT_TRANSACTIONS. One lock guards all of it; the
-locks of groups and logs are taken within, never the other way round.
+Unlike Kafka's ``TransactionCoordinator``, it writes the markers itself and at once. So clients never see the
+states PrepareCommit and PrepareAbort, nor CONCURRENT_TRANSACTIONS. One lock guards all
+ids; the locks of groups and logs are taken inside it, never the other way round.
 
-An id that nobody used for ``transactional.id.expiration.ms`` is forgotten, as in Kafka.
-What all ids keep in memory has a bound, ``shoal.transactional.ids.max.bytes``:
-beyond, those expire early that nobody used for the longest.
+An id expires if it is unused for ``transactional.id.expiration.ms``, as in Kafka.
+``shoal.transactional.ids.max.bytes`` bounds the memory of all ids: beyond it, the least recently used ones
+expire early.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ __all__ = ["ProducerIds", "Transaction", "TransactionState", "Transactions"]
 
 Result = TypeVar("Result")
 
-#: Of the markers: there is one coordinator, and its partition never moves.
+#: The coordinator epoch of markers: there is one coordinator, and it never moves.
 _COORDINATOR_EPOCH = 0
 
 #: An int16; the last one is kept for fencing, as in Kafka.
 _LAST_EPOCH = 2**15 - 2
 
 
-#: What CPython takes for an id, a partition and a group beside the names, as measured.
+#: The memory of an id, a partition and a group in CPython, beside the names, as measured.
 _TRANSACTION_BYTES = 600
 _PARTITION_BYTES = 200
 _GROUP_BYTES = 100
@@ -51,7 +50,7 @@ _PRODUCER_ID_BLOCK = 1000
 
 
 class TransactionState(enum.Enum):
-    """The value is the name in DescribeTransactions."""
+    """A transaction's state; the value is its name in DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -68,18 +67,21 @@ _AT_REST = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, Transactio
 @dataclass(slots=True)
 class Transaction:
     """
-    A transactional id, and the transaction it has open, if it has one.
+    A transactional id, and its open transaction, if there is one.
 
     Attributes:
+        transactional_id: The id.
         producer_id: Its producer id.
-        epoch: The one that may write; an older one is fenced.
-        previous_epoch: The one before, so that a repeated InitProducerId is known.
-        partitions: Where the open transaction wrote, or may.
-        groups: Whose offsets are part of it.
-        expires_at: When it is aborted if it is still open, on the monotonic clock.
-        started_at_ms: When the open one began, or the last one did; -1 before any.
-        updated_at_ms: When it changed last.
-        counted_bytes: What it took of memory when it was counted last.
+        timeout_s: The longest time that a transaction may be open.
+        epoch: The epoch that may write; older ones are fenced.
+        previous_epoch: The epoch before, which identifies a repeated InitProducerId.
+        state: The state of the transaction.
+        partitions: The partitions of the open transaction.
+        groups: The groups whose offsets are part of it.
+        expires_at: The time at which it is aborted if it is still open, on the monotonic clock.
+        started_at_ms: The start of the open transaction, or of the last one; -1 before the first.
+        updated_at_ms: The time of the last change.
+        counted_bytes: The memory that it took at the last count.
 
     """
 
@@ -98,26 +100,27 @@ class Transaction:
 
     @property
     def kept_bytes(self) -> int:
-        """What it takes of memory."""
+        """The memory that it takes."""
         return (
             _TRANSACTION_BYTES + getsizeof(self.transactional_id) + _named_bytes(self.partitions, self.groups)
         )
 
 
 class ProducerIds:
-    """Producer ids that were never given before."""
+    """The source of producer ids; it returns none twice."""
 
     def __init__(self, journal: Journal | None = None) -> None:
-        """Go on where a journal says, or at the first one."""
+        """Continue after the last block of a journal, or begin with the first id."""
         self._journal = journal or Journal()
         self._lock = threading.Lock()
         self._next: int = dict(self._journal.facts("producer_ids")).get((), _FIRST_PRODUCER_ID)
         self._block_end = self._next
 
     def new(self) -> int:
+        """Return the next producer id."""
         with self._lock:
             if self._next == self._block_end:
-                # What is left of a block when the process ends is never given.
+                # The rest of a block is lost when the process ends.
                 self._block_end += _PRODUCER_ID_BLOCK
                 self._journal.put("producer_ids", value=self._block_end)
             self._next += 1
@@ -136,10 +139,9 @@ class Transactions:
         journal: Journal | None = None,
     ) -> None:
         """
-        Begin with those of a journal, or without any.
+        Restore the ids of a journal.
 
-        One that was about to end is ended; one that was open may go on, and
-        its time begins anew.
+        A transaction that was about to end is ended. An open one may continue, and its timeout begins again.
 
         """
         self._config = broker_config
@@ -148,7 +150,7 @@ class Transactions:
         self._producer_ids = producer_ids
         self._journal = journal or Journal()
         self._lock = threading.RLock()
-        #: The one first that nobody used for the longest.
+        #: The least recently used one first.
         self._by_id: dict[str, Transaction] = {}
         self._kept_bytes = 0
         for (transactional_id,), fact in self._journal.facts("transaction"):
@@ -157,11 +159,11 @@ class Transactions:
 
     @property
     def kept_bytes(self) -> int:
-        """What all ids take of memory."""
+        """The memory of all ids."""
         return self._kept_bytes
 
     def _count(self, transaction: Transaction) -> None:
-        """Count what it takes now, and make it the one that was used last."""
+        """Count an id's memory, and make it the most recently used one."""
         kept_bytes = transaction.kept_bytes
         self._kept_bytes += kept_bytes - transaction.counted_bytes
         transaction.counted_bytes = kept_bytes
@@ -170,11 +172,11 @@ class Transactions:
 
     def _make_room(self, wanting: Transaction, more_bytes: int) -> None:
         """
-        Have ids expire that are at rest until there is room.
+        Expire unused ids until there is room.
 
         Raises:
-            ApiError: With COORDINATOR_NOT_AVAILABLE, which clients take for "ask again": all
-                others have an open transaction, which ends at its time-out at the latest.
+            ApiError: With COORDINATOR_NOT_AVAILABLE, after which clients retry, if all other ids have an open
+                transaction. It ends at its timeout at the latest.
 
         """
         most_bytes = int(self._config["shoal.transactional.ids.max.bytes"])
@@ -198,13 +200,13 @@ class Transactions:
             self._forget(transaction)
 
     def _forget(self, transaction: Transaction) -> None:
-        """Let an id expire: its producer is told INVALID_PRODUCER_ID_MAPPING, as in Kafka."""
+        """Expire an id: its producer gets INVALID_PRODUCER_ID_MAPPING, as in Kafka."""
         self._journal.put("transaction", transaction.transactional_id, value=None)
         del self._by_id[transaction.transactional_id]
         self._kept_bytes -= transaction.counted_bytes
 
     def forget_unused(self) -> None:
-        """Forget ids that nobody used for ``transactional.id.expiration.ms``: to be called now and then."""
+        """Expire ids that are unused for ``transactional.id.expiration.ms``; to be called regularly."""
         oldest_ms = now_ms() - int(self._config["transactional.id.expiration.ms"])
         with self._lock:
             for transaction in [*self._by_id.values()]:
@@ -229,16 +231,16 @@ class Transactions:
 
     def init(self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> tuple[int, int]:
         """
-        Give a transactional id to a producer: fence who had it, abort what was open.
+        Give a transactional id to a producer: fence the one before, and abort its open transaction.
 
         Args:
             transactional_id: The id.
-            timeout_ms: How long a transaction may stay open.
-            producer_id: The producer's own, where it asks for its next epoch (KIP-360); else -1.
-            epoch: Likewise.
+            timeout_ms: The longest time that a transaction may be open.
+            producer_id: The producer's own id if it asks for its next epoch (KIP-360); otherwise -1.
+            epoch: The producer's epoch, likewise.
 
         Returns:
-            Producer id and epoch to write with.
+            The producer id and the epoch to write with.
 
         Raises:
             ApiError: With INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED or
@@ -286,7 +288,7 @@ class Transactions:
 
     @contextmanager
     def _held(self, transactional_id: str, producer_id: int, epoch: int) -> Iterator[Transaction]:
-        """Hold the lock, for the producer that has the transactional id."""
+        """Hold the lock, if the producer has the transactional id."""
         with self._lock:
             transaction = self._by_id.get(transactional_id)
             if transaction is None or transaction.producer_id != producer_id:
@@ -341,7 +343,7 @@ class Transactions:
         self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
     ) -> None:
         """
-        Say whether a partition may be written to in the open transaction (KIP-890).
+        Check that a partition is part of the open transaction (KIP-890).
 
         Raises:
             ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or TRANSACTION_ABORTABLE
@@ -388,8 +390,8 @@ class Transactions:
 
     def _end(self, transaction: Transaction, marker: Marker) -> None:
         committed = marker is Marker.COMMIT
-        # First it is said how it ends, then it is ended: a process that dies between two markers
-        # has the next one write them all.
+        # The decision goes to the journal first: if the process dies between two markers, the next one writes
+        # all of them.
         transaction.state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
         self._keep(transaction)
         for name, partition in sorted(transaction.partitions):
@@ -406,25 +408,25 @@ class Transactions:
         self._keep(transaction)
 
     def _finish(self, transaction: Transaction) -> None:
-        """End a transaction as it was said that it would, if a death or a full disk came between."""
+        """Complete a decided transaction that a dead process or a full disk left incomplete."""
         if transaction.state is TransactionState.PREPARE_COMMIT:
             self._end(transaction, Marker.COMMIT)
         elif transaction.state is TransactionState.PREPARE_ABORT:
             self._end(transaction, Marker.ABORT)
 
     def _fence_and_abort(self, transaction: Transaction) -> None:
-        """Abort with a newer epoch: what the old producer still sends is refused by the logs themselves."""
+        """Abort with a newer epoch, so that the logs refuse the old producer's batches."""
         transaction.epoch += 1
         self._end(transaction, Marker.ABORT)
 
     def read_all(self, read: Callable[[Transaction], Result | None]) -> list[Result]:
-        """Read something of every transactional id under the lock, or None of those that do not matter."""
+        """Call a function with every id, under the lock; return its results that are not None."""
         with self._lock:
             found = [read(transaction) for transaction in self._by_id.values()]
         return [each for each in found if each is not None]
 
     def expire(self) -> None:
-        """Abort what stayed open too long: to be called again and again."""
+        """Abort transactions that are open for too long; to be called regularly."""
         with self._lock:
             now = time.monotonic()
             for transaction in [*self._by_id.values()]:
@@ -451,7 +453,7 @@ def _from_fact(transactional_id: str, fact: Any) -> Transaction:
 
 
 def _named_bytes(partitions: Iterable[tuple[str, int]], groups: Iterable[str] = ()) -> int:
-    """Return what the partitions and groups of a transaction take of memory."""
+    """Return the memory of a transaction's partitions and groups."""
     return sum(_PARTITION_BYTES + getsizeof(topic) for topic, _ in partitions) + sum(
         _GROUP_BYTES + getsizeof(group) for group in groups
     )

@@ -1,1 +1,1 @@
-"""What clients from before Kafka 0.11 write and read."""
+"""Batches from and for clients before Kafka 0.11."""

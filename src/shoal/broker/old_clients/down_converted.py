@@ -1,11 +1,9 @@
 """
-What a client that reads no magic 2 gets of a log: converted while it is sent (KIP-283).
+Batches for clients that cannot read magic 2, converted while they are sent (KIP-283).
 
-How many bytes that will be is known before: :mod:`shoal.records.down_conversion`
-converts the first batch for it. That one is kept for one partition of a
-response only; the others convert it again when it is their turn. So a response
-has never more than one chunk of converted data in memory, however many
-partitions are in it.
+The size is known before: :mod:`shoal.records.down_conversion` converts the first batch for it. Only one
+partition of a response keeps that batch; the others convert it again when they are sent. So a response never
+has more than one chunk of converted data in memory, however many partitions it has.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ class DownConverted:
     """
     A slice of a log, as messages of magic 0 or 1.
 
-    Its length is announced and exact. Where nothing of the slice has a form
-    in that magic, it is 0: then whatever there is comes after :attr:`next_offset`.
+    ``len()`` is exact. It is 0 if no batch of the slice has a form in that magic: then batches after
+    :attr:`next_offset` may have one.
 
     Attributes:
-        next_offset: Behind the last batch that was looked at for the length.
+        next_offset: The offset after the last batch that was read for the length.
 
     """
 
@@ -45,16 +43,15 @@ class DownConverted:
         keep_first: bool,
     ) -> None:
         """
-        Find out how long it will be; converts a batch for that.
+        Compute the length, for which a batch is converted.
 
         Args:
             source: Batches; the last may be cut.
-            aborted: ``(producer_id, first_offset)`` of the transactions that
-                are left out.
-            magic: The newest that the client reads.
-            fetch_offset: What it asked for.
-            chunk_bytes: How much of the source is converted at a time.
-            keep_first: Whether to keep the batch until it is sent.
+            aborted: ``(producer_id, first_offset)`` of the transactions to skip.
+            magic: The newest magic that the client reads.
+            fetch_offset: The offset of the request.
+            chunk_bytes: The size of the parts that are converted at a time.
+            keep_first: Whether to keep the converted batch until it is sent.
 
         Raises:
             ApiError: With the error that the client gets instead.
@@ -85,7 +82,7 @@ class DownConverted:
 
     def send_to(self, sock: socket.socket) -> None:
         """
-        Convert and send, once, chunk by chunk, as fast as the client takes them.
+        Convert and send, once, chunk by chunk, as fast as the client receives.
 
         Raises:
             OSError: The connection broke.
@@ -93,17 +90,17 @@ class DownConverted:
         """
         for chunk in self._chunks():
             sock.sendall(chunk)
-            del chunk  # or it would be there until the next one is
+            del chunk  # otherwise it stays until the next one exists
 
     def _chunks(self) -> Iterator[bytearray]:
-        """Return all bytes, and keep nothing of what was read for them while other partitions are sent."""
+        """Return all bytes, and release the first batch, since other partitions are sent later."""
         conversion, self._conversion = self._conversion, None
         assert conversion is not None, "it is sent once"
         return chunks(conversion)
 
 
 class _Batches:
-    """The batches of a slice, as often as they are asked for."""
+    """The batches of a slice, which can be read several times."""
 
     def __init__(self, source: memoryview | FileRange) -> None:
         self._source = source

@@ -2,8 +2,8 @@
 Message sets of magic 0 and 1, from Produce before v3: checked, and stored as batches of magic 2.
 
 The checks are Kafka 3.9's (``UnifiedLog.analyzeAndValidateRecords``, then
-``LogValidator``); where Kafka's topics could still be of an older format,
-ours are of magic 2, as all of Kafka 4's are.
+``LogValidator``). Kafka 3.9's topics could have an older format; here all topics
+have magic 2, as in Kafka 4.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..storage.validate import HeaderChange, RecordErrors
 
 __all__ = ["is_message_set", "validated_message_set"]
 
-#: What a wrapper may expand to, and at 64 bytes each its messages: as much as is converted back for old
-#: consumers. All of it is in memory for the time of a turn.
+#: The largest expansion of a wrapper, and at 64 bytes each of its messages: as much as is converted back for
+#: old consumers. All of it is in memory during a turn.
 _MOST_DECOMPRESSED_BYTES = 1 << 26
 
 
 def is_message_set(record_set: memoryview) -> bool:
-    """Whether a record set begins with a message of magic 0 or 1, or with nothing at all."""
+    """Return whether a record set begins with a message of magic 0 or 1, or is empty."""
     return len(record_set) <= MAGIC_OFFSET or record_set[MAGIC_OFFSET] != 2
 
 
@@ -39,14 +39,13 @@ def validated_message_set(
     Check a message set, and convert it.
 
     Returns:
-        One batch, of the codec that the messages or the topic have, and what
-        is to be changed in its header; None where there is no whole message,
-        which is no error.
+        One batch, with the codec of the messages or the topic, and the changes to its header; None if there
+        is no whole message, which is not an error.
 
     Raises:
         ApiError: The first that applies: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE,
             INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR; and
-            MESSAGE_TOO_LARGE where it became too large.
+            MESSAGE_TOO_LARGE if it became too large.
 
     """
     try:
@@ -66,8 +65,8 @@ def validated_message_set(
 
 
 def _checked(messages: Iterator[SentMessage], errors: RecordErrors) -> Iterator[SentMessage]:
-    """Pass messages on; refuse them behind the last one."""
+    """Pass messages on, and raise their errors after the last one."""
     for message in messages:
-        errors.look_at(message.key is not None, message.timestamp, message.is_append_time)
+        errors.check(message.key is not None, message.timestamp, message.is_append_time)
         yield message
     errors.raise_any()

@@ -1,4 +1,4 @@
-"""How many connections there may be, and how many of one address: Kafka's ``ConnectionQuotas``."""
+"""The limits on connections, in total and of one address: Kafka's ``ConnectionQuotas``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConnectionQuotas:
 
     @contextmanager
     def counted(self, host: str) -> Iterator[bool]:
-        """Count a connection of an address meanwhile; give whether there is room for it."""
+        """Count a connection of an address while the context is open; give whether there is room for it."""
         with self._lock:
             exceeded = self._exceeded(host)
             if exceeded is None:

@@ -1,4 +1,4 @@
-"""From a request's frame to the frames of its answer: find the API, decode, handle, encode."""
+"""A request's way from its frame to its answer: find the API, decode, handle, encode."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _log = logger("shoal.broker")
 
 class CloseConnection(Exception):
     """
-    The connection ends here; there will be no answer, or the beginning of one.
+    The connection closes without an answer, or with the beginning of one.
 
     Attributes:
-        last_bytes: What is still to be sent.
+        last_bytes: The bytes to send before.
 
     """
 
@@ -37,15 +37,15 @@ class CloseConnection(Exception):
         self.last_bytes = last_bytes
 
 
-#: Of requests without records: what is decoded of one takes some thirty times its bytes, as does its answer.
-#: A Fetch of all partitions that a cluster of 200,000 has takes 4 MiB.
+#: The largest request without records: decoded, it takes some thirty times its bytes, as does its answer.
+#: A Fetch of 200,000 partitions has 4 MiB.
 _LARGEST_WITHOUT_RECORDS = 8 * 1024 * 1024
 
-#: Above, one is served at a time, the client first that used the least of late. Metadata of thousands of
-#: topics are smaller.
+#: Larger requests are served one at a time, the one first whose client used the least of late. Metadata of
+#: thousands of topics are smaller.
 _LARGE_BYTES = 256 * 1024
 
-#: These wait for other members, so only their decoding is in turns.
+#: These wait for other members, so only their decoding takes turns.
 _WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 
 #: An empty record set has eight bytes in a Produce request, and takes hundreds here.
@@ -60,17 +60,16 @@ def answer(
 
     Args:
         state: The state that it reads and changes.
-        frame: The request without its size. May be reused afterwards.
-        client_host: Where it came from.
-        has_hung_up: Tells whether the client did.
+        frame: The request without its size. The buffer may be reused afterwards.
+        client_host: The client's address.
+        has_hung_up: Returns whether the client hung up.
 
     Returns:
-        The answer, size included, as parts for ``sendmsg``; none where the
-        client wants none.
+        The answer, size included, as parts for ``sendmsg``; none for acks=0.
 
     Raises:
-        CloseConnection: The request cannot be read or is too large, its API or
-            version is not served, or a fault says so.
+        CloseConnection: The request is malformed or too large, its API or version is not served, or a fault
+            drops the connection.
 
     """
     try:
@@ -94,7 +93,7 @@ def answer(
 
 def _without_api(state: BrokerState, header: RequestHeader) -> Sequence[bytes | memoryview]:
     if header.api_key != ApiKey.API_VERSIONS:
-        # Kafka has no answer to this either: it could not know how to encode it.
+        # Kafka does not answer, either: it does not know the encoding.
         raise CloseConnection(f"API {header.api_key} is not served in version {header.api_version}")
     return [encode_response(unsupported_version(state), header.correlation_id)]
 
@@ -129,7 +128,7 @@ def _serve(
     except NobodyWaits:
         raise CloseConnection("the broker stopped, or the client hung up") from None
     except OSError as error:
-        # Of a directory: nothing else is opened or written here. What is sent is the server's.
+        # Only the data directory can fail here; the server sends the answer later.
         _log.warning(
             "%s v%d: %s", api.key.name, header.api_version, state.topics.failure.refused("it", error).message
         )
@@ -138,25 +137,25 @@ def _serve(
         _log.exception("%s v%d failed", api.key.name, header.api_version)
         raise CloseConnection("the request failed") from error
     if fault is not None and fault.drop == "after":
-        raise CloseConnection("a fault that a test asked for")
+        raise CloseConnection("a fault that a test ordered")
     parts = _encode(header, request, response)
     if fault is not None and fault.drop == "within":
         answer = b"".join(map(bytes, parts))
-        raise CloseConnection("a fault that a test asked for", answer[: len(answer) // 2])
+        raise CloseConnection("a fault that a test ordered", answer[: len(answer) // 2])
     return parts
 
 
 def _before(state: BrokerState, call: Call, fault: Fault) -> None:
-    # Whoever hung up meanwhile: a broker that was paused has the request still, and serves it late.
+    # Even if the client hung up: a paused broker serves the requests that it received.
     state.purgatory.pause(fault.delay_s)
     if fault.drop == "before":
-        raise CloseConnection("a fault that a test asked for")
+        raise CloseConnection("a fault that a test ordered")
 
 
 def _encode(header: RequestHeader, request: Any, response: Any) -> Sequence[bytes | memoryview]:
     if isinstance(request, ProduceRequest) and request.acks == 0:
         if any(part.error_code for topic in response.responses for part in topic.partition_responses):
-            # All that Kafka can do to tell the client, which expects no answer.
+            # The client expects no answer, so Kafka reports the error by closing the connection.
             raise CloseConnection("an error with acks=0")
         return []
     if isinstance(response, FetchResponse):
@@ -165,7 +164,7 @@ def _encode(header: RequestHeader, request: Any, response: Any) -> Sequence[byte
 
 
 def _partitions_of(state: BrokerState, request: Any) -> set[tuple[str, int]]:
-    """Return the partitions that a request or its session names, for faults; a topic without any has -1."""
+    """Return the partitions of a request or its session, for faults; a topic without any has -1."""
     if isinstance(request, ProduceRequest):
         return {(entry.topic, entry.partition) for entry in request.partitions}
     found = state.fetch_sessions.partitions(getattr(request, "session_id", 0) or 0)

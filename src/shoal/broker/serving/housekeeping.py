@@ -1,4 +1,4 @@
-"""What a broker does by itself, now and then: time-outs, expiry, retention."""
+"""The broker's regular work: timeouts, expiry, retention."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _log = logger("shoal.broker")
 @dataclass(slots=True)
 class Chore:
     """
-    Something to do again and again.
+    Regular work.
 
     Attributes:
-        every_s: How often, in seconds.
-        do: What; it must not wait for anything.
+        every_s: The interval, in seconds.
+        do: The work; it must not wait.
+        next_at: The time of the next run, on the monotonic clock.
 
     """
 
@@ -31,7 +32,7 @@ class Chore:
 
 
 class Housekeeper:
-    """A thread that does chores while it is started; each for the first time after one interval."""
+    """A thread that does chores while it is started; each first after one interval."""
 
     def __init__(self, chores: list[Chore]) -> None:
         self._chores = chores
@@ -39,11 +40,13 @@ class Housekeeper:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start the thread."""
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="shoal-broker-housekeeper", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
+        """Stop the thread, and wait for its end."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -65,5 +68,5 @@ class Housekeeper:
         try:
             chore.do()
         except Exception:
-            # One that fails must not end the others.
+            # A chore that fails must not end the others.
             _log.exception("a chore failed")

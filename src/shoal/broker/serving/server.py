@@ -1,8 +1,8 @@
 """
 The broker's sockets: frames in, and the parts of answers out.
 
-The requests of a connection are served one after the other and answered in
-order, as Kafka does, which mutes a connection until its answer is sent.
+The requests of a connection are served one after the other and answered in order. Kafka does the same: it
+mutes a connection until its answer is sent.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _SIZE = struct.Struct(">i")
 #: Seconds and microseconds, as the system's own `timeval`.
 _TIMEVAL = struct.Struct("@ll")
 
-#: A connection has so much for its requests, which is kept from one to the next. A larger request takes its
-#: size of what all connections share, but not before so much of it is here: a length alone takes nothing.
+#: The buffer of each connection, kept from one request to the next. A larger request takes memory that all
+#: connections share, but only after so many of its bytes arrived: a length alone takes none.
 _OWN_BYTES = 1024 * 1024
 
 
 class Streamed(Protocol):
-    """A part of an answer that is not in memory as a whole: of a file, or made while it is sent."""
+    """A part of an answer that is not in memory as a whole: a range of a file, or converted while sent."""
 
     def __len__(self) -> int: ...
 
     def send_to(self, sock: socket.socket) -> None:
-        """Send as many bytes as its length says."""
+        """Send all bytes; their number is the length."""
 
 
 Part = bytes | memoryview | Streamed
@@ -70,13 +70,13 @@ class Server:
         Args:
             host: The address to bind.
             port: The port, or 0 for a free one, which is kept for every later start.
-            answer: What serves a request: from its frame, the client's address,
-                and what tells whether the client hung up, to the parts of the answer.
-            max_request_bytes: A larger frame closes its connection.
-            max_idle_ms: So does a client that for so long sends nothing of its next
-                request, or takes nothing of an answer; 0 or less is for ever.
-            memory: What requests may take that are larger than a connection's own.
-            quotas: Counts the connections; those for which there is no room are closed.
+            answer: Serves a request. It gets the frame, the client's address, and a function that returns
+                whether the client hung up; it returns the parts of the answer.
+            max_request_bytes: The largest frame; a larger one closes its connection.
+            max_idle_ms: The longest time without a byte of the next request, or without progress of an
+                answer; then the connection closes. 0 or less is forever.
+            memory: The shared memory for requests that are larger than a connection's buffer.
+            quotas: The limits on connections; connections beyond them are closed.
 
         """
         self._max_idle_ms = max_idle_ms
@@ -88,12 +88,12 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Where it listens; from the first start on."""
+        """The port, known after the first start."""
         return self._listener.port
 
     def start(self) -> None:
         """
-        Listen, and serve in threads of our own.
+        Listen, and serve clients in other threads.
 
         Raises:
             OSError: The port is taken.
@@ -102,7 +102,7 @@ class Server:
         self._listener.start()
 
     def stop(self) -> None:
-        """Close every connection, and return when all threads ended."""
+        """Close every connection, and wait for the end of all threads."""
         self._listener.stop()
 
     def _serve(self, client: socket.socket) -> None:
@@ -127,16 +127,16 @@ class Server:
             _send(client, parts)
 
     def _serve_next(self, receiver: _Receiver, host: str, client: socket.socket) -> Sequence[Part] | None:
-        """Answer the next request, and let go of its memory before anything is sent; None at the end."""
+        """Answer the next request, and release its memory before the answer is sent; None at the end."""
         with receiver.receive() as frame:
             return None if frame is None else self._answer(frame, host, partial(has_hung_up, client))
 
 
 def _limit_idleness(client: socket.socket, most_ms: int) -> None:
     """
-    Have a read or a write end with an error when nothing happened for so long.
+    Set a timeout for reads and writes.
 
-    A timeout of Python's would make the socket non-blocking, which ``sendfile`` is not made for.
+    Python's own timeout would make the socket non-blocking, which ``sendfile`` does not support.
     """
     limit = _TIMEVAL.pack(most_ms // 1000, most_ms % 1000 * 1000)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
@@ -154,7 +154,7 @@ class _Receiver:
 
     @contextlib.contextmanager
     def receive(self) -> Iterator[memoryview | None]:
-        """Give the next frame, whose memory is let go of at the end; None if there are no more."""
+        """Give the next frame, whose memory is released at the end; None if there are no more."""
         if not self._fill(0, _SIZE.size):
             yield None
             return
@@ -181,11 +181,11 @@ class _Receiver:
                 grown[:received] = memoryview(self._buffer)[:received]
                 self._buffer = grown
             if not self._fill(received, end):
-                raise CloseConnection("the client went away within a request")
+                raise CloseConnection("the client hung up within a request")
             received = end
 
     def _fill(self, start: int, end: int) -> bool:
-        """Receive the bytes from ``start`` to ``end``; tell whether the client sent them all."""
+        """Receive the bytes from ``start`` to ``end``; return whether the client sent all of them."""
         view = memoryview(self._buffer)
         while start < end:
             count = self._sock.recv_into(view[start:end])
@@ -196,7 +196,7 @@ class _Receiver:
 
 
 def _send(sock: socket.socket, parts: Sequence[Part]) -> None:
-    """Send all parts in order; what lies in files never comes into this process as a whole."""
+    """Send all parts in order; ranges of files never come into this process as a whole."""
     in_memory: list[memoryview] = []
     for part in parts:
         if not len(part):

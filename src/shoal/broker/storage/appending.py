@@ -75,8 +75,8 @@ def count_written(
         header_at: Returns the header of the batch that holds an offset, None if there is none of magic 2.
 
     Returns:
-        None if the log has another batch at one of the offsets, or if the others would be duplicates by the
-        stock rules, since this producer wrote them without comparing.
+        None if the log has another batch at one of the offsets. Also None if one of the others would be a
+        duplicate by the stock rules: then this producer wrote it without comparing.
 
     Raises:
         ApiError: With CORRUPT_MESSAGE, if one that the log has comes with a wrong CRC.

@@ -1,15 +1,15 @@
 """
-Where a broker keeps its data: a directory like one of Kafka's ``log.dirs``.
+The directory of a broker's data, laid out like one of Kafka's ``log.dirs``.
 
 ::
 
     .lock                    held by the broker that has the directory
-    .kafka_cleanshutdown     there while no broker runs, if the last one stopped in good order
+    .kafka_cleanshutdown     exists while no broker runs, if the last one stopped cleanly
     meta.properties          cluster and node
     journal.jsonl            topics, settings, group offsets, transactions (:mod:`.journal`)
     orders-0/                a partition: partition.metadata, and its segments (:mod:`.file_segment`)
 
-The journal is shoal's own; Kafka has topics in its place.
+The journal is shoal's own; Kafka uses topics instead.
 """
 
 from __future__ import annotations
@@ -43,35 +43,36 @@ _FILES_OF_A_NEW_PARTITION = (
     *file_names(0),
 )
 
-#: Of a file: a topic's may nearly be so long, and Kafka cuts it too (``LocalLog.logDeleteDirName``).
+#: The longest name of a file. A topic's may be nearly as long; Kafka cuts it, too
+#: (``LocalLog.logDeleteDirName``).
 _LONGEST_NAME = 255
 
 
 class DataDirectory:
     """
-    The directory of one broker, which nobody else may have meanwhile.
+    The directory of one broker; a lock keeps other brokers out.
 
     Attributes:
-        path: Where it is.
-        failure: Whether it failed.
-        journal: What is kept beside the logs.
-        was_clean: The broker that had it last stopped in good order, or there was none.
+        path: Its path.
+        failure: Its failure, if it failed.
+        journal: The state beside the logs.
+        was_clean: Whether the broker before stopped cleanly, or there was none.
 
     """
 
     def __init__(self, path: Path) -> None:
         """
-        Take a directory, which is made if it is not there.
+        Lock a directory, which is created if necessary.
 
         Raises:
-            ConfigError: Another broker has it, it cannot be made, or its journal is damaged.
+            ConfigError: Another broker uses it, it cannot be created, or its journal is damaged.
 
         """
         self.path = path
         self.failure = LogDirFailure(path)
         self._lock: int | None = None
         try:
-            # Kafka leaves it to the umask; but who tries a broker out has no user of its own for it.
+            # Kafka leaves the mode to the umask. But a developer has no separate user for the broker.
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._take()
         except OSError as error:
@@ -87,10 +88,10 @@ class DataDirectory:
 
     def take_again(self) -> None:
         """
-        Take it after a release, unless it was not released.
+        Lock the directory again after a release.
 
         Raises:
-            ConfigError: Another broker has it, or had it since: what this one knows is old.
+            ConfigError: Another broker uses it, or used it since, so that this one's state is outdated.
 
         """
         if self._lock is None:
@@ -109,17 +110,17 @@ class DataDirectory:
         self._lock = descriptor
 
     def release(self) -> None:
-        """Give it back; what is to stay must be in it."""
+        """Unlock the directory; all state must be flushed before."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def check_identity(self, cluster_id: str | None, node_id: int, default_cluster_id: str) -> str:
         """
-        Return the cluster's id, as the directory has it or is given it now.
+        Return the cluster's id from the directory; a new directory gets one.
 
         Raises:
-            ConfigError: The directory is that of another broker or cluster.
+            ConfigError: The directory belongs to another broker or cluster.
 
         """
         path = self.path / _META
@@ -140,11 +141,11 @@ class DataDirectory:
 
     def set_clean(self, clean: bool) -> None:
         """
-        Say whether no broker runs and the last one stopped in good order.
+        Record whether the broker stopped cleanly.
 
         Raises:
-            OSError: It cannot be said; then it is not so.
-            ApiError: The same, of the journal.
+            OSError: The record could not be written; then the directory counts as not clean.
+            ApiError: The journal could not be flushed.
 
         """
         marker = self.path / _CLEAN
@@ -157,15 +158,15 @@ class DataDirectory:
                 raise
         else:
             marker.unlink(missing_ok=True)
-            # Were it there again after a power cut, nothing would look for what that tore.
+            # If a power cut brought the file back, the next start would not check for torn batches.
             flush_directory(self.path)
 
     def partition(self, topic: str, number: int, topic_id: uuid.UUID) -> Path:
-        """Return a partition's directory, which is made; one of an older topic of this name is put aside."""
+        """Create a partition's directory, or return it; one of an older topic of this name is renamed."""
         path = self.path / f"{topic}-{number}"
         if path.exists() and not _is_of(path, topic_id):
             stray = _renamed(path, "stray")
-            _log.warning("%s is of no topic that is known: it is %s now", path, stray.name)
+            _log.warning("%s belongs to no known topic: renamed to %s", path, stray.name)
             path.rename(stray)
         if not path.exists():
             path.mkdir()
@@ -178,18 +179,18 @@ class DataDirectory:
         return path
 
     def discard_partition(self, topic: str, number: int) -> None:
-        """Remove a partition that :meth:`partition` just made, and that could not be kept."""
+        """Remove a directory that :meth:`partition` just created, since its topic could not be kept."""
         _discard(self.path / f"{topic}-{number}")
 
     def delete_partition(self, topic: str, number: int) -> None:
-        """Delete a partition's directory, at once as far as others can see."""
+        """Rename a partition's directory, so that it is gone at once, and delete it."""
         path = self.path / f"{topic}-{number}"
         doomed = _renamed(path, "delete")
         path.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
 
     def delete_leftovers(self) -> None:
-        """Finish deletions that a broker's end cut short, and remove files that it began to write."""
+        """Complete deletions that the end of a broker interrupted, and remove incomplete files."""
         for path in self.path.glob("*-delete"):
             shutil.rmtree(path, ignore_errors=True)
         for path in (*self.path.glob("*.new"), *self.path.glob("*/*.new")):
@@ -201,7 +202,7 @@ def _metadata(topic_id: uuid.UUID) -> str:
 
 
 def _discard(path: Path) -> None:
-    """Remove a new partition's directory, also if no file can be opened any more: nothing is listed."""
+    """Remove a new partition's directory without listing it, which would need a descriptor."""
     for name in _FILES_OF_A_NEW_PARTITION:
         with contextlib.suppress(OSError):
             (path / name).unlink()
@@ -215,7 +216,7 @@ def _is_of(path: Path, topic_id: uuid.UUID) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """Make a small file, whole and on the disk or not at all."""
+    """Write a small file and flush it, or leave none."""
     fresh = path.with_name(f"{path.name}.new")
     try:
         with fresh.open("w", encoding="latin-1") as file:

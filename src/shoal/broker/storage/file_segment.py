@@ -9,12 +9,12 @@ A segment in Kafka's own files: ``.log``, ``.index`` and ``.timeindex``.
 
 The name is the base offset. An index has an entry about every
 ``index.interval.bytes``: the last offset of a batch and where it begins; the
-largest timestamp so far and the last offset of its batch. This broker knows
-every batch and never reads them; they are for Kafka's tools, and for a Kafka
-that is given the directory.
+largest timestamp so far and the last offset of its batch. This broker has its own
+index of every batch and never reads them; they are for Kafka's tools, and for a
+Kafka that gets the directory.
 
-What was written is in the system's cache: it outlives the process. Only
-:meth:`FileSegment.flush` makes it outlive the machine.
+A write goes to the system's cache: it survives the process. Only
+:meth:`FileSegment.flush` makes it survive the machine.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def file_names(base_offset: int) -> list[str]:
 
 class _IndexFile:
     """
-    An index of a segment: what is noted, and how much of that is in the file.
+    An index file of a segment, and the entries that are not written yet.
 
-    No append fails for the sake of it. What could not be written is tried again with the next entry.
+    An index never makes an append fail: if an entry could not be written, the next entry tries again.
     """
 
     def __init__(self, path: Path) -> None:
-        """Begin it anew."""
+        """Begin an empty file."""
         self._path = path
         self._path.write_bytes(b"")
         self._written_bytes = 0
@@ -70,10 +70,10 @@ class _IndexFile:
 
     def write(self) -> None:
         """
-        Write what was noted since the last time.
+        Write the entries that are not written yet.
 
         Raises:
-            OSError: It is noted still.
+            OSError: Some could not be written; they stay noted.
 
         """
         if not self._noted:
@@ -93,7 +93,7 @@ class FileSegment(Segment):
         """
         Open a segment's files, or create them.
 
-        What is in them already is not known until :meth:`recover` read it.
+        :meth:`recover` reads the batches that they have already.
 
         """
         super().__init__(base_offset, capacity)
@@ -109,6 +109,7 @@ class FileSegment(Segment):
 
     @property
     def modified_ms(self) -> int:
+        """The time of the last write."""
         return os.fstat(self._file.descriptor).st_mtime_ns // 1_000_000
 
     @staticmethod
@@ -117,6 +118,7 @@ class FileSegment(Segment):
         return sorted(int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit())
 
     def has_room(self, size: int) -> bool:
+        """Return whether batches of this size fit, and their offsets into the index."""
         is_near = not self.batch_count or self.last_offset(self.batch_count - 1) - self.base_offset < (
             _MOST_OFFSETS - size
         )
@@ -124,12 +126,12 @@ class FileSegment(Segment):
 
     def recover(self, replay: Callable[[RecordBatch], None], next_offset: int, *, verify: bool) -> bool:
         """
-        Read what is in the file, and cut off what is no whole batch behind the others.
+        Read the file, and cut off the first batch that is not whole, with everything after it.
 
         Args:
-            replay: Is told of each batch, in order.
-            next_offset: The first batch begins there or later.
-            verify: Check CRCs too: the broker did not stop in good order.
+            replay: Called with each batch, in order.
+            next_offset: The first batch begins at this offset or later.
+            verify: Check CRCs, too: the broker did not stop cleanly.
 
         Returns:
             Whether the file was whole.
@@ -142,7 +144,7 @@ class FileSegment(Segment):
         self._write_indexes()
         if self.size == length:
             return True
-        _log.warning("%s: cutting %d bytes off that are no whole batch", self._path, length - self.size)
+        _log.warning("%s: cutting off %d bytes that are not a whole batch", self._path, length - self.size)
         os.ftruncate(self._file.descriptor, self.size)
         return False
 
@@ -165,6 +167,7 @@ class FileSegment(Segment):
     def append(
         self, parts: Sequence[Bytes], headers: Sequence[BatchHeader], *, flushed: bool = False
     ) -> None:
+        """Append batches as :meth:`Segment.append` does, and write the index files."""
         super().append(parts, headers, flushed=flushed)
         try:
             self._write_indexes()
@@ -172,7 +175,7 @@ class FileSegment(Segment):
             _log.warning("%s: its indexes are behind: %s", self._path, error)
 
     def _add_to_index(self, header: BatchHeader) -> None:
-        """Note what the index files get too, as ``LogSegment.append`` does."""
+        """Note the entries of the index files, as ``LogSegment.append`` does."""
         if header.max_timestamp > self._largest[0]:
             self._largest = header.max_timestamp, header.last_offset
         if self._bytes_since_entry > self._index_interval_bytes:
@@ -207,14 +210,14 @@ class FileSegment(Segment):
         os.ftruncate(self._file.descriptor, self.size)
 
     def flush(self) -> None:
-        """Have all of it on the disk itself."""
+        """Flush the file, and its name once."""
         flush_data(self._file.descriptor)
         if not self._name_is_flushed:
             flush_directory(self._path.parent)
             self._name_is_flushed = True
 
     def close(self) -> None:
-        """Complete the indexes and have all of it on the disk; more may still be appended."""
+        """Complete the index files, and flush; more batches may still be appended."""
         self._add_largest_timestamp()
         try:
             self._write_indexes()
@@ -222,13 +225,14 @@ class FileSegment(Segment):
             self.flush()
 
     def delete(self) -> None:
-        """Remove its files; what is being sent of it still is."""
+        """Remove its files; ranges that are being sent stay readable."""
         for suffix in _SUFFIXES:
             self._path.with_suffix(suffix).unlink(missing_ok=True)
 
     def read(self, start: int, end: int) -> FileRange:
-        """Return the bytes between two positions, where they are."""
+        """Return the bytes between two positions, as a range of the file."""
         return FileRange(self._file, start, end)
 
     def peek(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two positions, in memory."""
         return memoryview(bytes(self.read(start, end)))

@@ -1,5 +1,5 @@
 """
-What a broker knows beside its logs, on disk: topics, settings, group offsets, transactions.
+The broker's state beside its logs, on disk: topics, settings, group offsets, transactions.
 
 Kafka keeps these in topics of its own (``__cluster_metadata``,
 ``__consumer_offsets``, ``__transaction_state``). Here is one file of JSON
@@ -7,12 +7,10 @@ lines, ``journal.jsonl``, each a fact with its key::
 
     ["topic", ["orders"], {"id": "…", "partitions": 3, "config": {}}]
 
-Of several with one key the last counts, and ``null`` says that there is none
-any more. It grows at its end, and is written anew when it is opened and when
-it has grown large. A last line that was cut short by the end of the process
-was never acknowledged.
+Of several facts with one key the last one counts, and ``null`` deletes. Facts are appended; the file is
+rewritten when it is opened, and when it has grown large. An incomplete last line was never acknowledged.
 
-Without a file nothing is kept.
+Without a directory the journal keeps nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _log = logger("shoal.broker")
 _NAME = "journal.jsonl"
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
-#: It is written anew when so many bytes were added, and more than there were before.
+#: The file is rewritten after so many new bytes, if they are more than the rest.
 _LARGE_BYTES = 16 * 1024 * 1024
 
 _Key = tuple[str, ...]
@@ -50,12 +48,12 @@ class Journal:
         Read the journal of a directory, or begin one; None keeps nothing.
 
         Args:
-            directory: Where it is.
-            failure: Takes note of its errors.
+            directory: The directory of the file.
+            failure: Takes the directory offline after an I/O error.
 
         Raises:
-            ConfigError: The file is damaged in its middle.
-            OSError: It can be neither read nor begun.
+            ConfigError: The file is damaged before its last line.
+            OSError: The file cannot be read or created.
 
         """
         self._failure = failure or LogDirFailure()
@@ -64,7 +62,7 @@ class Journal:
         self._path = directory / _NAME if directory is not None else None
         self._descriptor: int | None = None
         self._added_bytes = self._rewritten_bytes = 0
-        #: Whether the file's name is on the disk itself, as the file is.
+        # Whether the file's name is flushed to the disk, as the file is.
         self._is_named = True
         if self._path is not None:
             self._fresh_path(self._path).unlink(missing_ok=True)
@@ -85,7 +83,7 @@ class Journal:
         lines = content.split(b"\n")
         if lines[-1]:
             os.truncate(path, len(content) - len(lines[-1]))
-        # Behind the last line there is nothing, or one that was cut short.
+        # After the last newline there is nothing, or an incomplete line.
         for number, line in enumerate(lines[:-1], 1):
             try:
                 kind, key, value = json.loads(line)
@@ -94,17 +92,17 @@ class Journal:
             self._facts[kind, tuple(key)] = value
 
     def _try_to_rewrite(self, path: Path) -> None:
-        """Write it anew, or go on with the one that is there, and try again when as much was added."""
+        """Rewrite the file. If that fails, keep the old one, and try again when it has grown as much."""
         self._added_bytes = 0
         try:
             self._rewrite(path)
         except OSError as error:
             if isinstance(error, FlushFailed):
                 self._failure.refused(_NAME, error)
-            _log.warning("%s: it could not be written anew, and grows on: %s", path, error.strerror)
+            _log.warning("%s: it could not be rewritten, so it keeps growing: %s", path, error.strerror)
 
     def _rewrite(self, path: Path) -> None:
-        """Write a new file, and take its name: the old one stays open, and complete, until then."""
+        """Write a new file and give it the name; the old one stays open and complete until then."""
         facts = {key: value for key, value in self._facts.items() if value is not None}
         fresh = self._fresh_path(path)
         descriptor = os.open(fresh, _FLAGS | os.O_TRUNC, 0o644)
@@ -128,21 +126,21 @@ class Journal:
             self._flush_name(path)
         except FlushFailed:
             raise
-        except OSError as error:  # no descriptor is left, for instance
+        except OSError as error:  # for example, no descriptor is left
             _log.debug("%s: its name is flushed later: %s", path, error.strerror)
 
     def _flush_name(self, path: Path) -> None:
-        """Have the file's name on the disk itself: until then its end may bring the former file back."""
+        """Flush the file's name: without that, a power cut may bring the former file back."""
         if not self._is_named:
             flush_directory(path.parent)
             self._is_named = True
 
     def put(self, kind: str, *key: str | int, value: Any) -> None:
         """
-        Keep a fact, or with None forget it; it outlives the process from now on.
+        Keep a fact, or with None delete it. It survives the process from now on.
 
         Raises:
-            ApiError: With KAFKA_STORAGE_ERROR: the disk is full, or worse; the journal is as it was.
+            ApiError: With KAFKA_STORAGE_ERROR, if the disk is full or fails; the journal is unchanged.
 
         """
         if self._path is None or self._descriptor is None:
@@ -161,7 +159,7 @@ class Journal:
                 self._try_to_rewrite(self._path)
 
     def facts(self, kind: str) -> Iterator[tuple[_Key, Any]]:
-        """Yield the facts of a kind with their keys, whose parts are text."""
+        """Yield the facts of a kind with their keys; the parts of a key are text."""
         with self._lock:
             found = [
                 (key, value)
@@ -172,17 +170,17 @@ class Journal:
 
     @property
     def is_current(self) -> bool:
-        """Whether nobody opened the journal since: that writes it anew."""
+        """Whether no other process opened the journal since, which would have rewritten it."""
         if self._path is None or self._descriptor is None:
             return True
         return os.fstat(self._descriptor).st_ino == self._path.stat().st_ino
 
     def flush(self) -> None:
         """
-        Have it on the disk itself.
+        Flush the journal to the disk.
 
         Raises:
-            ApiError: With KAFKA_STORAGE_ERROR: it may never be.
+            ApiError: With KAFKA_STORAGE_ERROR.
 
         """
         with self._lock:
@@ -196,7 +194,7 @@ class Journal:
 
 
 def _append(descriptor: int, line: bytes) -> None:
-    """Write a line, all of it or nothing: the next one would be glued to a half."""
+    """Write a line or nothing, since the next line would follow an incomplete one."""
     size = os.fstat(descriptor).st_size
     try:
         _write_all(descriptor, line)

@@ -1,15 +1,15 @@
 """
 A log directory that failed: Kafka's ``LogDirFailureChannel``, for the one directory of a broker.
 
-An input or output error takes the directory off line: its partitions answer KAFKA_STORAGE_ERROR, have no
-leader in Metadata, and since there is no other directory the broker stops
+An I/O error takes the directory offline: its partitions answer KAFKA_STORAGE_ERROR and have no leader in
+Metadata, and since there is no other directory the broker stops
 (``ReplicaManager.handleLogDirFailure``, ``LogManager``). Kafka does so for every ``IOException``. Here a
-full disk or a lack of descriptors is none: what could not be written was cut off again, and the next
+full disk or a lack of descriptors is not final: an incomplete write was cut off again, and the next
 request may succeed.
 
 A flush that failed is always final. The system drops the pages that it could not write, so the next
-``fsync`` succeeds although they are lost. So is a cut that failed: what would be written next would follow
-half of something.
+``fsync`` succeeds although they are lost. A cut that failed is final, too: the next write would follow an
+incomplete one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CutFailed", "FlushFailed", "LogDirFailure", "flush_data", "flush_dir
 
 _log = logger("shoal.broker")
 
-#: The device, the network behind it or the file system is broken; no later request will do better.
+#: Errors of a broken device, network or file system: no later request will succeed.
 _FINAL = frozenset(
     {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EBADMSG}
     | {number for name in ("EUCLEAN", "EREMOTEIO") if (number := getattr(errno, name, None)) is not None}
@@ -36,26 +36,26 @@ _FINAL = frozenset(
 
 
 class FlushFailed(OSError):
-    """What was written may never reach the disk."""
+    """Written bytes may never reach the disk."""
 
 
 class CutFailed(OSError):
-    """The beginning of something that could not be written stays at a file's end."""
+    """An incomplete write stays at the end of a file."""
 
 
 def flush_file(descriptor: int) -> None:
     """
-    Have a file on the disk itself.
+    Flush a file to the disk.
 
     Raises:
-        FlushFailed: It may never be.
+        FlushFailed: Its bytes may never reach the disk.
 
     """
     _flush(os.fsync, descriptor)
 
 
 def flush_data(descriptor: int) -> None:
-    """Have a file's bytes on the disk itself, as :func:`flush_file`; not its times."""
+    """Flush a file's bytes, but not its times, as :func:`flush_file`."""
     _flush(os.fdatasync, descriptor)
 
 
@@ -67,7 +67,7 @@ def _flush(flush: Callable[[int], None], descriptor: int) -> None:
 
 
 def flush_directory(path: Path) -> None:
-    """Have the names in a directory on the disk itself, as :func:`flush_file`."""
+    """Flush the names in a directory, as :func:`flush_file`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         flush_file(descriptor)
@@ -77,10 +77,10 @@ def flush_directory(path: Path) -> None:
 
 class LogDirFailure:
     """
-    Whether a broker's directory failed. Safe to use from several threads, under any lock.
+    The failure of a broker's directory, if it failed. Safe to use from several threads, under any lock.
 
     Attributes:
-        reason: Why it is off line, as a sentence; None while it is not.
+        reason: The reason why it is offline, as a sentence; None if it is online.
 
     """
 
@@ -93,7 +93,7 @@ class LogDirFailure:
 
     def check(self) -> None:
         """
-        Refuse what needs the directory, if it is off line.
+        Check that the directory is online.
 
         Raises:
             ApiError: With KAFKA_STORAGE_ERROR.
@@ -104,11 +104,11 @@ class LogDirFailure:
 
     def refused(self, what: str, error: OSError) -> ApiError:
         """
-        Take note of an error, which may take the directory off line, and return the refusal for it.
+        Return the ApiError for an I/O error, which may take the directory offline.
 
         Args:
-            what: What could not be read or written.
-            error: Why.
+            what: The file or the log.
+            error: The error.
 
         """
         if self._path is not None and (isinstance(error, CutFailed | FlushFailed) or error.errno in _FINAL):
@@ -116,7 +116,7 @@ class LogDirFailure:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{what}: {error.strerror}")
 
     def when_failed(self, call: Callable[[], None]) -> None:
-        """Have something called once it fails; it must not wait for anything."""
+        """Call a function once the directory fails; it must not wait."""
         self._listeners.append(call)
 
     def _fail(self, reason: str) -> None:

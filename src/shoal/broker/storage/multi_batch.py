@@ -1,21 +1,20 @@
 """
 Several batches of a partition in one Produce request: the broker's half of KIP-712.
 
-Stock Kafka refuses a second batch with INVALID_RECORD. This broker takes them
-in two forms, as a real one does with shoal's Java agent. Both are off by
-default, and a client that uses neither sees stock Kafka.
+Stock Kafka refuses a second batch with INVALID_RECORD. This broker accepts several batches in two forms, like
+a real one with shoal's Java agent. Both are off by default, and a client that uses neither sees stock Kafka.
 
 **Compare-and-append**, with ``shoal.multi.batch.produce``, from clients whose
-id begins with ``shoal.multi.batch.client.id.prefix``: the client's sequences
-are the offsets where its batches must land (modulo 2^31), and nothing is
-written unless the log ends where the first new batch says. That makes a retry
-exact, however many batches it has and however many came since: the log itself
-is asked what it has at those offsets. :meth:`.log.Log.compare_and_append` does it.
+id begins with ``shoal.multi.batch.client.id.prefix``. The client's sequences are
+the offsets at which its batches must land (modulo 2^31). The log must end at the
+first new batch's offset, otherwise nothing is written. That makes a retry exact,
+however many batches it has and however many came since: the log itself has the
+batches at those offsets. :meth:`.log.Log.compare_and_append` does it.
 
 **KIP-712's plain form**, for topics with ``shoal.multi.batch.plain``, from any
-client: batches without a producer id are appended behind one another
-(:meth:`.log.Log.append_all`). Nothing is compared, so a request that is sent
-again is written again, as a single batch without a producer id would be.
+client: batches without a producer id are appended one after the other
+(:meth:`.log.Log.append_all`). Nothing is compared, so a retry is written again,
+as a single batch without a producer id would be.
 
 In both forms all batches of a partition are appended, or none.
 """
@@ -33,12 +32,12 @@ from .validate import iterate
 
 __all__ = ["admitted_batches", "is_asked_for", "plain_batches"]
 
-#: What goes with earlier versions, ZStandard's lack for one, is not worth a rule of its own.
+#: Earlier versions would need rules of their own, for example against ZStandard.
 _FROM_VERSION = 7
 
 
 def is_asked_for(config: Mapping[str, str], client_id: str) -> bool:
-    """Whether the broker takes several batches, and this client says by its id that it sends such."""
+    """Return whether the broker accepts several batches, and this client's id has the prefix."""
     return config["shoal.multi.batch.produce"].lower() == "true" and client_id.startswith(
         config["shoal.multi.batch.client.id.prefix"]
     )
@@ -49,19 +48,17 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
     Return the batches of a record set that can be compared and appended together.
 
     Args:
-        record_set: Of one partition, as it came.
-        version: Of the request.
+        record_set: The record set of one partition.
+        version: The version of the request.
 
     Returns:
-        One batch or more, none of them with more than its header looked at;
-        None where a rule is broken: then the stock rules apply, by which two
-        batches are refused.
+        One batch or more, of which only the headers were checked. None if a rule is broken: then the stock
+        rules apply, which refuse two batches.
 
     Raises:
-        ApiError: With INVALID_RECORD for a batch that is cut short at the end,
-            which the stock rules would drop without a word; CORRUPT_MESSAGE
-            for a length or a magic that cannot be; UNKNOWN_SERVER_ERROR for a
-            batch without a whole header.
+        ApiError: With INVALID_RECORD for an incomplete batch at the end, which the stock rules would drop;
+            CORRUPT_MESSAGE for an invalid length or magic; UNKNOWN_SERVER_ERROR for a batch without a
+            complete header.
 
     """
     batches = _whole_batches(record_set)
@@ -76,15 +73,15 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
 
 def plain_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch] | None:
     """
-    Return two or more batches without a producer id, to append behind one another (KIP-712).
+    Return two or more batches without a producer id, to append one after the other (KIP-712).
 
     Args:
-        record_set: Of one partition, as it came.
-        version: Of the request.
+        record_set: The record set of one partition.
+        version: The version of the request.
 
     Returns:
-        None if there is only one batch, or if one of them has a producer id or breaks another
-        rule: the stock rules apply then.
+        None if there is only one batch, or if one has a producer id or breaks another rule: then the stock
+        rules apply.
 
     Raises:
         ApiError: As :func:`admitted_batches` does.

@@ -1,9 +1,8 @@
 """
-What a partition knows of its producers: who wrote last, and with which sequence.
+The producers of a partition, with their last batches and sequences.
 
-Kafka's ``ProducerStateManager`` and ``ProducerAppendInfo``. A sequence is held
-against the last one of the same producer id, never against the log's end. So
-an id that is not known, new or forgotten, may begin anywhere (KIP-360).
+Kafka's ``ProducerStateManager`` and ``ProducerAppendInfo``. A sequence is compared with the last one of the
+same producer id, never with the log's end. So a new or expired id may begin with any sequence (KIP-360).
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ NO_SEQUENCE = -1
 #: ``ProducerStateEntry.NUM_BATCHES_TO_RETAIN``: the most requests that a client has in flight.
 BATCHES_TO_RETAIN = 5
 
-#: Sequences are int32 that are never negative, and begin anew.
+#: Sequences are non-negative int32; after the largest comes 0.
 SEQUENCE_COUNT = 2**31
 
 
 class AppendedBatch(NamedTuple):
-    """A batch that may be sent again; ``timestamp`` is its largest, in milliseconds."""
+    """A batch that the producer may retry; ``timestamp`` is its largest, in milliseconds."""
 
     first_sequence: int
     last_sequence: int
@@ -54,11 +53,11 @@ class Producer:
     One producer id's state in one partition.
 
     Attributes:
-        producer_id: Whose.
-        epoch: The latest that wrote here.
-        batches: The last five with that epoch, the latest last.
-        last_timestamp: Of its last batch, in milliseconds; the state expires by it.
-        coordinator_epoch: Of the last marker; -1 before any.
+        producer_id: The producer id.
+        epoch: The latest epoch that wrote to the partition.
+        batches: The last five batches with that epoch, the latest last.
+        last_timestamp: The timestamp of its last batch, in milliseconds, by which the state expires.
+        coordinator_epoch: The coordinator epoch of the last marker; -1 before the first.
 
     """
 
@@ -70,10 +69,11 @@ class Producer:
 
     @property
     def last_sequence(self) -> int:
+        """The last sequence of its last batch, or -1."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def duplicate_of(self, header: BatchHeader) -> AppendedBatch | None:
-        """Return the batch that this one repeats, if it is among the last five."""
+        """Return the batch that this one repeats, if that is one of the last five."""
         if header.producer_epoch != self.epoch:
             return None
         sequences = (header.base_sequence, last_sequence_of(header))
@@ -81,7 +81,7 @@ class Producer:
 
     def check(self, header: BatchHeader) -> None:
         """
-        Check epoch and sequence of a batch that is no duplicate.
+        Check epoch and sequence of a batch that is not a duplicate.
 
         Raises:
             ApiError: With INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -102,7 +102,7 @@ class Producer:
             )
 
     def appended(self, header: BatchHeader) -> None:
-        """Take note of a batch that is in the log now; the header has its offset."""
+        """Note a batch in the log, by its stored header."""
         self.set_epoch(header.producer_epoch)
         self.batches.append(
             AppendedBatch(
@@ -116,18 +116,19 @@ class Producer:
         self.last_timestamp = header.max_timestamp
 
     def set_epoch(self, epoch: int) -> None:
-        """Start anew with another epoch: its sequences begin at 0."""
+        """Begin another epoch, whose sequences begin at 0."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
 
 
 def last_sequence_of(header: BatchHeader) -> int:
-    """``DefaultRecordBatch.incrementSequence``: after 2147483647 comes 0."""
+    """Return the sequence of a batch's last record (``DefaultRecordBatch.incrementSequence``)."""
     return (header.base_sequence + header.last_offset_delta) % SEQUENCE_COUNT
 
 
 def next_sequence(sequence: int) -> int:
+    """Return the sequence after this one."""
     return (sequence + 1) % SEQUENCE_COUNT
 
 
@@ -163,7 +164,7 @@ class Producers:
         return iter(self._by_id.values())
 
     def get(self, producer_id: int) -> Producer:
-        """Return a producer's state, empty and not yet kept where there is none."""
+        """Return a producer's state; an unknown producer gets an empty one, which is not kept yet."""
         return self._by_id.get(producer_id) or Producer(producer_id)
 
     def snapshots(self, open_transactions: Mapping[int, int]) -> list[ProducerSnapshot]:
@@ -181,17 +182,17 @@ class Producers:
         ]
 
     def keep(self, producer: Producer) -> None:
+        """Keep a producer's state."""
         self._by_id[producer.producer_id] = producer
 
     def forget_expired(self, now_ms: int, expiration_ms: int, in_transaction: Container[int]) -> None:
         """
-        Forget who wrote nothing younger than that, however busy it is.
+        Forget producers whose last batch has an old timestamp, even if it was written just now.
 
         Args:
             now_ms: The time.
-            expiration_ms: ``producer.id.expiration.ms``; held against the
-                timestamp of the last batch, which may be old in new batches.
-            in_transaction: Producer ids that are kept all the same.
+            expiration_ms: ``producer.id.expiration.ms``.
+            in_transaction: The producer ids with an open transaction, which are kept.
 
         """
         self._by_id = {

@@ -1,8 +1,8 @@
 """
-A batch written anew with the topic's codec: ``LogValidator.buildRecordsAndAssignOffsets``.
+A batch recompressed with the topic's codec: ``LogValidator.buildRecordsAndAssignOffsets``.
 
-The records and who wrote them are kept; their offset deltas become 0, 1, 2, …,
-and of the attributes nothing stays but the codec and the transactional bit.
+The records and their producer stay. The offset deltas become 0, 1, 2, …, and of the attributes only the codec
+and the transactional bit stay.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ _NO_PRODUCER_ID = -1
 
 def recompressed(header: BatchHeader, written: BatchWriter) -> RecordBatch:
     """
-    Return the batch that a producer's records were written to, as the same producer's.
+    Return the recompressed batch with the identity of its producer.
 
     Raises:
-        ApiError: With UNKNOWN_SERVER_ERROR for a producer id without epoch or
-            sequence, which ``MemoryRecordsBuilder`` does not take; any
-            negative one but -1 is a producer id here. With MESSAGE_TOO_LARGE
-            where it takes more than the writer was given.
+        ApiError: With UNKNOWN_SERVER_ERROR for a producer id without epoch or sequence, which
+            ``MemoryRecordsBuilder`` refuses; any id but -1 counts, even a negative one. With
+            MESSAGE_TOO_LARGE if the batch exceeds the writer's limit.
 
     """
     if header.producer_id != _NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):

@@ -1,9 +1,8 @@
 """
 A run of a partition's batches, back to back, as in one of Kafka's segment files.
 
-What all segments have is an index of every batch, in memory. Where the bytes
-are is a matter of the kind: :class:`MemorySegment` here, or a file
-(:mod:`.file_segment`).
+Every segment has an index of all its batches in memory. The bytes are in memory (:class:`MemorySegment`), or
+in a file (:mod:`.file_segment`).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ __all__ = ["MemorySegment", "Segment"]
 
 class Segment(ABC):
     """
-    Batches one behind the other, with an index of all of them.
+    Batches one after the other, with an index of all of them.
 
     Attributes:
-        base_offset: The offset of its first record, or where that would go.
-        capacity: The most bytes that it takes.
-        size: Bytes in use.
+        base_offset: The offset of its first record, now or later.
+        capacity: The most bytes.
+        size: The bytes in use.
 
     """
 
@@ -44,6 +43,7 @@ class Segment(ABC):
 
     @property
     def batch_count(self) -> int:
+        """The number of batches."""
         return len(self._positions)
 
     @property
@@ -52,12 +52,13 @@ class Segment(ABC):
         return self._largest_timestamps[-1] if self._largest_timestamps else -1
 
     def has_room(self, size: int) -> bool:
+        """Return whether batches of this size fit."""
         return self.size + size <= self.capacity
 
     @property
     @abstractmethod
     def modified_ms(self) -> int:
-        """When it was last written to."""
+        """The time of the last write."""
 
     def append(
         self, parts: Sequence[Bytes], headers: Sequence[BatchHeader], *, flushed: bool = False
@@ -66,12 +67,12 @@ class Segment(ABC):
         Copy batches to the end, all of them or none.
 
         Args:
-            parts: All bytes of them, in order, as they are to be read again.
-            headers: Of each batch, with its final base offset and timestamp.
-            flushed: Have them, and all before them, where they are to stay.
+            parts: All their bytes, in order.
+            headers: The header of each batch, with its final base offset and timestamp.
+            flushed: Flush them, and all batches before them.
 
         Raises:
-            OSError: There is no place for them; nothing changed.
+            OSError: They could not be written; nothing changed.
 
         """
         try:
@@ -93,27 +94,27 @@ class Segment(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Have all of it where it is to stay."""
+        """Flush all batches to the disk."""
 
     @abstractmethod
     def close(self) -> None:
-        """Complete what is kept beside the batches, and flush; more may still be appended."""
+        """Complete the index files, and flush; more batches may still be appended."""
 
     @abstractmethod
     def delete(self) -> None:
-        """Give back what it takes; what was read of it stays valid."""
+        """Free memory or files; ranges that were read stay valid."""
 
     @abstractmethod
     def _write(self, parts: Sequence[Bytes]) -> None:
-        """Write parts behind the bytes in use."""
+        """Write parts after the bytes in use."""
 
     @abstractmethod
     def _cut(self) -> None:
-        """Drop what an append that failed left behind the bytes in use."""
+        """Cut off the rest of an append that failed."""
 
     @abstractmethod
     def read(self, start: int, end: int) -> memoryview | FileRange:
-        """Return the bytes between two positions, as what can be sent without copying it."""
+        """Return the bytes between two positions, in a form that is sent without a copy."""
 
     @abstractmethod
     def peek(self, start: int, end: int) -> memoryview:
@@ -130,7 +131,7 @@ class Segment(ABC):
         return read_header(found) if found[MAGIC_OFFSET] == 2 else None
 
     def position(self, index: int) -> int:
-        """Return where a batch begins; for the index after the last, where the segment ends."""
+        """Return the position of a batch; of the index after the last, the end of the segment."""
         return self._positions[index] if index < self.batch_count else self.size
 
     def last_offset(self, index: int) -> int:
@@ -160,8 +161,8 @@ class MemorySegment(Segment):
     Batches in one buffer.
 
     The buffer never moves, so views of it stay valid while more is appended
-    behind them. It is taken at once, but the system lends its pages only as
-    they are written. A log's first segment begins with none.
+    after them. It is allocated at once, but the system provides its pages only
+    when they are written. A log's first segment has no capacity.
     """
 
     def __init__(self, base_offset: int, capacity: int) -> None:
@@ -171,6 +172,7 @@ class MemorySegment(Segment):
 
     @property
     def modified_ms(self) -> int:
+        """The time of the last write."""
         return self._modified_ms
 
     def _write(self, parts: Sequence[Bytes]) -> None:
@@ -186,16 +188,17 @@ class MemorySegment(Segment):
         return self._buffer[start:end].toreadonly()
 
     def peek(self, start: int, end: int) -> memoryview:
+        """Return the bytes between two positions."""
         return self.read(start, end)
 
     def _cut(self) -> None:
-        """What is there is written over."""
+        """Do nothing: the next append overwrites it."""
 
     def flush(self) -> None:
-        """It goes nowhere."""
+        """Do nothing: memory has no disk."""
 
     def close(self) -> None:
-        """There is nothing to complete."""
+        """Do nothing: memory has no index files."""
 
     def delete(self) -> None:
-        """The buffer goes with the last view of it."""
+        """Do nothing: the buffer is freed with its last view."""

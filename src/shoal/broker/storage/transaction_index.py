@@ -1,5 +1,5 @@
 """
-Which transactions are open in a partition, and which were aborted.
+The open and the aborted transactions of a partition.
 
 Kafka's ``ProducerStateManager.ongoingTxns`` and ``TransactionIndex``; guarded
 by the log's lock.
@@ -19,11 +19,10 @@ class AbortedTransaction(NamedTuple):
     A transaction that ended with an ABORT marker.
 
     Attributes:
-        last_offset: The marker's.
-        producer_id: Whose it was.
-        first_offset: Of its first record.
-        last_stable_offset: What it was when the marker was written: no
-            transaction that is listed later begins before it.
+        last_offset: The offset of the marker.
+        producer_id: The producer id.
+        first_offset: The offset of its first record.
+        last_stable_offset: The last stable offset after the marker: no later entry begins before it.
 
     """
 
@@ -42,12 +41,12 @@ class TransactionIndex:
 
     @property
     def open(self) -> dict[int, int]:
-        """Offset of the first record, by producer id."""
+        """The first offset of each open transaction, by producer id."""
         return self._open
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction begins, if one is open."""
+        """The first offset of the oldest open transaction, if one is open."""
         return min(self._open.values(), default=None)
 
     def begin(self, producer_id: int, first_offset: int) -> None:
@@ -55,7 +54,7 @@ class TransactionIndex:
         self._open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, marker_offset: int, aborted: bool) -> None:
-        """Close a producer's transaction; a marker without one (nothing was written here) is no news."""
+        """End a producer's transaction, if it wrote to this partition."""
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None or not aborted:
             return
@@ -65,15 +64,14 @@ class TransactionIndex:
 
     def aborted_in(self, start: int, end: int) -> Sequence[tuple[int, int]]:
         """
-        Return the aborted transactions that a reader must know of.
+        Return the aborted transactions that overlap a range of offsets.
 
         Args:
-            start: The first offset it reads.
-            end: The offset after the last.
+            start: The first offset.
+            end: The offset after the last one.
 
         Returns:
-            ``(producer_id, first_offset)`` of those that overlap the range;
-            one may begin before it.
+            ``(producer_id, first_offset)`` of each; it may begin before the range.
 
         """
         found: list[tuple[int, int]] = []

@@ -1,21 +1,19 @@
 """
-What a partition refuses, before anything is written: Kafka's checks in Kafka's order.
+The checks of a batch before it is written: Kafka's, in Kafka's order.
 
 1. :func:`sole_batch` is ``ProduceRequest.validateRecords`` with the batch
    iterator below it (``ByteBufferLogInputStream``).
 2. :func:`check_batch` is ``UnifiedLog.analyzeAndValidateRecords``: base
    offset, size, CRC, codec.
 3. :func:`validate` is ``LogValidator``: counts, control batches, timestamps,
-   keys; it says what the broker changes in the header.
+   keys; it returns the changes to the header.
 
 Sequences and epochs come after these, under the log's lock: :mod:`.producers`.
 
-A compressed batch is decompressed piece by piece, and its records are looked
-at one by one: none of them is kept. A batch of another codec than the topic's
-is written anew meanwhile (:mod:`.recompress`), as far as the topic would take it.
+A compressed batch is decompressed piece by piece, and its records are checked one by one; none is kept. If
+the topic has another codec, the records are recompressed on the way (:mod:`.recompress`), up to the limit.
 
-Where this is as lax as Kafka: an uncompressed record's own offset delta is not
-compared with its place, so a header that lies about holes is stored as it is.
+As in Kafka, an uncompressed record's offset delta is not compared with its position in the batch.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ __all__ = [
 
 _LENGTH = struct.Struct(">i")
 _SMALLEST_LENGTH = 14
-"""``LegacyRecord.RECORD_OVERHEAD_V0``: even a batch of magic 2 is held against it first."""
+"""``LegacyRecord.RECORD_OVERHEAD_V0``: even a batch of magic 2 is compared with it first."""
 
 _NO_TIMESTAMP = -1
 _LOG_APPEND_TIME = 0x08
@@ -65,7 +63,7 @@ MOST_DECOMPRESSED_BYTES = 1 << 28
 #: The same for records, at the 64 bytes each that :func:`...records.compression.check_count` counts for one.
 _MOST_COMPRESSED_RECORDS = MOST_DECOMPRESSED_BYTES // 64
 
-#: What zstd, whose library cannot stream, may have in memory for each connection; beyond, there are turns.
+#: The memory of zstd, whose library cannot stream, for each connection; larger batches take turns.
 _WITHOUT_TURN_BYTES = 1 << 22
 
 #: Of zstd no bytes are an empty stream; the readers of the others want a header.
@@ -77,10 +75,10 @@ _ZSTD_FROM_VERSION = 7
 
 class HeaderChange(NamedTuple):
     """
-    What the broker writes over a batch's header, the CRC with it (``setMaxTimestamp``).
+    The changes to a batch's header, which then needs a new CRC (``setMaxTimestamp``).
 
     Attributes:
-        attributes: The low byte as it was, but for bit 3; the others are unused and become 0.
+        attributes: The low byte, with bit 3 changed; the other bits are unused and become 0.
         max_timestamp: In milliseconds.
 
     """
@@ -94,14 +92,13 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
     Return the one batch that a record set of a Produce request must hold.
 
     Args:
-        record_set: As it came. A batch that is cut short at its end counts
-            for nothing and is dropped without a word, as in Kafka.
-        version: Of the request.
+        record_set: The record set of one partition. An incomplete batch at its end is dropped, as in Kafka.
+        version: The version of the request.
 
     Raises:
         ApiError: With INVALID_RECORD for none, for two, and for magic 0 and 1;
-            CORRUPT_MESSAGE for a length or a magic that cannot be;
-            UNKNOWN_SERVER_ERROR for one without a whole header;
+            CORRUPT_MESSAGE for an invalid length or magic;
+            UNKNOWN_SERVER_ERROR for one without a complete header;
             UNSUPPORTED_COMPRESSION_TYPE for zstd before v7.
 
     """
@@ -128,10 +125,10 @@ def sole_batch(record_set: memoryview, version: int) -> RecordBatch:
 
 def iterate(record_set: memoryview) -> Iterator[memoryview]:
     """
-    Yield the bytes of each whole batch, of whatever magic, as ``ByteBufferLogInputStream`` finds them.
+    Yield the bytes of each whole batch, of any magic, as ``ByteBufferLogInputStream`` does.
 
     Raises:
-        ApiError: With CORRUPT_MESSAGE for a length or a magic that cannot be.
+        ApiError: With CORRUPT_MESSAGE for an invalid length or magic.
 
     """
     position = 0
@@ -206,16 +203,15 @@ def check_size(header: BatchHeader, config: TopicConfig) -> None:
 
 def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[RecordBatch, HeaderChange | None]:
     """
-    Check what a batch says about its records, and the records.
+    Check a batch's header against its records, and the records.
 
     Returns:
-        The batch, or one in its place where the topic wants another codec;
-        and what the broker changes in its header beside offset and leader
-        epoch, if anything.
+        The batch, or a recompressed one if the topic has another codec; and the changes to its header beside
+        offset and leader epoch, if there are any.
 
     Raises:
         ApiError: With INVALID_RECORD, INVALID_TIMESTAMP, UNKNOWN_SERVER_ERROR
-            or, where recompression made it too large, MESSAGE_TOO_LARGE.
+            or, if recompression made it too large, MESSAGE_TOO_LARGE.
 
     """
     header = batch.header
@@ -241,13 +237,13 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
 @contextmanager
 def decompressed(batch: RecordBatch) -> Iterator[Iterator[bytes]]:
     """
-    Give a batch's records as Kafka's readers find them, in pieces.
+    Give a batch's records as Kafka's readers decompress them, in pieces.
 
-    Large ones of zstd are in memory as a whole until the context ends, and take a turn for it.
+    Large zstd batches are in memory as a whole until the context ends, and take turns.
 
     Raises:
-        ApiError: Also while the pieces are read: with UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE where
-            they are too many bytes.
+        ApiError: Also while the pieces are read: with UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE if there
+            are too many bytes.
 
     """
     payload, codec = batch.payload, Codec(batch.header.codec_id)
@@ -278,7 +274,7 @@ def _refusing(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _check_counts(header: BatchHeader) -> None:
-    """``LogValidator.validateBatch``, for a client."""
+    """Check the counts and flags of a header, as ``LogValidator.validateBatch`` does for clients."""
     range_size = header.last_offset_delta + 1
     if range_size <= 0:
         raise ApiError(ErrorCode.INVALID_RECORD, f"an offset range of {range_size}")
@@ -299,7 +295,7 @@ def _check_counts(header: BatchHeader) -> None:
 
 
 def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to: BatchWriter | None) -> int:
-    """Look at each record, ``LogValidator.validateRecord``, and copy it; return the largest timestamp."""
+    """Check each record (``LogValidator.validateRecord``), and copy it; return the largest timestamp."""
     header = batch.header
     is_stream = header.codec_id != Codec.NONE
     errors = RecordErrors(config, now_ms)
@@ -308,7 +304,7 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     has_gaps = False
     try:
         with decompressed(batch) as pieces:
-            # Of a stream that is to stay as it is Kafka skips the keys and values, and with them a check.
+            # In a compressed batch that stays unchanged, Kafka skips keys and values, and checks no lengths.
             records = walk(header, pieces, with_lengths=not is_stream or copy_to is not None, copy_to=copy_to)
             for number, (timestamp, offset_delta, has_key) in enumerate(records):
                 if number >= _MOST_COMPRESSED_RECORDS and is_stream:
@@ -316,7 +312,7 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
                         ErrorCode.MESSAGE_TOO_LARGE,
                         f"more than {_MOST_COMPRESSED_RECORDS} compressed records",
                     )
-                errors.look_at(has_key, timestamp, log_append_time)
+                errors.check(has_key, timestamp, log_append_time)
                 has_gaps = has_gaps or offset_delta != number
                 if timestamp > max_timestamp or not number:
                     max_timestamp = timestamp
@@ -327,13 +323,13 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     errors.raise_any()
     if has_gaps and is_stream and copy_to is None:
-        # KAFKA-9669: Kafka would build the batch anew, but kept no keys and values while it read them.
+        # KAFKA-9669: Kafka would rebuild the batch, but did not keep the keys and values.
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the records' offset deltas are not 0, 1, 2, …")
     return max_timestamp
 
 
 class RecordErrors:
-    """What the topic's rules for keys and timestamps say of records: ``processRecordErrors``."""
+    """The records that break the topic's rules for keys and timestamps: ``processRecordErrors``."""
 
     def __init__(self, config: TopicConfig, now_ms: int) -> None:
         self._config = config
@@ -342,8 +338,8 @@ class RecordErrors:
         self._without_key = _Found(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
         self._out_of_time = _Found(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
 
-    def look_at(self, has_key: bool, timestamp: int, is_append_time: bool) -> None:
-        """Check the next record; ``is_append_time`` is what it says of its timestamp."""
+    def check(self, has_key: bool, timestamp: int, is_append_time: bool) -> None:
+        """Check the next record; ``is_append_time`` is its own timestamp type."""
         config = self._config
         if config.compacted and not has_key:
             self._without_key.add(self._number)
@@ -353,7 +349,7 @@ class RecordErrors:
 
     def raise_any(self) -> None:
         """
-        Refuse the records if one of them was wrong.
+        Raise the error of the records, if one broke a rule.
 
         Raises:
             ApiError: With INVALID_TIMESTAMP or INVALID_RECORD.
@@ -364,7 +360,7 @@ class RecordErrors:
 
 
 class _Found:
-    """How many records have the same error, and the first of them."""
+    """The number of records with the same error, and the first of them."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         self._code, self._reason = code, reason
@@ -373,7 +369,7 @@ class _Found:
 
     def add(self, number: int) -> None:
         self._count += 1
-        # Kafka's message shows three at most too.
+        # Kafka's message shows at most three, too.
         if len(self._first) < 3:
             self._first.append(number)
 
@@ -384,9 +380,9 @@ class _Found:
 
 
 def _is_timestamp_allowed(timestamp: int, log_append_time: bool, config: TopicConfig, now_ms: int) -> bool:
-    """``LogValidator.validateTimestamp``; ``log_append_time`` is the batch's own bit 3."""
+    """Check as ``LogValidator.validateTimestamp``; ``log_append_time`` is the batch's own bit 3."""
     if not config.log_append_time and timestamp != _NO_TIMESTAMP:
         earliest = now_ms - config.timestamp_before_max_ms
         return earliest <= timestamp <= now_ms + config.timestamp_after_max_ms
-    # Since Kafka 3.6 a client's LogAppendTime bit is wrong here alone.
+    # Since Kafka 3.6 only this case refuses a client's LogAppendTime bit.
     return not log_append_time

@@ -8,7 +8,7 @@ a zigzag varint)::
     key length, key, value length, value,
     header count, and for each: key length, key, value length, value
 
-What stands behind the offset delta says nothing of the batch, and is a
+The part after the offset delta does not depend on the batch: it is the
 record's *body* (as in :mod:`shoal.records.record`).
 """
 
@@ -25,25 +25,25 @@ __all__ = ["MalformedLength", "MalformedRecord", "WalkedRecord", "walk"]
 
 _new = tuple.__new__
 
-#: Farther from 0 than that a timestamp may not fit into 64 bits.
+#: Beyond this distance from 0, a timestamp may not fit into 64 bits.
 _FAR = 1 << 63
 
 
 class MalformedRecord(Exception):
-    """The records do not fill the batch exactly, or one of them is cut short."""
+    """The records do not fill the batch exactly, or one of them is incomplete."""
 
 
 class MalformedLength(MalformedRecord):
-    """A record's length does not end: outside of streams Kafka's exception is of another class there."""
+    """A record's length does not end, for which Kafka has another exception in uncompressed batches."""
 
 
 class WalkedRecord(NamedTuple):
     """
-    What the broker looks at in a record.
+    The fields of a record that the broker checks.
 
     Attributes:
         timestamp: In milliseconds, -1 for none.
-        offset_delta: As it says.
+        offset_delta: Its own offset delta.
         has_key: Whether its key is not null.
 
     """
@@ -61,21 +61,21 @@ def walk(
     copy_to: BatchWriter | None = None,
 ) -> Iterator[WalkedRecord]:
     """
-    Yield each record of a batch, which is in memory piece by piece only.
+    Yield each record of a batch of which only one piece at a time is in memory.
 
-    Varints of one byte are read in line: this is the loop that every batch
-    that is produced goes through. A record that goes on in the next piece is
-    read again, by :class:`_Cursor`.
+    Varints of one byte are read inline, since every produced batch goes through
+    this loop. If a record continues in the next piece, :class:`_Cursor` reads it
+    again from its start.
 
     Args:
-        header: Of the batch.
-        pieces: The records, as they are decompressed; cut anywhere.
-        with_lengths: Compare each record's length with where its fields end.
-            Kafka does not where it skips keys and values.
-        copy_to: Gets each record, before it is yielded; needs ``with_lengths``.
+        header: The header of the batch.
+        pieces: The decompressed records, cut anywhere.
+        with_lengths: Compare each record's length with the end of its fields.
+            Kafka does not if it skips keys and values.
+        copy_to: Gets each record before it is yielded; needs ``with_lengths``.
 
     Raises:
-        MalformedRecord: Once that shows; so do the errors of ``pieces``.
+        MalformedRecord: At the first one that is malformed. Errors of ``pieces`` pass through.
 
     """
     append_time = header.max_timestamp if header.is_log_append_time else None
@@ -139,7 +139,7 @@ def walk(
 
 
 class _Cursor:
-    """Where in the pieces a record is read that does not end in the one where it began."""
+    """The position in the pieces, for a record that continues in the next piece."""
 
     def __init__(self, pieces: Iterable[bytes], copy_to: BatchWriter | None) -> None:
         self.data = b""
@@ -151,7 +151,7 @@ class _Cursor:
 
     @property
     def total(self) -> int:
-        """How much was read of all pieces."""
+        """The number of bytes read from all pieces."""
         return self._before + self.position
 
     def byte(self) -> int:
@@ -181,7 +181,7 @@ class _Cursor:
         return _signed(self.unsigned())
 
     def begin_body(self, timestamp: int, body_bytes: int) -> None:
-        """Copy what is read from here on, up to :meth:`end_body`, if it is to be copied."""
+        """Copy the bytes from here to :meth:`end_body`, if there is a writer."""
         if self._copy_to is not None:
             self._copy_to.begin_record(timestamp, body_bytes)
             self._copied_to = self.position
@@ -196,7 +196,7 @@ class _Cursor:
             self._copied_to = 0
 
     def _next_piece(self) -> None:
-        """Go on in the next piece; the position is at the end of this one."""
+        """Continue in the next piece; the position is at the end of this one."""
         piece = next(self._pieces, None)
         if piece is None:
             raise MalformedRecord(f"the records end within a record, at {self.total}")
@@ -263,7 +263,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 def _timestamp(base_timestamp: int, unsigned_delta: int) -> int:
     timestamp = base_timestamp + _signed(unsigned_delta)
-    # Java's would wrap around.
+    # Java's wraps around.
     return timestamp if -_FAR < timestamp < _FAR else as_int64(timestamp)
 
 
@@ -279,7 +279,7 @@ def _rest(
     bits: int = 32,
     too_long: type[MalformedRecord] = MalformedRecord,
 ) -> tuple[int, int]:
-    """Read what follows a varint's first byte; return it unsigned, and the position after it."""
+    """Read a varint after its first byte; return it unsigned, with the position after it."""
     value = byte & 0x7F
     shift = 7
     while byte & 0x80:
