@@ -28,7 +28,6 @@ def one(
     gap: int = 0,
     codec: int = 0,
     timestamp: int | None = None,
-    is_rebuilt: bool = False,
     undecoded: str | None = None,
     damage: str | None = None,
 ) -> Digest:
@@ -47,7 +46,6 @@ def one(
         fingerprint,
         codec,
         time if timestamp is None else timestamp,
-        is_rebuilt,
         undecoded,
         damage,
     )

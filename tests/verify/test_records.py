@@ -662,6 +662,19 @@ def test_a_large_batch_that_a_recompressed_copy_lacks_is_named(sides: Sides, cou
     assert len(report.differences) == 1
 
 
+def test_records_of_which_only_the_time_is_another_are_altered_in_their_places(sides: Sides) -> None:
+    for _ in range(10):
+        sides.plain(10)
+    sides.mirror()
+    # Each has the time of the record behind it.
+    moved = [item._replace(timestamp=item.timestamp + 1) for item in sides.items[20:60]]
+    lay_out(sides.brokers, cut([*sides.items[:20], *moved, *sides.items[60:]], *[10] * 10))
+    report = sides.report()
+    assert (report.altered, report.records) == ([((20, 60), (20, 60))], 60)
+    assert [str(each.detail) for each in report.differences] == ["only the timestamp is another"]
+    assert report.counts == {DifferenceKind.ALTERED: (4, 40)}
+
+
 def test_records_that_differ_all_the_way_are_not_collected(sides: Sides) -> None:
     for _ in range(20):
         sides.messages(250, 1)
@@ -684,7 +697,7 @@ class Endless:
 
     def digests(self, count: int) -> Iterator[Digest]:
         for number in range(count):
-            yield one(number, 2 * number, 2, is_rebuilt=True)._replace(fingerprint=None)
+            yield one(number, 2 * number, 2)._replace(fingerprint=None)
 
     def decode(self, batch: Digest) -> Decoded:
         first = batch.base_offset

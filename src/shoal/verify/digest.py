@@ -41,7 +41,6 @@ class Digest(NamedTuple):
         codec_id: Bits 0 to 2 of the attributes.
         first_timestamp: Of its first record, in milliseconds; None if the
             header does not have it.
-        is_rebuilt: A mirror has to make another batch of it.
         undecoded: The reason that decoding failed, once that was tried.
         damage: The reason that it does not match its own CRC; None for a sound one.
 
@@ -55,7 +54,6 @@ class Digest(NamedTuple):
     fingerprint: Fingerprint | None
     codec_id: int
     first_timestamp: int | None
-    is_rebuilt: bool = False
     undecoded: str | None = None
     damage: str | None = None
 
@@ -163,7 +161,6 @@ def digest(
             None,
             header.codec_id,
             None,
-            is_rebuilt=True,
             damage=damage,
         )
     # On a LogAppendTime topic a broker that recompresses writes its own time;
@@ -179,7 +176,6 @@ def digest(
         fingerprint(batch),
         header.codec_id,
         header.base_timestamp if is_telling else None,
-        is_rebuilt=header.has_holes,
         damage=damage,
     )
 

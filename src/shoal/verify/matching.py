@@ -184,8 +184,11 @@ def _differing(source: Sequence[Entry], destination: Sequence[Entry], recent: Re
         yield [stray], []
     for stray in their_strays:
         yield [], [stray]
-    for between, pair in _split((ours, theirs), _alike(ours, theirs)):
-        yield from _one_by_one(*between)
+    for between, pair in _split((ours, theirs), _alike(ours, theirs, _content)):
+        for rest, alike in _split(between, _alike(*between, _likeness)):
+            yield from _one_by_one(*rest)
+            if alike:
+                yield alike
         if pair:
             yield pair
 
@@ -262,15 +265,25 @@ def _likeness(each: Entry) -> tuple[int, int] | None:
     return None if found is None else (found.size, found.base_timestamp)
 
 
-def _alike(source: Sequence[Entry], destination: Sequence[Entry]) -> list[tuple[int, int]]:
-    """Return the indexes of records of the same size and time, ascending on both sides."""
+def _content(each: Entry) -> tuple[int, int] | None:
+    """Return the properties that a record keeps if only its timestamp is altered."""
+    found = each.fingerprint
+    return None if found is None else (found.crc, found.size)
+
+
+def _alike(
+    source: Sequence[Entry],
+    destination: Sequence[Entry],
+    property_of: Callable[[Entry], tuple[int, int] | None],
+) -> list[tuple[int, int]]:
+    """Return the indexes of records with the same property, ascending on both sides."""
     places: dict[tuple[int, int], deque[int]] = defaultdict(deque)
     for i, each in enumerate(source):
-        if (common := _likeness(each)) is not None:
+        if (common := property_of(each)) is not None:
             places[common].append(i)
     pairs: list[tuple[int, int]] = []
     for j, each in enumerate(destination):
-        common = _likeness(each)
+        common = property_of(each)
         candidates = places.get(common) if common is not None else None
         while candidates and pairs and candidates[0] <= pairs[-1][0]:
             candidates.popleft()

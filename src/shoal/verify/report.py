@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
@@ -283,18 +283,18 @@ class PartitionReport:
             "destination": str(self.destination),
             "outcome": self.outcome.value,
             "reason": self.reason,
-            "alignment": _alignment_object(self.alignment),
+            "alignment": _object(self.alignment),
             "records": self.records,
             "batches": self.batches,
             "decoded": {"batches": self.decoded_batches, "records": self.decoded_records},
             "bytes_read": self.bytes_read,
-            "differences": [_difference_object(each) for each in self.differences],
+            "differences": _object(self.differences),
             "differences_omitted": self.differences_omitted,
             "counts": {
                 kind.value: {"batches": batches, "records": records}
                 for kind, (batches, records) in self.counts.items()
             },
-            "not_compared": [_not_compared_object(each) for each in self.not_compared],
+            "not_compared": _object(self.not_compared),
             "not_compared_omitted": self.not_compared_omitted,
             "not_mirrored": self.not_mirrored,
             "reached": self.reached,
@@ -303,38 +303,15 @@ class PartitionReport:
         }
 
 
-def _alignment_object(alignment: Alignment | None) -> dict[str, Any] | None:
-    if alignment is None:
-        return None
-    return {
-        "by": alignment.by.value,
-        "source_offset": alignment.source_offset,
-        "destination_offset": alignment.destination_offset,
-        "why": alignment.why,
-    }
-
-
-def _difference_object(difference: Difference) -> dict[str, Any]:
-    return {
-        "kind": difference.kind.value,
-        "source": difference.source,
-        "destination": difference.destination,
-        "batches": difference.batches,
-        "records": difference.records,
-        "damaged": [side.value for side in difference.damaged],
-        "copy_of": difference.copy_of,
-        "detail": difference.detail,
-    }
-
-
-def _not_compared_object(each: NotCompared) -> dict[str, Any]:
-    return {
-        "source": each.source,
-        "destination": each.destination,
-        "batches": each.batches,
-        "records": each.records,
-        "reason": each.reason,
-    }
+def _object(value: object) -> Any:
+    """Return a value of the report for JSON: enums by their values, dataclasses by their fields."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, tuple) and not isinstance(value, OffsetRange):
+        return [_object(each) for each in value]
+    if is_dataclass(value):
+        return {each.name: _object(getattr(value, each.name)) for each in fields(value)}
+    return value
 
 
 @dataclass(frozen=True, slots=True)
