@@ -79,7 +79,7 @@ def test_a_misspelled_option_is_noticed(dashboard: dict[str, Any]) -> None:
     assert list(lost(changed, again)) == ["dashboard.panels[1].options.graphMod"]
 
 
-def test_every_panel_says_what_it_shows_in_a_unit_that_grafana_knows(dashboard: dict[str, Any]) -> None:
+def test_every_panel_has_a_description_and_a_unit_of_grafana(dashboard: dict[str, Any]) -> None:
     known = {value for name, value in vars(units).items() if isinstance(value, str) and name[0].isupper()}
     for panel in panels(dashboard):
         assert panel["title"], panel["id"]
@@ -100,7 +100,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap(dashboard: dict[str, An
         taken |= cells
 
 
-def test_every_query_asks_for_what_is_served(
+def test_every_query_uses_metrics_that_exist(
     dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
 ) -> None:
     for panel in panels(dashboard):
@@ -148,7 +148,7 @@ def test_every_metric_is_documented_and_none_that_is_not_served(
     assert documented == set(served)
 
 
-def test_the_rules_to_be_woken_by_ask_for_what_is_served(served: Mapping[str, frozenset[str]]) -> None:
+def test_alerts_use_metrics_that_exist(served: Mapping[str, frozenset[str]]) -> None:
     rules = re.findall(r"expr: (.*)", PAGE)
     assert rules
     for rule in rules:

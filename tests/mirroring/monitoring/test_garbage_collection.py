@@ -73,7 +73,7 @@ def test_counter_adds_up_all_collectors(tmp_path: Path) -> None:
     assert counter() == GarbageCollection(5, 0.75, 0.5)
 
 
-def test_counter_from_now_leaves_out_what_was_before(tmp_path: Path) -> None:
+def test_counter_from_now_excludes_earlier_collections(tmp_path: Path) -> None:
     publish(tmp_path, collector(0, 4, 250, (100, 350)))
     counter = CollectionCounter(PROCESS, from_now=True, directory=tmp_path)
     assert counter() == GarbageCollection(0, 0.0, 0.0)

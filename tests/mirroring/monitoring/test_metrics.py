@@ -22,7 +22,7 @@ from tests.two_brokers import ABORT, History, TwoBrokers
 pytestmark = pytest.mark.timeout(30)
 
 
-def test_incidents_are_told_in_the_order_in_which_they_came() -> None:
+def test_incidents_are_shown_in_their_order() -> None:
     metrics = Metrics()
     metrics.apply(report(SECOND, incidents=[["source-retention", "its log begins at 7", 3, True]]))
     metrics.apply(report(incidents=[["foreign-records", "somebody else", 0, False]]))
@@ -33,7 +33,7 @@ def test_incidents_are_told_in_the_order_in_which_they_came() -> None:
     )
 
 
-def test_the_newest_hundred_incidents_are_told_and_the_others_counted() -> None:
+def test_newest_hundred_incidents_are_shown_and_the_others_counted() -> None:
     metrics = Metrics()
     for number in range(250):
         metrics.apply(report(incidents=[["foreign-records", f"number {number}", 2, number != 0]]))
@@ -56,7 +56,7 @@ def test_counts_add_up_and_positions_are_the_last_ones() -> None:
     assert (metrics.task_cpu_s, metrics.task_peak_rss_bytes) == (1.5, 1000)
 
 
-def test_what_is_expected_counts_before_a_task_speaks_of_it() -> None:
+def test_expected_partitions_count_before_the_first_report() -> None:
     metrics = Metrics()
     metrics.expect({FIRST: 3}, {FIRST: 10, SECOND: 7})
     progress = metrics.progress()
@@ -130,7 +130,7 @@ def test_lag_in_time_is_the_age_of_the_newest_mirrored_record(clock: Clock) -> N
     assert lag_s(metrics, clock) == 0.0
 
 
-def test_after_a_pause_lag_in_time_is_not_the_age_of_what_came_before_it(clock: Clock) -> None:
+def test_lag_in_time_after_a_pause_begins_with_its_end(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=10, newest_ms=clock.ms_ago(10)))
     clock.now += 3_600
@@ -151,7 +151,7 @@ def test_lag_in_time_of_a_partition_that_copied_nothing_counts_from_when_it_was_
     assert lag_s(metrics, clock) == pytest.approx(40.0)
 
 
-def test_a_timestamp_from_the_future_says_nothing_of_the_lag(clock: Clock) -> None:
+def test_timestamp_from_the_future_does_not_count_for_the_lag(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report(newest_ms=clock.ms_ago(5_000)))
     metrics.apply(report(source_offset=6, newest_ms=clock.ms_ago(-3_600_000)))
@@ -194,7 +194,7 @@ def test_each_partition_is_in_one_state_and_states_add_up() -> None:
         ([800, "a damaged batch"], 810, 10),
     ],
 )
-def test_lag_of_a_stopped_partition_is_what_is_missing(stopped: list[Any], end: int, missing: int) -> None:
+def test_lag_of_a_stopped_partition_has_missing_records(stopped: list[Any], end: int, missing: int) -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=800, end_offset=800))
     metrics.apply(report(source_offset=800, end_offset=800, stopped=stopped))
@@ -228,14 +228,14 @@ def test_end_that_was_asked_for_before_the_position_moved_is_no_lag() -> None:
     assert metrics.progress().lag_records == 0
 
 
-def test_time_left_does_not_count_what_a_stopped_partition_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_time_excludes_stopped_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=0, end_offset=1_000_000, stopped=[0, "because"]))
     metrics.apply(report(SECOND, source_offset=10, end_offset=10, records=1000))
     assert metrics.progress().remaining_s == 0.0
 
 
-def test_open_transaction_is_told_with_what_it_holds_back_and_since_when(clock: Clock) -> None:
+def test_open_transaction_is_shown_with_its_records_and_begin(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=10, held_back=0))
     assert (metrics.progress().held_back, metrics.progress().held_back_records) == ({}, 0)
@@ -286,7 +286,7 @@ def test_partition_that_stops_again_is_not_tried_again_by_itself() -> None:
     assert metrics.progress().stopped == {"topic-0": "too large"}
 
 
-def test_a_commit_counts_when_it_is_heard_first(clock: Clock) -> None:
+def test_commit_time_is_that_of_its_first_report(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report())
     assert metrics.partitions()[FIRST].committed_at is None
@@ -318,7 +318,7 @@ def test_a_partition_s_counts_are_its_own() -> None:
     assert metrics.partitions()[SECOND].batches == 2
 
 
-def test_what_was_taken_of_the_partitions_stays_as_it_was() -> None:
+def test_copy_of_the_partitions_does_not_change() -> None:
     metrics = Metrics()
     metrics.apply(report())
     before, version = metrics.partitions(), metrics.version
@@ -352,7 +352,7 @@ def test_totals_are_the_sums_of_the_partitions() -> None:
         assert progress.states[state.value] == sum(each.state is state for each in partitions)
 
 
-def test_what_a_task_knows_of_a_position_is_not_overruled_by_the_driver() -> None:
+def test_position_of_a_task_takes_precedence_over_the_driver() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=8))
     metrics.expect({FIRST: 3, SECOND: 0}, {FIRST: 12, SECOND: 4})
@@ -417,7 +417,7 @@ def test_a_rate_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> 
     assert metrics.progress().records_per_s == pytest.approx(0.0, abs=0.5)
 
 
-def test_a_lane_s_reports_are_what_the_registry_takes(brokers: TwoBrokers, history: History) -> None:
+def test_registry_reads_the_reports_of_a_worker(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2).transaction(2, ends=ABORT)
     metrics = Metrics()
 

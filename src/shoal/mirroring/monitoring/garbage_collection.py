@@ -1,9 +1,9 @@
 """The garbage collections of a JVM on this machine, from the file in which the JVM counts them.
 
 HotSpot publishes its counters in a memory-mapped file, ``/tmp/hsperfdata_USER/PID``, unless it runs with
-``-XX:-UsePerfData`` or ``-XX:+PerfDisableSharedMem``. To read the file takes 0.1 ms, asks nothing of the JVM,
-does not wait while the JVM pauses, and works for an executor's JVM as for the driver's: a call through Py4J
-would do none of these.
+``-XX:-UsePerfData`` or ``-XX:+PerfDisableSharedMem``. A read of the file takes 0.1 ms and no work of the JVM.
+It does not wait while the JVM pauses, and works for an executor's JVM too. A call through Py4J has none of
+these properties.
 
 The file begins with a header of 32 bytes::
 
@@ -16,7 +16,7 @@ An entry begins with 20 bytes, and its name and data follow at offsets from its 
     offset of data (4)
 
 A counter has type ``J`` and 8 bytes of data. ``sun.gc.collector.N.*`` count the pauses of one collector each,
-in ticks of ``sun.os.hrt.frequency`` a second. What G1 or ZGC do beside the program is no pause.
+in ticks of ``sun.os.hrt.frequency`` a second. The concurrent work of G1 and ZGC is no pause.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class CollectionCounter:
     Counts the garbage collections of one JVM.
 
     Args:
-        process_id: Of the JVM.
-        from_now: Leave out what was collected before; else count since the JVM's start.
-        directory: Where the JVM keeps its file; None for that of this process' user.
+        process_id: The process id of the JVM.
+        from_now: Count from now on; else since the JVM's start.
+        directory: The directory of the JVM's file; None for that of this process' user.
 
     """
 
@@ -56,7 +56,7 @@ class CollectionCounter:
         self._longest_pause_s = 0.0
 
     def __call__(self) -> GarbageCollection | None:
-        """Return what was counted; None if the JVM publishes no counters."""
+        """Return the counts; None if the JVM publishes no counters."""
         now = self._read()
         if now is None:
             return None
@@ -72,10 +72,12 @@ class CollectionCounter:
             # HotSpot does not follow TMPDIR, and refuses a directory that another user has made, as we do.
             directory = self._directory or Path("/tmp") / f"hsperfdata_{getpass.getuser()}"  # noqa: S108
             if directory.lstat().st_uid != os.geteuid():
-                return None  # it might hold a pipe that nobody writes to, or two thousand million entries
+                return (
+                    None  # another user's file may be a pipe without a writer, or have 2,000 million entries
+                )
             return _reading(_counters((directory / str(self._process_id)).read_bytes()))
         except (OSError, KeyError, IndexError, ValueError, struct.error):
-            return None  # there is no file, or it is only half written, or not HotSpot's
+            return None  # the file is missing, half written, or not HotSpot's
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def _reading(counters: Mapping[str, int]) -> _Reading | None:
     collectors = [name.removesuffix(".time") for name in counters if name.endswith(".time")]
     if not ticks_per_s or not collectors:
         return None
-    # Below 0 during a pause, which was entered after the last one was left.
+    # Negative during a pause: its entry is later than the last exit.
     last = [counters[f"{each}.lastExitTime"] - counters[f"{each}.lastEntryTime"] for each in collectors]
     return _Reading(
         pauses=sum(counters[f"{each}.invocations"] for each in collectors),

@@ -1,9 +1,8 @@
 """
-The one registry of what a mirror does: fed by the tasks' reports, read by whoever shows it.
+The registry of a mirror's metrics: filled by the tasks' reports, read by progress, page and Prometheus.
 
-Counts are per partition and only grow, so that progress, ``--json``, the page
-and Prometheus speak of the same numbers. Totals are kept as the reports come:
-a mirror of many idle partitions is looked at without counting them anew.
+Counts are per partition and only grow, so that progress, ``--json``, the page and Prometheus have the same
+numbers. The registry updates totals with each report, so a reader does not iterate over idle partitions.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from .partition_metrics import DROPS, PartitionMetrics, PartitionState
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
 
-#: So many of the newest incidents are told one by one; those before them are counted.
+#: The newest incidents are kept; older ones are only counted.
 _KEPT_INCIDENTS = 100
 
-#: Rates are those of the last so many seconds.
+#: Rates are averages over this time.
 _RATE_WINDOW_S = 10.0
 
-#: A worker that was not heard for so long has ended: Spark lets idle ones go after a minute.
+#: A worker without a report for this long has ended: Spark ends idle ones after a minute.
 _WORKER_SILENCE_S = 300.0
 
 _Key = TypeVar("_Key")
@@ -43,11 +42,18 @@ _Value = TypeVar("_Value")
 class _Worker:
     cpu_s: float = 0.0
     rss_bytes: int = 0
-    heard_at: float = 0.0
+    reported_at: float = 0.0
 
 
 class Metrics:
-    """The registry. All methods may be called from any thread."""
+    """
+    The registry. All methods may be called from any thread.
+
+    Attributes:
+        task_cpu_s: CPU seconds of all tasks.
+        task_peak_rss_bytes: The largest resident memory of a task's process.
+
+    """
 
     def __init__(
         self,
@@ -56,8 +62,10 @@ class Metrics:
         once: bool = False,
     ) -> None:
         """
+        Start without partitions.
+
         Args:
-            on_run: Told of each acknowledged run, from the threads that hear the tasks.
+            on_run: Called with each acknowledged run, from the threads that receive reports.
             once: Whether the mirror ends when everything is copied.
         """
         self._on_run = on_run
@@ -74,12 +82,12 @@ class Metrics:
         self._incidents_before = 0
         self._lost_before = 0
         self._bytes_in = 0
-        self._heard: tuple[float, float] | None = None
+        self._reported: tuple[float, float] | None = None
         self._workers: dict[str, _Worker] = {}
         self._last_report_at: float | None = None
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
-        # Totals of what is in _partitions.
+        # Totals over _partitions.
         self._records = self._bytes_out = self._retries = self._lag_records = 0
         self._known = self._held_back = self._to_copy = 0
         self._states: Counter[PartitionState] = Counter()
@@ -90,7 +98,7 @@ class Metrics:
         self._held_back_since: dict[str, tuple[int, float]] = {}
 
     def enter(self, phase: Phase) -> None:
-        """Say what the mirror is doing from now on; it never does anything after stopping."""
+        """Enter a phase. Stopping is the last one: later calls have no effect."""
         with self._lock:
             self._enter(phase)
 
@@ -101,7 +109,7 @@ class Metrics:
 
     @property
     def phase(self) -> Phase:
-        """What the mirror is doing."""
+        """The phase that the mirror is in."""
         with self._lock:
             return self._phase
 
@@ -112,13 +120,12 @@ class Metrics:
         held_back: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """
-        Count partitions in before a task reports of them.
+        Add partitions before a task reports them.
 
         Args:
-            positions: Where each goes on. Of a partition that a task has
-                spoken of, the task knows better.
-            ends: What there is to mirror, by partition.
-            held_back: How many offsets lie behind these ends, in open transactions.
+            positions: The next offset to mirror, by partition. A task's own report takes precedence.
+            ends: The end of the records to mirror, by partition.
+            held_back: The number of offsets behind these ends, in open transactions.
 
         """
         held_back = held_back or {}
@@ -130,7 +137,7 @@ class Metrics:
                 self._set(partition, expected)
 
     def try_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let stopped partitions become well again once they have moved."""
+        """Mark stopped partitions as retried: they count as stopped until they have moved."""
         with self._lock:
             for partition in partitions:
                 known = self._partitions.get(partition)
@@ -138,7 +145,7 @@ class Metrics:
                     self._set(partition, replace(known, is_tried_again=True))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Count partitions no longer that are another mirror's; what was done stays counted."""
+        """Remove partitions that another mirror has taken; their records stay in the totals."""
         with self._lock:
             for partition in partitions:
                 self._drop(partition)
@@ -149,8 +156,8 @@ class Metrics:
         process = report.process
         with self._lock:
             self._bytes_in += report.bytes_in
-            if process is not None:  # else it is the planner's
-                self._heard = (self._heard[0] if self._heard else monotonic, monotonic)
+            if process is not None:  # else the report is the planner's
+                self._reported = (self._reported[0] if self._reported else monotonic, monotonic)
                 self._enter(Phase.COPYING)
                 self.task_cpu_s += process.cpu_s
                 self.task_peak_rss_bytes = max(self.task_peak_rss_bytes, process.peak_rss_bytes)
@@ -166,9 +173,9 @@ class Metrics:
         worker = self._workers.setdefault(process.name, _Worker())
         worker.cpu_s += process.cpu_s
         worker.rss_bytes = process.rss_bytes
-        worker.heard_at = self._last_report_at = now
-        # Spark starts new ones for months; those that ended are let go.
-        gone = [name for name, each in self._workers.items() if each.heard_at < now - _WORKER_SILENCE_S]
+        worker.reported_at = self._last_report_at = now
+        # Spark starts new workers for months, so ended ones are removed.
+        gone = [name for name, each in self._workers.items() if each.reported_at < now - _WORKER_SILENCE_S]
         for name in gone:
             del self._workers[name]
 
@@ -185,7 +192,7 @@ class Metrics:
         self._set(partition, self._partitions.get(partition, PartitionMetrics()).after(report, process, now))
 
     def _add(self, incident: PartitionIncident) -> None:
-        """Count an incident, and keep it for a while: foreign batches may be thousands."""
+        """Count an incident, and keep the newest: there may be thousands of foreign batches."""
         self._incident_counts[incident.kind] += 1
         self._incidents.append(incident)
         if len(self._incidents) > _KEPT_INCIDENTS:
@@ -194,11 +201,11 @@ class Metrics:
             self._lost_before += lost_of(oldest)
 
     def _set(self, partition: TopicPartition, metrics: PartitionMetrics) -> None:
-        """Take a partition's new state; what is counted of states follows."""
+        """Set a partition's metrics, and update the totals."""
         before = self._partitions.get(partition)
         self._partitions[partition] = metrics
         if metrics == before:
-            return  # each slice begins with a report of every partition
+            return  # each micro-batch begins with a report of every partition
         if before is not None:
             self._count(before, -1)
         self._count(metrics, 1)
@@ -229,23 +236,23 @@ class Metrics:
 
     @property
     def version(self) -> int:
-        """A number that grows whenever anything of a partition changes, but for who spoke of it."""
+        """Version counter: incremented on each change to a partition's metrics, except its process."""
         with self._lock:
             return self._version
 
     def partitions(self) -> dict[TopicPartition, PartitionMetrics]:
-        """Return all partitions, as they are now."""
+        """Return the current metrics of all partitions."""
         with self._lock:
             return dict(self._partitions)
 
     def workers(self) -> list[ProcessUsage]:
-        """Return what the tasks' processes take that were heard of late."""
+        """Return the usage of the tasks' processes with a recent report."""
         oldest = time.time() - _WORKER_SILENCE_S
         with self._lock:
             return [
-                ProcessUsage(name, ProcessRole.WORKER, each.cpu_s, each.rss_bytes, each.heard_at)
+                ProcessUsage(name, ProcessRole.WORKER, each.cpu_s, each.rss_bytes, each.reported_at)
                 for name, each in self._workers.items()
-                if each.heard_at >= oldest
+                if each.reported_at >= oldest
             ]
 
     @property
@@ -255,27 +262,28 @@ class Metrics:
             return self._last_report_at
 
     def incidents(self) -> dict[IncidentKind, int]:
-        """Return how many there were of each kind."""
+        """Return the number of incidents by kind."""
         with self._lock:
             return {kind: self._incident_counts[kind.value] for kind in IncidentKind}
 
     @property
     def copying_s(self) -> float | None:
-        """From the first task's first report to the last one's last; None where there was no task."""
-        return self._heard[1] - self._heard[0] if self._heard else None
+        """Seconds between the first and the last report of any task; None before the first."""
+        return self._reported[1] - self._reported[0] if self._reported else None
 
     @property
     def waiting(self) -> bool:
-        """Whether any partition waits for something that time can heal."""
+        """Whether any partition waits for a temporary problem to end."""
         with self._lock:
             return bool(self._waiting)
 
     def stopped(self) -> list[PartitionStopped]:
+        """Return the reasons of all stopped partitions."""
         with self._lock:
             return list(self._stopped.values())
 
     def progress(self) -> Progress:
-        """Return how far the mirror is, now."""
+        """Return the current progress of the mirror."""
         with self._lock:
             return self._progress()
 
@@ -328,7 +336,7 @@ class Metrics:
 
 
 def _keep(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
-    """Let a dict have a value, or not have the key where there is none."""
+    """Set a key of a dict, or remove it if the value is None."""
     if value is None:
         values.pop(key, None)
     else:

@@ -1,4 +1,4 @@
-"""One partition in the registry: what was counted of it, where it stands, and its state in one word."""
+"""One partition in the registry: its counts, its offsets, and its state in one word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..model.reports import PartitionReport
 
 __all__ = ["DROPS", "PartitionMetrics", "PartitionState", "newer"]
 
-#: How far the clock that stamped a record may be ahead of ours; a record from further on says nothing.
+#: The limit for the skew of a producer's clock: a later timestamp is ignored.
 _CLOCK_SKEW_S = 60.0
 
 _Value = TypeVar("_Value")
@@ -24,7 +24,7 @@ DROPS = frozenset(each.value for each in Decision if each.is_drop)
 
 class PartitionState(enum.Enum):
     """
-    A partition's state: exactly one at a time, so that the counts of all states add up to all partitions.
+    A partition's state as users see it: exactly one at a time, so that the counts add up to all partitions.
 
     The value is the word for it on the terminal, in JSON, on the page and in Prometheus.
     """
@@ -39,33 +39,30 @@ class PartitionState(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class PartitionMetrics:
     """
-    One partition: its counts since the start, and where it stands. A report makes a new one.
+    One partition: its counts since the start, and its offsets. Each report makes a new object.
 
     Attributes:
-        source_offset: The next to mirror; None until a task has found out.
-        end_offset: Up to where there is something to copy; None until heard.
-        held_back: How many offsets lie between ``end_offset`` and the source's
+        source_offset: The next offset to mirror; None until a task has found it.
+        end_offset: The end of the records to copy; None until the first report of it.
+        held_back: The number of offsets between ``end_offset`` and the source's
             high watermark: the records of open transactions, and those behind them.
-        held_back_since: Unix time since which records are held back at this
-            ``end_offset``; None while none are.
-        committed_offset: Of the last commit; None before the first.
-        committed_at: When that was heard first, as Unix time.
-        newest_ms: The timestamp of the newest record that was acknowledged
-            last; None before the first.
-        behind_since: Unix time of the report that first spoke of what is not
-            mirrored; None while everything is.
-        was_up_to_date: Whether it ever had nothing left to mirror.
-        records: That were acknowledged at the destination.
-        bytes_in: Of batches, as fetched.
-        bytes_out: Of batches, as acknowledged.
-        decisions: How many batches met which.
-        retries: How often it had to wait, or to begin again.
-        waiting_for: What the copying waits for; time can heal it.
-        commit_waits_for: What the commit of its position waits for, while records are copied.
-        stopped: Why nothing more is copied, until it is healed.
-        is_tried_again: Whether a stopped partition is tried again; it counts
+        held_back_since: Unix time since which this ``end_offset`` holds records back; None if it does not.
+        committed_offset: The offset of the last commit; None before the first.
+        committed_at: Unix time of the first report of this commit.
+        newest_ms: The newest timestamp in the last acknowledged batches; None before the first.
+        behind_since: Unix time of the first report of the current lag; None without lag.
+        was_up_to_date: Whether the partition ever was without lag.
+        records: Records that the destination has acknowledged.
+        bytes_in: Bytes of fetched batches.
+        bytes_out: Bytes of acknowledged batches.
+        decisions: The number of batches by decision.
+        retries: The number of waits and new attempts.
+        waiting_for: The temporary problem that copying waits for.
+        commit_waits_for: The temporary problem that the commit waits for, while copying continues.
+        stopped: The reason why the partition is stopped.
+        is_tried_again: Whether the mirror retries the stopped partition; it counts
             as stopped until it has moved.
-        process: The worker that spoke of it last, as ``host:pid``.
+        process: The worker of the last report, as ``host:pid``.
 
     """
 
@@ -91,16 +88,16 @@ class PartitionMetrics:
 
     @property
     def batches(self) -> int:
-        """That were acknowledged at the destination."""
+        """Batches that the destination has acknowledged."""
         return sum(count for name, count in self.decisions.items() if name not in DROPS)
 
     @property
     def lag_records(self) -> int | None:
         """
-        The offsets of the source that are not mirrored; None until position and end are known.
+        The number of source offsets that are not mirrored; None until position and end are known.
 
-        A source that ends before the position is not the log that was mirrored (it was recreated, or
-        lost its tail): until the mirror has found out which, all of it counts as missing.
+        If the source ends before the position, the topic was recreated, or lost its tail. Until the mirror
+        has determined which, all of it counts as missing.
         """
         position = self.source_offset
         if self.stopped is not None and self.stopped.unmirrored_from is not None:
@@ -111,12 +108,12 @@ class PartitionMetrics:
 
     @property
     def waits_for(self) -> str | None:
-        """What the operator should know of a partition that time can heal."""
+        """The temporary problem that copying or commit waits for; None if there is none."""
         return self.waiting_for or self.commit_waits_for
 
     @property
     def state(self) -> PartitionState:
-        """The one state that an operator has to know of first."""
+        """The most urgent of the states that apply."""
         if self.stopped:
             return PartitionState.STOPPED
         if self.waits_for:
@@ -127,11 +124,10 @@ class PartitionMetrics:
 
     def lag_s(self, now: float) -> float | None:
         """
-        Return how far the destination is behind in time: 0 without lag, None until it is known.
+        Return the lag in time: 0 without lag, None while it is unknown.
 
-        Everything older than :attr:`unmirrored_since` is mirrored, so this is
-        the age that the oldest unmirrored record can have at most; but where
-        nothing was copied yet it is how long the mirror has known of the lag.
+        Everything older than :attr:`unmirrored_since` is mirrored, so this is the maximum age of the oldest
+        unmirrored record. If nothing was copied yet, it is the time since the mirror detected the lag.
 
         Args:
             now: Unix time.
@@ -145,11 +141,10 @@ class PartitionMetrics:
     @property
     def unmirrored_since(self) -> float | None:
         """
-        Unix time before which everything is mirrored; None where everything is, or nothing is known.
+        Unix time before which everything is mirrored; None without lag, or if nothing is known.
 
-        That is the newest mirrored record's. After a pause in which there was
-        nothing to mirror, that record may be old and what came after it new:
-        then it is when the pause ended.
+        This is the timestamp of the newest mirrored record. After a pause without new records, this timestamp
+        may be much older than the records that are missing. Then the end of the pause counts.
         """
         behind_since = self.behind_since
         if behind_since is None or self.newest_ms is None:
@@ -161,18 +156,18 @@ class PartitionMetrics:
         self, position: int | None, end: int, held_back: int | None, now: float
     ) -> PartitionMetrics:
         """
-        Return it with what the driver looked up.
+        Return the partition with offsets that the driver has read.
 
         Args:
-            position: Where it goes on; of a partition that a task has spoken of, the task knows better.
-            end: Up to where there is something to mirror.
-            held_back: How many offsets lie behind that; None if nothing was asked.
+            position: The next offset to mirror; a task's own report takes precedence.
+            end: The end of the records to mirror.
+            held_back: The number of offsets behind that end; None if the driver did not ask.
             now: Unix time.
 
         """
         is_at_work = self.process is not None and self.state in _AT_WORK
         if is_at_work and self.source_offset is not None:
-            end = max(end, self.source_offset)  # it moved since the end was asked for
+            end = max(end, self.source_offset)  # the task has moved since the driver read the end
         source_offset = newer(self.source_offset, position)
         return replace(self, source_offset=source_offset, end_offset=end).seen_at(now, held_back)
 
@@ -205,14 +200,14 @@ class PartitionMetrics:
         )
 
     def _end_after(self, report: PartitionReport) -> int | None:
-        """Return the end that a report has; a task at work has found its position in the source's log."""
+        """Return the end after a report: at least the position of a task at work, which is in the log."""
         end, position = newer(report.end_offset, self.end_offset), report.source_offset
         if end is None or position is None or report.waiting_for or report.stopped:
             return end
         return max(end, position)
 
     def _stopped_or_healed(self, stopped: PartitionStopped | None, position: int | None) -> PartitionMetrics:
-        """Return it stopped; or healed, if it was tried again and has moved, or has nothing left to do."""
+        """Return it stopped; or no longer so, if a retry has moved it or found nothing left to copy."""
         if stopped is not None:
             return replace(self, stopped=stopped, is_tried_again=False)
         if self.stopped is None or not self.is_tried_again or position is None:
@@ -223,12 +218,12 @@ class PartitionMetrics:
 
     def seen_at(self, now: float, held_back: int | None = None, *, moved: bool = False) -> PartitionMetrics:
         """
-        Return it with the times from which on it is behind, and records are held back, as of now.
+        Return the partition with the begin of its lag, and of the time for which records are held back.
 
         Args:
             now: Unix time.
-            held_back: How many offsets are; None if that is not news.
-            moved: Whether the end is another one than before: another transaction is the first open one.
+            held_back: The number of offsets held back; None for no change.
+            moved: Whether the end has changed: then another transaction is the first open one.
 
         """
         seen = self
@@ -247,8 +242,9 @@ class PartitionMetrics:
 _AT_WORK = (PartitionState.UP_TO_DATE, PartitionState.BEHIND, PartitionState.UNKNOWN)
 
 
-def newer(heard: _Value | None, known: _Value | None) -> _Value | None:
-    return known if heard is None else heard
+def newer(reported: _Value | None, known: _Value | None) -> _Value | None:
+    """Return the reported value, or the known one if the report has none."""
+    return known if reported is None else reported
 
 
 def _sum(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What the mirror's processes take: those of this machine are looked at, the tasks' report themselves."""
+"""CPU and memory of the driver and its JVMs; tasks report their own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .garbage_collection import CollectionCounter
 
 __all__ = ["LocalProcesses"]
 
-#: To look for children reads all of /proc; a cluster's executors come and go seldom.
+#: The search for children reads all of /proc, and executors seldom start or end.
 _LOOK_INTERVAL_S = 30.0
-#: As long as there is none: Spark is about to start.
+#: The interval until the first JVM is found, since Spark is about to start.
 _FIRST_LOOK_INTERVAL_S = 1.0
 
 
@@ -26,8 +26,8 @@ class LocalProcesses:
     """
     The driver and its JVMs: Spark's own, and with ``local-cluster`` the executors'.
 
-    Made when the mirror starts: their CPU time counts from then on. To call
-    it costs microseconds; all threads may.
+    Their CPU time counts from the creation of this object, at the mirror's start. A call takes microseconds,
+    and any thread may call.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class LocalProcesses:
         }
 
     def __call__(self) -> list[ProcessUsage]:
-        """Return what they take now; a process that has ended is not among them."""
+        """Return the current usage of each process that has not ended."""
         with self._lock:
             interval_s = _LOOK_INTERVAL_S if self._jvms else _FIRST_LOOK_INTERVAL_S
             if time.monotonic() - self._looked_at >= interval_s:
@@ -57,7 +57,7 @@ class LocalProcesses:
         return usages
 
     def garbage_collection(self) -> GarbageCollection | None:
-        """Return what garbage collection took of all JVMs that run; None if none publishes its counters."""
+        """Return the garbage collections of all running JVMs; None if none publishes its counters."""
         known = [each.gc for each in self() if each.gc is not None]
         return functools.reduce(GarbageCollection.beside, known) if known else None
 
@@ -68,7 +68,7 @@ class LocalProcesses:
                     self._jvms[child.pid] = child
                     self._collections[child.pid] = CollectionCounter(child.pid, from_now=from_now)
             except psutil.Error:
-                pass  # it has ended
+                pass  # the process has ended
 
     def _usage(self, process: Any, role: ProcessRole) -> ProcessUsage:
         with process.oneshot():

@@ -67,7 +67,7 @@ def ask(address: Address, path: str = "/", method: str = "GET", **headers: str) 
 # Answers
 
 
-def test_a_path_is_answered_with_what_it_has() -> None:
+def test_path_gets_the_answer_of_its_route() -> None:
     with serving() as server:
         answered = ask(server.address)
     assert (answered.status, answered.body) == (200, b"hello")
@@ -102,7 +102,7 @@ def test_an_answer_without_a_body_has_no_length() -> None:
 def test_nothing_else_is_served(path: str) -> None:
     with serving() as server:
         answered = ask(server.address, path)
-    assert (answered.status, answered.reason) == (404, "there is / and /request, and no more")
+    assert (answered.status, answered.reason) == (404, "this server has only / and /request")
 
 
 def test_a_head_request_has_the_headers_only() -> None:
@@ -151,7 +151,7 @@ def test_an_ipv6_address_is_listened_at() -> None:
         assert ask(server.address).status == 200
 
 
-def test_an_address_that_is_taken_is_refused_with_what_to_do() -> None:
+def test_taken_address_is_refused_with_a_remedy() -> None:
     with serving() as server, pytest.raises(ConfigError) as taken:
         serving(server.address)
     assert str(taken.value) == (
@@ -184,7 +184,7 @@ def test_an_address_is_free_again_at_the_end_also_where_a_client_stays() -> None
 # Nobody holds it up
 
 
-def test_who_says_nothing_does_not_hold_up_others_or_the_end() -> None:
+def test_silent_client_does_not_delay_others_or_the_end() -> None:
     with serving() as server:
         silent = [socket.create_connection(server.address) for _ in range(5)]
         assert ask(server.address).status == 200
@@ -192,7 +192,7 @@ def test_who_says_nothing_does_not_hold_up_others_or_the_end() -> None:
         each.close()
 
 
-def test_who_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_client_is_disconnected_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 0.2)
     with serving() as server, socket.create_connection(server.address, timeout=10) as silent:
         silent.sendall(b"GET / HTT")
@@ -220,7 +220,7 @@ def test_accept_that_fails_is_tried_again_after_a_pause(monkeypatch: pytest.Monk
     assert tries[2] - tries[0] >= 0.2
 
 
-def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 0.2)
     answering: list[threading.Thread] = []
 

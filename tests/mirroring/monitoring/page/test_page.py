@@ -80,7 +80,7 @@ def test_the_history_is_bounded_however_long_a_mirror_runs() -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 2, 7, 8, 9, 10, 16, 17, 1000, 1001])
-def test_thinning_loses_nothing_of_what_only_grows(samples: int) -> None:
+def test_thinning_keeps_counts_exact(samples: int) -> None:
     history = PageHistory(recent_samples=3, whole_samples=8)
     for number in range(samples):
         history.add(sample(number))
@@ -143,7 +143,7 @@ def test_the_page_is_sent_compressed_and_only_once() -> None:
         assert get(shown.address, "/", If_None_Match=headers["ETag"])[0] == 304
 
 
-def test_without_page_and_report_nobody_watches() -> None:
+def test_no_thread_runs_without_page_and_report() -> None:
     before = threading.active_count()
     with watch(ui=None) as nothing:
         assert nothing.address is None
@@ -182,7 +182,7 @@ def test_batches_and_their_sizes_are_counted_by_topic(brokers: TwoBrokers) -> No
     assert (topics["small"]["partitions"], topics["small"]["records_per_batch"]) == (2, 1)
 
 
-def test_bytes_passed_through_unopened_are_told_only_where_they_are_known(brokers: TwoBrokers) -> None:
+def test_bytes_of_unopened_batches_are_shown_only_if_known(brokers: TwoBrokers) -> None:
     (plain,), (holed,) = brokers.topic("plain"), brokers.topic("holed")
     plain.plain(3).transaction(2, ends=ABORT)
     holed.plain(3).holed(5, [2])
@@ -206,7 +206,7 @@ def told(metrics: Metrics, number: int, **changes: Any) -> None:
     metrics.apply(report_of(partition, pid_host=f"host:{number % 2}"))
 
 
-def test_who_is_stopped_and_who_waits_are_named_by_reason() -> None:
+def test_stopped_and_waiting_partitions_are_named_by_reason() -> None:
     metrics = Metrics()
     for number in range(50):
         told(metrics, number, waiting_for="broker 3 does not answer")
@@ -236,7 +236,7 @@ def test_the_slowest_partitions_come_first_and_all_on_demand() -> None:
     assert (first["partition"], first["lag_records"]) == ("topic-1199", 10_000 - 10)
 
 
-def test_a_lane_is_a_process_with_its_partitions_and_rate() -> None:
+def test_task_is_a_process_with_its_partitions_and_rate() -> None:
     metrics = Metrics()
     for number in range(5):
         told(metrics, number)
@@ -260,7 +260,7 @@ def lanes(address: Address | None) -> dict[str, Any]:
     return {row["name"]: row for row in data(address)["processes"] if row["kind"] == "task"}
 
 
-def test_the_history_goes_on_while_nobody_looks() -> None:
+def test_history_continues_without_an_open_page() -> None:
     with watch() as shown:
         wait_until(lambda: len(data(shown.address)["history"]["at_ms"]) >= 3)
         history = data(shown.address, "?range=whole")["history"]
@@ -284,7 +284,7 @@ def written(file: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_report_says_how_the_mirror_ended(file: Path, brokers: TwoBrokers) -> None:
+def test_report_shows_the_end_of_the_mirror(file: Path, brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3, 4)
     with watch(copied(brokers), ui=None, report=file) as watching:
         assert not file.exists()
@@ -331,7 +331,7 @@ def test_a_mirror_that_was_refused_leaves_an_older_report_as_it_is(file: Path) -
     assert file.read_text() == "older"
 
 
-def test_what_is_known_only_later_is_shown_then() -> None:
+def test_later_values_are_shown_when_they_are_known() -> None:
     with Watch(ANYWHERE, None, About("west:9092", "east:9092"), Metrics(), LocalProcesses()) as watching:
         before = data(watching.address)
         watching.know("group", ["topic a: keeps less"])

@@ -103,7 +103,7 @@ def bars(browser: Browser, figure: str) -> dict[str, float]:
 # The live page
 
 
-def test_a_lane_at_work_is_seen_from_its_start_to_its_end(browser: Browser, brokers: TwoBrokers) -> None:
+def test_page_shows_a_task_from_its_start_to_its_end(browser: Browser, brokers: TwoBrokers) -> None:
     orders, clicks = brokers.topic("orders", 2), brokers.topic("clicks")
     for history in (*orders, *clicks):
         history.plain(50, 70, codec=Codec.LZ4).transaction(3, ends=ABORT)
@@ -137,7 +137,7 @@ def test_a_lane_at_work_is_seen_from_its_start_to_its_end(browser: Browser, brok
         }
 
 
-def test_the_figures_draw_what_was_copied(browser: Browser, brokers: TwoBrokers) -> None:
+def test_figures_draw_the_copied_records(browser: Browser, brokers: TwoBrokers) -> None:
     history = brokers.topic()[0]
     for _ in range(50):
         history.plain(20)
@@ -166,7 +166,7 @@ def test_the_figures_draw_what_was_copied(browser: Browser, brokers: TwoBrokers)
         assert max(traces(browser, "cpu")["driver"]) > 0
 
 
-def test_who_is_stuck_and_why_comes_before_everything_else(browser: Browser, brokers: TwoBrokers) -> None:
+def test_stuck_partitions_and_reasons_are_first(browser: Browser, brokers: TwoBrokers) -> None:
     fine, foreign, gone = brokers.topic("topic", 3)
     for history in (fine, foreign, gone):
         history.plain(3)
@@ -286,7 +286,7 @@ def test_a_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
         assert browser.script("return document.querySelector('#stopped table').getAttribute('role')")
 
 
-def test_what_stopped_heads_the_slowest_partitions_and_no_row_is_cut(browser: Browser) -> None:
+def test_stopped_partitions_are_first_and_no_row_is_cut(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for(is_drawn)
@@ -396,7 +396,7 @@ def test_the_whole_run_is_shown_on_demand(browser: Browser) -> None:
         browser.wait_for(lambda browser: any("range=whole" in each for each in browser.requests()))
 
 
-def test_a_page_says_when_the_mirror_is_gone_and_when_it_is_back(browser: Browser) -> None:
+def test_page_warns_while_the_mirror_does_not_answer(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for_text("1 partition stopped", "#state")
@@ -406,7 +406,7 @@ def test_a_page_says_when_the_mirror_is_gone_and_when_it_is_back(browser: Browse
         browser.wait_for_text("Starting", "#state")
 
 
-def test_a_page_says_when_no_task_reports(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_warns_if_no_task_reports(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = busy()
     with watch(metrics) as shown:
         browser.open(url(shown))
@@ -417,7 +417,7 @@ def test_a_page_says_when_no_task_reports(browser: Browser, monkeypatch: pytest.
         assert "No task has reported for " in browser.text("#headline")
 
 
-def test_what_did_not_change_is_left_as_it_is(browser: Browser) -> None:
+def test_unchanged_parts_of_the_page_are_not_replaced(browser: Browser) -> None:
     """A reason that somebody is selecting does not go away under the pointer."""
     with watch(busy()) as shown:
         browser.open(url(shown))
@@ -458,7 +458,7 @@ def report(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_report_has_the_figures_and_asks_nobody(browser: Browser, report: Path, scheme: str) -> None:
+def test_report_has_the_figures_and_sends_no_request(browser: Browser, report: Path, scheme: str) -> None:
     incident = PartitionIncident("topic-00-9", "source-retention", "deleted", 200, True)
     with watch(busy(), report) as shown:
         shown.end(ended(stopped={"topic-00-3": "refused"}, incidents=(incident,)))

@@ -1,8 +1,9 @@
 """
 Which requests are answered: by the Host header, by a token, and over which TLS.
 
-A browser cannot be given a bearer token, so the token is also accepted as the password of Basic (RFC 7617),
-with any user name: the browser asks for it, keeps it until it is closed, and sends it to this server alone.
+Users cannot give a bearer token to a browser. So the server also accepts the token as the password of Basic
+(RFC 7617), with any user name. The browser asks for it, keeps it until it is closed, and sends it to this
+server alone.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ __all__ = ["CHALLENGES", "Guard"]
 #: The values of WWW-Authenticate with status 401 (RFC 9110, 11.6.1). Browsers know Basic alone.
 CHALLENGES = ('Bearer realm="shoal"', 'Basic realm="shoal", charset="UTF-8"')
 
-#: What fits into the header as it is (``b64token``, RFC 6750, 2.1).
+#: The characters that the header can have (``b64token``, RFC 6750, 2.1).
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 
-#: Sixteen random characters of base64 are 96 bits: nobody guesses these over a network.
+#: Sixteen random characters of base64 are 96 bits, too many to guess over a network.
 _SHORTEST_TOKEN = 16
 
 _MAKE_ONE = "Make one with: (umask 077; openssl rand -hex 32 > FILE)"
@@ -41,7 +42,7 @@ _MAKE_ONE = "Make one with: (umask 077; openssl rand -hex 32 > FILE)"
 
 class Guard:
     """
-    The access that one server allows: everything of it is read at the start, and in memory afterwards.
+    The access rules of one server. All files are read at the start.
 
     Attributes:
         tls: The context for connections; None for plain HTTP.
@@ -50,6 +51,8 @@ class Guard:
 
     def __init__(self, access: HttpAccess, listens_on: str) -> None:
         """
+        Read all files of the access rules.
+
         Args:
             access: The options.
             listens_on: The host of the address that is listened on; the Host header may name it.
@@ -86,7 +89,7 @@ class Guard:
         """Return whether an Authorization header has the token, or none is needed."""
         if self._token is None:
             return True
-        # Digests are compared: they have one length, so the time says nothing about the token's.
+        # The digests have one length, so the time of the comparison does not reveal the token's.
         return hmac.compare_digest(_digest(_token_in(authorization or "")), self._token)
 
 

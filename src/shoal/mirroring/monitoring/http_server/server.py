@@ -1,10 +1,10 @@
 """
-Answers requests for ``--metrics`` and ``--ui``, in threads of the process that is looked at.
+The HTTP server for ``--metrics`` and ``--ui``, in threads of the mirror's process.
 
-No client can hold up the mirror or its end: connections are bounded in number and in time, a slow client has
-to leave if another one comes, and nothing that becomes of them is on stderr.
+No client can delay the mirror or its end. Connections are bounded in number and in time, and a slow client
+loses its connection if a new one needs the slot. The server writes nothing to stderr.
 
-It is Python's own ``http.server``: the libraries that were looked at bound less (docs/dependencies.md).
+The base is Python's own ``http.server``; docs/dependencies.md compares libraries, which bound less.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = ["Answer", "HttpServer", "Request"]
 
 _log = logger("shoal.http")
 
-#: A client that sends nothing for so long, or takes longer to read an answer, is disconnected.
+#: The timeout for each read from a client, and for the client to read an answer.
 _PEER_TIMEOUT_S = 10.0
 
-#: The time for a TLS handshake, a request and its answer, however the client spreads its bytes.
+#: The deadline for TLS handshake, request and answer together, for any pace of the client.
 _REQUEST_TIMEOUT_S = 30.0
 
-#: How long to wait if no connection can be accepted: until another one ends, if descriptors ran out.
+#: The pause after a failed accept, until another connection ends and frees a descriptor.
 _REFUSED_PAUSE_S = 0.1
 
-#: Connections at the same time, each with two threads; beyond these the slowest one has to leave.
+#: The limit for open connections, each with two threads. Beyond it the slowest one is closed.
 _MOST_CONNECTIONS = 64
 
 #: The error numbers of accept if descriptors, or memory for one, ran out.
@@ -56,8 +56,8 @@ class Request:
     A GET or HEAD.
 
     Attributes:
-        query: What follows the path's ``?``.
-        headers: By their names, in whatever case.
+        query: The part of the URL behind ``?``.
+        headers: The headers, by name in any case.
 
     """
 
@@ -68,12 +68,12 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """
-    What a path has for a request.
+    The answer to a request.
 
     Attributes:
-        body: None where the status has none. It is not sent to HEAD.
-        headers: Besides Content-Length, and in place of those that each answer has.
-        status: Of HTTP.
+        body: None if the status has no body. HEAD receives none either.
+        headers: Headers besides Content-Length; they replace defaults of the same name.
+        status: The HTTP status.
 
     """
 
@@ -93,11 +93,11 @@ _Routes: TypeAlias = Mapping[str, Callable[[Request], Answer]]
 
 class HttpServer:
     """
-    Answers while it is entered, all clients that its access allows.
+    A server that answers while it is entered, if its access rules allow the request.
 
     Attributes:
-        address: Where it listens; with the port that was found for port 0.
-        url: What to open, without a path.
+        address: The address that it listens on, with the chosen port for port 0.
+        url: The URL without a path.
 
     """
 
@@ -106,19 +106,19 @@ class HttpServer:
         Listen. Answers come once it is entered.
 
         Args:
-            option: Which option gave the address, without its dashes.
-            address: Where to listen.
-            routes: What is asked for an answer, by path; from several threads at once.
-            access: Which requests are answered.
+            option: The name of the option with the address, without dashes.
+            address: The address to listen on.
+            routes: The functions that answer, by path; several threads call them at once.
+            access: The requests that are answered.
 
         Raises:
-            ConfigError: It cannot listen there, or a file of the access cannot be used; says what to do.
+            ConfigError: The address is unusable, or a file of the access is.
 
         """
         guard = Guard(access, address.host)
         try:
             self._server = _Server(address, routes, guard)
-        except (OSError, UnicodeError) as error:  # the latter: no name of a host is like that
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
             cause = getattr(error, "strerror", None) or error
             raise ConfigError(
                 f"--{option} {address}: cannot listen there ({cause}). Give an address of this machine "
@@ -141,9 +141,9 @@ class HttpServer:
 
 
 class _Server(TCPServer):
-    # Not http.server's HTTPServer, which asks the name service for this host's name.
+    # Not http.server's HTTPServer, which looks this host up in DNS.
     allow_reuse_address = True
-    # Connections that wait to be accepted; five, the default, are lost for seconds when many come at once.
+    # With the default of five, clients that connect at once would retry for seconds.
     request_queue_size = _MOST_CONNECTIONS
 
     def __init__(self, address: Address, routes: _Routes, guard: Guard) -> None:
@@ -151,7 +151,7 @@ class _Server(TCPServer):
         self.guard = guard
         self._slots = Slots(_MOST_CONNECTIONS)
         self.address_family, *_, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        # IPv6 addresses have four parts. Which handler serves a connection, _serve says.
+        # IPv6 addresses have four parts. _serve creates the handler itself.
         super().__init__(where, None)  # type: ignore[arg-type]
 
     def get_request(self) -> Any:
@@ -160,7 +160,9 @@ class _Server(TCPServer):
         except OSError as error:
             if error.errno in _EXHAUSTED:
                 self._slots.make_room()
-            time.sleep(_REFUSED_PAUSE_S)  # else serve_forever takes a whole core until a descriptor is free
+            time.sleep(
+                _REFUSED_PAUSE_S
+            )  # else serve_forever would take a whole core until a descriptor is free
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -168,7 +170,7 @@ class _Server(TCPServer):
         if slot is None:
             self.shutdown_request(request)
             return
-        # Not waited for: a client that is being answered when the mirror ends does not hold it up.
+        # A daemon: the end of the mirror does not wait for answers.
         thread = threading.Thread(target=self._serve, args=(slot, client_address), daemon=True)
         try:
             thread.start()
@@ -185,7 +187,7 @@ class _Server(TCPServer):
             self._encrypt(slot)
             _Handler(slot, client_address, self)
         except Exception:
-            # A peer that goes away is no news, and stderr is the mirror's.
+            # A client that disconnects is no error, and stderr belongs to the mirror.
             _log.debug("a client at %s was not answered", client_address, exc_info=True)
         finally:
             deadline.cancel()
@@ -194,7 +196,7 @@ class _Server(TCPServer):
             self._slots.give_back(slot)
 
     def _encrypt(self, slot: Slot) -> None:
-        """Begin TLS if it is wanted; here, and not where connections are accepted: clients can take long."""
+        """Begin TLS if it is configured; not in the accepting thread, since clients can take long."""
         if self.guard.tls is None:
             return
         encrypted = begin_tls(
@@ -213,15 +215,17 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(slot.connection, client_address, server)
 
     def do_GET(self) -> None:
+        """Answer with headers and body."""
         answer = self._answer()
         if answer is not None and answer.body is not None:
             self.wfile.write(answer.body)
 
     def do_HEAD(self) -> None:
+        """Answer with headers alone."""
         self._answer()
 
     def _answer(self) -> Answer | None:
-        """Send status and headers; return the answer, or None if nothing of it is left to send."""
+        """Send status and headers; return the answer, or None if it is already complete."""
         guard = self.server.guard
         if not guard.names_us(self.headers.get("Host")):
             self.send_error(
@@ -235,12 +239,12 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         route = self.server.routes.get(url.path)
         if route is None:
-            self.send_error(HTTPStatus.NOT_FOUND, f"there is {' and '.join(self.server.routes)}, and no more")
+            self.send_error(HTTPStatus.NOT_FOUND, f"this server has only {' and '.join(self.server.routes)}")
             return None
         return self._send(route(Request(url.query, self.headers)))
 
     def _send(self, answer: Answer, more: Sequence[tuple[str, str]] = ()) -> Answer:
-        """Send an answer's status and headers; ``more`` are headers that may have one name."""
+        """Send an answer's status and headers; ``more`` may repeat a name."""
         self.send_response(answer.status)
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **answer.headers}
         if answer.body is not None:
@@ -254,4 +258,4 @@ class _Handler(BaseHTTPRequestHandler):
         return "shoal"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep no log of requests."""
+        """Do not log requests."""

@@ -1,8 +1,8 @@
 """
-The connections of an HTTP server: a bounded number, and room for a new one whoever holds the others.
+The slots for an HTTP server's connections: a bounded number, and always room for a new one.
 
-A client that sends its request at once keeps its slot for milliseconds. So if all are taken, most belong to
-clients that are slow, on purpose or not, and the slowest of the greediest has to leave
+A client that sends its request at once keeps its slot for milliseconds. So if all slots are taken, most
+belong to slow clients, on purpose or not. The slowest connection of the greediest client is closed
 (:mod:`....net.making_room`).
 """
 
@@ -18,7 +18,7 @@ from ....net.making_room import first_to_leave, network_of
 
 __all__ = ["Slot", "Slots", "hang_up"]
 
-#: The time that a connection which has to leave takes at most to end its thread, on a busy machine.
+#: The limit for the end of a closed connection's thread, on a busy machine.
 _LEAVING_S = 1.0
 
 
@@ -28,10 +28,10 @@ class Slot:
     One connection.
 
     Attributes:
-        connection: Its socket; the TLS one as soon as there is one.
-        network: Where the client is.
-        is_proven: Whether it sent a whole request that was allowed.
-        leaves: Whether its slot is needed for another one.
+        connection: The socket; with TLS, the TLS socket after the handshake began.
+        network: The client's network.
+        is_proven: Whether the client sent a whole request that is allowed.
+        leaves: Whether the connection was closed for another one.
 
     """
 
@@ -42,7 +42,7 @@ class Slot:
 
 
 class Slots:
-    """Slots for so many connections. Threads of connections give them back; one thread takes them."""
+    """A number of slots. One thread takes them; the threads of connections give them back."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -51,10 +51,10 @@ class Slots:
 
     def take(self, connection: socket.socket, host: str) -> Slot | None:
         """
-        Return a slot for a new connection, for which another one may have to leave.
+        Return a slot for a new connection; if none is free, close another connection first.
 
         Returns:
-            None if none is free in time.
+            None if no slot became free in time.
 
         """
         with self._changed:
@@ -68,10 +68,10 @@ class Slots:
 
     def encrypt(self, slot: Slot, connection: ssl.SSLSocket) -> None:
         """
-        Go on with the TLS socket that took over the slot's.
+        Replace the slot's socket by its TLS socket.
 
         Raises:
-            ConnectionAbortedError: The connection has to leave.
+            ConnectionAbortedError: The connection was closed for another one.
 
         """
         with self._changed:
@@ -86,7 +86,7 @@ class Slots:
             self._changed.notify_all()
 
     def make_room(self) -> None:
-        """Let one connection leave, if there is one: descriptors ran out."""
+        """Close one connection, if there is one, because descriptors ran out."""
         with self._changed:
             self._send_one_away()
 
@@ -100,7 +100,7 @@ class Slots:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Wake the thread that waits for a connection; it finds that the connection has ended."""
-    with contextlib.suppress(OSError):  # the peer was faster
-        # Not SSLSocket's own: that one ends the encryption first, while another thread may write.
+    """Shut a connection down, so that the thread that waits for it ends."""
+    with contextlib.suppress(OSError):  # the peer has closed it already
+        # Not SSLSocket.shutdown, which ends the encryption first, while another thread may write.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

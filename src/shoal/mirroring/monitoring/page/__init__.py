@@ -1,8 +1,8 @@
 """
-What people look at: the live page of a mirror, and the report of its run.
+The live page of a mirror, and the report of its run.
 
-Both are one HTML file without outside resources, which shows one object
-(``data.py``): asked for once a second, or written into the file.
+Both are one HTML file without external resources, which shows one object (``data.py``). The live page polls
+the object once a second; a report has it inside.
 """
 
 from .observer import About

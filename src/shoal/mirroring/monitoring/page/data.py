@@ -1,8 +1,8 @@
 """
 The one object that the page shows, live or in a report; ``page.js`` reads it.
 
-It has no secrets and no names but those of partitions, processes and the
-consumer group, and sentences that the mirror also prints.
+The object has no secrets. Its names are those of partitions, processes and the consumer group, and its
+sentences are those that the mirror also prints.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .observer import Observer
 
 __all__ = ["Ending", "PageData"]
 
-#: So many partitions are shown unless all are asked for.
+#: The number of partitions on the page unless the user chooses all.
 _SLOWEST = 20
-#: So many reasons why partitions do not go on, and so many partitions of each, are told.
+#: The limits for reasons why partitions wait or are stopped, and for the partitions named with each.
 _REASONS = 200
 _NAMED = 20
 _INCIDENTS = 200
 _TOPICS = 100
 
-#: Rates are those between two looks that lie so far apart, where the page was looked at for so long.
+#: Rates are averages between two samples this far apart, or less if the page was opened later.
 _RATE_WINDOW_S = 10.0
 _LEAST_RATE_WINDOW_S = 0.9
 
@@ -42,13 +42,13 @@ _LEAST_RATE_WINDOW_S = 0.9
 @dataclass(frozen=True, slots=True)
 class Ending:
     """
-    How a mirror ended.
+    The end of a mirror.
 
     Attributes:
-        good: Whether all is well.
-        sentence: What became of it.
-        cpu_s: Of all processes; None where only what they told is known,
-            which is without their starts.
+        good: Whether the mirror ended without a problem.
+        sentence: The result in a sentence.
+        cpu_s: CPU seconds of all processes; None if only the tasks' reports are known, which lack their
+            starts.
 
     """
 
@@ -58,7 +58,7 @@ class Ending:
 
     @classmethod
     def of(cls, summary: Summary) -> Ending:
-        """Return how a mirror ended that came to a summary."""
+        """Return the end of a mirror with a summary."""
         cpu_s = summary.python_cpu_s + summary.jvm_cpu_s
         copied = f"{summary.records:,} records in {summary.batches:,} batches were copied"
         if summary.stopped:
@@ -74,13 +74,13 @@ class Ending:
 
     @classmethod
     def failed(cls, sentence: str) -> Ending:
-        """Return how a mirror ended that did not."""
+        """Return the end of a mirror that failed with an error."""
         return cls(False, f"The mirror failed: {sentence}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What rates are made of: two looks."""
+    """A sample; two of them make rates."""
 
     at_s: float
     partitions: Mapping[TopicPartition, PartitionMetrics]
@@ -88,7 +88,7 @@ class _Look:
 
 
 class PageData:
-    """Makes the object, for any number of threads that ask."""
+    """Makes the object. For all threads."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -97,18 +97,18 @@ class PageData:
 
     def live(self, *, whole: bool, every_partition: bool) -> dict[str, Any]:
         """
-        Return how the mirror is.
+        Return the current state of the mirror.
 
         Args:
-            whole: The history since the start; else of the last ten minutes.
-            every_partition: All partitions; else the slowest.
+            whole: Include the history since the start; else of the last ten minutes.
+            every_partition: Include all partitions; else the slowest.
 
         """
         history = self._observer.history
         return self._printable_object(history.whole() if whole else history.recent(), every_partition)
 
     def at_the_end(self, ending: Ending) -> dict[str, Any]:
-        """Return how the mirror was, for a report: of its memory the most that was seen."""
+        """Return the final state of the mirror, for a report, with its peak memory."""
         samples = self._observer.history.whole()
         data = self._printable_object(samples, every_partition=True)
         data["ending"] = {"good": ending.good, "sentence": printable(ending.sentence)}
@@ -118,7 +118,7 @@ class PageData:
         return data
 
     def _printable_object(self, samples: Sequence[Sample], every_partition: bool) -> dict[str, Any]:
-        """Return the object with its text made printable, all but the history: that has numbers only."""
+        """Return the object with printable texts; the history needs none of that, as it has only numbers."""
         data = self._object(samples, every_partition)
         history = data.pop("history")
         return {**printable_values(data), "history": history}
@@ -160,7 +160,7 @@ class PageData:
         }
 
     def _earlier(self, look: _Look) -> _Look | None:
-        """Return the look to compare with, where the page is looked at for long enough; keep this one."""
+        """Return the sample to compare with, if there is one old enough; keep this one."""
         with self._lock:
             while len(self._looks) > 1 and self._looks[1].at_s <= look.at_s - _RATE_WINDOW_S:
                 self._looks.popleft()
@@ -169,13 +169,13 @@ class PageData:
                 self._looks.append(look)
         if earlier is None or look.at_s - earlier.at_s < _LEAST_RATE_WINDOW_S:
             return None
-        # A page that was opened again after hours begins anew.
+        # If the page was closed for long, rates start again.
         return earlier if look.at_s - earlier.at_s <= 2 * _RATE_WINDOW_S else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """What happened between two looks, a second; None where there were no two."""
+    """Rates per second between two samples; None without an earlier one."""
 
     before: _Look | None
     now: _Look
@@ -241,7 +241,7 @@ def _named(reasons: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _held_back(progress: Progress, now: float) -> list[dict[str, Any]]:
-    """Return the partitions whose first open transaction is open for long, the longest first."""
+    """Return the partitions with a transaction that is open for long, the longest first."""
     open_long = {
         name: each for name, each in progress.held_back.items() if now - each.since >= LONG_TRANSACTION_S
     }
@@ -257,16 +257,16 @@ def _held_back(progress: Progress, now: float) -> list[dict[str, Any]]:
 
 
 def _gone_on_from(incidents: Sequence[PartitionIncident]) -> list[dict[str, Any]]:
-    """Return the last incidents; one that stopped its partition is told as the reason of that."""
+    """Return the last incidents without those that stopped a partition, which are its reason."""
     return [asdict(each) for each in incidents if each.continued][-_INCIDENTS:]
 
 
 def _conversions(progress: Progress) -> dict[str, Any]:
     """
-    Return how many batches went through as they were, and how many could not.
+    Return the numbers of batches copied unopened, decoded and dropped.
 
-    The registry has bytes by partition, not by decision: those of unopened
-    batches are known (else None) where no batch was opened.
+    The registry has bytes by partition, not by decision. So the bytes of unopened batches are known only if
+    the mirror opened none, and None otherwise.
     """
     unopened = progress.decisions.get(Decision.COPY.value, 0)
     opened = progress.batches - unopened
@@ -279,7 +279,7 @@ def _conversions(progress: Progress) -> dict[str, Any]:
 
 
 def _slowness(metrics: PartitionMetrics, now: float) -> tuple[int, float, int]:
-    """Return what sorts partitions: those that stopped, those that wait, and then by their lag."""
+    """Return the sort key of a partition: stopped ones first, then waiting ones, then by lag."""
     trouble = {PartitionState.STOPPED: 0, PartitionState.WAITING: 1}.get(metrics.state, 2)
     return (trouble, -(metrics.lag_s(now) or 0.0), -(metrics.lag_records or 0))
 
@@ -325,7 +325,7 @@ def _topic(topic: str, partitions: Sequence[PartitionMetrics]) -> dict[str, Any]
 def _process(
     process: ProcessUsage, partitions: Mapping[TopicPartition, PartitionMetrics], rates: _Rates
 ) -> dict[str, Any]:
-    """Return one row: of a task's process also what it copies, as far as it spoke of it last."""
+    """Return one row; for a task's process with the partitions that it reported last."""
     row: dict[str, Any] = {
         "name": process.name,
         "kind": _KINDS[process.role],

@@ -1,4 +1,4 @@
-"""What a mirror took and did over time, in bounded memory however long it runs."""
+"""The history of a mirror's counts and resources, in bounded memory for any duration."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from typing import Any
 
 __all__ = ["History", "Sample", "columns"]
 
-#: At one sample a second: ten minutes.
+#: Ten minutes, with one sample a second.
 _RECENT_SAMPLES = 600
 
-#: Of the whole run; when there are more, neighbours become one.
+#: The limit for samples of the whole run; beyond it, neighbours are merged.
 _WHOLE_SAMPLES = 1440
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """
-    One look at a mirror.
+    One sample of a mirror.
 
-    Counts only grow, so that leaving samples out between two loses nothing of
-    what happened; of the others the largest is kept.
+    Counts only grow, so they stay exact if samples are merged. Of gauges, the largest value stays.
 
     Attributes:
-        at_ms: When, in milliseconds since 1970.
-        bytes_in: Fetched, since the start; ``bytes_out`` and ``records``
-            likewise.
-        driver_cpu_s: User and system, since the start; by role of the process.
-        jvm_gc_s: Time in garbage collection's pauses, since the start; None if no JVM publishes it.
-        lag_s: None where nobody knows.
+        at_ms: The time, in milliseconds since 1970.
+        bytes_in: Bytes fetched since the start; likewise ``bytes_out`` and ``records``.
+        driver_cpu_s: User and system time since the start; likewise of the other roles.
+        jvm_gc_s: Time in garbage collection pauses since the start; None if no JVM publishes it.
+        lag_s: None while it is unknown.
 
     """
 
@@ -50,7 +48,7 @@ class Sample:
     tasks_rss_bytes: int
 
     def followed_by(self, later: Sample) -> Sample:
-        """Return one sample for both."""
+        """Return this sample merged with a later one."""
         return replace(
             later, **{name: _larger(getattr(self, name), getattr(later, name)) for name in _GAUGES}
         )
@@ -66,10 +64,9 @@ def _larger(one: Any, other: Any) -> Any:
 
 class History:
     """
-    The last samples as they were, and all of the run's ever more coarsely.
+    The recent samples, and those of the whole run with a growing interval.
 
-    Not for several threads at a time, except that :meth:`recent` and
-    :meth:`whole` may be called while another adds.
+    One thread may add samples. Other threads may call :meth:`recent` and :meth:`whole` meanwhile.
     """
 
     def __init__(self, recent_samples: int = _RECENT_SAMPLES, whole_samples: int = _WHOLE_SAMPLES) -> None:
@@ -81,10 +78,11 @@ class History:
         self._pending_samples = 0
 
     def add(self, sample: Sample) -> None:
+        """Add the next sample."""
         self._recent.append(sample)
         self._pending = self._pending.followed_by(sample) if self._pending else sample
         self._pending_samples += 1
-        # The first stays as it is: what counts grow from.
+        # The first sample stays unchanged, as the base of all counts.
         if self._pending_samples >= self._stride or not self._whole:
             self._whole, self._pending, self._pending_samples = (*self._whole, self._pending), None, 0
         if len(self._whole) > self._most:
@@ -92,23 +90,25 @@ class History:
             self._stride *= 2
 
     def recent(self) -> list[Sample]:
-        # A copy is made in one step of the interpreter.
+        """Return the samples of the last ten minutes."""
+        # The interpreter copies a deque in one step.
         return list(self._recent)
 
     def whole(self) -> list[Sample]:
+        """Return the samples of the whole run."""
         pending = self._pending
         return [*self._whole, pending] if pending else list(self._whole)
 
 
 def _halved(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """Make one sample of each two after the first."""
+    """Merge each two samples after the first."""
     first, *rest = samples
     pairs = zip_longest(rest[::2], rest[1::2])
     return (first, *(one.followed_by(other) if other else one for one, other in pairs))
 
 
 def columns(samples: Iterable[Sample]) -> dict[str, list[Any]]:
-    """Return samples as one list an attribute, rounded to what a figure shows."""
+    """Return samples as one list for each attribute, rounded for figures."""
     rows = [asdict(sample) for sample in samples]
     return {field.name: [_rounded(row[field.name]) for row in rows] for field in fields(Sample)}
 

@@ -1,4 +1,4 @@
-"""The one HTML file: with all it needs inside, and forbidden to ask anything of anybody else."""
+"""The HTML file of page and report, with all code inside and a policy against external requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["html"]
 
-#: Plotly puts styles into the document; all other code is named by its digest.
+#: Plotly adds styles to the document, so they are allowed. Scripts are allowed by their digests.
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; connect-src {connect}; "
     "base-uri 'none'; form-action 'none'; script-src {scripts}"
@@ -25,7 +25,7 @@ def html(data: Mapping[str, Any] | None) -> str:
     Return the page.
 
     Args:
-        data: What a report shows; None for the live page, which asks for it.
+        data: The object in a report; None for the live page, which polls it.
 
     """
     scripts = {"plotly": _plotly(), "javascript": _read("page.js")}
@@ -39,7 +39,7 @@ def html(data: Mapping[str, Any] | None) -> str:
 
 
 def _json_in_html(data: Mapping[str, Any] | None) -> str:
-    """Return JSON in which nothing can end the element that it stands in."""
+    """Return JSON that cannot end the HTML element around it."""
     return json.dumps(data).replace("<", "\\u003c")
 
 
@@ -49,7 +49,7 @@ def _read(name: str) -> str:
 
 @functools.cache
 def _plotly() -> str:
-    # Imported here: it takes a while, and most mirrors show nothing.
+    # Imported here: the import is slow, and most mirrors have no page.
     from plotly.offline import get_plotlyjs
 
     code: str = get_plotlyjs()

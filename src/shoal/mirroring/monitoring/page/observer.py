@@ -1,4 +1,4 @@
-"""Looks at a mirror once a second while it runs."""
+"""Samples a mirror once a second while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["About", "Observer", "Processes"]
 
 _INTERVAL_S = 1.0
 
-#: A task's process that was not heard of for so long is taken to have ended.
+#: A task's process without a report for this long counts as ended.
 _SILENT_S = 60.0
 
 #: The driver and its JVMs, now.
@@ -26,14 +26,13 @@ Processes: TypeAlias = Callable[[], Sequence[ProcessUsage]]
 @dataclass(frozen=True, slots=True)
 class About:
     """
-    Which mirror it is.
+    The identity of a mirror.
 
     Attributes:
-        source: Where the source cluster is, as the user wrote it.
-        destination: Likewise.
-        group: The consumer group that holds the position; None until it is
-            known.
-        warnings: Sentences, as in the summary.
+        source: The source's bootstrap servers, as the user wrote them.
+        destination: Likewise for the destination.
+        group: The consumer group with the committed positions; None until it is known.
+        warnings: The warnings in the summary.
 
     """
 
@@ -48,10 +47,10 @@ class Observer:
     A thread that keeps the :class:`History` of a mirror.
 
     Attributes:
-        about: Which mirror it is; may be set anew, from any thread.
-        metrics: The registry that it reads.
-        history: What it saw.
-        started_at: When the mirror began, in seconds since 1970.
+        about: The identity of the mirror; any thread may replace it.
+        metrics: The registry to sample.
+        history: The samples.
+        started_at: The start of the mirror, in seconds since 1970.
 
     """
 
@@ -70,17 +69,17 @@ class Observer:
         self._thread = threading.Thread(target=self._observe, name="shoal-observer", daemon=True)
 
     def processes(self) -> list[ProcessUsage]:
-        """Return the mirror's processes that are alive: on the driver, and the tasks' wherever they are."""
+        """Return the usage of the mirror's running processes: the driver's, and the tasks' on any machine."""
         now = time.time()
         tasks = [each for each in self.metrics.workers() if now - each.heard_at < _SILENT_S]
         return [*self._local(), *tasks]
 
     def look(self) -> None:
-        """Add how it is now to the history."""
+        """Add a sample to the history."""
         progress = self.metrics.progress()
         processes = self.processes()
         for role, before in self._cpu_s.items():
-            # A process that has ended does not take its share back.
+            # The CPU time of ended processes stays counted.
             self._cpu_s[role] = max(before, sum(each.cpu_s for each in processes if each.role is role))
         if collections := [each.gc.time_s for each in processes if each.gc is not None]:
             self._gc_s = max(self._gc_s or 0.0, sum(collections))

@@ -1,4 +1,4 @@
-"""The report of a run: the page, with what it showed at the end written into it."""
+"""The report of a run: the page with its final object inside."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["check_report", "write_report"]
 
 def check_report(file: str) -> None:
     """
-    Find out before a run whether its report can be written; whatever is there stays as it is.
+    Check before a run if its report can be written, without a change to an existing file.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The report cannot be written.
 
     """
     path = Path(file).resolve()
     if path.exists() and not path.is_file():
         raise ConfigError(f"--report {file}: not a file")
     try:
-        # It takes the place of what is there, so the directory is what has to allow it.
+        # The report replaces an existing file, so the directory must be writable.
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
@@ -39,7 +39,7 @@ def write_report(file: str, observer: Observer, ending: Ending) -> None:
     Write the report of a mirror that has ended, in one step.
 
     Raises:
-        ShoalError: It cannot be written.
+        ShoalError: The report cannot be written.
 
     """
     path = Path(file).resolve()
@@ -48,7 +48,7 @@ def write_report(file: str, observer: Observer, ending: Ending) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         try:
-            # Not by mkstemp: the report is readable as the user's umask says.
+            # Not by mkstemp, since the user's umask determines the mode of the report.
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 stream.write(page)

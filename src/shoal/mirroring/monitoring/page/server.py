@@ -1,4 +1,4 @@
-"""The live page: a server with two answers, the page and what it shows."""
+"""The live page: a server for the page and for its object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .observer import Observer
 
 __all__ = ["PageServer"]
 
-#: Who looks at once sees the same: however many look, the object is made twice a second.
+#: The lifetime of the object, which all clients share.
 _FRESH_S = 0.5
 
 
@@ -28,15 +28,18 @@ class PageServer(HttpServer):
 
     def __init__(self, address: Address, observer: Observer, access: HttpAccess) -> None:
         """
+        Listen. Answers come once it is entered.
+
         Raises:
-            ConfigError: It cannot listen there, or a file of the access cannot be used; says what to do.
+            ConfigError: The address is unusable, or a file of the access is.
+
         """
         answers = _Answers(PageData(observer))
         super().__init__("ui", address, {"/": answers.page, "/data.json": answers.data}, access)
 
 
 class _Answers:
-    """What is served, made when it is asked for."""
+    """The answers, made on request."""
 
     def __init__(self, data: PageData) -> None:
         self._data = data
@@ -45,7 +48,7 @@ class _Answers:
         self._made: dict[tuple[bool, bool], tuple[float, bytes]] = {}
 
     def page(self, request: Request) -> Answer:
-        """Return the page, compressed where that is understood, and nothing where it is known."""
+        """Return the page, compressed if the client accepts that, or status 304 if it has the page."""
         body, tag = self._compressed_page()
         headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if request.headers.get("If-None-Match") == tag:
@@ -56,7 +59,7 @@ class _Answers:
         return Answer(gzip.decompress(body), headers)
 
     def _compressed_page(self) -> tuple[bytes, str]:
-        """Return it with its tag."""
+        """Return the compressed page and its ETag."""
         with self._lock:
             if self._page is None:
                 body = gzip.compress(html(None).encode(), mtime=0)
@@ -64,7 +67,7 @@ class _Answers:
             return self._page
 
     def data(self, request: Request) -> Answer:
-        """Return the object that a query asks for, as JSON."""
+        """Return the requested object as JSON."""
         wanted = parse_qs(request.query)
         whole = wanted.get("range") == ["whole"]
         every_partition = wanted.get("partitions") == ["all"]

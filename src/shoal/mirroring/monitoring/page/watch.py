@@ -22,13 +22,13 @@ __all__ = ["Watch"]
 
 class Watch:
     """
-    Shows a mirror while it runs, and writes the report when it ends, however it does, once it is prepared.
+    Serves the page of a mirror while it runs, and writes the report at its end, also after an error.
 
-    Where neither is wanted it does nothing, and costs nothing.
+    Without ``--ui`` and ``--report`` this does nothing.
 
     Attributes:
-        address: Where the page is served; None if none was wanted.
-        url: The page's; likewise.
+        address: The address of the page; None without ``--ui``.
+        url: The URL of the page; likewise.
 
     """
 
@@ -43,14 +43,16 @@ class Watch:
         access: HttpAccess = OPEN,
     ) -> None:
         """
+        Listen, and check that the report can be written.
+
         Args:
-            ui: Where browsers are answered.
-            report: The file.
-            about: Which mirror it is, as far as that is known.
-            metrics: What it does.
-            processes: Returns what the driver and its JVMs take.
-            on_warning: Told where the report could not be written after all.
-            access: Which of them are answered.
+            ui: The address of the page.
+            report: The file of the report.
+            about: The identity of the mirror, as far as it is known.
+            metrics: The registry of the mirror.
+            processes: Returns the usage of the driver and its JVMs.
+            on_warning: Called if the report cannot be written at the end.
+            access: The requests that the page answers.
 
         Raises:
             ConfigError: The address is taken, a file of the access cannot be used, or the report could not be
@@ -69,11 +71,11 @@ class Watch:
         self._running = ExitStack()
 
     def know(self, group: str, warnings: Iterable[str]) -> None:
-        """Say what is known of the mirror once it is prepared; warnings may come again, with more."""
+        """Set the group and the warnings once the mirror is prepared; a later call replaces the warnings."""
         self._observer.about = replace(self._observer.about, group=group, warnings=tuple(warnings))
 
     def end(self, summary: Summary) -> None:
-        """Say how the mirror ended; where nobody does, an error ended it."""
+        """Set the result of the mirror. Without this call, an error has ended it."""
         self._ending = Ending.of(summary)
 
     def __enter__(self) -> Watch:
@@ -87,7 +89,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running.close()
-        # A mirror that was refused before it began has nothing to report in place of an older one.
+        # A mirror that was refused at its start must not replace an older report.
         if self._report is None or self._observer.about.group is None:
             return
         ending = self._ending or Ending.failed(str(error) or type(error).__name__)
