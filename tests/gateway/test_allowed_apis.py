@@ -51,7 +51,7 @@ def test_list_is_parsed() -> None:
         ("CreateDelegationToken", "unknown API 'CreateDelegationToken'"),
     ],
 )
-def test_list_that_makes_no_sense_is_refused(text: str, sentence: str) -> None:
+def test_malformed_list_of_apis_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_apis(text)
     assert sentence in str(refused.value)

@@ -111,9 +111,7 @@ def test_a_broker_that_comes_new_gets_a_listener(cluster: BrokerCluster, connect
         assert messages(connect(address).fetch(topic, version=0).record_set)[0].value == b"here"
 
 
-def test_a_coordinator_that_nobody_has_heard_of_gets_a_listener(
-    cluster: BrokerCluster, connect: Connect
-) -> None:
+def test_unknown_coordinator_gets_a_listener(cluster: BrokerCluster, connect: Connect) -> None:
     cluster.stop_node(3)
     with gateway_before(cluster) as behind:
         wire = connect(behind.address())
@@ -164,7 +162,7 @@ def test_a_port_that_is_taken_later_leaves_out_that_broker_alone(
 
 
 @pytest.mark.parametrize("version", [1, 12])
-def test_nobody_waits_for_an_answer_that_nobody_wants(
+def test_answer_is_dropped_if_its_client_hung_up(
     behind: Behind, topic: str, connect: Connect, version: int
 ) -> None:
     wait_until(lambda: behind.gateway.connections == 0, "clients of other tests are still there")

@@ -90,7 +90,7 @@ def test_a_request_that_is_held_or_whose_answer_is_has_a_limit(
         assert wire.receive_frame() is None
 
 
-def test_what_a_size_claims_is_not_allocated(behind: Behind, topic: str) -> None:
+def test_claimed_size_is_not_allocated(behind: Behind, topic: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wires = [Wire(behind.address(topic)) for _ in range(40)]
     for number, wire in enumerate(wires):
@@ -169,7 +169,7 @@ def test_a_client_that_breaks_off_within_a_request_is_given_up(behind: Behind, t
             wire.send_bytes(struct.pack(">i", 100_000) + head + bytes(50_000))
 
 
-def test_a_client_that_says_nothing_is_given_up(cluster: BrokerCluster) -> None:
+def test_silent_client_is_disconnected(cluster: BrokerCluster) -> None:
     with gateway_before(cluster, idle_s=1.0) as behind:
         # At once: on a busy machine it might be idle already when the others are connected.
         served = Wire(behind.address())
@@ -183,7 +183,7 @@ def test_a_client_that_says_nothing_is_given_up(cluster: BrokerCluster) -> None:
 
 @SAME_GATEWAY
 @given(data=st.binary(max_size=200))
-def test_garbage_harms_nobody(behind: Behind, data: bytes) -> None:
+def test_garbage_does_not_affect_other_clients(behind: Behind, data: bytes) -> None:
     send_and_look(behind.address(), data)
 
 
@@ -209,5 +209,5 @@ REQUESTS = [
 
 @SAME_GATEWAY
 @given(data=damaged(st.sampled_from([request[4:] for request in REQUESTS])))
-def test_damaged_requests_harm_nobody(behind: Behind, data: bytes) -> None:
+def test_damaged_requests_do_not_affect_other_clients(behind: Behind, data: bytes) -> None:
     send_and_look(behind.address(), framed(data))

@@ -107,7 +107,7 @@ def test_librdkafka_as_of_an_old_broker_reads_what_new_clients_write(
         consumer.close()
 
 
-def test_librdkafka_is_told_of_zstd(behind: Behind, topic: str) -> None:
+def test_librdkafka_of_an_old_broker_gets_an_error_for_zstd(behind: Behind, topic: str) -> None:
     append(behind, topic, batch(3), batch(3, codec=Codec.ZSTD))
     consumer = Consumer(old_librdkafka(behind, "0.9.0.1", group_id=topic, enable_auto_commit=False))
     try:

@@ -40,7 +40,7 @@ def test_hundreds_of_clients_are_served_at_the_same_time(
         assert wire.call(ApiKey.METADATA, 0, topics=[]).brokers
 
 
-def test_one_client_too_many_is_hung_up_on_and_others_are_not(
+def test_client_beyond_the_limit_is_refused(
     cluster: BrokerCluster, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     with gateway_before(cluster, most_connections=3) as behind:
@@ -88,15 +88,13 @@ def test_silent_connection_makes_room_for_a_client(cluster: BrokerCluster, conne
 # Addresses
 
 
-def test_the_gateway_listens_on_loopback_unless_it_is_told_otherwise(cluster: BrokerCluster) -> None:
+def test_address_beyond_loopback_is_refused_by_default(cluster: BrokerCluster) -> None:
     for host in ("0.0.0.0", "192.0.2.1"):
         with pytest.raises(ConfigError, match="other machines could connect"):
             Gateway(GatewaySettings(host, 0, upstream(cluster)))
 
 
-def test_where_clients_cannot_be_told_of_has_to_be_advertised(
-    cluster: BrokerCluster, connect: Connect
-) -> None:
+def test_unspecified_address_requires_an_advertised_host(cluster: BrokerCluster, connect: Connect) -> None:
     with pytest.raises(ConfigError, match=r"clients cannot connect to\. Set --advertise HOST"):
         Gateway(GatewaySettings("0.0.0.0", 0, upstream(cluster), allow_any_address=True))
     settings = GatewaySettings(
@@ -198,7 +196,7 @@ def test_old_and_new_clients_are_served_by_tls(encrypted: Behind, authority: Aut
         assert wire.end_offset(topic) == 7
 
 
-def test_who_hangs_up_by_tls_is_noticed_and_what_he_sent_before_is_read(
+def test_requests_before_a_tls_close_are_served(
     encrypted: Behind, authority: Authority, connect: Connect
 ) -> None:
     topic = encrypted.new_topic()
@@ -217,7 +215,7 @@ def test_who_hangs_up_by_tls_is_noticed_and_what_he_sent_before_is_read(
     wait_until(lambda: encrypted.gateway.connections == 0, "its thread waits for the broker")
 
 
-def test_a_client_that_does_not_speak_tls_is_hung_up_on(encrypted: Behind, authority: Authority) -> None:
+def test_client_without_tls_is_disconnected(encrypted: Behind, authority: Authority) -> None:
     with Wire(encrypted.address()) as wire:
         wire.send(ApiKey.METADATA, 1, topics=[])
         frame = None
@@ -228,7 +226,7 @@ def test_a_client_that_does_not_speak_tls_is_hung_up_on(encrypted: Behind, autho
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
 
 
-def test_who_connects_and_says_nothing_keeps_nobody_from_tls(encrypted: Behind, authority: Authority) -> None:
+def test_silent_connection_does_not_delay_tls_of_others(encrypted: Behind, authority: Authority) -> None:
     with Wire(encrypted.address()), TlsWire(encrypted.address(), trusting(authority)) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
 
@@ -276,7 +274,7 @@ def test_stopping_ends_encrypted_connections(encrypted: Behind, authority: Autho
             wire.call(ApiKey.METADATA, 1, topics=[])
 
 
-def test_what_is_wrong_with_certificates_is_said(
+def test_unusable_certificate_is_refused_with_its_problem(
     cluster: BrokerCluster, authority: Authority, files: TlsFiles, tmp_path: Path
 ) -> None:
     other = written(authority, tmp_path, "other")

@@ -146,7 +146,7 @@ def test_wrong_token_of_plain_is_answered_by_58_after_a_delay_and_ends_the_conne
     assert wire.receive_frame() is None
 
 
-def test_wrong_token_without_a_header_only_ends_the_connection_and_is_told(
+def test_wrong_token_without_a_header_ends_the_connection_with_a_warning(
     cluster: BrokerCluster, users: UserFile, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     with gateway_before(cluster, users=users, mechanisms=MECHANISMS) as behind:
@@ -355,7 +355,7 @@ def test_librdkafka_logs_in(asking: Behind, mechanism: str, version: str) -> Non
     librdkafka_sends_and_reads(asking, mechanism, version)
 
 
-def test_librdkafka_is_told_of_a_wrong_password(asking: Behind) -> None:
+def test_librdkafka_reports_a_wrong_password(asking: Behind) -> None:
     librdkafka_is_told_of_a_wrong_password(asking)
 
 

@@ -14,7 +14,7 @@ import pytest
 from shoal.broker import BrokerCluster
 from shoal.gateway import rewriting, working
 from shoal.gateway import upstream as upstream_module
-from shoal.gateway.client_connection import Incoming
+from shoal.gateway.client_connection import ClientRequest
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
@@ -154,7 +154,7 @@ def test_clients_that_do_not_read_hold_one_buffer_each(
     wait_until(lambda: limited.gateway.connections == 0, "threads are left")
 
 
-def test_what_passes_through_is_not_held(limited: Behind, buffers: Alive) -> None:
+def test_request_that_passes_through_is_not_held(limited: Behind, buffers: Alive) -> None:
     topic = limited.new_topic(max_message_bytes="10000000")
     append(limited, topic, batch([b"x" * 5_000_000]))
     with Wire(limited.address(topic)) as wire:
@@ -178,7 +178,7 @@ def test_an_idle_client_s_last_request_is_not_held(limited: Behind, version: int
 
 def _requests_held() -> int:
     gc.collect()
-    return sum(type(each) is Incoming for each in gc.get_objects())
+    return sum(type(each) is ClientRequest for each in gc.get_objects())
 
 
 def test_answers_that_are_rewritten_take_turns(limited: Behind, monkeypatch: pytest.MonkeyPatch) -> None:

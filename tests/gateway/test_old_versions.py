@@ -130,7 +130,7 @@ def test_zstd_is_refused(behind: Behind, topic: str, wire: Wire, version: int) -
     assert fetched.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_what_cannot_be_converted_is_told_once(
+def test_batch_that_cannot_be_converted_is_warned_of_once(
     behind: Behind, topic: str, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(behind, topic, batch(3, codec=Codec.ZSTD))
@@ -140,7 +140,7 @@ def test_what_cannot_be_converted_is_told_once(
     assert "zstd" in caplog.text
 
 
-def test_what_expands_to_too_much_is_refused_unless_more_is_allowed(cluster: BrokerCluster) -> None:
+def test_batch_beyond_the_decompression_limit_is_refused(cluster: BrokerCluster) -> None:
     large = [b"x" * 200_000]
     for allowed, code in ((100_000, ErrorCode.MESSAGE_TOO_LARGE), (300_000, ErrorCode.NONE)):
         with gateway_before(cluster, largest_batch_bytes=allowed) as behind:
@@ -288,7 +288,7 @@ def test_aborted_records_are_left_out(behind: Behind, topic: str, wire: Wire) ->
     assert [(each.offset, each.value) for each in found] == [(0, b"before"), (4, b"committed"), (6, b"after")]
 
 
-def test_who_stands_before_a_marker_gets_what_is_behind_it(behind: Behind, topic: str, wire: Wire) -> None:
+def test_fetch_before_a_marker_returns_the_records_behind_it(behind: Behind, topic: str, wire: Wire) -> None:
     for _ in range(3):
         abort(behind, topic, [b"never"] * 5)
     append(behind, topic, batch([b"after"]))
@@ -297,9 +297,7 @@ def test_who_stands_before_a_marker_gets_what_is_behind_it(behind: Behind, topic
     assert values(wire.fetch(topic, 17, version=1).record_set) == [b"after"]
 
 
-def test_who_stands_before_the_last_marker_waits_for_records_and_not_in_a_loop(
-    behind: Behind, topic: str, wire: Wire
-) -> None:
+def test_fetch_before_the_last_marker_waits_for_records(behind: Behind, topic: str, wire: Wire) -> None:
     commit(behind, topic, [b"first"])
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
     fetches = leader.faults.add(ApiKey.FETCH, times=None)
@@ -332,7 +330,7 @@ def test_read_uncommitted_upstream_shows_everything(cluster: BrokerCluster) -> N
             assert [each.value for each in read_all(wire, topic, 1, count=2)] == [b"aborted", b"open"]
 
 
-def test_what_was_passed_over_and_is_gone_is_looked_for_again(behind: Behind, topic: str, wire: Wire) -> None:
+def test_skipped_offsets_that_are_deleted_are_fetched_again(behind: Behind, topic: str, wire: Wire) -> None:
     abort(behind, topic, [b"never"])
     assert len(wire.fetch(topic, version=1).record_set) == 0
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
@@ -407,7 +405,7 @@ def test_old_messages_without_acknowledgement_are_written(topic: str, wire: Wire
 
 
 @pytest.mark.parametrize(("version", "acks", "count"), [(0, 0, 5), (2, 0, 5), (2, 1, 2), (9, 1, 2)])
-def test_what_was_sent_before_a_client_hung_up_is_written(
+def test_produce_requests_before_a_hang_up_are_written(
     behind: Behind, topic: str, connect: Connect, version: int, acks: int, count: int
 ) -> None:
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
@@ -454,7 +452,7 @@ def test_offsets_are_listed(behind: Behind, topic: str, wire: Wire) -> None:
         assert listed(wire, topic, latest, most) == (0, [])
 
 
-def test_offsets_of_what_is_not_there_are_an_error(wire: Wire) -> None:
+def test_offsets_of_an_unknown_topic_are_an_error(wire: Wire) -> None:
     assert listed(wire, "no such topic", -1, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
@@ -480,7 +478,7 @@ def position(wire: Wire, group: str, topic: str) -> tuple[int, str, int]:
     return offset, metadata, error
 
 
-def test_who_keeps_positions_by_any_broker_reaches_the_coordinator(
+def test_offset_commit_v0_to_any_broker_reaches_the_coordinator(
     behind: Behind, topic: str, wire: Wire
 ) -> None:
     leader = behind.cluster.node(behind.cluster.leader_of(topic))

@@ -200,6 +200,6 @@ def test_a_version_of_api_versions_that_is_not_known_is_answered_in_the_first(
 
 
 @pytest.mark.parametrize("api_key", [4, 5, 6, 7, 52, 56, 58, 59, 78, 999])
-def test_what_is_no_business_of_a_client_is_not_served(behind: Behind, api_key: int) -> None:
+def test_api_between_brokers_is_not_served(behind: Behind, api_key: int) -> None:
     request = struct.pack(">hhih", api_key, 0, 5, 1) + b"x" + bytes(20)
     assert exchange(behind.address(), struct.pack(">i", len(request)) + request) is None

@@ -173,7 +173,7 @@ def test_librdkafka_logs_in_at_the_cluster(passing: Behind, mechanism: str, vers
     librdkafka_sends_and_reads(passing, mechanism, version)
 
 
-def test_librdkafka_is_told_of_a_wrong_password(passing: Behind) -> None:
+def test_librdkafka_reports_a_wrong_password(passing: Behind) -> None:
     librdkafka_is_told_of_a_wrong_password(passing)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.broker import BrokerCluster
 from shoal.error_codes import ErrorCode
-from shoal.gateway.client_connection import Client, Incoming
+from shoal.gateway.client_connection import Client, ClientRequest
 from tests.batches import message
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before, wait_until
@@ -39,7 +39,7 @@ def half_sent(behind: Behind, connect: Connect, topic: str) -> Wire:
 
 def held_bytes() -> int:
     gc.collect()
-    return sum(len(each._head) for each in gc.get_objects() if type(each) is Incoming)
+    return sum(len(each._head) for each in gc.get_objects() if type(each) is ClientRequest)
 
 
 def test_half_sent_requests_take_no_more_than_the_budget_and_small_ones_are_served(
@@ -76,7 +76,7 @@ def test_large_request_is_served_when_half_sent_ones_hold_the_budget(
     assert "--max-queued-request-bytes is 3145728" in caplog.text
 
 
-def test_request_is_let_go_of_before_its_answer_is_sent(
+def test_memory_of_a_request_is_free_before_its_answer_is_sent(
     limited: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_sending: list[tuple[int, int]] = []

@@ -25,9 +25,7 @@ def compressed(expanded_bytes: int) -> bytes:
     return bytes(wrapper(0, Codec.GZIP, inner, offset=len(inner) - 1))
 
 
-def test_set_may_expand_to_16_times_what_a_message_of_its_topic_may_take(
-    behind: Behind, connect: Connect
-) -> None:
+def test_set_may_expand_to_16_times_max_message_bytes(behind: Behind, connect: Connect) -> None:
     topic = behind.new_topic(max_message_bytes="2000")
     wire = connect(behind.address(topic))
     assert len(compressed(40_000)) < 2000
@@ -77,7 +75,7 @@ def alter(wire: Wire, topic: str, value: str) -> None:
     assert answer.responses[0].error_code == ErrorCode.NONE
 
 
-def test_topic_that_there_is_not_is_told_by_the_broker(behind: Behind, connect: Connect) -> None:
+def test_unknown_topic_gets_the_brokers_error(behind: Behind, connect: Connect) -> None:
     wire = connect(behind.address())
     answer = wire.produce("never-created", message(0), version=0)
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -80,7 +80,7 @@ def test_file_that_others_may_access_is_refused(tmp_path: Path, mode: int) -> No
         (f'[alice]\nSCRAM-SHA-256 = "{PENCIL.replace("W22Z", "W22!")}"', "is not valid base64"),
     ],
 )
-def test_file_that_makes_no_sense_is_refused_without_a_secret(
+def test_malformed_file_is_refused_without_a_secret_in_the_error(
     tmp_path: Path, text: str, sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -95,7 +95,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         UserFile(tmp_path / "gone")
 
 
-def test_changed_file_is_read_again_and_a_bad_one_is_told(tmp_path: Path) -> None:
+def test_changed_file_is_read_again_and_a_malformed_one_is_reported(tmp_path: Path) -> None:
     said: list[str] = []
     users = UserFile(written(tmp_path, make_entry("alice", "first")), said.append)
     assert users.check_password("alice", "first")

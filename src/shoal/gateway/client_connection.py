@@ -14,7 +14,7 @@ from ..net.hung_up import has_hung_up
 from ..protocol.codec import RequestHeader, read_request_header
 from ..protocol.primitives import INT16, INT32
 
-__all__ = ["PIECE_BYTES", "Client", "ClientGone", "Incoming", "begin_tls"]
+__all__ = ["PIECE_BYTES", "Client", "ClientGone", "ClientRequest", "begin_tls"]
 
 #: The buffer through which requests and answers are forwarded.
 PIECE_BYTES = 64 * 1024
@@ -108,10 +108,10 @@ class Client:
             return False
         return len(found) == least
 
-    def begin_request(self, largest: int = _LARGEST_REQUEST) -> Incoming | None:
+    def begin_request(self, largest: int = _LARGEST_REQUEST) -> ClientRequest | None:
         """Read the size and header of the next request; None if the client hung up instead."""
         size = self._begin_frame()
-        return None if size is None else Incoming(self, size, largest)
+        return None if size is None else ClientRequest(self, size, largest)
 
     def begin_token(self, largest: int) -> bytes | None:
         """Read a SASL token, which has a size and no header; None if the client hung up instead."""
@@ -183,7 +183,7 @@ def _gone(error: OSError) -> ClientGone:
     return ClientGone("it exceeded the timeout" if isinstance(error, TimeoutError) else str(error))
 
 
-class Incoming:
+class ClientRequest:
     """
     A request, read as far as it is needed.
 

@@ -19,8 +19,8 @@ from ..protocol.codec import RequestHeader
 from ..protocol.produce import read_acks
 from ..records.down_conversion import DownConversion
 from . import broker_configs
-from .client_connection import Client, ClientGone, Incoming
-from .login import Conversation, Passing
+from .client_connection import Client, ClientGone, ClientRequest
+from .login import GatewayLogin, PassThroughLogin
 from .message_memory import MessageMemory
 from .nodes import Nodes
 from .replica_ids import HEAD_BYTES, Impostor, check_replica_id, has_replica_id
@@ -114,7 +114,7 @@ class Session:
         self._topic_limits = topic_limits
         self._memory = memory
         self._on_proof = on_proof
-        self._passing = Passing(client, self._broker) if settings.pass_through else None
+        self._pass_through = PassThroughLogin(client, self._broker) if settings.pass_through else None
         self._fetches = FetchTranslation(settings, warn)
 
     def run(self) -> None:
@@ -151,7 +151,7 @@ class Session:
             self._client.must_prove_by(time.monotonic() + settings.login_s)
         if settings.users is None:
             return True
-        user = Conversation(self._client, settings.users, settings.mechanisms, self._versions).run()
+        user = GatewayLogin(self._client, settings.users, settings.mechanisms, self._versions).run()
         if user is None:
             return False
         self._end_login()
@@ -173,7 +173,7 @@ class Session:
             if each is not None:
                 each.close()
 
-    def _serve(self, request: Incoming) -> None:
+    def _serve(self, request: ClientRequest) -> None:
         header = request.header
         match header.api_key:
             case ApiKey.SASL_HANDSHAKE | ApiKey.SASL_AUTHENTICATE:
@@ -205,24 +205,24 @@ class Session:
             upstream.forward(request)
             upstream.relay_answer()
 
-    def _serve_login(self, request: Incoming) -> None:
+    def _serve_login(self, request: ClientRequest) -> None:
         """Forward a login, or refuse one that the gateway does not expect."""
-        passing = self._passing
-        if passing is None:
+        login = self._pass_through
+        if login is None:
             self._answer(request, self._without_sasl(request.header))
             return
-        was_done = passing.is_done
-        passing.serve(request)
-        if passing.is_done and not was_done:
+        was_done = login.is_done
+        login.serve(request)
+        if login.is_done and not was_done:
             self._end_passed_login(request.header)
 
-    def _require_login(self, request: Incoming) -> None:
-        passing = self._passing
-        if passing is None or passing.is_done:
+    def _require_login(self, request: ClientRequest) -> None:
+        login = self._pass_through
+        if login is None or login.is_done:
             return
-        if not passing.may_be_done:
+        if not login.may_be_done:
             raise ClientGone(f"API {request.header.api_key} before a login")
-        passing.confirm(request)
+        login.confirm(request)
         self._end_passed_login(request.header)
 
     def _end_passed_login(self, header: RequestHeader) -> None:
@@ -254,7 +254,7 @@ class Session:
 
     # Answered here
 
-    def _answer(self, request: Incoming, answer: Any) -> None:
+    def _answer(self, request: ClientRequest, answer: Any) -> None:
         request.whole(_LARGEST_SMALL_REQUEST)
         self._client.send(codec.encode_response(answer, request.header.correlation_id))
 
@@ -278,7 +278,7 @@ class Session:
     def _announced(self) -> dict[int, tuple[int, int]]:
         if self._settings.users is None:
             self._broker()
-            return {**self._served, **(_SASL if self._passing is not None else {})}
+            return {**self._served, **(_SASL if self._pass_through is not None else {})}
         # If versions are known, a client that has not logged in yet gets no connection to the broker.
         known = self._nodes.versions(self._node_id) if self._upstream is None else None
         if known is None:
@@ -309,7 +309,7 @@ class Session:
         return self._upstream
 
     def _other(self, node_id: int, address: Address) -> Upstream | None:
-        if self._passing is not None:
+        if self._pass_through is not None:
             return None  # the client has not logged in there
         self._nodes.advertise({node_id: address})
         if node_id not in self._others:
@@ -320,13 +320,13 @@ class Session:
         return Upstream(self._connect(node_id, self._begun.append), self._client)
 
     @staticmethod
-    def _acks(request: Incoming) -> int:
+    def _acks(request: ClientRequest) -> int:
         try:
             return read_acks(memoryview(request.peek(_PRODUCE_HEAD_BYTES)), request.header.api_version)
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
 
-    def _refuse_impostor(self, request: Incoming) -> None:
+    def _refuse_impostor(self, request: ClientRequest) -> None:
         """Close the connection of a client that pretends to be a broker; Kafka has no error for it."""
         if not has_replica_id(request.header):
             return
@@ -338,7 +338,7 @@ class Session:
         except ProtocolError as error:
             raise ClientGone(str(error)) from error
 
-    def _alter_configs(self, upstream: Upstream, request: Incoming) -> None:
+    def _alter_configs(self, upstream: Upstream, request: ClientRequest) -> None:
         """Forward a change of settings, or refuse it if it is for a broker."""
         with self._held(request, _LARGEST_WITHOUT_RECORDS) as frame:
             try:
@@ -356,7 +356,7 @@ class Session:
         self._warn(f"the gateway refused {api} for a broker's settings. --allow-broker-configs allows it")
         self._client.send(codec.encode_response(refusal, request.header.correlation_id))
 
-    def _relay_rewritten(self, upstream: Upstream, request: Incoming) -> None:
+    def _relay_rewritten(self, upstream: Upstream, request: ClientRequest) -> None:
         """Send the answer to the client with the gateway's addresses."""
         upstream.forward(request)
         request.let_go()
@@ -374,11 +374,11 @@ class Session:
             sending.enter_context(self._memory.answer(self._client, len(answer)))
             return answer
 
-    def _translate(self, upstream: Upstream, request: Incoming) -> None:
+    def _translate(self, upstream: Upstream, request: ClientRequest) -> None:
         with ExitStack() as sending:
             self._send(self._parts(upstream, request, sending))
 
-    def _parts(self, upstream: Upstream, request: Incoming, sending: ExitStack) -> Sequence[Part]:
+    def _parts(self, upstream: Upstream, request: ClientRequest, sending: ExitStack) -> Sequence[Part]:
         """Translate a request, and free its memory before the answer is sent."""
         header = request.header
         assert header.api_key in OLDEST_TRANSLATED
@@ -391,7 +391,7 @@ class Session:
         return parts
 
     @contextmanager
-    def _held(self, request: Incoming, largest: int) -> Iterator[memoryview]:
+    def _held(self, request: ClientRequest, largest: int) -> Iterator[memoryview]:
         """Wait for a request's memory, receive the request, and hold the memory until the context ends."""
         request.check_size(largest)
         with self._memory.request(self._client, request.size) as share:

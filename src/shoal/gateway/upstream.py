@@ -13,7 +13,7 @@ from ..protocol import codec
 from ..protocol.apis import ApiKey
 from ..protocol.codec import RequestHeader
 from ..protocol.primitives import INT32
-from .client_connection import PIECE_BYTES, Client, ClientGone, Incoming
+from .client_connection import PIECE_BYTES, Client, ClientGone, ClientRequest
 from .versions import name_of
 from .working import LARGE_BYTES, answer_is_large, waiting
 
@@ -59,7 +59,7 @@ class Upstream:
             if self.connection.has_hung_up():
                 raise ClientGone("the broker hung up between two requests")
 
-    def forward(self, request: Incoming, *, answered: bool = True) -> None:
+    def forward(self, request: ClientRequest, *, answered: bool = True) -> None:
         """Send a client's request unchanged, while it is being received."""
         header = request.header
         self.connection.stream_parts(

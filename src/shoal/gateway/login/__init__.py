@@ -2,12 +2,21 @@
 Logins of the gateway's clients by SASL.
 
 Either the gateway has users of its own (:mod:`.users`), and checks the logins of its clients
-(:mod:`.conversation`, :mod:`.exchange`). Or it forwards each login to the broker (:mod:`.passing`).
+(:mod:`.gateway_login`, :mod:`.exchange`). Or it forwards each login to the broker
+(:mod:`.pass_through_login`).
 """
 
-from .conversation import Conversation
 from .exchange import MECHANISMS, LoginFailed, wake_login
-from .passing import Passing
+from .gateway_login import GatewayLogin
+from .pass_through_login import PassThroughLogin
 from .users import UserFile, make_entry
 
-__all__ = ["MECHANISMS", "Conversation", "LoginFailed", "Passing", "UserFile", "make_entry", "wake_login"]
+__all__ = [
+    "MECHANISMS",
+    "GatewayLogin",
+    "LoginFailed",
+    "PassThroughLogin",
+    "UserFile",
+    "make_entry",
+    "wake_login",
+]

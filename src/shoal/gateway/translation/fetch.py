@@ -97,19 +97,19 @@ class FetchTranslation:
         self._turns: dict[TopicPartition, None] = {}
         self._passed: dict[TopicPartition, _Passed] = {}
 
-    def translate(self, asking: TranslatedRequest) -> Sequence[Part]:
+    def translate(self, request: TranslatedRequest) -> Sequence[Part]:
         """Fetch, and return the answer. Its record sets are converted while they are sent."""
-        request = asking.request
-        version = asking.header.api_version
+        body = request.body
+        version = request.header.api_version
         wanted = {
             TopicPartition(topic.topic, each.partition): _Wanted(each.fetch_offset, each.partition_max_bytes)
-            for topic in request.topics
+            for topic in body.topics
             for each in topic.partitions
         }
         self._forget_others(wanted)
-        converted = self._fetch(asking, request, wanted)
+        converted = self._fetch(request, body, wanted)
         response = FetchResponse(0, 0, 0, [self._encodable(each) for each in converted])
-        parts = encode_fetch_response(response, version, asking.header.correlation_id)
+        parts = encode_fetch_response(response, version, request.header.correlation_id)
         return cast(Sequence[Part], parts)
 
     def _encodable(self, each: _Converted) -> FetchedPartition:
@@ -119,15 +119,15 @@ class FetchTranslation:
 
     # From the broker
 
-    def _fetch(self, asking: TranslatedRequest, request: Any, wanted: _Asked) -> list[_Converted]:
+    def _fetch(self, request: TranslatedRequest, body: Any, wanted: _Asked) -> list[_Converted]:
         """Fetch until there are records, an error, or the client's maximum wait is over."""
-        deadline = time.monotonic() + max(request.max_wait_ms, 0) / 1000
-        version = asking.header.api_version
+        deadline = time.monotonic() + max(body.max_wait_ms, 0) / 1000
+        version = request.header.api_version
         magic = 1 if version >= MAGIC_1_FROM else 0
         while True:
             left_ms = int(max(deadline - time.monotonic(), 0) * 1000)
             ordered = wanted if version >= LIMITED_FROM else self._in_turn(wanted)
-            response = self._fetch_once(asking, request, ordered, left_ms)
+            response = self._fetch_once(request, body, ordered, left_ms)
             self._end_turns(response)
             converted = self._convert_all(response, wanted, magic)
             moved = [self._pass_over(each, wanted) for each in converted]
@@ -138,23 +138,23 @@ class FetchTranslation:
             del response, converted  # else their buffer would be held beside the next one
 
     def _fetch_once(
-        self, asking: TranslatedRequest, request: Any, wanted: _Asked, max_wait_ms: int
+        self, request: TranslatedRequest, body: Any, wanted: _Asked, max_wait_ms: int
     ) -> FetchResponse:
         buffer_bytes = self._settings.buffer_bytes
-        version = asking.upstream.oldest(ApiKey.FETCH, MAGIC_2_FROM)
-        max_bytes = request.max_bytes if asking.header.api_version >= LIMITED_FROM else buffer_bytes
-        asking.upstream.send(
-            asking.header,
+        version = request.upstream.oldest(ApiKey.FETCH, MAGIC_2_FROM)
+        max_bytes = body.max_bytes if request.header.api_version >= LIMITED_FROM else buffer_bytes
+        request.upstream.send(
+            request.header,
             ApiKey.FETCH,
             version,
             replica_id=-1,
             max_wait_ms=max_wait_ms,
-            min_bytes=min(max(request.min_bytes, 0), buffer_bytes),
+            min_bytes=min(max(body.min_bytes, 0), buffer_bytes),
             max_bytes=min(max(max_bytes, 0), buffer_bytes),
-            isolation_level=asking.isolation_level.value,
+            isolation_level=request.isolation_level.value,
             topics=self._topics(wanted),
         )
-        frame = asking.upstream.receive(
+        frame = request.upstream.receive(
             max(buffer_bytes, self._settings.largest_batch_bytes) + _OVERHEAD_BYTES
         )
         return decode_fetch_response(frame, version)

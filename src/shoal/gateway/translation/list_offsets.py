@@ -46,18 +46,18 @@ class _Found(NamedTuple):
     offset: int
 
 
-def translate(asking: TranslatedRequest) -> Sequence[Part]:
+def translate(request: TranslatedRequest) -> Sequence[Part]:
     """Look the times up, and return the offsets in lists."""
     wanted = {
         TopicPartition(topic.name, each.partition_index): _Wanted(each.timestamp, each.max_num_offsets)
-        for topic in asking.request.topics
+        for topic in request.body.topics
         for each in topic.partitions
     }
-    found = _look_up(asking, {key: each.timestamp for key, each in wanted.items()})
+    found = _look_up(request, {key: each.timestamp for key, each in wanted.items()})
     late = [key for key, each in found.items() if each == _Found(ErrorCode.NONE, _UNKNOWN)]
-    found |= _look_up(asking, dict.fromkeys(late, _LATEST))
+    found |= _look_up(request, dict.fromkeys(late, _LATEST))
     several = [key for key, each in wanted.items() if each.most_offsets > 1 and each.timestamp != _EARLIEST]
-    starts = _look_up(asking, dict.fromkeys(several, _EARLIEST))
+    starts = _look_up(request, dict.fromkeys(several, _EARLIEST))
 
     topics: dict[str, list[Any]] = {}
     for key, each in wanted.items():
@@ -69,10 +69,10 @@ def translate(asking: TranslatedRequest) -> Sequence[Part]:
         )
         topics.setdefault(key.topic, []).append(entry)
     answer = _Response(
-        version=asking.header.api_version,
+        version=request.header.api_version,
         topics=[_TopicAnswer(name=name, partitions=entries) for name, entries in topics.items()],
     )
-    return [codec.encode_response(answer, asking.header.correlation_id)]
+    return [codec.encode_response(answer, request.header.correlation_id)]
 
 
 def _offsets(first: _Found, start: _Found | None) -> list[int]:
@@ -85,7 +85,7 @@ def _offsets(first: _Found, start: _Found | None) -> list[int]:
 
 
 def _look_up(
-    asking: TranslatedRequest, timestamps: Mapping[TopicPartition, int]
+    request: TranslatedRequest, timestamps: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, _Found]:
     if not timestamps:
         return {}
@@ -93,11 +93,11 @@ def _look_up(
     for key, timestamp in timestamps.items():
         entry = _Partition(partition_index=key.partition, timestamp=timestamp)
         topics.setdefault(key.topic, []).append(entry)
-    answer = asking.ask(
+    answer = request.ask(
         ApiKey.LIST_OFFSETS,
-        asking.upstream.oldest(ApiKey.LIST_OFFSETS, _VERSION),
+        request.upstream.oldest(ApiKey.LIST_OFFSETS, _VERSION),
         replica_id=-1,
-        isolation_level=asking.isolation_level.value,
+        isolation_level=request.isolation_level.value,
         topics=[_Topic(name=name, partitions=entries) for name, entries in topics.items()],
     )
     return {

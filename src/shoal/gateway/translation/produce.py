@@ -45,15 +45,15 @@ _LARGEST_EXPANSION = 16
 
 
 def translate(
-    asking: TranslatedRequest, settings: GatewaySettings, topic_limits: TopicLimits
+    request: TranslatedRequest, settings: GatewaySettings, topic_limits: TopicLimits
 ) -> Sequence[Part]:
     """Produce, and return the answer; none for ``acks=0``."""
-    request = asking.decode(
-        lambda: decode_produce_request(asking.frame, asking.header.api_version, _MOST_PARTITIONS)
+    body = request.decode(
+        lambda: decode_produce_request(request.frame, request.header.api_version, _MOST_PARTITIONS)
     )
     # A partition that is listed twice: the last one counts, as in Kafka.
-    entries = {TopicPartition(each.topic, each.partition): each for each in request.partitions}
-    limits = topic_limits.find({key.topic for key in entries}, asking)
+    entries = {TopicPartition(each.topic, each.partition): each for each in body.partitions}
+    limits = topic_limits.find({key.topic for key in entries}, request)
     outcomes: dict[TopicPartition, ProduceOutcome] = {}
     batches: dict[str, list[tuple[int, Sequence[memoryview]]]] = {}
     for key, entry in entries.items():
@@ -63,12 +63,12 @@ def translate(
         else:
             batches.setdefault(key.topic, []).append((key.partition, [batch]))
     if batches:
-        outcomes |= _produce(asking, request, batches)
-    if request.acks == 0:
+        outcomes |= _produce(request, body, batches)
+    if body.acks == 0:
         if any(each.error_code for each in outcomes.values()):
             raise ClientGone("an error with acks=0")
         return []
-    return [_answer(asking, entries, outcomes)]
+    return [_answer(request, entries, outcomes)]
 
 
 def _up_converted(
@@ -95,19 +95,19 @@ def _outcome(entry: ProducedPartition, code: int) -> ProduceOutcome:
 
 
 def _produce(
-    asking: TranslatedRequest,
-    request: ProduceRequest,
+    request: TranslatedRequest,
+    body: ProduceRequest,
     batches: Mapping[str, Sequence[tuple[int, Sequence[memoryview]]]],
 ) -> dict[TopicPartition, ProduceOutcome]:
-    upstream, header = asking.upstream, asking.header
+    upstream, header = request.upstream, request.header
     version = upstream.oldest(ApiKey.PRODUCE, _VERSION)
     parts = encode_produce_request(
         batches,
         version=version,
         correlation_id=header.correlation_id,
         client_id=header.client_id or "",
-        acks=request.acks or 1,
-        timeout_ms=request.timeout_ms,
+        acks=body.acks or 1,
+        timeout_ms=body.timeout_ms,
     )
     upstream.connection.send_parts(parts, ApiKey.PRODUCE, version, header.correlation_id)
     produced = decode_produce_response(
@@ -117,7 +117,7 @@ def _produce(
 
 
 def _answer(
-    asking: TranslatedRequest,
+    request: TranslatedRequest,
     entries: Mapping[TopicPartition, ProducedPartition],
     outcomes: Mapping[TopicPartition, ProduceOutcome],
 ) -> bytes:
@@ -134,11 +134,11 @@ def _answer(
         topics.setdefault(key.topic, []).append(answer)
     return codec.encode_response(
         response(
-            version=asking.header.api_version,
+            version=request.header.api_version,
             responses=[
                 response.TopicProduceResponse(name=name, partition_responses=partitions)
                 for name, partitions in topics.items()
             ],
         ),
-        asking.header.correlation_id,
+        request.header.correlation_id,
     )

@@ -27,20 +27,20 @@ RENUMBERED = {
 _DEFAULT_CONFIG = 5
 
 
-def translate(asking: TranslatedRequest) -> Sequence[Part]:
+def translate(request: TranslatedRequest) -> Sequence[Part]:
     """Send the request in a newer version, and return the answer in the old one."""
-    header = asking.header
+    header = request.header
     api_key = ApiKey(header.api_key)
-    request = asking.request
-    version = asking.upstream.oldest(api_key, RENUMBERED[api_key])
+    body = request.body
+    version = request.upstream.oldest(api_key, RENUMBERED[api_key])
     # A field that the old version lacks has its default, as in Kafka's own parser.
-    fields = {name: getattr(request, name) for name in request._struct.fields}
-    if api_key == ApiKey.METADATA and not request.topics:
+    fields = {name: getattr(body, name) for name in body._struct.fields}
+    if api_key == ApiKey.METADATA and not body.topics:
         fields["topics"] = None  # in v0 an empty list means all topics
-    answer = asking.ask(api_key, version, **fields)
+    answer = request.ask(api_key, version, **fields)
     if api_key in _OF_GROUPS and header.api_version == 0 and _is_elsewhere(api_key, answer):
         # In v0 any broker stored offsets in ZooKeeper, so such a client does not look for a coordinator.
-        answer = asking.ask_coordinator(request.group_id, api_key, version, **fields) or answer
+        answer = request.ask_coordinator(body.group_id, api_key, version, **fields) or answer
     return [codec.encode_response(_back(api_key, header.api_version, answer), header.correlation_id)]
 
 

@@ -60,7 +60,7 @@ class TranslatedRequest:
             raise ClientGone(str(error)) from error
 
     @property
-    def request(self) -> Any:
+    def body(self) -> Any:
         """The request, decoded; see :meth:`decode`."""
         return self.decode(lambda: codec.decode_request(self.header, self.frame))
 

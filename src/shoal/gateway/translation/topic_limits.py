@@ -40,7 +40,7 @@ class TopicLimits:
         self._limits: dict[str, _Limit] = {}
         self._lock = threading.Lock()
 
-    def find(self, topics: Iterable[str], asking: TranslatedRequest) -> dict[str, int]:
+    def find(self, topics: Iterable[str], request: TranslatedRequest) -> dict[str, int]:
         """
         Return the limits of topics, in bytes.
 
@@ -48,7 +48,7 @@ class TopicLimits:
 
         Args:
             topics: The names of the topics.
-            asking: A client's request, whose connection is used.
+            request: A client's request, whose connection is used.
 
         """
         now = time.monotonic()
@@ -60,10 +60,10 @@ class TopicLimits:
                 if (limit := self._limits.get(topic)) is not None and now - limit.at < _KEPT_S
             }
         missing = wanted - known.keys()
-        if missing and ApiKey.DESCRIBE_CONFIGS in asking.upstream.connection.versions:
+        if missing and ApiKey.DESCRIBE_CONFIGS in request.upstream.connection.versions:
             asked = {
                 topic: _Limit(max_message_bytes, now)
-                for topic, max_message_bytes in _ask(sorted(missing), asking).items()
+                for topic, max_message_bytes in _ask(sorted(missing), request).items()
             }
             self._keep(asked)
             known |= asked
@@ -82,10 +82,10 @@ class TopicLimits:
                 del self._limits[next(iter(self._limits))]
 
 
-def _ask(topics: Iterable[str], asking: TranslatedRequest) -> dict[str, int | None]:
-    answer = asking.ask(
+def _ask(topics: Iterable[str], request: TranslatedRequest) -> dict[str, int | None]:
+    answer = request.ask(
         ApiKey.DESCRIBE_CONFIGS,
-        asking.upstream.oldest(ApiKey.DESCRIBE_CONFIGS, 1),
+        request.upstream.oldest(ApiKey.DESCRIBE_CONFIGS, 1),
         resources=[
             _Resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=[_CONFIG])
             for topic in topics

@@ -18,11 +18,11 @@ from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader
 from ...protocol.primitives import INT32
-from ..client_connection import Client, ClientGone, Incoming
-from .exchange import Exchange, LoginFailed, begin_exchange
+from ..client_connection import Client, ClientGone, ClientRequest
+from .exchange import LoginFailed, SaslExchange, begin_exchange
 from .users import UserFile
 
-__all__ = ["LARGEST_TOKEN", "Conversation", "decoded"]
+__all__ = ["LARGEST_TOKEN", "GatewayLogin", "decoded"]
 
 #: Kafka's default of ``sasl.server.max.receive.size``.
 LARGEST_TOKEN = 512 * 1024
@@ -34,7 +34,7 @@ _HANDSHAKE = codec.response_class(ApiKey.SASL_HANDSHAKE)
 _AUTHENTICATE = codec.response_class(ApiKey.SASL_AUTHENTICATE)
 
 
-class Conversation:
+class GatewayLogin:
     """One client's login by one of the gateway's own users."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Conversation:
                 return None
         return exchange.user
 
-    def _next_after_versions(self) -> Incoming | None:
+    def _next_after_versions(self) -> ClientRequest | None:
         """Answer ApiVersions, once if it was understood, and return the next request."""
         is_announced = False
         while (request := self._client.begin_request(LARGEST_TOKEN)) is not None:
@@ -90,7 +90,7 @@ class Conversation:
             is_announced = answer.error_code == ErrorCode.NONE
         return None
 
-    def _shake_hands(self, request: Incoming) -> Exchange:
+    def _shake_hands(self, request: ClientRequest) -> SaslExchange:
         header = request.header
         if header.api_key != ApiKey.SASL_HANDSHAKE or not 0 <= header.api_version <= 1:
             raise ClientGone(f"API {header.api_key} v{header.api_version} before a login")
@@ -108,7 +108,7 @@ class Conversation:
             raise ClientGone(f"it asked for the SASL mechanism {mechanism!r}")
         return begin_exchange(mechanism, self._users, self._client.check_login)
 
-    def _take_request(self, exchange: Exchange) -> bool:
+    def _take_request(self, exchange: SaslExchange) -> bool:
         """Take a SaslAuthenticate request; False if the client left."""
         request = self._client.begin_request(LARGEST_TOKEN)
         if request is None:
@@ -135,7 +135,7 @@ class Conversation:
             raise failed
         return True
 
-    def _take_token(self, exchange: Exchange) -> bool:
+    def _take_token(self, exchange: SaslExchange) -> bool:
         """Take a token without a header; False if the client left. A failure has no answer."""
         token = self._client.begin_token(LARGEST_TOKEN)
         if token is None:
@@ -148,11 +148,11 @@ class Conversation:
         self._client.send(INT32.pack(len(answer)) + answer)
         return True
 
-    def _send(self, request: Incoming, answer: Any) -> None:
+    def _send(self, request: ClientRequest, answer: Any) -> None:
         self._client.send(codec.encode_response(answer, request.header.correlation_id))
 
 
-def decoded(request: Incoming) -> Any:
+def decoded(request: ClientRequest) -> Any:
     """
     Read and decode a request of a login.
 

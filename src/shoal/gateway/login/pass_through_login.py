@@ -21,12 +21,12 @@ from ...errors import Disconnected
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.primitives import INT32
-from ..client_connection import Client, ClientGone, Incoming
+from ..client_connection import Client, ClientGone, ClientRequest
 from ..upstream import Upstream
-from .conversation import LARGEST_TOKEN, decoded
 from .exchange import LoginFailed
+from .gateway_login import LARGEST_TOKEN, decoded
 
-__all__ = ["Passing"]
+__all__ = ["PassThroughLogin"]
 
 #: The number of tokens that a client sends. GSSAPI is absent: a client of SaslHandshake v0 may need any
 #: number, and its tickets are for the host that it connects to.
@@ -38,7 +38,7 @@ _AUTHENTICATE_VERSION = 0
 _HANDSHAKE = codec.response_class(ApiKey.SASL_HANDSHAKE)
 
 
-class Passing:
+class PassThroughLogin:
     """
     The logins of one client connection.
 
@@ -64,7 +64,7 @@ class Passing:
         #: None for a mechanism with an unknown number of tokens.
         self._tokens_left: int | None = None
 
-    def serve(self, request: Incoming) -> None:
+    def serve(self, request: ClientRequest) -> None:
         """
         Serve a SaslHandshake request, and the tokens behind one of v0, or a SaslAuthenticate request.
 
@@ -78,7 +78,7 @@ class Passing:
         else:
             self._authenticate(request)
 
-    def _shake_hands(self, request: Incoming) -> None:
+    def _shake_hands(self, request: ClientRequest) -> None:
         header = request.header
         if not 0 <= header.api_version <= 1:
             raise ClientGone(f"SaslHandshake v{header.api_version} is not served")
@@ -98,7 +98,7 @@ class Passing:
         if header.api_version == 0:
             self._pass_tokens(request)
 
-    def _pass_tokens(self, request: Incoming) -> None:
+    def _pass_tokens(self, request: ClientRequest) -> None:
         while self._tokens_left:
             token = self._client.begin_token(LARGEST_TOKEN)
             if token is None:
@@ -110,7 +110,7 @@ class Passing:
             accepted = bytes(answer.auth_bytes or b"")
             self._client.send(INT32.pack(len(accepted)) + accepted)
 
-    def _authenticate(self, request: Incoming) -> None:
+    def _authenticate(self, request: ClientRequest) -> None:
         header = request.header
         upstream = self._broker()
         if not upstream.speaks(header.api_key, header.api_version):
@@ -122,7 +122,7 @@ class Passing:
         self._client.send(INT32.pack(len(frame)) + bytes(frame))
         self._note(answer)
 
-    def confirm(self, request: Incoming) -> None:
+    def confirm(self, request: ClientRequest) -> None:
         """
         Check by a Metadata request if a login is complete: a broker answers one only after a login.
 
