@@ -168,8 +168,8 @@ def test_a_time_without_an_offset_is_utc_as_on_the_command_line(read: Read) -> N
         ("on-source-reset = true", "on-source-reset is one of fail, continue, not true"),
         ('conf = "spark.a=1"', 'conf is a table of names and values, not "spark.a=1"'),
         ('conf = { "spark.a" = ["1"] }', "conf is a table of names and values, not {'spark.a': ['1']}"),
-        ("topics", "no TOML file: "),
-        ('topics = "a"\ntopics = "b"', "no TOML file: Cannot overwrite a value"),
+        ("topics", "not a TOML file: "),
+        ('topics = "a"\ntopics = "b"', "not a TOML file: Cannot overwrite a value"),
     ],
 )
 def test_a_mistake_in_the_file_is_one_sentence_that_names_both(read: Read, text: str, sentence: str) -> None:
@@ -182,7 +182,7 @@ def test_a_mistake_in_the_file_is_exit_code_2(tmp_path: Path, capsys: pytest.Cap
     file = tmp_path / "mirror.toml"
     file.write_bytes(b"topics = '\xff'")
     for path, sentence in (
-        (file, "no TOML file: "),
+        (file, "not a TOML file: "),
         (tmp_path, "Is a directory"),
         ("nowhere", "No such file"),
     ):

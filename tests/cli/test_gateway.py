@@ -227,7 +227,7 @@ def test_who_clients_act_as_without_a_login_is_one_sentence_at_the_start(cluster
         assert process.stderr is not None
         assert process.stderr.readline() == (
             "shoal: clients need no login: all of them act as User:ANONYMOUS of the upstream cluster. "
-            "--users or --sasl-pass-through asks for one\n"
+            "Set --users or --sasl-pass-through to require logins\n"
         )
 
 
@@ -238,7 +238,7 @@ def test_who_clients_act_as_without_a_login_is_one_sentence_at_the_start(cluster
         (("--sasl-mechanisms", "PLAIN"), "--sasl-mechanisms has no effect without --users"),
         (
             ("--users", "{users}", "--sasl-mechanisms", "SCRAM-SHA-52"),
-            "the gateway does not speak 'SCRAM-SHA-52'; did you mean SCRAM-SHA-512?; choose from PLAIN, ",
+            "the gateway does not support 'SCRAM-SHA-52'; did you mean SCRAM-SHA-512?; choose from PLAIN, ",
         ),
     ],
 )
@@ -274,7 +274,7 @@ def test_broker_ids_are_refused_if_the_cluster_names_them() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "1,,2"])
 def test_broker_ids_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match="no id and no range of ids"):
+    with pytest.raises(ConfigError, match="neither an id nor a range of ids"):
         parse_broker_ids(tmp_path, text)
 
 
@@ -300,7 +300,7 @@ CLEAR_TEXT = (
         (
             "SASL_SSL",
             (),
-            f"{CLEAR_TEXT}: security.protocol=SASL_SSL shows that this cluster wants them encrypted",
+            f"{CLEAR_TEXT}: security.protocol=SASL_SSL shows that this cluster expects encryption",
         ),
         ("SASL_SSL", ("--listen=0.0.0.0:9092", "--allow-any-address"), CLEAR_TEXT),
         ("SASL_PLAINTEXT", (), CLEAR_TEXT),
@@ -353,6 +353,6 @@ def test_bound_of_all_requests_has_room_for_the_largest() -> None:
     settings = parse(make_parser().parse_args([*arguments, "--max-queued-request-bytes=5000"]))
     assert settings.queued_request_bytes == 5000
     with pytest.raises(
-        ConfigError, match="--max-queued-request-bytes 4999: at least --max-request-bytes, 5000"
+        ConfigError, match="--max-queued-request-bytes '4999': less than --max-request-bytes, 5000"
     ):
         parse(make_parser().parse_args([*arguments, "--max-queued-request-bytes=4999"]))

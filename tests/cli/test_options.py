@@ -144,5 +144,5 @@ def test_the_last_value_of_a_key_wins() -> None:
 
 @pytest.mark.parametrize("text", ["a", "=1", " =1"])
 def test_what_is_no_key_and_value_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=f"--conf {text}: not KEY=VALUE"):
+    with pytest.raises(ConfigError, match=f"--conf {text!r} is not KEY=VALUE"):
         parse_key_values("--conf", [text])

@@ -71,10 +71,10 @@ def test_an_incident_is_told_once_and_those_that_stopped_a_partition_as_that(
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION)))
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION, RESET)))
-    told = [line for line in capsys.readouterr().err.splitlines() if "went on" in line]
+    told = [line for line in capsys.readouterr().err.splitlines() if "continued" in line]
     assert told == [
-        "shoal: a-1 went on after source-retention (3 lost): the log begins at 7",
-        "shoal: a-2 went on after source-reset (an unknown number lost): it was created again",
+        "shoal: a-1 continued after source-retention (3 lost): the log begins at 7",
+        "shoal: a-2 continued after source-reset (an unknown number lost): it was created again",
     ]
 
 
@@ -84,9 +84,9 @@ def test_incidents_that_came_before_those_that_are_told_are_not_told_again(
     report = PlainReport()
     report.progress(replace(PROGRESS, incidents=(RETENTION, RETENTION)))
     report.progress(replace(PROGRESS, incidents=(RETENTION, RETENTION), incidents_before=1))
-    assert capsys.readouterr().err.count("went on after") == 3
+    assert capsys.readouterr().err.count("continued after") == 3
     summary = replace(SUMMARY, incidents=(RETENTION,), incidents_before=1_000, lost_before=17)
-    assert ("went on", "after 1,000 incidents before these") in summary_rows(summary)
+    assert ("continued", "after 1,000 incidents before these") in summary_rows(summary)
     assert summary.lost == 17 + 3
 
 
@@ -372,7 +372,7 @@ def test_an_interrupted_copy_says_so_and_where_sparks_log_is(capsys: pytest.Capt
     PlainReport().summary(summary)
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "Spark's log  spark.log",
-        "interrupted  not everything was copied; run it again to go on",
+        "interrupted  some records are not copied yet; run the mirror again to continue",
     ]
     assert summary.exit_code == 1
 

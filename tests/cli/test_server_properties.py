@@ -87,10 +87,10 @@ def test_the_finest_unit_of_a_time_wins(text: str, milliseconds: str) -> None:
     [
         ("listeners=SSL://:9092", "no PLAINTEXT"),
         ("log.dirs=/one,/two", "one directory"),
-        ("node.id=one", "no id"),
-        ("log.retention.hours=long", "no number"),
+        ("node.id=one", "not the id"),
+        ("log.retention.hours=long", "not a number"),
         ("listeners=PLAINTEXT://localhost", "the listener PLAINTEXT://localhost has no port"),
-        ("node.id=99999999999", "99999999999 is no id of a node"),
+        ("node.id=99999999999", "'99999999999' is not the id of a node"),
     ],
 )
 def test_what_the_broker_cannot_have_is_refused(text: str, sentence: str) -> None:

@@ -73,7 +73,7 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("mirror", *CLUSTERS, "--topics", "a", "--start", "99999999999999999999"),
             ("--start '99999999999999999999' is neither earliest nor",),
         ),
-        (("mirror", *CLUSTERS, "--topics", "a", "--conf", "x"), ("--conf x: not KEY=VALUE",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "--conf", "x"), ("--conf 'x' is not KEY=VALUE",)),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--conf", "foo=bar"),
             ("--conf 'foo' is not a Spark setting",),
@@ -110,7 +110,7 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         (("broker", "--listen", "192.0.2.1:0"), ("loopback",)),
         (
             ("broker", "--config", "num.partitions"),
-            ("num.partitions: neither KEY=VALUE nor a file",),
+            ("'num.partitions' is neither KEY=VALUE nor a file",),
         ),
         (("broker", "--config", "nonsense=1"), ("nonsense",)),
         (("gateway",), ("--upstream is required: the bootstrap servers of the upstream cluster",)),
@@ -126,12 +126,12 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("gateway", "--upstream", "a:1", "--tls-key", "k", "--tls-certificate", "nowhere.pem"),
             ("--tls-certificate nowhere.pem: there is no such file",),
         ),
-        (("gateway", "--upstream", "a:1", "--buffer-bytes", "1"), ("--buffer-bytes 1: at least 65536",)),
+        (("gateway", "--upstream", "a:1", "--buffer-bytes", "1"), ("--buffer-bytes '1': less than 65536",)),
         (("gateway", "--upstream", "a:1", "--apis", "all,-Prodce"), ("--apis all,-Prodce", "mean Produce?")),
-        (("gateway", "--upstream", "a:1", "--chunk-bytes", "0"), ("--chunk-bytes 0: at least 1",)),
+        (("gateway", "--upstream", "a:1", "--chunk-bytes", "0"), ("--chunk-bytes '0': less than 1",)),
         (
             ("gateway", "--upstream", "a:1", "--max-decompressed-bytes", "1"),
-            ("--max-decompressed-bytes 1: at least 65536",),
+            ("--max-decompressed-bytes '1': less than 65536",),
         ),
         (("gateway", "--upstream", "a:1", "--max-connections", "x"), ("--max-connections", "'x'")),
     ],

@@ -1,12 +1,11 @@
 """
 The command line: ``shoal VERB``.
 
-A verb parses, calls and prints; each is a module here, with ``add_parser`` and
-``run``. What was asked for goes to stdout, everything else to stderr.
+Each verb is a module with ``add_parser`` and ``run``: it parses, calls and prints. Results go to stdout,
+everything else to stderr.
 
-Exit codes: 0 done; 1 failed, also where any partition was stopped; 2 usage or
-configuration; 3 (``verify``) could not compare; 4 (``mirror``) done, but after
-incidents that its options let it go on from.
+Exit codes: 0 done; 1 failed, also if a partition was stopped; 2 usage or configuration; 3 (``verify``) could
+not compare; 4 (``mirror``) done, but after incidents that its options allowed.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def _main(arguments: list[str]) -> int:
         arguments = with_config_file(parser, arguments)
         args = parser.parse_args(arguments)
     except ConfigError as error:
-        # Not parsed, but this much of them says where the error belongs.
+        # The arguments are not parsed, but these two decide how the error is printed.
         args = argparse.Namespace(json=_is_on("json", arguments), verbose=_is_on("verbose", arguments))
         return _fail(error, EXIT_USAGE, args)
     try:
@@ -91,10 +90,10 @@ def _main(arguments: list[str]) -> int:
     except ShoalError as error:
         return _fail(error, args.exit_code_of_failure, args)
     except KeyboardInterrupt:
-        # A verb that was at work handles signals itself: nothing had begun, or nothing is left to finish.
+        # A working verb handles signals itself, so nothing had begun, or nothing is left to finish.
         return _interrupted(args)
     except BrokenPipeError:
-        # Whoever read our output went away (| head); Python would complain again when it flushes.
+        # The reader of our output has gone (| head). Python would raise the error again when it flushes.
         sys.stdout = None
         return int(args.exit_code_of_failure)
     except Exception as error:
@@ -126,13 +125,13 @@ def _interrupted(args: argparse.Namespace) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """What went wrong; of others' texts (Java's come with their traces) only the first line."""
+    """Return the error's sentence. Errors of others (Java's have traces) keep only their first line."""
     text = first_line(str(error))
     return text if isinstance(error, ShoalError) else f"unexpected {type(error).__name__}: {text}"
 
 
 def _print_last(values: Mapping[str, Any]) -> None:
-    """Print an object that ends the output; where nobody reads it any more, that is no second error."""
+    """Print the last object of the output. A reader that has gone is no second error."""
     try:
         print_json(values)
     except BrokenPipeError:

@@ -20,33 +20,34 @@ __all__ = ["add_parser", "run"]
 _DEFAULT_LISTEN = "127.0.0.1:9092"
 _NODE_ID = 1
 
-#: As in Kafka, unlike in tests, where a typing error shall be no topic.
+#: As in Kafka. In tests, a typing error must not create a topic.
 _DEFAULTS = {"auto.create.topics.enable": "true"}
 
 
 def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
     parser = verbs.add_parser(
         "broker",
         help="run an embedded broker",
         description="Run a Kafka broker in this process until SIGINT or SIGTERM, for demos, tests and "
-        "development. It is not a production broker: there is one of it, it knows no users and no "
-        "encryption, and nothing of it was made for load. Exit codes: 0 ended by a signal; 1 failed, "
-        "also if the data directory did; 2 usage or configuration.",
+        "development. Do not use it in production: it is a single broker without users, encryption or "
+        "tuning for load. Exit codes: 0 ended by a signal; 1 failed, also if the data directory failed; 2 "
+        "usage or configuration.",
         epilog="Example:\n\n  shoal broker --listen 127.0.0.1:9092 --data ./data --config num.partitions=3",
         allow_abbrev=False,
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="a loopback address, which clients are told to connect to; port 0 takes a free one "
+        help="a loopback address to listen on and to advertise; port 0 takes a free port "
         f"(default: the file's listeners, or {_DEFAULT_LISTEN})",
     )
     parser.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
-        help="where topics, records and group offsets are kept, in Kafka's own segment files (default: "
-        "the file's log.dirs; without either they are in memory, and gone when the broker ends)",
+        help="directory of topics, records and group offsets, in Kafka's own segment files (default: "
+        "the file's log.dirs; without either, the broker keeps them in memory and loses them at its end)",
     )
     parser.add_argument(
         "--config",
@@ -54,12 +55,12 @@ def add_parser(verbs: Subparsers) -> None:
         default=[],
         metavar="FILE|KEY=VALUE",
         help="a Java server.properties, or one broker setting by Kafka's name, as num.partitions=3; may "
-        "be repeated, and the last one wins",
+        "be repeated, and the last value wins",
     )
     parser.add_argument(
         "--allow-any-address",
         action="store_true",
-        help="let --listen name an address that other machines can reach; anybody who does may read, "
+        help="let --listen name an address that other machines can reach; every client there can read, "
         "write and delete everything",
     )
     add_metrics_option(parser)
@@ -68,6 +69,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
     from ..broker import Broker
 
     wanted = _read_config(args.config)
@@ -112,12 +114,12 @@ def _read_config(texts: list[str]) -> ServerProperties:
             together = together.updated(ServerProperties(parse_key_values("--config", [text])))
             continue
         if not Path(text).exists():
-            raise ConfigError(f"--config {text}: neither KEY=VALUE nor a file")
+            raise ConfigError(f"--config {text!r} is neither KEY=VALUE nor a file")
         found = read_server_properties(
             Path(text), read_properties_file("--config", text), known=BROKER_SETTINGS
         )
         if found.ignored:
-            warn(f"{text}: of no use to the embedded broker: {', '.join(found.ignored)}")
+            warn(f"{text}: the embedded broker ignores {', '.join(found.ignored)}")
         together = together.updated(found)
     return together
 

@@ -1,18 +1,17 @@
 """
-``--config FILE``: a verb's options in a TOML file, for people who keep mirrors in version control.
+``--config FILE``: a verb's options in a TOML file, which you can keep in version control.
 
-Each key is the name of an option without its dashes. What the file says goes
-before what the command line says, and is read by the same parser: so the
-command line wins, and an option means the same in both.
+Each key is the name of an option without its dashes. The same parser reads the file's options first, and
+then the command line. So the command line wins, and an option means the same in both.
 
-| an option that takes | is in the file |
+| option | in the file |
 |---|---|
-| nothing | ``true`` or ``false``; ``--no-OPTION`` on the command line wins over ``true`` |
+| without a value | ``true`` or ``false``; ``--no-OPTION`` on the command line wins over ``true`` |
 | a number | a number |
 | a size, a time | a string, or a number; a time also as TOML's own |
 | names, separated by commas | a string, or an array of strings |
-| ``KEY=VALUE``, again and again | a table |
-| a file or a directory | a string; a relative path is relative to the file that says it |
+| repeated ``KEY=VALUE`` | a table |
+| a file or a directory | a string; a relative path is relative to the TOML file |
 | anything else | a string |
 """
 
@@ -34,7 +33,7 @@ __all__ = ["add_config_option", "with_config_file"]
 _OPTION = "--config"
 _DESTINATION = "config_file"
 
-#: How an option's metavar tells what it takes.
+#: The metavars that show the kind of an option's value.
 _BYTES = "BYTES"
 _TIMESTAMP = "TIMESTAMP"
 _PATHS = ("FILE", "DIR")
@@ -43,18 +42,18 @@ _LIST = "[,"
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
     """
-    Add ``--config``, and ``--no-OPTION`` for each option of the parser's that takes nothing.
+    Add ``--config``, and ``--no-OPTION`` for each option without a value.
 
     Args:
-        parser: A verb's, which has all its other options.
+        parser: The verb's parser, with all other options.
 
     """
     parser.add_argument(
         _OPTION,
         dest=_DESTINATION,
         metavar="FILE",
-        help="options from a TOML file, each under its own name without the dashes; the command line wins, "
-        "with --no-OPTION over what is true in the file",
+        help="read options from a TOML file, each under its own name without the dashes. The command line "
+        "wins; --no-OPTION wins over a true in the file",
     )
     for action in list(parser._actions):
         if isinstance(action, argparse._StoreTrueAction):
@@ -65,14 +64,14 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
 
 def with_config_file(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """
-    Return the arguments with those of the file that ``--config`` names put before them.
+    Return the arguments, after those of the file that ``--config`` names.
 
     Args:
-        parser: Of the whole command line.
-        arguments: The verb, and what follows it. What is wrong with them is left for the parser to say.
+        parser: The parser of the whole command line.
+        arguments: The verb and its arguments. The parser reports their mistakes.
 
     Raises:
-        ConfigError: The file cannot be read, or what it says is no option, or no value of one; names both.
+        ConfigError: The file cannot be read, or has an unknown option or a wrong value.
 
     """
     verb = verb_parser(parser, arguments[0]) if arguments else None
@@ -87,7 +86,7 @@ def with_config_file(parser: argparse.ArgumentParser, arguments: Sequence[str]) 
 
 
 def _arguments(verb: argparse.ArgumentParser, file: str) -> Iterator[str]:
-    """Yield what would say the same as the file on the command line."""
+    """Yield the arguments that mean the same as the file."""
     actions = {_key(action): action for action in verb._actions if action.help != argparse.SUPPRESS}
     for key, value in _read(file).items():
         if key in (_OPTION.lstrip("-"), "help"):
@@ -107,11 +106,11 @@ def _read(file: str) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{_OPTION} {file}: {error.strerror or error}") from None
     except ValueError as error:
-        raise ConfigError(f"{_OPTION} {file}: no TOML file: {error}") from None
+        raise ConfigError(f"{_OPTION} {file}: not a TOML file: {error}") from None
 
 
 def _key(action: argparse.Action) -> str:
-    """Return the option's name as the file has it."""
+    """Return the name of the option in the file."""
     return action.option_strings[-1].lstrip("-")
 
 
@@ -119,14 +118,14 @@ def _unknown(key: str, value: object, known: Mapping[str, object]) -> str:
     near = did_you_mean(key.lstrip("-").replace("_", "-"), known)
     if isinstance(value, dict) and not near:
         return (
-            f"there is no section [{key}]; one file describes one mirror, so remove the line [{key}] and let "
-            "its options stand at the top of the file"
+            f"there is no section [{key}]; one file describes one mirror, so remove the line [{key}] and "
+            "write its options at the top of the file"
         )
     return f"there is no option {key}{near}"
 
 
 class _WrongType(Exception):
-    """Says of what type the value of an option is."""
+    """The value of an option has the wrong type. The message names the right one."""
 
 
 def _options(action: argparse.Action, value: object, directory: Path) -> Iterator[str]:
@@ -143,7 +142,7 @@ def _options(action: argparse.Action, value: object, directory: Path) -> Iterato
 
 
 def _pairs(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield what a table says; ``a.b`` without quotes is a table of a table in TOML, and means the same."""
+    """Yield the pairs of a table. In TOML, ``a.b`` without quotes is a table in a table."""
     if not isinstance(value, dict):
         raise _WrongType("a table of names and values")
     for key, each in value.items():
@@ -159,7 +158,7 @@ def _pairs(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _text(action: argparse.Action, value: object, directory: Path) -> str:
-    """Return what the command line has after the option's name."""
+    """Return the value as the command line has it."""
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     if action.choices is not None:
         if value not in action.choices:
@@ -182,7 +181,7 @@ def _string(value: object, expected: str) -> str:
     return value
 
 
-#: What is no string: which options, the types that their values have in TOML, and that in words.
+#: Options whose value may be no string: a test of the option, the types of the value in TOML, and their name.
 _OTHERS: tuple[tuple[Callable[[argparse.Action, str], bool], tuple[type, ...], str], ...] = (
     (lambda action, _: action.type is int, (int,), "a whole number"),
     (lambda action, _: action.type is float, (int, float), "a number"),

@@ -1,4 +1,4 @@
-"""``--metrics`` of the gateway and of the embedded broker: conversions, and the process that does them."""
+"""``--metrics`` of the gateway and of the embedded broker: their conversions and their process."""
 
 from __future__ import annotations
 

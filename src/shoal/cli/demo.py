@@ -1,4 +1,4 @@
-"""``shoal demo``: the whole thing on this machine, in a minute."""
+"""``shoal demo``: clusters, a mirror and a verification on this machine, in a minute."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ _DEFAULT_MEGABYTES = 120
 
 
 def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
     parser = verbs.add_parser(
         "demo",
-        help="see it work on this machine: two embedded brokers, sample topics, a mirror, a check",
+        help="try shoal on this machine: two embedded brokers, sample topics, a mirror, a verification",
         description="Start two embedded brokers, load sample topics (all codecs, idempotent and "
         "transactional producers, aborted transactions), mirror them with Spark, and compare the copies with "
-        "the originals. Nothing is left behind.",
+        "the originals. The demo deletes everything at its end.",
         epilog="Example:\n\n  shoal demo --megabytes 500",
         allow_abbrev=False,
     )
@@ -41,7 +42,7 @@ def add_parser(verbs: Subparsers) -> None:
         type=int,
         default=_DEFAULT_MEGABYTES,
         metavar="MB",
-        help=f"how much to load, before compression (default: {_DEFAULT_MEGABYTES})",
+        help=f"amount to load, before compression (default: {_DEFAULT_MEGABYTES})",
     )
     parser.add_argument(
         "--master",
@@ -54,12 +55,13 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
     from .. import demo
 
     demo.require_confluent_kafka()
     with demo.cluster() as source, demo.cluster() as destination:
         loaded = _load(source, args)
-        # Kept where it fails: Spark's log is in it.
+        # A failed demo keeps the directory, which has Spark's log.
         checkpoint = tempfile.mkdtemp(prefix="shoal-demo-")
         options = MirrorOptions(
             source=ClientConfig("source", tuple(parse_bootstrap(source))),
@@ -116,8 +118,11 @@ def _mirror(options: MirrorOptions, args: argparse.Namespace) -> Summary:
 
 def _verify(options: MirrorOptions, summary: Summary, args: argparse.Namespace) -> None:
     """
+    Compare the copies with the originals.
+
     Raises:
         ShoalError: The copies differ from the originals.
+
     """
     from ..verify import verify
 
@@ -137,8 +142,11 @@ def _verify(options: MirrorOptions, summary: Summary, args: argparse.Namespace) 
 
 def _count(destination: str, loaded: Mapping[str, Loaded], args: argparse.Namespace) -> None:
     """
+    Count the copies' records with another client.
+
     Raises:
-        ShoalError: Another client does not read from the copies what was loaded.
+        ShoalError: The numbers differ from those of the loaded records.
+
     """
     from ..demo import count
 

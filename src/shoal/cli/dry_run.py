@@ -1,4 +1,4 @@
-"""``shoal mirror --dry-run``: what a mirror would do, for a person or as one JSON object."""
+"""``shoal mirror --dry-run``: the plan of a mirror, as text or as one JSON object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["print_dry_run"]
 
 
 def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
-    """Look at both clusters, print what was found, and return the exit code."""
+    """Inspect both clusters, print the plan, and return the exit code."""
     found = dry_run(options, on_warning=warn)
     for warning in found.warnings:
         warn(warning)
@@ -87,7 +87,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
 
 
 def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
-    """Return what adding partitions to copies will need, and nothing needs yet."""
+    """Return the ACLs that only later partitions of copies will need."""
     later = [Acl("destination", "topic", each.plan.destination, "ALTER") for each in found.topics]
     return [] if options.once else [acl for acl in later if acl not in found.acls]
 
@@ -118,7 +118,7 @@ def _row(options: MirrorOptions, topic: TopicOutlook) -> tuple[str, ...]:
     committed = sum(each.committed for each in topic.partitions)
     begins = [f"position {committed}"] * bool(committed)
     new = [each for each in topic.partitions if not each.committed]
-    # What is newer than the first start begins at its beginning.
+    # Partitions that are newer than the first start begin at their first record.
     newer = len([each for each in new if each.offsets]) if options.start.timestamp_ms == LATEST else 0
     begins += [f"earliest {newer}"] * bool(newer)
     begins += [f"{options.start} {len(new) - newer}"] * bool(len(new) - newer)

@@ -1,4 +1,4 @@
-"""``shoal gateway``: a proxy that lets clients in that Kafka 4 has left behind."""
+"""``shoal gateway``: a proxy for clients that Kafka 4 no longer supports."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ _SMALLEST_BUFFER_BYTES = 64 * 1024
 
 
 def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
     parser = verbs.add_parser(
         "gateway",
         help="let old clients talk to a cluster of Kafka 4",
-        description="Run a Kafka protocol proxy in front of a cluster until SIGINT or SIGTERM. What the "
-        "cluster speaks passes through; the versions that Kafka 4 removed are translated, and record sets "
-        "converted to the old formats while they are sent.",
+        description="Run a Kafka protocol proxy in front of a cluster until SIGINT or SIGTERM. It passes on "
+        "the versions that the cluster supports, translates those that Kafka 4 removed, and converts record "
+        "sets to the old formats while it sends them.",
         epilog="Example:\n\n  shoal gateway --listen 127.0.0.1:9092 --upstream kafka-1:9092,kafka-2:9092",
         allow_abbrev=False,
     )
-    _add_ends(parser.add_argument_group("where"))
-    _add_rights(parser.add_argument_group("what clients may do"))
+    _add_ends(parser.add_argument_group("addresses"))
+    _add_rights(parser.add_argument_group("permissions of clients"))
     _add_tls(parser.add_argument_group("TLS on the listeners"))
     _add_logins(parser.add_argument_group("logins of clients"))
     _add_limits(parser.add_argument_group("limits"))
@@ -63,13 +64,13 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
         f"PORT + 1 + N; port 0 takes free ones for all (default: {_DEFAULT_LISTEN})",
     )
     group.add_argument(
-        "--advertise", metavar="HOST", help="what clients are told to connect to (default: --listen's host)"
+        "--advertise", metavar="HOST", help="the host that clients connect to (default: --listen's host)"
     )
     group.add_argument(
         "--allow-any-address",
         action="store_true",
-        help="let --listen name an address that other machines can reach; who connects from there acts as "
-        "the upstream user, unless clients log in by --sasl-pass-through",
+        help="let --listen name an address that other machines can reach; clients there act as the "
+        "upstream user, unless they log in by --sasl-pass-through",
     )
     group.add_argument(
         "--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="bootstrap servers of the cluster"
@@ -78,8 +79,7 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
         "--upstream-config",
         metavar="FILE",
         help="the Java client's .properties for the cluster, TLS and SASL included; --upstream wins over its "
-        "bootstrap.servers, and its isolation.level (default: read_committed) is what old clients see of "
-        "transactions",
+        "bootstrap.servers. Old clients read with its isolation.level (default: read_committed)",
     )
 
 
@@ -105,12 +105,14 @@ def _add_tls(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--tls-certificate", type=Path, metavar="FILE", help="the gateway's certificate and its chain, in PEM"
     )
-    group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key, in PEM, not encrypted")
+    group.add_argument(
+        "--tls-key", type=Path, metavar="FILE", help="the certificate's private key, in PEM, not encrypted"
+    )
     group.add_argument(
         "--tls-client-authorities",
         type=Path,
         metavar="FILE",
-        help="authorities in PEM; a client has to show a certificate of one of them (default: it need not)",
+        help="authorities in PEM; clients need a certificate of one of them (default: none)",
     )
 
 
@@ -126,8 +128,8 @@ def _add_logins(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--sasl-mechanisms",
         metavar="NAME[,NAME...]",
-        help="by which clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (default: all with TLS; PLAIN "
-        "has to be named without it, since passwords then cross the network in clear text)",
+        help="mechanisms for logins: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (default: all; without TLS all but "
+        "PLAIN, since passwords would cross the network in clear text)",
     )
     group.add_argument(
         "--sasl-pass-through",
@@ -139,57 +141,57 @@ def _add_logins(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--broker-ids",
         metavar="N[-M][,N[-M]...]",
-        help="brokers to listen for from the start, such as 1-3; for --sasl-pass-through without a login in "
-        "--upstream-config, which cannot ask the cluster (default: those that the cluster names)",
+        help="ids of brokers that get a listener at the start, such as 1-3: with --sasl-pass-through and no "
+        "login in --upstream-config, the gateway cannot ask the cluster (default: the cluster's brokers)",
     )
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
-    # GatewaySettings has these defaults too; to import it takes 0.2 s, also of who asks for another verb.
+    # GatewaySettings has these defaults, too, but importing it would delay every other verb by 0.2 s.
     group.add_argument(
         "--buffer-bytes",
         type=int,
         default=128 * 1024,
         metavar="N",
-        help="the most that is asked of a broker for one fetch of an old client, whatever it asks for; a "
-        "single larger batch comes whole (default: %(default)s)",
+        help="maximum size of a fetch from a broker for one fetch of an old client; a single larger batch "
+        "comes whole (default: %(default)s)",
     )
     group.add_argument(
         "--chunk-bytes",
         type=int,
         default=16 * 1024,
         metavar="N",
-        help="how much of that is converted at a time, in whole batches (default: %(default)s)",
+        help="number of bytes that are converted at a time, in whole batches (default: %(default)s)",
     )
     group.add_argument(
         "--max-connections",
         type=int,
         default=1000,
         metavar="N",
-        help="connections of clients at the same time; one client may have one to bootstrap, one to each "
+        help="maximum number of client connections; one client may have one for bootstrap, one to each "
         "broker and one to its coordinator (default: %(default)s)",
     )
     group.add_argument(
         "--max-connections-per-address",
         type=int,
         metavar="N",
-        help="connections of the clients at one IP address, or in one IPv6 network of 64 bits, at the same "
-        "time (default: as --max-connections)",
+        help="maximum number of connections from one IP address, or from one IPv6 network of 64 bits "
+        "(default: as --max-connections)",
     )
     group.add_argument(
         "--max-produced-bytes",
         type=int,
         default=16 * 1024 * 1024,
         metavar="N",
-        help="what a message set of an old producer may expand to, each message counted as 64 bytes at "
-        "least; a larger one is refused (default: %(default)s)",
+        help="maximum decompressed size of a message set from an old producer, with at least 64 bytes for "
+        "each message; a larger one is refused (default: %(default)s)",
     )
     group.add_argument(
         "--max-request-bytes",
         type=int,
         default=16 * 1024 * 1024,
         metavar="N",
-        help="of a request that has to be translated; a larger one closes its connection "
+        help="maximum size of a request that needs translation; a larger one closes its connection "
         "(default: %(default)s)",
     )
     group.add_argument(
@@ -197,7 +199,7 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=256 * 1024 * 1024,
         metavar="N",
-        help="of all requests together that have to be translated, those above 64 KiB; further ones wait "
+        help="maximum size of all requests above 64 KiB that need translation, together; further ones wait "
         "(default: %(default)s)",
     )
     group.add_argument(
@@ -205,15 +207,18 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=64 * 1024 * 1024,
         metavar="N",
-        help="of a batch that is converted, as it is and when it is decompressed; a larger one is refused "
+        help="maximum size of a batch that is converted, compressed or not; a larger one is refused "
         "(default: %(default)s)",
     )
 
 
 def parse(args: argparse.Namespace) -> GatewaySettings:
     """
+    Return the settings of the gateway.
+
     Raises:
-        ConfigError: An option makes no sense; names it.
+        ConfigError: An option cannot be used.
+
     """
     from ..gateway import GatewaySettings, parse_apis
 
@@ -261,6 +266,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
     from ..gateway import Gateway
 
     settings = parse(args)
@@ -275,7 +281,7 @@ def run(args: argparse.Namespace) -> int:
                 say(f"ended by a signal before the {upstream.name} cluster at {upstream.servers} answered")
                 return 0
             _announce(gateway, as_json=args.json)
-            _tell_who_clients_are(settings)
+            _announce_the_user(settings)
             with metrics, _events_told(as_json=args.json, verbose=args.verbose):
                 signals.wait()
         finally:
@@ -289,7 +295,7 @@ def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
     if args.tls_certificate and args.tls_key:
         return TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_authorities)
     if args.tls_certificate or args.tls_key or args.tls_client_authorities:
-        raise ConfigError("TLS on the listeners takes both --tls-certificate and --tls-key")
+        raise ConfigError("TLS on the listeners needs both --tls-certificate and --tls-key")
     return None
 
 
@@ -297,7 +303,7 @@ def _users(args: argparse.Namespace) -> UserFile | None:
     from ..gateway import UserFile
 
     if args.users is not None and args.sasl_pass_through:
-        raise ConfigError("--users and --sasl-pass-through exclude each other: who checks the logins?")
+        raise ConfigError("--users and --sasl-pass-through exclude each other. Remove one of them")
     if args.users is None and args.sasl_mechanisms is not None:
         raise ConfigError("--sasl-mechanisms has no effect without --users")
     return UserFile(args.users) if args.users is not None else None
@@ -314,7 +320,7 @@ def _mechanisms(args: argparse.Namespace, *, is_encrypted: bool) -> tuple[str, .
     for each in chosen:
         if each not in MECHANISMS:
             raise ConfigError(
-                f"--sasl-mechanisms {args.sasl_mechanisms}: the gateway does not speak {each!r}"
+                f"--sasl-mechanisms {args.sasl_mechanisms}: the gateway does not support {each!r}"
                 f"{did_you_mean(each, MECHANISMS)}; choose from {', '.join(MECHANISMS)}"
             )
     if "PLAIN" in chosen and not is_encrypted:
@@ -326,10 +332,10 @@ def _mechanisms(args: argparse.Namespace, *, is_encrypted: bool) -> tuple[str, .
 
 
 def _warn_of_clear_text(upstream: ClientConfig) -> None:
-    """Warn that logins are passed on which clients send without TLS."""
+    """Warn that clients send logins without TLS."""
     wanted = ""
     if upstream.security is not None and upstream.security.tls:
-        wanted = ": security.protocol=SASL_SSL shows that this cluster wants them encrypted"
+        wanted = ": security.protocol=SASL_SSL shows that this cluster expects encryption"
     warn(
         "--sasl-pass-through without TLS: clients send the cluster's own passwords (PLAIN) and tokens "
         f"(OAUTHBEARER) in clear text. Set --tls-certificate and --tls-key{wanted}"
@@ -338,16 +344,16 @@ def _warn_of_clear_text(upstream: ClientConfig) -> None:
 
 def _at_least(option: str, value: int, smallest: int) -> int:
     if value < smallest:
-        raise ConfigError(f"{option} {value}: at least {smallest}")
+        raise ConfigError(f"{option} '{value}': less than {smallest}")
     return value
 
 
 def _queued_request_bytes(args: argparse.Namespace) -> int:
-    """Refuse, as Kafka its ``queued.max.request.bytes``, a bound without room for the largest request."""
+    """Refuse a bound below the largest request, as Kafka does for ``queued.max.request.bytes``."""
     queued: int = args.max_queued_request_bytes
     if queued < args.max_request_bytes:
         raise ConfigError(
-            f"--max-queued-request-bytes {queued}: at least --max-request-bytes, {args.max_request_bytes}"
+            f"--max-queued-request-bytes '{queued}': less than --max-request-bytes, {args.max_request_bytes}"
         )
     return queued
 
@@ -369,23 +375,27 @@ def _broker_ids(args: argparse.Namespace) -> frozenset[int]:
     if text is None:
         return frozenset()
     if not args.sasl_pass_through:
-        raise ConfigError("--broker-ids has no effect without --sasl-pass-through: the cluster names them")
+        raise ConfigError(
+            "--broker-ids has no effect without --sasl-pass-through: the gateway asks the cluster"
+        )
     ids: set[int] = set()
     for part in text.split(","):
         found = _BROKER_IDS.fullmatch(part.strip())
         first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
         if int(first) > int(last):
-            raise ConfigError(f"--broker-ids {text}: {part!r} is no id and no range of ids, such as 1-3")
+            raise ConfigError(
+                f"--broker-ids {text}: {part!r} is neither an id nor a range of ids, such as 1-3"
+            )
         ids.update(range(int(first), int(last) + 1))
     return frozenset(ids)
 
 
-def _tell_who_clients_are(settings: GatewaySettings) -> None:
-    """Say it if all clients act as one user without a login of theirs."""
+def _announce_the_user(settings: GatewaySettings) -> None:
+    """Print a notice if clients need no login, and so act as one user."""
     if not settings.asks_for_login:
         say(
             f"clients need no login: all of them act as {_user_of(settings.upstream)} of the "
-            f"{settings.upstream.name} cluster. --users or --sasl-pass-through asks for one"
+            f"{settings.upstream.name} cluster. Set --users or --sasl-pass-through to require logins"
         )
 
 
@@ -400,7 +410,7 @@ def _user_of(upstream: ClientConfig) -> str:
 
 
 class _Told(logging.Handler):
-    """What the gateway's threads have to say, in the words of the command line."""
+    """Prints the log messages of the gateway's threads as lines of the command line."""
 
     def __init__(self, *, as_json: bool, verbose: bool) -> None:
         super().__init__(logging.INFO)

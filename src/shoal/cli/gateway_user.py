@@ -13,14 +13,14 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
     parser = verbs.add_parser(
         "gateway-user",
         help="print an entry for the gateway's file of users",
         description="Read a password, from the terminal or else from the first line of standard input, and "
         "print a user's entry for the file that 'shoal gateway --users' reads. The entry has salted SCRAM "
         "credentials, as Kafka stores them, and not the password.",
-        epilog="Example, whose output belongs into the file of users, of mode 0600:\n\n"
-        "  shoal gateway-user alice",
+        epilog="Example. Append the output to the file of users, of mode 0600:\n\n  shoal gateway-user alice",
         allow_abbrev=False,
     )
     parser.add_argument("name", metavar="NAME", help="the user's name")
@@ -29,6 +29,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
     from ..gateway import make_entry
 
     print(make_entry(args.name, _password(args.name)))

@@ -1,4 +1,4 @@
-"""``--http-…``: who may read metrics and the page, for each verb that serves them."""
+"""Options of HTTP access, for each verb that serves metrics or a page."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def add_http_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
         "--http-host",
         dest="http_hosts",
         metavar="NAME[,NAME...]",
-        help="names in the Host header that are answered besides localhost, addresses and this machine: "
-        "those of proxies and in DNS",
+        help="names that requests may have in the Host header besides localhost, addresses and this "
+        "machine's name, such as those of proxies",
     )
     parser.add_argument(
         "--http-token-file",
@@ -33,5 +33,5 @@ def add_http_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
     parser.add_argument(
         "--http-tls-client-authorities",
         metavar="FILE",
-        help="authorities in PEM; a client has to show a certificate of one of them (default: none)",
+        help="authorities in PEM; clients need a certificate of one of them (default: none)",
     )

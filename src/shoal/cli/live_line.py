@@ -1,4 +1,4 @@
-"""The line about a mirror at work: the most important first, as much as the terminal has room for."""
+"""The progress line of a mirror: the most important part first, as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ..mirroring.model.progress import Phase, Progress
 
 __all__ = ["clock", "line", "phase_line"]
 
-#: What cannot be in a line is more than this narrow; then the terminal cuts it off.
+#: Wider than any line: the terminal cuts the line then.
 _NO_LIMIT = 1_000_000
 
-#: Of a mirror that copies nothing yet.
+#: The phases before the copying.
 _STARTING = {each.value for each in Phase} - {Phase.COPYING.value, Phase.STOPPING.value}
 
 
@@ -19,7 +19,7 @@ def line(progress: Progress, width: int = _NO_LIMIT) -> str:
     """
     Return a line such as ``1 stopped, 2 waiting, 13/16 up to date, lag 200 records, 1,234 records/s``.
 
-    Parts are left out from the end until the rest has room; what is stopped or waits comes first.
+    Parts are dropped from the end until the line fits. Stopped and waiting partitions come first.
 
     """
     if progress.phase in _STARTING:
@@ -31,7 +31,7 @@ def line(progress: Progress, width: int = _NO_LIMIT) -> str:
 
 
 def phase_line(progress: Progress) -> str:
-    """Return what a mirror does that copies nothing yet, and for how long: ``finding positions, 0:12``"""
+    """Return the phase before the copying, and its duration: ``finding positions, 0:12``."""
     return f"{progress.phase}, {clock(progress.phase_s)}"
 
 

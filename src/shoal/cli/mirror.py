@@ -41,16 +41,17 @@ __all__ = [
 
 
 def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
     parser = verbs.add_parser(
         "mirror",
         help="copy topics from one cluster to another",
         description="Copy topics from one cluster to another, by whole record batches: every record, in "
-        "order, once. Goes on until SIGINT or SIGTERM, unless --once is given; then finishes what is in "
-        "flight and commits. The position is a consumer group's on the source cluster: started again, it "
-        "goes on there. Exit codes: 0 done; 1 a partition was stopped, or the mirror failed or was "
+        "order, once. Without --once, the mirror runs until SIGINT or SIGTERM, then finishes the batches in "
+        "flight and commits. A consumer group on the source cluster holds the position, from which the next "
+        "run continues. Exit codes: 0 done; 1 a partition was stopped, or the mirror failed or was "
         "interrupted; 2 usage or configuration, and nothing was done; 4 done, but after incidents that an "
-        "--on option let it go on from.",
-        epilog="Examples: copy what is there now; keep a copy with another name up to date:\n\n"
+        "--on option allowed.",
+        epilog="Examples: copy all current records; keep a copy with another name up to date:\n\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics 'orders,payments.*' --once\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics orders --rename '(.*)=west.\\1'",
         allow_abbrev=False,
@@ -96,8 +97,8 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         CopyOptions,
         "adopt",
         "take over copies without a committed position, such as those of another group or of MirrorMaker 2: "
-        "each is compared with the source as a whole, and the mirror goes on behind it. A copy that differs, "
-        "or that begins later than the source, stops its partition, and nothing is written "
+        "each is compared with the source as a whole, and the mirror continues behind it. A copy that "
+        "differs, or that begins later than the source, stops its partition, and nothing is written "
         "(docs/from-mirrormaker-2.md)",
     )
     add_option(
@@ -112,9 +113,9 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         CopyOptions,
         "allow_nonempty",
         "also copy into a destination partition that holds records and has no committed position, from "
-        "--start on. Records that it holds already will be there twice, unless the copy shows where the "
-        "source goes on. The partition stops if its last batch is in the source, but nothing shows whether "
-        "the batches before it were mirrored",
+        "--start on. Records that it holds already are duplicated, unless the copy shows where the source "
+        "continues. The partition stops if its last batch is in the source, but nothing shows whether the "
+        "batches before it were mirrored",
     )
     add_option(group, CopyOptions, "fetch_buffer_bytes", "fetch buffer of each Spark task", metavar="BYTES")
     add_option(
@@ -127,8 +128,8 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--rebatch",
         metavar="BYTES[:CODEC]",
-        help="join consecutive batches below that size into larger ones, as 64k:zstd: they are decoded, and "
-        "compressed again, with the codec named or their own (default: batches stay as they are)",
+        help="join consecutive batches below this size into larger ones, as 64k:zstd: they are decoded, and "
+        "compressed again with this codec or their own (default: batches stay as they are)",
     )
     add_option(
         group, CopyOptions, "commit_interval_ms", "time between two commits of the position", metavar="MS"
@@ -173,7 +174,7 @@ _INCIDENTS = {
 
 
 def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
-    """Add what is promised, and the policies of incidents."""
+    """Add the guarantees, and the policies of incidents."""
     group = parser.add_argument_group(
         "guarantees",
         "How to react to data loss or foreign writes. fail (the default): stop the partition. continue: "
@@ -214,14 +215,18 @@ def add_watching_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for metrics, the status page and the report."""
     group = parser.add_argument_group("watching")
     group.add_argument(
-        "--metrics", metavar="HOST:PORT", help="serve metrics to Prometheus there; port 0 takes a free one"
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve metrics for Prometheus at this address; port 0 takes a free port",
     )
     group.add_argument(
-        "--ui", metavar="HOST:PORT", help="serve a page there that shows the mirror at work, to browsers"
+        "--ui",
+        metavar="HOST:PORT",
+        help="serve a status page for browsers at this address; port 0 takes a free port",
     )
     add_http_options(group)
     group.add_argument(
-        "--report", metavar="FILE.html", help="write at the end what the run took and did, as one page"
+        "--report", metavar="FILE.html", help="write a report of the run at its end, as one page"
     )
 
 
@@ -249,8 +254,11 @@ def add_spark_options(parser: argparse.ArgumentParser, default_master: str = DEF
 
 def parse(args: argparse.Namespace) -> MirrorOptions:
     """
+    Return the options of the mirror.
+
     Raises:
-        ConfigError: An option makes no sense; names it.
+        ConfigError: An option cannot be used.
+
     """
     source, destination = parse_clusters(args)
     return MirrorOptions.parse(source, destination, parse_topics(args), given_options(args))
@@ -263,9 +271,10 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
     options = parse(args)
     if args.dry_run:
-        args.exit_code_of_interrupt = EXIT_FAILED  # it has looked at less than it was asked to
+        args.exit_code_of_interrupt = EXIT_FAILED  # the plan is not complete
         if options.report is not None:
             from ..mirroring.monitoring.page.report import check_report
 
@@ -276,7 +285,7 @@ def run(args: argparse.Namespace) -> int:
     with signals, report_to(as_json=args.json, is_service=not options.once) as report:
         try:
             with signals.interrupting():
-                # Spark takes a second to import: not after a mistake, and not for --help.
+                # Importing Spark takes a second: not after a mistake, nor for --help.
                 from ..spark.api import run_mirror
         except Stopped:
             ended = f"stopped by {signals.received} before anything was copied"

@@ -32,7 +32,7 @@ _DEFAULT_COMMIT_INTERVAL_MS = 60_000
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
-#: What ``kafka.tools.MirrorMaker`` sets where the producer's file does not, so that nothing is lost.
+#: Settings against data loss, which ``kafka.tools.MirrorMaker`` adds if the producer's file lacks them.
 _NO_DATA_LOSS = {
     "delivery.timeout.ms": str(2**31 - 1),
     "max.block.ms": str(2**63 - 1),
@@ -40,39 +40,41 @@ _NO_DATA_LOSS = {
     _IN_FLIGHT: "1",
 }
 
-#: Of the consumer's file: the tool's own affair, whatever they say.
+#: Properties of the consumer's file that the tool sets itself.
 _CONSUMER_OWN = ("key.deserializer", "value.deserializer")
 
-#: Of the producer's file, likewise; ``producer.type`` is that of Kafka 0.8, and the tool takes it out.
+#: Properties of the producer's file, likewise. The tool removes ``producer.type`` (Kafka 0.8).
 _PRODUCER_OWN = ("key.serializer", "value.serializer", "producer.type")
 
-#: The consumer's automatic commits: as Java's consumer calls them, KIP-3, and the consumer of Kafka 0.8.
+#: Names of automatic commits: in Java's consumer, KIP-3, and the consumer of Kafka 0.8.
 _AUTO_COMMIT = ("enable.auto.commit", "auto.commit.enabled", "auto.commit.enable")
 
-#: Of the producer of Kafka 0.8 and KIP-3; in Java's producer of today ``max.block.ms`` says that.
+#: A property of Kafka 0.8's producer and KIP-3; Java's producer has ``max.block.ms`` instead.
 _BLOCK = "block.on.buffer.full"
 
-#: No batch is smaller than its header, and few brokers take larger ones.
+#: No batch is smaller than its header.
 _LEAST_BATCH_BYTES = 1024
 
 _MOST_IN_FLIGHT = 5
 
-#: Each slice of a handler's has a producer with an id of its own, which the destination's brokers remember
-#: for a day, by partition; and nothing is dealt anew that the group does not deal.
+#: A handler has a new producer in each window, and the destination's brokers remember its id for a day, by
+#: partition. Only the group assigns partitions, so a shorter window has no use.
 _HANDLED_SLICE_S = 300.0
 
 
 def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
     parser = verbs.add_parser(
         "mirror-maker",
         help="MirrorMaker 1's command line (KIP-3, KIP-712), on shoal's engine",
-        description="Copy topics from one cluster to another, with MirrorMaker 1's command line and files: a "
-        "member of the consumer group in the consumer's file, it shares the topics' partitions with the "
-        "others in it. Goes on until SIGINT or SIGTERM; then finishes what is in flight and commits. "
-        "Partitions stay what they are, unless --repartition is given. Exit codes: 0 ended by a signal; 1 "
-        "failed, with everything committed that was acknowledged; 2 usage or configuration, and nothing was "
-        "done; 4 ended by a signal, after batches were left out or other incidents. docs/from-mirrormaker.md "
-        "says what differs from MirrorMaker.",
+        description="Copy topics from one cluster to another, with MirrorMaker 1's command line and "
+        "files. It joins the consumer group of the consumer's file, and shares the topics' "
+        "partitions with the group's other members. It runs until SIGINT or SIGTERM, then "
+        "finishes the batches in flight and commits. Without --repartition, records keep "
+        "their partitions. Exit codes: 0 ended by a signal; 1 failed, after a commit of all "
+        "acknowledged batches; 2 usage or configuration, and nothing was done; 4 ended by a "
+        "signal, after skipped batches or other incidents. docs/from-mirrormaker.md lists the"
+        " differences from MirrorMaker.",
         epilog="Example:\n\n"
         "  shoal mirror-maker --consumer.config consumer.properties \\\n"
         "    --producer.config producer.properties --include 'orders.*' --use.raw.bytes",
@@ -105,16 +107,16 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--include",
         metavar="REGEX",
-        help="the topics to mirror: a regular expression that whole names match, or several with commas",
+        help="topics to mirror: a regular expression for whole names, or several, separated by commas",
     )
-    group.add_argument("--whitelist", metavar="REGEX", help="the same, as older versions call it")
+    group.add_argument("--whitelist", metavar="REGEX", help="the same, the name in older versions")
     group.add_argument(
         "--num.streams",
         dest="num_streams",
         type=int,
         default=1,
         metavar="N",
-        help="into how many tasks this process deals its partitions, as far as --master has cores for them "
+        help="number of tasks for the partitions of this process, at most the number of --master's cores "
         "(default: 1)",
     )
     group.add_argument(
@@ -123,7 +125,7 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=_DEFAULT_COMMIT_INTERVAL_MS,
         metavar="MS",
-        help=f"between two commits (default: {_DEFAULT_COMMIT_INTERVAL_MS})",
+        help=f"time between two commits (default: {_DEFAULT_COMMIT_INTERVAL_MS})",
     )
     group.add_argument(
         "--abort.on.send.failure",
@@ -135,36 +137,35 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         const="true",
         default="true",
         choices=["true", "false"],
-        help="how to react to a record that the destination refuses for good. true: commit what is "
-        "acknowledged and end. false: leave the record out, log and count it (default: true, also without a "
-        "value)",
+        help="how to react to a record that the destination rejects. true: commit the acknowledged batches "
+        "and end. false: skip the record, and log and count it (default: true, also without a value)",
     )
     group.add_argument(
         "--consumer.rebalance.listener",
         dest="rebalance_listener",
         metavar="MODULE:CLASS",
-        help="a class of Python's, derived from shoal.handlers.MirrorMakerRebalanceListener",
+        help="a Python class, derived from shoal.handlers.MirrorMakerRebalanceListener",
     )
     group.add_argument(
         "--rebalance.listener.args",
         "--consumer.rebalance.listener.args",
         dest="rebalance_listener_args",
         metavar="TEXT",
-        help="given to the listener when it is made",
+        help="the argument for the listener",
     )
     group.add_argument(
         "--message.handler",
         dest="message_handler",
         metavar="MODULE:CLASS",
-        help="a class of Python's that sees each record, derived from "
-        "shoal.handlers.MirrorMakerMessageHandler; with --use.raw.bytes each batch, derived from "
-        "MirrorMakerRawBytesMessageHandler. What passes through it is mirrored at least once",
+        help="a Python class that receives each record, derived from "
+        "shoal.handlers.MirrorMakerMessageHandler; with --use.raw.bytes it receives each batch, derived from "
+        "MirrorMakerRawBytesMessageHandler. With a handler, records are mirrored at least once",
     )
     group.add_argument(
         "--message.handler.args",
         dest="message_handler_args",
         metavar="TEXT",
-        help="given to the handler when it is made",
+        help="the argument for the handler",
     )
     group.add_argument(
         "--use.raw.bytes",
@@ -174,8 +175,8 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         const="true",
         default="false",
         choices=["true", "false"],
-        help="mirror whole batches as they are; without, records are decoded, and compressed and cut into "
-        "batches as the producer's compression.type and batch.size say",
+        help="mirror whole batches as they are; without this option, shoal decodes the records, and writes "
+        "batches with the producer's compression.type and batch.size",
     )
     group.add_argument("--new.consumer", dest="new_consumer", action="store_true", help="has no effect")
     group.add_argument(
@@ -190,17 +191,17 @@ def _add_own_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--repartition",
         action="store_true",
-        help="let records go to the partition that the hash of their key says, as MirrorMaker 1 does; they "
-        "are mirrored at least once then (default: the source's partition)",
+        help="choose each record's partition by the hash of its key, as MirrorMaker 1 does; records are then "
+        "mirrored at least once (default: the source's partition)",
     )
 
 
 def parse(args: argparse.Namespace) -> MirrorMakerOptions:
     """
-    Read the options and both files; warn of what has no effect.
+    Read the options and both files, and warn of properties without effect.
 
     Raises:
-        ConfigError: An option or a property makes no sense, or cannot be honoured; names it.
+        ConfigError: An option or a property cannot be used.
 
     """
     option, include = ("--include", args.include) if args.include else ("--whitelist", args.whitelist)
@@ -269,7 +270,8 @@ def _handling(
     )
     if args.repartition and raw:
         raise ConfigError(
-            "--repartition and --use.raw.bytes: the records of a batch have many keys; leave one of them out"
+            "--repartition and --use.raw.bytes exclude each other: a batch has records with many keys. "
+            "Remove one of them"
         )
     if named is None and not args.repartition:
         return None
@@ -282,14 +284,14 @@ def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings
     properties = _without(read_properties_file("--consumer.config", file), _CONSUMER_OWN)
     _check_together(where, properties.pop("fetch.raw.bytes", None), "fetch.raw.bytes", raw)
     if properties.pop("client.rack", None) is not None:
-        warn(f"{where}: client.rack has no effect: it is read from the leaders")
+        warn(f"{where}: client.rack has no effect: shoal reads from the leaders")
     for name in _AUTO_COMMIT:
         if _is_true(where, properties, name, default=False):
             warn(f"{where}: {name}=true has no effect: only acknowledged records are committed")
     properties["enable.auto.commit"] = "false"
     if properties.get("auto.offset.reset", "").lower() == "none":
         raise ConfigError(
-            f"{where}: shoal cannot honour auto.offset.reset=none; say earliest or latest (the default)"
+            f"{where}: shoal cannot honour auto.offset.reset=none; set it to earliest or latest (the default)"
         )
     client = _client("source", properties, where)
     kept = _without_connection(properties, CONSUMER_PROPERTIES)
@@ -323,7 +325,7 @@ def _read_producer(
 
 
 def _client(cluster: str, properties: Mapping[str, str], where: str) -> ClientConfig:
-    """Read how a cluster is reached; warn of what has no effect."""
+    """Read how to reach a cluster, and warn of properties without effect."""
     client, warnings = ClientConfig.from_properties(cluster, properties, where=where)
     for warning in warnings:
         warn(warning)
@@ -331,20 +333,22 @@ def _client(cluster: str, properties: Mapping[str, str], where: str) -> ClientCo
 
 
 def _without_connection(properties: Mapping[str, str], kept: Mapping[str, object]) -> dict[str, str]:
-    """Return those properties that are in a table: nothing of the connection, and no secrets."""
+    """Return the properties of a table, without those of the connection and without secrets."""
     return {name: value for name, value in properties.items() if name in kept}
 
 
 def _keep_in_flight_few(where: str, properties: dict[str, str]) -> None:
-    """With more in flight than a broker remembers, a producer is not idempotent, and does not say so."""
+    """Limit the requests in flight: with more, Java's producer is silently not idempotent."""
     given = properties.get(_IN_FLIGHT, "").strip()
     if given.isdecimal() and len(given) < 10 and int(given) > _MOST_IN_FLIGHT:
-        warn(f"{where}: {_IN_FLIGHT}={given} is more than a broker can tell apart; it is {_MOST_IN_FLIGHT}")
+        warn(
+            f"{where}: {_IN_FLIGHT}={given} is too large for an idempotent producer. Using {_MOST_IN_FLIGHT}"
+        )
         properties[_IN_FLIGHT] = str(_MOST_IN_FLIGHT)
 
 
 def _check_together(where: str, value: str | None, name: str, raw: bool) -> None:
-    """Refuse a mirror that is raw on one side, or not as ``--use.raw.bytes`` says."""
+    """Refuse a file that contradicts ``--use.raw.bytes``."""
     if value is not None and value.strip().lower() != str(raw).lower():
         raise ConfigError(
             f"{where}: {name}={value}, and --use.raw.bytes says {str(raw).lower()}: {TOGETHER}; "
@@ -353,7 +357,7 @@ def _check_together(where: str, value: str | None, name: str, raw: bool) -> None
 
 
 def _is_true(where: str, properties: dict[str, str], name: str, *, default: bool) -> bool:
-    """Take a property that is true or false out of the others."""
+    """Remove a property that is true or false, and return its value."""
     value = properties.pop(name, str(default)).strip().lower()
     if value not in ("true", "false"):
         raise ConfigError(f"{where}: {name}={value} is neither true nor false")
@@ -363,8 +367,8 @@ def _is_true(where: str, properties: dict[str, str], name: str, *, default: bool
 def _of_overriding(name: str, value: str) -> str:
     if name == _IN_FLIGHT:
         return (
-            f"{name}={value}: not MirrorMaker's 1; nothing is lost or reordered by that where sequences "
-            "tell, which is everywhere but with acks=0 or 1 and a handler (docs/from-mirrormaker.md)"
+            f"{name}={value}: not MirrorMaker's 1. Nothing is lost or reordered, except with a handler and "
+            "acks=0 or 1 (docs/from-mirrormaker.md)"
         )
     return (
         f"{name} is overridden to {value}: data loss or message reordering is possible with a handler or "
@@ -377,7 +381,7 @@ def _without(properties: Mapping[str, str], names: tuple[str, ...]) -> dict[str,
 
 
 def _said_of(where: str, read: Callable[[], T]) -> T:
-    """Let a settings' error name the file."""
+    """Name the file in an error about its settings."""
     try:
         return read()
     except ConfigError as error:
@@ -386,16 +390,17 @@ def _said_of(where: str, read: Callable[[], T]) -> T:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
     options = parse(args)
-    # Spark takes a second to import: not for who made a mistake, or asked for help.
+    # Importing Spark takes a second: not after a mistake, nor for --help.
     from ..spark.api import run_mirror_maker
 
     stop = threading.Event()
     with report_to(as_json=args.json, is_service=True) as report:
         if options.mirror.copy.handling is not None:
             report.notice(
-                "records pass through a handler, or are hashed anew: they are mirrored at least once, and "
-                "some perhaps again after a failure or a rebalance"
+                "with a handler or --repartition, records are mirrored at least once: some may be "
+                "duplicated after a failure or a rebalance"
             )
         summary = run_mirror_maker(
             options,

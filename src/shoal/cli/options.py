@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the Java properties files that Kafka users have."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def add_topic_options(parser: argparse.ArgumentParser) -> None:
         help="names and regular expressions, separated by commas; an expression must match a whole name, "
         "and never matches an internal topic",
     )
-    topics.add_argument("--exclude", metavar="REGEX", help="leave topics out; wins over --topics")
+    topics.add_argument("--exclude", metavar="REGEX", help="topics to leave out; wins over --topics")
     topics.add_argument(
         "--rename",
         metavar="REGEX=REPLACEMENT",
@@ -122,10 +122,11 @@ def _shown(default: object) -> str:
 
 
 def add_group_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--group``."""
     parser.add_argument(
         "--group",
         metavar="NAME",
-        help="the consumer group on the source cluster that holds the position "
+        help="consumer group on the source cluster that holds the position "
         "(default: shoal.<source cluster id>.<destination cluster id>)",
     )
 
@@ -137,16 +138,16 @@ def add_output_options(
     exit_code_of_interrupt: int = EXIT_FAILED,
 ) -> None:
     """
-    Add ``--json`` and ``--verbose``, and the exit codes of a verb that raises.
+    Add ``--json`` and ``--verbose``, and set the exit codes for errors.
 
     Args:
-        parser: The verb's.
-        exit_code_of_failure: For any error but a ConfigError, which is 2 for every verb.
-        exit_code_of_interrupt: For a SIGINT that the verb does not handle itself.
+        parser: The verb's parser.
+        exit_code_of_failure: The exit code of any error but a ConfigError, whose code is 2 for every verb.
+        exit_code_of_interrupt: The exit code of a SIGINT that the verb does not handle itself.
 
     """
     output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="JSON objects on stdout, one a line")
+    output.add_argument("--json", action="store_true", help="print JSON objects on stdout, one per line")
     output.add_argument("--verbose", action="store_true", help="show tracebacks with errors")
     parser.set_defaults(
         exit_code_of_failure=exit_code_of_failure, exit_code_of_interrupt=exit_code_of_interrupt
@@ -155,18 +156,21 @@ def add_output_options(
 
 def parse_topics(args: argparse.Namespace) -> TopicSelection:
     """
+    Return the selection of topics.
+
     Raises:
-        ConfigError: One of the options makes no sense.
+        ConfigError: An expression is not valid.
+
     """
     return TopicSelection(args.topics, args.exclude, args.rename)
 
 
 def parse_clusters(args: argparse.Namespace) -> tuple[ClientConfig, ClientConfig]:
     """
-    Return how to reach the source and the destination; warn of properties without effect.
+    Return how to reach the source and the destination, and warn of properties without effect.
 
     Raises:
-        ConfigError: A file that cannot be read, a property that cannot be honoured, no servers.
+        ConfigError: A file cannot be read, a property is not supported, or the servers are missing.
 
     """
     return (
@@ -179,14 +183,14 @@ def parse_cluster(
     name: str, option: str, servers: str | None, file: str | None, *, login_of_others: bool = False
 ) -> ClientConfig:
     """
-    Return how to reach one cluster; warn of properties without effect.
+    Return how to reach one cluster, and warn of properties without effect.
 
     Args:
-        name: What sentences call it.
-        option: That of its servers; with ``-config`` behind it, that of its file.
-        servers: As given.
-        file: As given.
-        login_of_others: Others log in over the connections: there must be SASL, and need not be a login.
+        name: The cluster's name in messages.
+        option: The option of the servers. With ``-config`` appended, it is the option of the file.
+        servers: The option's value.
+        file: The file's name.
+        login_of_others: Whether clients log in over the connections. Then SASL is required, but no login.
 
     Raises:
         ConfigError: See :func:`parse_clusters`.
@@ -214,7 +218,7 @@ def _with_optional_login(properties: dict[str, str], where: str) -> dict[str, st
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if not protocol.startswith("SASL_"):
         raise ConfigError(
-            f"{where}: security.protocol={protocol} has no login that could be passed on; set SASL_SSL or "
+            f"{where}: security.protocol={protocol} has no login to pass on. Set SASL_SSL or "
             "SASL_PLAINTEXT, as the cluster's listener has it"
         )
     if "sasl.jaas.config" in properties:
@@ -224,16 +228,16 @@ def _with_optional_login(properties: dict[str, str], where: str) -> dict[str, st
 
 def parse_key_values(option: str, texts: list[str]) -> dict[str, str]:
     """
-    Read repeated ``KEY=VALUE``; the last of a key wins.
+    Read repeated ``KEY=VALUE``. The last value of a key wins.
 
     Raises:
-        ConfigError: One is none.
+        ConfigError: A text has no key, or no equals sign.
 
     """
     values = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{option} {text}: not KEY=VALUE")
+            raise ConfigError(f"{option} {text!r} is not KEY=VALUE")
         values[key.strip()] = value.strip()
     return values

@@ -1,9 +1,8 @@
 """
-What a user sees of a mirror at work, and of its end.
+The output of a mirror: its progress, its news and its summary.
 
-A live line if stderr is a terminal, else a plain line now and then; JSON objects
-on stdout with ``--json``. Warnings, stopped and waiting partitions are printed
-once, on stderr, in all three.
+A terminal on stderr shows a live line; otherwise stderr gets a plain line now and then. With ``--json``,
+stdout gets JSON objects. In all three cases stderr gets warnings, stopped and waiting partitions, each once.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ __all__ = [
     "warn",
 ]
 
-#: Between two plain lines.
+#: Time between two plain lines.
 _PLAIN_INTERVAL_S = 10.0
-#: Between two JSON objects.
+#: Time between two JSON objects.
 _JSON_INTERVAL_S = 1.0
 
 
@@ -65,17 +64,16 @@ _stamps = False
 
 def stamp_lines(*, is_service: bool) -> None:
     """
-    Begin each line on stderr with the time, or do not; from now on, to the line of the error that ends all.
+    Set whether lines on stderr begin with the time, up to the line of a final error.
 
-    Lines have times in the log of a service, but not if stderr is a terminal, or the systemd journal, which
-    has times of its own.
+    Lines in the log of a service do. A terminal needs no times, and the systemd journal adds its own.
     """
     global _stamps  # of the process, as stderr is
     _stamps = is_service and not sys.stderr.isatty() and "JOURNAL_STREAM" not in os.environ
 
 
 def say(sentence: str) -> None:
-    """Print one line to stderr: the first, if there are more (of an exception that is not ours)."""
+    """Print one line to stderr: the first one, if an exception that is not ours has several."""
     stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} " if _stamps else ""
     print(f"{stamp}shoal: {first_line(sentence)}", file=sys.stderr, flush=True)
 
@@ -86,6 +84,7 @@ def first_line(text: str) -> str:
 
 
 def warn(sentence: str) -> None:
+    """Print a warning to stderr."""
     say(f"warning: {sentence}")
 
 
@@ -95,7 +94,7 @@ def print_json(values: Mapping[str, Any]) -> None:
 
 
 class Report(Protocol):
-    """How a verb tells of a mirror. Progress comes from another thread than the rest."""
+    """Prints the progress and the end of a mirror. Progress comes from a thread of its own."""
 
     def __enter__(self) -> Self: ...
 
@@ -106,30 +105,34 @@ class Report(Protocol):
         traceback: TracebackType | None,
     ) -> None: ...
 
-    def progress(self, progress: Progress) -> None: ...
+    def progress(self, progress: Progress) -> None:
+        """Show the progress, and print news of partitions."""
 
-    def warning(self, sentence: str) -> None: ...
+    def warning(self, sentence: str) -> None:
+        """Print a warning."""
 
-    def notice(self, sentence: str) -> None: ...
+    def notice(self, sentence: str) -> None:
+        """Print a notice, such as the address of the page."""
 
-    def summary(self, summary: Summary) -> None: ...
+    def summary(self, summary: Summary) -> None:
+        """Print the summary at the end."""
 
 
 def progress_until_unread(report: Report, stop: threading.Event) -> Callable[[Progress], None]:
-    """Return what passes progress on to a report, and asks for an end where nobody reads it (``| head``)."""
+    """Return a function that reports progress, and stops the mirror if its reader has gone (``| head``)."""
 
     def on_progress(progress: Progress) -> None:
         try:
             report.progress(progress)
         except BrokenPipeError:
-            # It comes up again, and is dealt with, at the summary.
+            # Printing the summary raises the error again, and `main` handles it.
             stop.set()
 
     return on_progress
 
 
 def report_to(*, as_json: bool, is_service: bool = False) -> Report:
-    """Return the report for where stdout and stderr lead; the lines of a service have their times."""
+    """Return the report that suits stdout and stderr. The lines of a service begin with the time."""
     stamp_lines(is_service=is_service)
     if as_json:
         return JsonReport()
@@ -137,7 +140,7 @@ def report_to(*, as_json: bool, is_service: bool = False) -> Report:
 
 
 class News:
-    """Prints what happens to partitions, each once: stops, waits, open transactions, incidents."""
+    """Prints news of partitions, each once: stops, waits, open transactions, incidents."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -147,7 +150,7 @@ class News:
         self._held_back: dict[str, float] = {}
 
     def of(self, progress: Progress) -> None:
-        """Print what is new since the last report."""
+        """Print the news since the last report."""
         self._say_stopped(progress.stopped)
         for reason, partitions in _by_reason(_new(progress.waiting, self._waiting)).items():
             self._say(f"{first_few(partitions)} waiting: {reason}")
@@ -176,9 +179,9 @@ class News:
 
     def _say_incidents(self, progress: Progress) -> None:
         for incident in progress.incidents[max(0, self._incidents - progress.incidents_before) :]:
-            # Others are the reason why a partition stopped; each that was left out is printed as it happens.
+            # Other incidents are the reason of a stop, and a skipped batch has a warning of its own.
             if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:
-                self._say(f"{incident.partition} went on after {incident_text(incident)}")
+                self._say(f"{incident.partition} continued after {incident_text(incident)}")
         self._incidents = progress.incidents_before + len(progress.incidents)
 
 
@@ -209,6 +212,7 @@ class PlainReport:
         pass
 
     def progress(self, progress: Progress) -> None:
+        """Print news, and a line or object now and then."""
         self._news.of(progress)
         is_news = self._enters(progress) and progress.phase != Phase.STOPPING.value
         if is_news and progress.phase != Phase.COPYING.value:
@@ -218,17 +222,20 @@ class PlainReport:
             self._next_s = progress.elapsed_s + self._interval_s
 
     def _enters(self, progress: Progress) -> bool:
-        """Whether the mirror is doing something else than at the last report."""
+        """Whether the mirror has entered another phase since the last report."""
         before, self._phase = self._phase, progress.phase
         return progress.phase != before
 
     def warning(self, sentence: str) -> None:
+        """Print a warning."""
         warn(sentence)
 
     def notice(self, sentence: str) -> None:
+        """Print a notice."""
         say(sentence)
 
     def summary(self, summary: Summary) -> None:
+        """Print the summary at the end."""
         print(table(summary_rows(summary)), flush=True)
 
 
@@ -240,12 +247,14 @@ class JsonReport(PlainReport):
         self._next_s = 0.0
 
     def progress(self, progress: Progress) -> None:
+        """Print news, and a line or object now and then."""
         self._news.of(progress)
         if self._enters(progress) or progress.elapsed_s >= self._next_s:
             print_json(progress.to_json_object())
             self._next_s = progress.elapsed_s + self._interval_s
 
     def summary(self, summary: Summary) -> None:
+        """Print the summary at the end."""
         print_json(summary.to_json_object())
 
 
@@ -266,32 +275,36 @@ class LiveReport:
         self._live.stop()
 
     def progress(self, progress: Progress) -> None:
+        """Print news, and a line or object now and then."""
         self._news.of(progress)
         self._line.progress = progress
 
     def warning(self, sentence: str) -> None:
+        """Print a warning."""
         self._say(f"warning: {sentence}")
 
     def notice(self, sentence: str) -> None:
+        """Print a notice."""
         self._say(sentence)
 
     def summary(self, summary: Summary) -> None:
+        """Print the summary at the end."""
         self._live.stop()
         print(table(summary_rows(summary)), flush=True)
 
     def _say(self, sentence: str) -> None:
-        # Above the live line; soft_wrap leaves the wrapping to the terminal, so that it can be copied whole.
+        # Above the live line. With soft_wrap the terminal wraps, so that the line can be copied whole.
         self._console.print(f"shoal: {first_line(sentence)}", markup=False, highlight=False, soft_wrap=True)
 
 
 class _LiveLine:
     """
-    The line, drawn several times a second in the room that there is.
+    The live line, drawn several times a second and cut to the terminal's width.
 
-    Only a mirror with an end has a bar: without one, a percentage would mean nothing.
+    Only a mirror with ``--once`` has a bar: without an end, a percentage has no meaning.
     """
 
-    #: A bar that is shorter shows nothing.
+    #: A shorter bar would show nothing.
     _LEAST_BAR = 10
 
     def __init__(self) -> None:
@@ -317,7 +330,7 @@ class _LiveLine:
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return the rows about a mirror's end: names and values."""
+    """Return the rows of the summary: names and values."""
     if not summary.topics and summary.ended:
         return [("ended", summary.ended), ("elapsed", _elapsed(summary))]
     decisions = ", ".join(f"{name} {count:,}" for name, count in sorted(summary.decisions.items()))
@@ -344,19 +357,19 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     for name, reasons in (("stopped", summary.stopped), ("waiting", summary.waiting)):
         rows += [(name, f"{first_few(each)}: {reason}") for reason, each in _by_reason(reasons).items()]
     rows += [
-        ("went on", f"{each.partition} after {incident_text(each)}")
+        ("continued", f"{each.partition} after {incident_text(each)}")
         for each in summary.incidents
         if each.continued
     ]
     if summary.incidents_before:
-        rows.append(("went on", f"after {summary.incidents_before:,} incidents before these"))
+        rows.append(("continued", f"after {summary.incidents_before:,} incidents before these"))
     if summary.interrupted:
-        rows.append(("interrupted", "not everything was copied; run it again to go on"))
+        rows.append(("interrupted", "some records are not copied yet; run the mirror again to continue"))
     return rows
 
 
 def _state_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return whether everything is at the destination, and what is missing."""
+    """Return the rows about the lag of the destination."""
     if not summary.states:
         return []
     others = [f"{count:,} {state}" for state, count in summary.states.items() if count]
@@ -373,7 +386,7 @@ def _state_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def incident_text(incident: PartitionIncident) -> str:
-    """``source-retention (200 lost): the source cluster … does not have offset 7 any more …``"""
+    """Return an incident as ``source-retention (200 lost): the source cluster … has no offset 7 …``."""
     lost = "an unknown number" if incident.lost is None else f"{incident.lost:,}"
     return f"{incident.kind} ({lost} lost): {incident.reason}"
 

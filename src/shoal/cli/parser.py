@@ -1,10 +1,9 @@
 """
-How the command line is read, and what a mistake in it says.
+The parser of the command line: argparse with three differences.
 
-argparse does the reading. Three things differ from it: a mistake raises an
-error (so that :func:`shoal.cli.main` reports it like any other, with ``--json``
-also on stdout), an unknown name comes with the nearest known one, and the
-epilog of ``--help`` keeps its lines, so that an example can be copied.
+A mistake raises an error, which :func:`shoal.cli.main` reports like any other, with ``--json`` also on
+stdout. An error about an unknown name suggests the nearest known one. The epilog of ``--help`` keeps its
+lines, so that you can copy an example.
 """
 
 from __future__ import annotations
@@ -26,17 +25,18 @@ class Parser(argparse.ArgumentParser):
     """A parser of the program or of one verb."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
-        # Verbs are made by argparse itself, of this class and without its parent's formatter.
+        # argparse makes the verbs' parsers of this class, but without this formatter.
         more.setdefault("formatter_class", _Formatter)
         super().__init__(*args, **more)
 
     def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError that points to ``--help``."""
         raise ConfigError(f"{message} (see {self.prog} --help)")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Refuse unknown options first: argparse would name the required ones that they stand for."""
+        """Refuse unknown options first: argparse would report missing required options instead."""
         self._refuse_unknown(args or ())
         return super().parse_known_args(args, namespace)
 
@@ -51,13 +51,13 @@ class Parser(argparse.ArgumentParser):
         for each in args:
             name, equals, _ = each.partition("=")
             if each == "--" or (self._subparsers is not None and not each.startswith("-")):
-                return  # what follows is no option, or is the verb's
+                return  # the rest are no options, or the verb's
             action = self._option_string_actions.get(name)
             if action is not None:
                 takes_value = action.nargs is None and not equals
                 continue
             looks_like_option = len(each) > 1 and each.startswith("-") and " " not in each
-            # After an option without its value argparse says which value is missing.
+            # If a value is missing, argparse reports that.
             if looks_like_option and not takes_value and not _NEGATIVE_NUMBER.fullmatch(each):
                 yield name
             takes_value = False
@@ -93,7 +93,7 @@ def _list_of(verbs: Iterable[str]) -> str:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Wraps paragraphs, and keeps those that are indented as they are."""
+    """Wraps paragraphs, but keeps indented ones as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(

@@ -1,11 +1,9 @@
 """
-A broker's ``server.properties``, as far as the embedded broker has a use for it.
+A broker's ``server.properties``, as far as the embedded broker supports it.
 
-Beside the settings that it knows, three say where and who it is: ``listeners``
-(whose host is what clients are told), ``log.dirs`` and ``node.id`` (or
-``broker.id``). Whatever else stands in such a
-file (threads, quorums, replication) is named and ignored, as Kafka does with
-what it does not know.
+Besides the supported settings, the file may have ``listeners`` (whose host is also the advertised one),
+``log.dirs``, and ``node.id`` or ``broker.id``. The broker ignores other properties (threads, quorums,
+replication) with a warning, as Kafka does with unknown ones.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ _RETENTION = {"log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
 @dataclass(frozen=True, slots=True)
 class ServerProperties:
     """
-    What a file says.
+    The content of a file.
 
     Attributes:
-        settings: By Kafka's names, only those that the broker knows.
-        listen: ``HOST:PORT``, if it says so.
-        data: Its directory, if it has one.
-        node_id: Its id in the cluster, if it has one.
-        ignored: Names of no use here.
+        settings: The settings that the broker supports, by Kafka's names.
+        listen: The listener, ``HOST:PORT``, if any.
+        data: The data directory, if any.
+        node_id: The broker's id in the cluster, if any.
+        ignored: Names of properties without effect.
 
     """
 
@@ -45,7 +43,7 @@ class ServerProperties:
     ignored: Sequence[str] = ()
 
     def updated(self, later: ServerProperties) -> ServerProperties:
-        """Return what holds where another says something too: that wins."""
+        """Return the properties of both; those of ``later`` win."""
         return ServerProperties(
             {**self.settings, **later.settings},
             later.listen or self.listen,
@@ -58,15 +56,15 @@ def read_server_properties(
     path: Path, properties: Mapping[str, str], known: Mapping[str, object]
 ) -> ServerProperties:
     """
-    Read what a properties file holds.
+    Read the properties of a file.
 
     Args:
-        path: Of the file, for messages.
-        properties: What is in it.
-        known: The settings that the broker knows, by name.
+        path: The file, for messages.
+        properties: The file's properties.
+        known: The settings that the broker supports, by name.
 
     Raises:
-        ConfigError: A listener, directory or id that the broker cannot have.
+        ConfigError: A listener, a directory or an id that the broker cannot have.
 
     """
     listeners = properties.get("listeners")
@@ -95,7 +93,7 @@ def _plaintext(path: Path, listeners: str) -> str:
                 raise ConfigError(f"{path}: the listener {listener.strip()} has no port")
             return f"{host or '127.0.0.1'}:{port}"
     raise ConfigError(
-        f"{path}: listeners has no PLAINTEXT://HOST:PORT, and the embedded broker speaks nothing else"
+        f"{path}: listeners has no PLAINTEXT://HOST:PORT, the only protocol of the embedded broker"
     )
 
 
@@ -108,7 +106,7 @@ def _only_directory(path: Path, directories: str) -> Path:
 
 def _number(path: Path, text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text.strip()):
-        raise ConfigError(f"{path}: {text} is no id of a node")
+        raise ConfigError(f"{path}: {text!r} is not the id of a node")
     return int(text)
 
 
@@ -116,5 +114,5 @@ def _milliseconds(path: Path, text: str, unit: int) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise ConfigError(f"{path}: {text} is no number of hours or minutes") from None
+        raise ConfigError(f"{path}: {text!r} is not a number of hours or minutes") from None
     return -1 if number < 0 else number * unit

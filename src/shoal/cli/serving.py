@@ -1,4 +1,4 @@
-"""What the verbs share that listen until a signal comes."""
+"""Signals, files and memory of the verbs that serve until a signal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["HeldSignals", "allow_many_files", "give_freed_memory_back", "signals
 
 _SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
-#: Settings of glibc's allocator: by the environment variable, the parameter (malloc.h) and the value. With
-#: its defaults an allocation of up to 32 MiB comes from an arena of its thread, of which there are eight for
-#: each core, as soon as one of that size has been freed, and arenas keep what is freed in them.
+#: Settings of glibc's allocator: the environment variable, the parameter (malloc.h) and the value. By
+#: default, once an allocation of up to 32 MiB was freed, the next one of that size comes from a thread's
+#: arena. There are eight arenas for each core, and they keep freed memory.
 _MALLOC = (
     ("MALLOC_MMAP_THRESHOLD_", -3, 1 << 20),
     ("MALLOC_TRIM_THRESHOLD_", -1, 1 << 20),
@@ -25,16 +25,16 @@ _MALLOC = (
 
 
 def allow_many_files() -> None:
-    """Segments are open files, and so are connections: the usual 1,024 would not go far."""
+    """Raise the limit of open files, such as segments and connections, above the usual 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def give_freed_memory_back() -> None:
     """
-    Let glibc return large allocations to the system when they are freed; elsewhere this does nothing.
+    Let glibc return large allocations to the system when they are freed. Without glibc, do nothing.
 
-    Environment variables of mallopt(3) that are set win.
+    Environment variables of mallopt(3) win.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for variable, parameter, value in _MALLOC:
@@ -43,7 +43,7 @@ def give_freed_memory_back() -> None:
 
 
 class HeldSignals:
-    """SIGINT and SIGTERM, seen only where they are waited for; by the main thread."""
+    """SIGINT and SIGTERM, which interrupt nothing until :meth:`wait`. Used by the main thread."""
 
     def __init__(self) -> None:
         self._came = False
@@ -56,23 +56,23 @@ class HeldSignals:
         self._news.release()
 
     def wait(self) -> None:
-        """Wait until one comes, or :meth:`wake` is called."""
+        """Wait for a signal, or for :meth:`wake`."""
         if not self._came:
             self._news.acquire()
 
     def wake(self) -> None:
-        """Have :meth:`wait` return without a signal."""
+        """Let :meth:`wait` return without a signal."""
         self._news.release()
 
     def begin(self, call: Callable[[], object]) -> bool:
         """
-        Call what may wait for long, and return whether it had ended before a signal came.
+        Call a function that may wait for long, and return whether it ended before a signal.
 
-        It is called in another thread, and where a signal came it is left there, since nothing ends a
-        ``connect`` or the look-up of a name: what it began is to be stopped then, and the process to end.
+        The function runs in another thread. If a signal comes first, the thread continues, since nothing
+        interrupts a ``connect`` or a name lookup. The caller then stops what the function began, and exits.
 
         Raises:
-            BaseException: What it raises.
+            BaseException: The function's own error.
 
         """
         raised: list[BaseException] = []
@@ -96,7 +96,7 @@ class HeldSignals:
 
 @contextmanager
 def signals_held() -> Iterator[HeldSignals]:
-    """Hold SIGINT and SIGTERM back, also in threads that are started meanwhile."""
+    """Block SIGINT and SIGTERM in this thread, and in threads that start meanwhile."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield HeldSignals()

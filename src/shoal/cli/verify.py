@@ -31,6 +31,7 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
     parser = verbs.add_parser(
         "verify",
         help="compare topics with their mirrors",
@@ -38,8 +39,8 @@ def add_parser(verbs: Subparsers) -> None:
         "compared by count, timestamps and payload checksum, without decompressing; only those that are not "
         "the same (cropped, rebuilt, recompressed) are decoded, and their records compared. Both sides are "
         "read once, up to the end offsets seen at the start. Dropped transaction markers and aborted "
-        "batches, a later start, a mirror that lags and what retention has deleted are no differences. Exit "
-        "codes: 0 equal, 1 different, 2 usage or configuration, 3 could not compare.",
+        "batches, a later start, the lag and records that retention deleted do not count as differences. "
+        "Exit codes: 0 equal, 1 different, 2 usage or configuration, 3 could not compare.",
         epilog="Example:\n\n  shoal verify --from old:9092 --to new:9092 --topics 'orders,payments.*'",
         allow_abbrev=False,
     )
@@ -66,6 +67,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
     options = MirrorOptions.parse(source, destination, selection, vars(args))
@@ -101,10 +103,10 @@ def _warn_of_unreachable(*clusters: ClientConfig) -> None:
 
 def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
     """
-    Return the destination's names of the topics to compare; those asked for by name need not be there.
+    Return the topics to compare, with their names at the destination. Topics given by name may be missing.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: No topic matches.
 
     """
     with Cluster(source) as cluster:

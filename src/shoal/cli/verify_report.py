@@ -1,4 +1,4 @@
-"""What a user sees of a verification at work, and of its result."""
+"""The output of a verification: its progress and its result."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class _PlainProgress:
 
 
 def line(progress: VerifyProgress) -> str:
-    """``3/16 partitions, 812,004 records, 113.2 MB/s, 1 difference``"""
+    """Return progress as ``3/16 partitions, 812,004 records, 113.2 MB/s, 1 difference``."""
     rate = progress.bytes_read / progress.elapsed_s if progress.elapsed_s > 0 else 0.0
     return (
         f"{progress.done}/{progress.partitions} partitions, {progress.records:,} records, "
@@ -101,7 +101,7 @@ def print_report(
     report: VerifyReport, console: Console | None = None, *, most_ranges: int = DEFAULT_RANGES
 ) -> None:
     """
-    Print a result to stdout: a table and what differs on a terminal, plain lines elsewhere.
+    Print a result to stdout: a table and the differences on a terminal, plain lines elsewhere.
 
     Args:
         report: The result.
@@ -126,7 +126,7 @@ def _print(console: Console, text: str, style: str | None = None) -> None:
 
 
 def _table(report: VerifyReport, *, is_narrow: bool) -> Table:
-    """Make a line of each partition; a narrow one leaves out what the details repeat or few ask for."""
+    """Make a line of each partition; a narrow one drops columns that the details repeat."""
     headings = [heading for heading in _COLUMNS if not (is_narrow and heading in _LEFT_OUT_IF_NARROW)]
     table = Table(box=None, pad_edge=False)
     table.add_column("partition", overflow="fold")
@@ -183,7 +183,7 @@ def _batches(count: int) -> str:
 
 
 def _details(partition: PartitionReport, most_ranges: int) -> list[str]:
-    """Return what else there is to say of a partition, a line each."""
+    """Return the details of a partition, one line each."""
     differing = len(partition.differences) + partition.differences_omitted
     not_compared = len(partition.not_compared) + partition.not_compared_omitted
     details = _first(partition.differences, differing, most_ranges, "that differ")
