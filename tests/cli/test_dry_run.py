@@ -196,7 +196,7 @@ def test_a_copy_without_a_position_names_each_reason_to_stop(sides: Sides) -> No
     sides.destination.create_topic("orders", partitions=2)
     sides.load(sides.destination, "orders", 2)
     (warning,) = sides.found()["warnings"]
-    assert "if the source has it exactly once, and what the source has before it is shown" in warning
+    assert "if the source has it exactly once, and the records before it are proven" in warning
     assert "stops the partition otherwise. --adopt compares the whole copy" in warning
 
 
@@ -213,7 +213,7 @@ def test_a_copy_without_a_position_names_each_reason_to_stop(sides: Sides) -> No
         (
             {"source_topic_id": "another"},
             ("--on-source-reset=continue",),
-            "orders-0: the topic was created anew at the source: goes on (--on-source-reset continue)",
+            "orders-0: the topic was recreated at the source: goes on (--on-source-reset continue)",
         ),
         (
             {"destination_topic_id": "another"},

@@ -32,9 +32,7 @@ def packages() -> list[str]:
 NOT_REWRITTEN = {
     "mirroring",
     "mirroring/control",
-    "mirroring/driver",
     "mirroring/model",
-    "mirroring/prepare",
     "mirroring/task",
     "mirrormaker",
     "spark",

@@ -1,1 +1,1 @@
-"""What runs once for each mirror: lock, discovery, schedule, retries, dry run."""
+"""The driver of a mirror, one process: its run, group lock, discovery, schedule, retries, dry run."""

@@ -1,9 +1,9 @@
 """
-Which ACLs a mirror needs on each side: exactly those, whatever the principal is called.
+The ACLs that a mirror needs on each side, and no others, for a principal of any name.
 
-From the requests that are sent, and what Kafka asks for each ("Operations and
-Resources on Protocols" in its security documentation). READ, WRITE and ALTER
-imply DESCRIBE for Kafka's authorizers, so DESCRIBE stands for itself nowhere:
+They follow from the requests that the mirror sends, by "Operations and Resources on Protocols" in Kafka's
+security documentation. For Kafka's authorizers READ, WRITE and ALTER imply DESCRIBE, so no ACL is for
+DESCRIBE alone:
 
 | at the source | asks for |
 |---|---|
@@ -33,14 +33,14 @@ from dataclasses import dataclass
 
 __all__ = ["Acl", "acl_commands", "acl_sentences", "needed_acls"]
 
-#: What Kafka calls the one resource of the type cluster.
+#: Kafka's name of the one resource of the type cluster.
 _THE_CLUSTER = "kafka-cluster"
 
 
 @dataclass(frozen=True, slots=True)
 class Acl:
     """
-    One thing that the mirror's principal has to be allowed.
+    One operation that the mirror's principal needs.
 
     Attributes:
         cluster: ``source`` or ``destination``.
@@ -115,7 +115,7 @@ def _grants(acls: Iterable[Acl]) -> list[_Grant]:
 
 
 def acl_sentences(acls: Iterable[Acl]) -> list[str]:
-    """``source: READ and DESCRIBE_CONFIGS on topics a, b``"""
+    """Return sentences such as ``source: READ and DESCRIBE_CONFIGS on topics a, b``."""
     return [f"{grant.cluster}: {_and(grant.operations)} on {_resources(grant)}" for grant in _grants(acls)]
 
 
@@ -131,10 +131,10 @@ def _resources(grant: _Grant) -> str:
 
 def acl_commands(acls: Iterable[Acl], servers: Mapping[str, str]) -> list[str]:
     """
-    Return what an administrator runs to grant them, to whom the shell's variable PRINCIPAL says.
+    Return the commands that grant the ACLs to the principal in the shell's variable PRINCIPAL.
 
     Args:
-        acls: What to grant.
+        acls: The ACLs to grant.
         servers: The bootstrap servers, by cluster.
 
     """

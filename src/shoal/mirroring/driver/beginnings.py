@@ -1,11 +1,10 @@
 """
-Where partitions begin with ``--start latest`` that have no position, decided at a start.
+Start positions of partitions without one, with ``--start latest``; decided when a mirror starts.
 
-At the first start of a group all begin at their ends. Later, a partition that
-is newer than the first start begins at its beginning; so does one of which that
-cannot be told, unless its topic was not selected before. Such a topic counts as
-newer only if its log still begins at offset 0, with a record that is not older
-than the first start.
+At the first start of a group all partitions begin at their ends. At later starts, a partition that is newer
+than the first start begins at its beginning. If its age is unknown, it also begins there, unless its topic
+was not selected before. Such a topic counts as newer only if its log still begins at offset 0, and no record
+is older than the first start.
 """
 
 from __future__ import annotations
@@ -33,11 +32,15 @@ _ONE_START_MS = 60_000
 @dataclass(frozen=True, slots=True)
 class Beginnings:
     """
+    The decision about partitions without a position.
+
     Attributes:
-        first_start: Of the group, to be remembered.
-        is_first: Whether this is the first start: then what does not answer now begins at its end, too.
-        offsets: Where partitions without a position begin; of those whose leader answers.
-        sentences: What the user should know of them.
+        first_start: The group's first start, to be stored with positions.
+        is_first: Whether this is that start. Then a partition whose leader does not respond now begins at
+            its end, too.
+        offsets: The start offsets of partitions without a position, if their leader responds.
+        sentences: Notices about these partitions.
+
     """
 
     first_start: FirstStart
@@ -58,18 +61,18 @@ def find_beginnings(
     seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
 ) -> Beginnings:
     """
-    Decide where partitions begin; changes nothing.
+    Decide the start positions; change nothing.
 
     Args:
         source: With metadata of the partitions.
         group: Its name.
         state: All positions of the group.
-        selection: What is selected now.
-        partitions: Those of this mirror.
-        start_ms: ``--start``; all but ``LATEST`` decides by itself.
-        option: What the user has set to latest.
-        seen_at_start: Of a mirror that shares its group: the Unix time in milliseconds of its start, and the
-            partitions that there were then. Another member may have made the group's first start since.
+        selection: The topics that are selected now.
+        partitions: The partitions of this mirror.
+        start_ms: ``--start``. Only ``LATEST`` needs a decision.
+        option: The option that is set to latest, for notices.
+        seen_at_start: If the mirror shares its group, the Unix time in milliseconds of its start, and the
+            partitions that existed then. Another member may have made the group's first start since.
 
     """
     remembered = state.first_start

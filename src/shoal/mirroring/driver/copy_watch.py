@@ -37,7 +37,7 @@ class CopyWatch(Lookout):
     """
     Compares all copies at each look.
 
-    It reacts once to each finding: a task may need longer for it than until the next look.
+    The watch reacts once to each finding, since a task may still be working on it at the next look.
 
     """
 

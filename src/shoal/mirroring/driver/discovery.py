@@ -44,7 +44,7 @@ class Discovery(Lookout):
         Args:
             options: The options of the mirror.
             topics: The topics that are mirrored already, by their names at the source.
-            schedule: It names the partitions that wait or are stopped, and learns where these end.
+            schedule: The partitions that wait or are stopped, and the place to report their ends.
             on_found: A function that receives a topic that is new, is back, or has new partitions, once its
                 copy is ready.
             warn: A function that receives each warning once.

@@ -1,8 +1,8 @@
 """
-What a mirror would do: copy from where to where, create, change; and what it may do.
+The plan of a mirror: the topics it would copy, create and change, and the ACLs that it lacks.
 
-Nothing is done: no topic is created (not even Kafka's own ``__consumer_offsets``),
-no group joined, nothing committed, no file made, and Spark is not started.
+A dry run changes nothing. It creates no topic (not even Kafka's own ``__consumer_offsets``) and no file,
+joins no group, commits nothing, and does not start Spark.
 """
 
 from __future__ import annotations
@@ -36,23 +36,25 @@ __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 _PATIENCE_S = 30.0
 
 _LOOKS = (
-    "the mirror goes on behind the copy's last batch if the source has it exactly once, and what the source "
-    "has before it is shown to have been mirrored"
+    "the mirror continues after the copy's last batch if the source has it exactly once, and the records "
+    "before it are proven to have been mirrored"
 )
 
-#: The version of Produce that came with Kafka 2.8 (KAFKA-10729), as did the authorizer that lets
-#: whoever may WRITE to a topic have a producer id (KIP-679).
+#: The version of Produce that came with Kafka 2.8 (KAFKA-10729). So did the authorizer that gives a producer
+#: id to each principal with WRITE on a topic (KIP-679).
 _PRODUCE_OF_2_8 = 9
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutlook:
     """
+    The offsets of one partition that a mirror would copy.
+
     Attributes:
         partition: Its number.
         start_offset: The first source offset to copy.
-        committed: Whether the group says so; else ``--start`` does.
-        end_offset: Up to where it can be copied now.
+        committed: Whether the group has committed it; if not, ``--start`` decides.
+        end_offset: The end of the records that can be copied now.
     """
 
     partition: int
@@ -62,39 +64,40 @@ class PartitionOutlook:
 
     @property
     def offsets(self) -> int:
-        """So many records at most: some offsets may have none (transactions, compaction)."""
+        """The number of offsets; some may have no record (transactions, compaction)."""
         return max(0, self.end_offset - self.start_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOutlook:
-    """A topic, and where each of its partitions would go on."""
+    """A topic, and the start of each of its partitions."""
 
     plan: PlannedTopic
     partitions: tuple[PartitionOutlook, ...]
 
     @property
     def offsets(self) -> int:
+        """The sum over all partitions."""
         return sum(each.offsets for each in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """
-    What was found.
+    The findings of a dry run.
 
     Attributes:
         group: The consumer group on the source cluster.
-        source_cluster_id: None where the cluster is too old to have one.
+        source_cluster_id: None if the cluster is too old to have one.
         destination_cluster_id: Likewise.
-        holder: Who is in the group; None where nobody is.
-        topics: By their names at the source; none where the mirror was refused before.
-        acls: What the mirror's principal needs.
-        missing_acls: Those of them that this principal has not, as far as the clusters tell: of topics
-            that exist, and of the group.
-        warnings: Sentences: what, where, what to do.
-        beginnings: Sentences: where partitions begin that have no position, with ``--start latest``.
-        refusal: Why the mirror would not begin; None where it would.
+        holder: The member of the group; None if the group is empty.
+        topics: The topics by their names at the source; none if the mirror was refused before.
+        acls: The ACLs that the mirror's principal needs.
+        missing_acls: The ACLs of these that this principal lacks, as far as the clusters return them: for
+            topics that exist, and for the group.
+        warnings: Sentences: the object, the problem, the remedy.
+        beginnings: Notices about the start positions of partitions without one, with ``--start latest``.
+        refusal: The reason why the mirror would not begin; None if it would.
 
     """
 
@@ -117,15 +120,15 @@ def dry_run(
     on_warning: Callable[[str], object] = lambda _: None,
 ) -> DryRun:
     """
-    Look at both clusters, as a mirror with these options would.
+    Inspect both clusters, as a mirror with these options would.
 
     Args:
-        options: Of the mirror.
-        patience_s: How long brokers that do not answer are asked again.
+        options: The options of the mirror.
+        patience_s: Patience with brokers that do not respond.
         on_warning: Called at once for each broker that cannot be reached.
 
     Raises:
-        ShoalError: A cluster does not answer, or nothing is selected.
+        ShoalError: A cluster does not respond, or nothing is selected.
 
     """
     with Cluster(options.source) as source, Cluster(options.destination) as destination:
@@ -184,7 +187,7 @@ class _DryRun:
         )
 
     def _refused(self, error: ConfigError) -> DryRun:
-        """Say at least which ACLs are needed: one of them may be what is missing."""
+        """Return at least the needed ACLs: a missing one may be the reason."""
         names = self._options.topics.select(self._source.metadata.topics)
         if not names:
             raise error
@@ -208,7 +211,7 @@ class _DryRun:
         )
 
     def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:
-        """Return those that this principal has not."""
+        """Return the ACLs that this principal lacks."""
         clusters = {"source": self._source, "destination": self._destination}
         allowed: dict[tuple[str, str, str], frozenset[str] | None] = {}
         for name, cluster in clusters.items():
@@ -232,7 +235,7 @@ class _DryRun:
     # Positions
 
     def _positions(self, changes: TopicChanges) -> tuple[GroupState, str | None]:
-        """Return what the group has committed, and who is in it."""
+        """Return the group's positions, and its member."""
         if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
             return GroupState({}, {}, {}, None), None
         partitions = partitions_of(self._source, list(changes.topics))
@@ -274,7 +277,7 @@ class _DryRun:
     def _starts(
         self, changes: TopicChanges, state: GroupState, without: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return where partitions without a pair begin."""
+        """Return the start offsets of partitions without a position."""
         start_ms = self._options.start.timestamp_ms
         found = find_beginnings(
             self._source, changes.group, state, self._options.topics, without, start_ms=start_ms
@@ -285,7 +288,7 @@ class _DryRun:
         rest = [partition for partition in without if partition not in known]
         return known | start_offsets(self._source, rest, start_ms, level)
 
-    # What would stop partitions
+    # Reasons that would stop partitions
 
     def _warn_of_partitions(
         self,
@@ -319,8 +322,8 @@ class _DryRun:
             if self._options.copy.adopt_from_later:
                 stops = "if they differ, but not if the copy begins later (--adopt-from-later)"
             return (
-                f"{held}: --adopt compares the whole copy with the source, which reads both, then goes on "
-                f"behind it; stops the partition {stops}, and writes nothing"
+                f"{held}: --adopt compares the whole copy with the source, which reads both, then continues "
+                f"after it; stops the partition {stops}, and writes nothing"
             )
         if self._options.copy.allow_nonempty:
             return (
@@ -346,7 +349,7 @@ class _DryRun:
         if state is not None and state.is_loss:
             yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")
         if _is_another(pair.source_topic_id, self._source, partition):
-            yield self._met(IncidentKind.SOURCE_RESET, "the topic was created anew at the source")
+            yield self._met(IncidentKind.SOURCE_RESET, "the topic was recreated at the source")
         elif first is not None and first > pair.source_offset:
             yield self._met(
                 IncidentKind.SOURCE_RETENTION, "the source deleted records that were not mirrored"
@@ -359,7 +362,7 @@ class _DryRun:
     def _known_offsets(
         self, cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        """Return the offsets of the partitions that exist and whose leaders tell."""
+        """Return the offsets of those partitions that exist, if their leaders respond."""
         topics = cluster.metadata.topics
         existing = [
             partition

@@ -38,7 +38,7 @@ __all__ = ["GroupLock", "MirrorIdentity", "this_process"]
 SESSION_TIMEOUT_MS = 45_000
 HEARTBEAT_INTERVAL_S = 3.0
 
-#: The tasks stop 15 s before the session ends: time for what was sent last to arrive.
+#: The tasks stop 15 s before the session ends: time for the last requests to arrive.
 LEASE_S = 30.0
 
 #: The topics' metadata change nothing for this member: 24 days, Java's largest int.
@@ -60,14 +60,14 @@ def _open_to_others(directory: Path, where: str) -> str | None:
 
 class MirrorIdentity:
     """
-    Which mirror this is: a name kept in its checkpoint directory, held by one process at a time.
+    The name of a mirror: kept in its checkpoint directory, held by one process at a time.
 
     A mirror that starts again from the same directory is the same mirror, and
     takes its place in the group at once; any other is refused.
 
     Attributes:
         name: Random, made at the first start.
-        warning: What the user should know of the directory, if there is something.
+        warning: A warning about the directory; None if there is none.
 
     """
 
@@ -122,6 +122,7 @@ class MirrorIdentity:
         return name
 
     def release(self) -> None:
+        """Let another process use the directory."""
         self._file.close()
 
 
@@ -163,8 +164,8 @@ class GroupLock:
             source: The cluster of the group.
             group: The group's name.
             mirror_name: From :class:`MirrorIdentity`.
-            on_renewed: Called after each successful join and heartbeat, from the member's thread, with the
-                member's id and the seconds for which the tasks' lease lasts from now.
+            on_renewed: Called after each successful join and heartbeat, from the member's thread. It receives
+                the member's id and the seconds for which the tasks' lease lasts from now.
 
         """
         # Kafka's tools show the client id of the process that was the first in this mirror's place.

@@ -53,7 +53,7 @@ class Lookout(abc.ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
-        # It may be waiting for a broker, and holds only its own connections.
+        # The thread may be waiting for a broker. It holds only its own connections.
         self._thread.join(timeout=1.0)
 
     def _keep_looking(self) -> None:

@@ -23,7 +23,7 @@ __all__ = ["AtWork", "DriverLoop", "Place"]
 
 _PROGRESS_INTERVAL_S = 0.5
 
-#: How soon a stop is passed on.
+#: Interval at which a stop is passed on.
 _LOOK_INTERVAL_S = 0.1
 
 
@@ -32,7 +32,7 @@ class Place(Protocol):
 
     @property
     def failure(self) -> ShoalError | None:
-        """Why the mirror has to end, once it has."""
+        """The error that ends the mirror; None as long as it holds its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class AtWork:
     A mirror whose tasks may begin.
 
     Attributes:
-        control: Through which the tasks are reached.
+        control: The connection to the tasks.
         place: Its place in its group.
-        work: What the tasks are to copy.
-        retries: Which stopped partitions to try again; None if the mirror never does.
+        work: The partitions to copy.
+        retries: The stopped partitions to try again; None if the mirror never does.
         ends_when_stopped: Whether the first partition that is stopped ends the mirror.
 
     """
@@ -75,13 +75,16 @@ class DriverLoop:
         on_warning: Callable[[str], object],
     ) -> None:
         """
+        Prepare the thread.
+
         Args:
-            stop: Set to end the mirror; the loop sets it too, if the mirror has to end.
-            signals: Which signal set it.
-            metrics: What to report of.
+            stop: An event that ends the mirror; the loop sets it too, if the mirror has to end.
+            signals: The signal that set the event.
+            metrics: The counts to report.
             on_progress: Called about twice a second.
             on_notice: Called with a sentence when the mirror begins to stop, or tries partitions again.
             on_warning: Called with a sentence if no task reports.
+
         """
         self._stop = stop
         self._signals = signals

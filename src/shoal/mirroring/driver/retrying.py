@@ -1,4 +1,4 @@
-"""When a stopped partition is tried again: every so often if its reason can heal, or at once on request."""
+"""Try stopped partitions again: at intervals if the reason can heal, or at once on request."""
 
 from __future__ import annotations
 
@@ -33,21 +33,24 @@ class _Stop:
 
 class StoppedRetries:
     """
-    Says which stopped partitions to try again now.
+    Chooses the stopped partitions to try again now.
 
-    What can heal is a property of the reason (:attr:`PartitionStopped.can_heal`): a missing ACL, a record
-    that the destination's configuration refuses, a damaged batch. After an incident (foreign records, a
-    loss, a reset) only a policy lets the partition go on, so those are tried when an operator asks for it.
+    A reason may heal (:attr:`PartitionStopped.can_heal`): a missing ACL, a record that the destination's
+    configuration refuses, a damaged batch. After an incident (foreign records, a loss, a reset) only a policy
+    lets the partition continue. Such a partition is tried again only if an operator requests it.
     """
 
     def __init__(
         self, metrics: Metrics, interval_s: float, now: Callable[[], float] = time.monotonic
     ) -> None:
         """
+        Remember no stop yet.
+
         Args:
-            metrics: Where partitions are known to be stopped.
-            interval_s: Between two attempts of one partition; 0 for none without a request.
+            metrics: The counts, with the stopped partitions.
+            interval_s: The time between two attempts of one partition; 0 for attempts on request only.
             now: The clock.
+
         """
         self._metrics = metrics
         self._interval_s = interval_s

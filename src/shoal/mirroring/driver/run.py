@@ -121,8 +121,8 @@ class MirrorRun:
         Run a mirror, and show it meanwhile.
 
         Args:
-            mirror: The mirror's own part: steps 2 to 5 in the head of this module. What it enters on the
-                stack ends in reverse order, before the page does.
+            mirror: The mirror's own part: steps 2 to 5 in the head of this module. The run closes the stack
+                in reverse order, before the page.
 
         Raises:
             ShoalError: The mirror failed. The positions of acknowledged batches are committed.

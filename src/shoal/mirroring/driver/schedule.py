@@ -1,4 +1,4 @@
-"""What the driver of a mirror wants to be copied, as of now."""
+"""The partitions that a mirror copies, as of now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["PartitionSchedule"]
 
 
 class PartitionSchedule:
-    """The topics of a mirror without an end, and what is known of their partitions. For any thread."""
+    """The topics of a mirror, and the state of their partitions. For any thread.
+
+    Implements :class:`~..control.DriverEvents`.
+    """
 
     def __init__(
         self,
@@ -26,12 +29,12 @@ class PartitionSchedule:
         streams: int | None = None,
     ) -> None:
         """
-        Begin with what is prepared.
+        Begin with the prepared topics.
 
         Args:
-            topics: By their names at the source.
-            metrics: Where the tasks' reports are counted.
-            shares: Whether this mirror has only those partitions that :meth:`take` says.
+            topics: The topics by their names at the source.
+            metrics: The counts of the tasks' reports.
+            shares: Whether this mirror copies only the partitions that :meth:`take` adds.
             streams: See :class:`~shoal.mirroring.model.window.WindowPlan`.
 
         """
@@ -49,7 +52,7 @@ class PartitionSchedule:
             return {name: topic.destination for name, topic in self._topics.items()}
 
     def add(self, topic: PreparedTopic) -> list[TopicPartition]:
-        """Count in a topic that is new, or has new partitions; return these."""
+        """Add a topic that is new, or has new partitions; return these."""
         with self._lock:
             known = self._topics.get(topic.source)
             self._topics[topic.source] = topic
@@ -59,7 +62,7 @@ class PartitionSchedule:
         return added
 
     def take(self, topics: Mapping[str, PreparedTopic], partitions: Iterable[TopicPartition]) -> None:
-        """Have partitions that a mirror which shares its group was given."""
+        """Add partitions that the group assigned to this mirror."""
         added = set(partitions)
         with self._lock:
             self._topics |= topics
@@ -67,7 +70,7 @@ class PartitionSchedule:
         self._metrics.expect({}, dict.fromkeys(added, 0))
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have nothing to do any more with partitions that go to another member of the group."""
+        """Remove partitions that the group revoked."""
         with self._lock:
             self._share = (self._share or frozenset()) - set(partitions)
 
@@ -81,7 +84,7 @@ class PartitionSchedule:
             return self._share is None or partition in self._share
 
     def plan(self) -> WindowPlan:
-        """Say what the next slice is to copy; weights: what was copied since the last, and lag."""
+        """Plan the next window; a partition weighs its records since the last window, and its lag."""
         now = self._metrics.partitions()
         records = {partition: each.records for partition, each in now.items()}
         weights = {
@@ -101,7 +104,7 @@ class PartitionSchedule:
         )
 
     def copies(self) -> dict[TopicPartition, TopicPartition]:
-        """Return what is mirrored and not stopped: the destination partitions by source partition."""
+        """Return the partitions that are not stopped: the destination partition by source partition."""
         partitions = self._metrics.partitions().items()
         names = self.names
         return {
@@ -111,19 +114,19 @@ class PartitionSchedule:
         }
 
     def try_again(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have stopped partitions copied again, from the next slice on."""
+        """Have stopped partitions copied again, from the next window on."""
         self._metrics.try_again(partitions)
 
     def held_up(self) -> list[TopicPartition]:
-        """Return the partitions that wait or are stopped: no task hears where they end."""
+        """Return the partitions that wait or are stopped: no task reports their ends."""
         partitions = self._metrics.partitions().items()
         return [partition for partition, each in partitions if each.waiting_for or each.stopped]
 
     def expect(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Count in what there is to copy."""
+        """Report the ends of partitions."""
         self._metrics.expect({}, ends)
 
     def in_trouble(self) -> dict[TopicPartition, str]:
-        """Return the partitions that waited for something when they were heard of last, and what for."""
+        """Return the partitions that wait, with the reason that they reported last."""
         partitions = self._metrics.partitions().items()
         return {partition: each.waiting_for for partition, each in partitions if each.waiting_for}

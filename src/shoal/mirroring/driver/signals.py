@@ -1,4 +1,4 @@
-"""What signals do to a mirror: SIGINT and SIGTERM end it, SIGUSR1 tries stopped partitions again."""
+"""Handle signals to a mirror: SIGINT and SIGTERM end it, SIGUSR1 tries stopped partitions again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _RETRYING = signal.SIGUSR1
 
 class Signals:
     """
-    Handles a mirror's signals while it is entered, in the main thread; elsewhere it does nothing.
+    Handles a mirror's signals while it is entered, in the main thread; in other threads it does nothing.
 
-    It may be entered again inside: PySpark installs a SIGINT handler of its own when it starts.
+    The block may be entered again inside, since PySpark installs a SIGINT handler of its own when it starts.
 
     Attributes:
         received: The name of the signal that ended the mirror; None before one came.
@@ -30,9 +30,12 @@ class Signals:
 
     def __init__(self, stop: threading.Event, on_retry: Callable[[], object]) -> None:
         """
+        Install nothing yet.
+
         Args:
             stop: Set by SIGINT and SIGTERM.
             on_retry: Called for SIGUSR1, in the main thread, between any two of its instructions.
+
         """
         self._stop = stop
         self._on_retry = on_retry
@@ -43,7 +46,7 @@ class Signals:
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
         """
-        Let a signal end what the main thread does at once, by raising Stopped: nothing is in flight yet.
+        Let a signal end the block at once, by raising Stopped: nothing is in flight yet.
 
         Raises:
             Stopped: A signal came, or the end was requested before.
@@ -65,7 +68,7 @@ class Signals:
         self.received = signal.Signals(number).name
         self._stop.set()
         if self._interrupts:
-            self._interrupts = False  # once: what is cleaned up now must not be interrupted
+            self._interrupts = False  # once: the clean-up must not be interrupted
             self._check()
 
     def _retry(self, number: int, frame: FrameType | None) -> None:

@@ -182,6 +182,6 @@ def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[Topi
 
 
 def _named(partitions: Sequence[TopicPartition]) -> str:
-    """``partition 3``, ``partitions 0 to 5``"""
+    """Return ``partition 3``, or ``partitions 0 to 5``."""
     first, last = partitions[0].partition, partitions[-1].partition
     return f"partition {first}" if first == last else f"partitions {first} to {last}"

@@ -43,6 +43,7 @@ class CopyState(enum.Enum):
 
     @property
     def is_loss(self) -> bool:
+        """Whether records of the copy are missing."""
         return self is not CopyState.LONGER
 
 

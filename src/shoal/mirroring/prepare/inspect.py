@@ -1,8 +1,8 @@
 """
 Inspect both clusters before a mirror begins: which topics are selected, and can the destination take them?
 
-Runs on the driver, with metadata and configurations only, and changes nothing. What the destination misses is
-in the result, :class:`TopicChanges`; :mod:`.create` creates it.
+Runs on the driver, with metadata and configurations only, and changes nothing. The result,
+:class:`TopicChanges`, lists what the destination misses; :mod:`.create` creates it.
 """
 
 from __future__ import annotations
@@ -525,5 +525,5 @@ def _replicas(topic: TopicMetadata) -> int:
 
 
 def _topics(names: Sequence[str]) -> str:
-    """``topic a``, ``topics a, b and 3 more``"""
+    """Return ``topic a``, or ``topics a, b and 3 more``."""
     return f"topic{'s' if len(names) > 1 else ''} {first_few(names)}"

@@ -1,7 +1,7 @@
 """
-Topic configurations: what a copy gets, and what in an existing one is in a mirror's way.
+Topic configurations: those that a new copy gets, and those of an existing copy that prevent a mirror.
 
-Pure: who asks the clusters is in :mod:`.prepare`.
+The module sends no requests; :mod:`.inspect` does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 #: and how long it keeps them.
 COPIED_ALWAYS = ("cleanup.policy", "max.message.bytes", "retention.bytes", "retention.ms")
 
-#: A copy gets these where they are set on the source topic itself.
+#: A copy gets these if they are set on the source topic itself.
 #:
 #: Not among them, as in MirrorMaker 2's ``config.properties.exclude``: throttles
 #: and ``message.timestamp.type``, ``min.insync.replicas`` and
@@ -58,12 +58,12 @@ Configs = Mapping[str, ConfigEntry]
 @dataclass(frozen=True, slots=True)
 class TopicState:
     """
-    What matters of a topic, on either side.
+    The facts about a topic that a mirror compares, on either side.
 
     Attributes:
-        partitions: How many.
-        replicas: Of the partition that has the fewest.
-        configs: In force, defaults included; nothing where they may not be read.
+        partitions: Their number.
+        replicas: The replicas of the partition with the fewest.
+        configs: The configurations in force, defaults included; empty if this principal may not read them.
 
     """
 
@@ -72,7 +72,7 @@ class TopicState:
     configs: Configs
 
     def text(self, name: str, default: str) -> str:
-        """Return a configuration's value; the default where the broker is too old to know it."""
+        """Return a configuration's value; the default if the broker is too old to have it."""
         entry = self.configs.get(name)
         return default if entry is None or entry.value is None else entry.value
 
@@ -92,6 +92,7 @@ class TopicState:
 
     @property
     def cleanup_policies(self) -> frozenset[str]:
+        """The words of ``cleanup.policy``."""
         return frozenset(policy.strip() for policy in self.text("cleanup.policy", "delete").split(","))
 
     def retention(self, name: str, default: int) -> int:
@@ -116,7 +117,7 @@ class Finding:
 
     Attributes:
         fatal: The mirror would lose or reorder records, or could not go on.
-        text: What it is and what to do; the name of the topic goes in front.
+        text: The problem and the remedy; the name of the topic goes in front.
 
     """
 
@@ -185,7 +186,7 @@ def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[Find
 
 def _check_compression(source: TopicState, destination: TopicState) -> Iterator[Finding]:
     compression = destination.text("compression.type", "producer")
-    # Where the source's brokers compressed everything alike, the destination's have nothing to do.
+    # If the source's brokers compressed everything alike, the destination's have nothing to do.
     if compression not in ("producer", source.text("compression.type", "producer")):
         yield Finding(
             False,

@@ -26,7 +26,7 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
     Args:
         selection: One that selects none of ``topics``.
         topics: All topics of the source cluster.
-        cluster: What the sentence calls the cluster.
+        cluster: The name of the cluster in the sentence.
 
     """
     included = replace(selection, exclude=None)
