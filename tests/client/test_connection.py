@@ -130,25 +130,25 @@ def to(broker: Broker) -> Connection:
 # The handshake
 
 
-def test_the_newest_common_version_is_spoken(broker: Broker) -> None:
+def test_version_common_to_both_sides_is_the_newest(broker: Broker) -> None:
     with to(broker) as connection:
         assert connection.version(ApiKey.METADATA) == 12
         assert connection.version(ApiKey.PRODUCE) == 13
         assert connection.request(ApiKey.METADATA, topics=[]).cluster_id == broker.cluster_id
 
 
-def test_produce_versions_that_are_announced_and_refused_are_not_spoken(listen: Listen) -> None:
+def test_version_of_produce_that_is_announced_but_refused_is_not_used(listen: Listen) -> None:
     with connect(listen(after_versions(lambda sock: None))) as connection:
         assert connection.versions[ApiKey.PRODUCE] == (3, 12)
 
 
-def test_an_api_that_the_broker_lacks_is_named(listen: Listen) -> None:
+def test_version_of_missing_api_raises_with_its_name(listen: Listen) -> None:
     address = listen(after_versions(lambda sock: None))
     with connect(address) as connection, pytest.raises(ProtocolError, match=f"{address.port} has no FETCH"):
         connection.version(ApiKey.FETCH)
 
 
-def test_a_broker_that_refuses_the_handshake_is_a_broker_error(listen: Listen) -> None:
+def test_connection_with_refused_api_versions_raises_broker_error(listen: Listen) -> None:
     address = listen(lambda sock: answer_versions(sock, error=35))
     with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION"):
         connect(address)
@@ -170,7 +170,7 @@ STRANGERS: dict[str, tuple[bytes, type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("answer", "error"), STRANGERS.values(), ids=STRANGERS)
-def test_who_does_not_speak_kafka_is_found_out(listen: Listen, answer: bytes, error: type[Exception]) -> None:
+def test_connection_to_another_protocol_raises(listen: Listen, answer: bytes, error: type[Exception]) -> None:
     def serve(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(answer)
@@ -179,7 +179,7 @@ def test_who_does_not_speak_kafka_is_found_out(listen: Listen, answer: bytes, er
         connect(listen(serve))
 
 
-def test_a_peer_that_says_nothing_is_given_up(listen: Listen) -> None:
+def test_connection_to_silent_peer_times_out(listen: Listen) -> None:
     over = threading.Event()
     address = listen(lambda sock: over.wait(20.0))
     with pytest.raises(Disconnected, match="no answer in time"):
@@ -187,7 +187,7 @@ def test_a_peer_that_says_nothing_is_given_up(listen: Listen) -> None:
     over.set()
 
 
-def test_nobody_at_the_address_is_no_connection() -> None:
+def test_connection_without_listener_raises_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address(*listener.getsockname())
     with pytest.raises(Disconnected, match=f"{address.port}: .*refused"):
@@ -199,7 +199,7 @@ def test_nobody_at_the_address_is_no_connection() -> None:
     ["no-such-host.invalid", "a..b", "x" * 70, "\N{SNOWMAN}" * 70],
     ids=["missing", "a..b", "long", "snow"],
 )
-def test_a_host_that_cannot_be_is_no_connection(host: str) -> None:
+def test_connection_to_invalid_host_raises_disconnected(host: str) -> None:
     with pytest.raises(Disconnected):
         connect(Address(host, 9092))
 
@@ -207,7 +207,7 @@ def test_a_host_that_cannot_be_is_no_connection(host: str) -> None:
 # Requests and answers
 
 
-def test_pipelined_requests_are_answered_in_order(broker: Broker) -> None:
+def test_receive_returns_pipelined_responses_in_order(broker: Broker) -> None:
     with to(broker) as connection:
         for _ in range(5):
             connection.send(ApiKey.METADATA, topics=[])
@@ -217,12 +217,12 @@ def test_pipelined_requests_are_answered_in_order(broker: Broker) -> None:
             assert connection.in_flight == left
 
 
-def test_nothing_is_received_that_was_not_asked_for(broker: Broker) -> None:
+def test_receive_without_request_raises(broker: Broker) -> None:
     with to(broker) as connection, pytest.raises(ProtocolError, match="nothing was asked"):
         connection.receive()
 
 
-def test_an_answer_to_another_request_closes_the_connection(listen: Listen) -> None:
+def test_receive_of_other_correlation_id_closes_connection(listen: Listen) -> None:
     def serve(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(framed(99, b"\0" * 10))
@@ -239,9 +239,7 @@ def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_request_that_is_interrupted_leaves_its_answer_to_no_other(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_request_interrupted_closes_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with to(broker) as connection:
         monkeypatch.setattr(connection, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -249,7 +247,7 @@ def test_a_request_that_is_interrupted_leaves_its_answer_to_no_other(
         assert connection.closed
 
 
-def test_what_is_interrupted_amid_a_frame_is_not_gone_on_with(
+def test_receive_interrupted_in_a_frame_closes_connection(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with to(broker) as connection:
@@ -261,9 +259,7 @@ def test_what_is_interrupted_amid_a_frame_is_not_gone_on_with(
         assert connection.closed
 
 
-def test_who_is_interrupted_in_the_middle_of_sending_sends_nothing_more(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_send_interrupted_closes_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with to(broker) as connection:
         monkeypatch.setattr("shoal.client.connection.send_gathered", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -283,7 +279,7 @@ def answering(size: int) -> Script:
 
 
 @pytest.mark.parametrize("size", [1024 * MIB, 3, -1])
-def test_an_answer_of_another_protocol_is_refused_as_that(listen: Listen, size: int) -> None:
+def test_receive_of_another_protocol_names_it(listen: Listen, size: int) -> None:
     with connect(listen(answering(size))) as connection:
         with pytest.raises(ProtocolError, match=f"does not answer as a Kafka broker .* {size} bytes"):
             connection.request(ApiKey.METADATA, topics=[])
@@ -337,7 +333,7 @@ def fetch(connection: Connection, max_bytes: int) -> None:
         ),
     ],
 )
-def test_an_answer_larger_than_its_request_can_need_is_refused_by_its_size(
+def test_receive_of_size_above_the_bound_raises(
     listen: Listen, ask: Callable[[Connection], object], size: int, sentence: str
 ) -> None:
     address = listen(answering(size))
@@ -358,14 +354,14 @@ def test_an_answer_larger_than_its_request_can_need_is_refused_by_its_size(
         (lambda connection: fetch(connection, 300 * MIB), 301 * MIB),
     ],
 )
-def test_an_answer_that_its_request_can_need_is_waited_for(
+def test_receive_of_size_within_the_bound_waits(
     listen: Listen, ask: Callable[[Connection], object], size: int
 ) -> None:
     with connect(listen(answering(size))) as connection, pytest.raises(Disconnected):
         ask(connection)
 
 
-def test_properties_allow_larger_answers_and_batches(listen: Listen) -> None:
+def test_receive_bounds_grow_with_properties(listen: Listen) -> None:
     sizes = AnswerSizes(answer_bytes=80 * MIB, batch_bytes=200 * MIB)
     for ask, size in (
         (lambda connection: connection.request(ApiKey.METADATA, topics=[]), 80 * MIB),
@@ -380,7 +376,7 @@ class FewValues(AnswerSizes):
     values = ValueLimit(1000, "ask for less")
 
 
-def test_an_answer_with_too_many_values_is_refused(listen: Listen) -> None:
+def test_response_with_too_many_values_raises(listen: Listen) -> None:
     broker = response_class(ApiKey.METADATA).MetadataResponseBroker
     brokers = [broker(node_id=node, host=f"host-{node}", port=9092) for node in range(6000)]
 
@@ -398,7 +394,7 @@ def test_an_answer_with_too_many_values_is_refused(listen: Listen) -> None:
         assert connection.closed
 
 
-def test_answer_before_the_login_is_small(listen: Listen) -> None:
+def test_response_before_login_has_the_small_bound(listen: Listen) -> None:
     def claim_much(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(struct.pack(">ii", 128 * 1024 + 1, 0))
@@ -409,7 +405,7 @@ def test_answer_before_the_login_is_small(listen: Listen) -> None:
 
 
 @pytest.mark.parametrize("sent", range(12))
-def test_an_answer_that_is_cut_off_closes_the_connection(listen: Listen, sent: int) -> None:
+def test_receive_of_incomplete_response_closes_connection(listen: Listen, sent: int) -> None:
     def serve(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(framed(1, b"\0" * 10)[:sent])
@@ -421,7 +417,7 @@ def test_an_answer_that_is_cut_off_closes_the_connection(listen: Listen, sent: i
 
 
 @pytest.mark.parametrize("buffered", [False, True])
-def test_answers_are_the_same_in_whatever_pieces_they_come(listen: Listen, buffered: bool) -> None:
+def test_receive_in_pieces_of_any_size_returns_same_responses(listen: Listen, buffered: bool) -> None:
     answers = b"".join(framed(number, bytes([number]) * number * 7) for number in (1, 2, 3, 4, 5))
 
     def serve(sock: socket.socket) -> None:
@@ -443,7 +439,7 @@ def test_answers_are_the_same_in_whatever_pieces_they_come(listen: Listen, buffe
             assert bytes(connection.receive(buffer)[4:]) == bytes([number]) * number * 7
 
 
-def test_a_peer_that_stops_in_mid_answer_is_given_up(listen: Listen) -> None:
+def test_receive_from_peer_that_stops_times_out(listen: Listen) -> None:
     over = threading.Event()
 
     def serve(sock: socket.socket) -> None:
@@ -460,7 +456,7 @@ def test_a_peer_that_stops_in_mid_answer_is_given_up(listen: Listen) -> None:
 
 
 @pytest.mark.parametrize("buffer", [None, ReceiveBuffer(MIB)], ids=["small", "buffered"])
-def test_a_peer_whose_answer_never_ends_is_given_up(listen: Listen, buffer: ReceiveBuffer | None) -> None:
+def test_receive_of_slow_response_times_out(listen: Listen, buffer: ReceiveBuffer | None) -> None:
     def serve(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(struct.pack(">i", 1000))
@@ -478,7 +474,7 @@ def test_a_peer_whose_answer_never_ends_is_given_up(listen: Listen, buffer: Rece
         assert connection.closed
 
 
-def test_a_peer_that_does_not_read_is_given_up(listen: Listen) -> None:
+def test_send_to_peer_that_does_not_read_times_out(listen: Listen) -> None:
     over = threading.Event()
     with impatient(connect(listen(after_versions(lambda sock: over.wait(20.0)))), 0.1) as connection:
         with pytest.raises(Disconnected, match="no answer in time"):
@@ -487,7 +483,7 @@ def test_a_peer_that_does_not_read_is_given_up(listen: Listen) -> None:
     over.set()
 
 
-def test_a_request_of_many_and_large_parts_arrives_whole(listen: Listen) -> None:
+def test_send_of_many_large_parts_arrives_complete(listen: Listen) -> None:
     dice = random.Random(3)
     parts = [dice.randbytes(dice.choice([0, 1, 10, 3000])) for _ in range(3000)]
     parts += [dice.randbytes(3_000_000) for _ in range(3)]
@@ -506,7 +502,7 @@ def test_a_request_of_many_and_large_parts_arrives_whole(listen: Listen) -> None
     assert b"".join(received) == body
 
 
-def test_what_is_still_to_be_sent_is_thrown_away_where_it_must_not_arrive_late(listen: Listen) -> None:
+def test_close_with_abort_discards_unsent_bytes(listen: Listen) -> None:
     seen: list[type[Exception] | None] = []
     closed = threading.Event()
     over = threading.Event()
@@ -532,7 +528,7 @@ def test_what_is_still_to_be_sent_is_thrown_away_where_it_must_not_arrive_late(l
 # Odds and ends
 
 
-def test_a_buffer_grows_for_one_frame_and_shrinks_again() -> None:
+def test_receive_buffer_grows_for_one_frame_only() -> None:
     buffer = ReceiveBuffer(100)
     first = buffer.reserve(100)
     assert buffer.reserve(60).obj is first.obj
@@ -550,7 +546,7 @@ def test_a_buffer_grows_for_one_frame_and_shrinks_again() -> None:
         ("some_host-1.example:9092", [Address("some_host-1.example", 9092)]),
     ],
 )
-def test_bootstrap_servers_are_parsed(servers: str, addresses: list[Address]) -> None:
+def test_parse_bootstrap_returns_addresses(servers: str, addresses: list[Address]) -> None:
     assert parse_bootstrap(servers) == addresses
     assert parse_bootstrap(",".join(map(str, addresses))) == addresses
 
@@ -573,12 +569,12 @@ def test_bootstrap_servers_are_parsed(servers: str, addresses: list[Address]) ->
         "a:1\u0662",
     ],
 )
-def test_what_is_no_bootstrap_server_is_named(servers: str) -> None:
+def test_parse_bootstrap_of_invalid_server_names_it(servers: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_bootstrap(servers)
 
 
-def test_an_error_code_is_raised_with_the_broker_s_words() -> None:
+def test_raise_for_error_code_has_the_brokers_message() -> None:
     raise_for(0, "nowhere")
     with pytest.raises(BrokerError, match=r"here: error 7 REQUEST_TIMED_OUT \(too slow\)") as raised:
         raise_for(7, "here", "too slow")
@@ -600,7 +596,7 @@ def received(connection: Connection, piece_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 1024, MIB])
-def test_a_request_goes_out_and_its_answer_comes_in_by_pieces(listen: Listen, piece_bytes: int) -> None:
+def test_stream_parts_and_read_into_pass_pieces(listen: Listen, piece_bytes: int) -> None:
     answer = random.Random(1).randbytes(20_000)
     asked: list[bytes] = []
 
@@ -617,7 +613,7 @@ def test_a_request_goes_out_and_its_answer_comes_in_by_pieces(listen: Listen, pi
     assert asked == [b"a request"[:4] + b"uest!"] * 2
 
 
-def test_a_request_that_breaks_off_closes_the_connection(listen: Listen) -> None:
+def test_stream_parts_that_raise_close_connection(listen: Listen) -> None:
     def broken() -> Iterator[bytes]:
         yield struct.pack(">i", 100)
         raise KeyError("no more")
@@ -628,7 +624,7 @@ def test_a_request_that_breaks_off_closes_the_connection(listen: Listen) -> None
         assert connection.closed
 
 
-def test_a_request_without_an_answer_is_not_in_flight(listen: Listen) -> None:
+def test_stream_parts_without_response_is_not_in_flight(listen: Listen) -> None:
     with connect(listen(after_versions(read_frame))) as connection:
         connection.stream_parts([struct.pack(">i", 4) + b"only"], "ANY", 7, answered=False)
         assert connection.in_flight == 0
@@ -636,7 +632,7 @@ def test_a_request_without_an_answer_is_not_in_flight(listen: Listen) -> None:
             connection.begin_frame()
 
 
-def test_an_answer_by_pieces_is_to_the_right_request(listen: Listen) -> None:
+def test_begin_frame_of_other_correlation_id_closes_connection(listen: Listen) -> None:
     def serve(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(framed(99, b"\0" * 10))
@@ -648,7 +644,7 @@ def test_an_answer_by_pieces_is_to_the_right_request(listen: Listen) -> None:
         assert connection.closed
 
 
-def test_an_answer_that_ends_between_pieces_is_a_disconnection(listen: Listen) -> None:
+def test_read_into_after_end_of_stream_raises_disconnected(listen: Listen) -> None:
     def serve(sock: socket.socket) -> None:
         read_frame(sock)
         sock.sendall(framed(7, b"\0" * 100)[:50])
@@ -659,7 +655,7 @@ def test_an_answer_that_ends_between_pieces_is_a_disconnection(listen: Listen) -
             received(connection, 10)
 
 
-def test_a_broker_that_hangs_up_between_requests_is_noticed(listen: Listen) -> None:
+def test_has_hung_up_after_broker_closed_is_true(listen: Listen) -> None:
     hang_up = threading.Event()
     with connect(listen(after_versions(lambda _: hang_up.wait(20)))) as connection:
         assert not connection.has_hung_up()

@@ -37,7 +37,7 @@ def stamped(count: int, sequence: int, producer_id: int = 9) -> memoryview:
     return data
 
 
-def test_requests_are_acknowledged_in_their_order(broker: Broker, producer: ProduceConnection) -> None:
+def test_receive_returns_outcomes_in_request_order(broker: Broker, producer: ProduceConnection) -> None:
     for sequence in range(0, 10, 2):
         producer.send({FIRST: [stamped(2, sequence)], OTHER: [stamped(2, sequence)]})
     assert producer.in_flight == 5
@@ -49,7 +49,7 @@ def test_requests_are_acknowledged_in_their_order(broker: Broker, producer: Prod
     assert broker.log(*FIRST).log_end_offset == 10
 
 
-def test_a_refused_partition_leaves_the_others_acknowledged(
+def test_produce_with_refused_partition_acknowledges_the_others(
     broker: Broker, producer: ProduceConnection
 ) -> None:
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1)
@@ -60,7 +60,7 @@ def test_a_refused_partition_leaves_the_others_acknowledged(
     assert outcomes[SECOND].base_offset == -1
 
 
-def test_two_batches_of_a_partition_in_a_request_are_refused_by_a_stock_broker(
+def test_produce_of_two_batches_to_stock_broker_is_refused(
     broker: Broker, producer: ProduceConnection
 ) -> None:
     producer.send({FIRST: [stamped(1, 0), stamped(1, 1)]})
@@ -68,16 +68,14 @@ def test_two_batches_of_a_partition_in_a_request_are_refused_by_a_stock_broker(
     assert broker.log(*FIRST).log_end_offset == 0
 
 
-def test_a_repeated_batch_is_acknowledged_where_it_is(broker: Broker, producer: ProduceConnection) -> None:
+def test_produce_of_repeated_batch_returns_its_offset(broker: Broker, producer: ProduceConnection) -> None:
     for _ in range(3):
         producer.send({FIRST: [stamped(2, 0)]})
         assert producer.receive()[FIRST].base_offset == 0
     assert broker.log(*FIRST).log_end_offset == 2
 
 
-def test_an_answer_that_speaks_of_other_partitions_closes_the_connection(
-    broker: Broker, producer: ProduceConnection
-) -> None:
+def test_receive_with_other_partitions_closes_connection(broker: Broker, producer: ProduceConnection) -> None:
     def elsewhere(response: object) -> object:
         response.responses[0].partition_responses[0].index = 1  # type: ignore[attr-defined]
         return response
@@ -90,9 +88,7 @@ def test_an_answer_that_speaks_of_other_partitions_closes_the_connection(
         producer.send({FIRST: [stamped(1, 1)]})
 
 
-def test_an_answer_about_more_partitions_than_were_sent_is_not_decoded_to_its_end(
-    broker: Broker, producer: ProduceConnection
-) -> None:
+def test_receive_with_too_many_partitions_stops_decoding(broker: Broker, producer: ProduceConnection) -> None:
     def many(response: object) -> object:
         response.responses[0].partition_responses *= 1000  # type: ignore[attr-defined]
         return response
@@ -106,9 +102,7 @@ def test_an_answer_about_more_partitions_than_were_sent_is_not_decoded_to_its_en
 
 
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
-def test_a_lost_connection_leaves_the_outcome_open(
-    broker: Broker, producer: ProduceConnection, drop: str
-) -> None:
+def test_receive_after_lost_connection_raises(broker: Broker, producer: ProduceConnection, drop: str) -> None:
     broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
     producer.send({FIRST: [stamped(1, 0)]})
     with pytest.raises(Disconnected):

@@ -35,14 +35,14 @@ def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), PATIENCE_S)
 
 
-def test_each_connection_has_a_thread_and_is_closed_with_it() -> None:
+def test_listener_serves_each_connection_in_its_thread() -> None:
     with listening(lambda connected: connected.sendall(b"once")) as listener:
         for _ in range(3):
             with connect(listener.port) as client:
                 assert (client.recv(100), client.recv(100)) == (b"once", b"")
 
 
-def test_a_stop_ends_who_waits_and_the_port_can_be_listened_on_again() -> None:
+def test_listener_stop_ends_waits_and_frees_the_port() -> None:
     with listening(echo) as listener, connect(listener.port) as client:
         client.sendall(b"a")
         assert client.recv(100) == b"a"
@@ -62,14 +62,14 @@ def _wait(event: threading.Event) -> None:
     event.wait(PATIENCE_S)
 
 
-def test_a_stop_with_patience_does_not_wait_for_who_does_not_listen() -> None:
+def test_listener_stop_with_patience_leaves_stuck_threads() -> None:
     ended = threading.Event()
     with listening(lambda _: _wait(ended)) as listener, connect(listener.port):
         listener.stop(patience_s=0.1)
         ended.set()
 
 
-def test_a_port_that_is_taken_is_an_error_and_leaves_nothing() -> None:
+def test_listener_start_on_taken_port_raises_and_leaves_nothing() -> None:
     with listening(echo) as listener:
         other = Listener("127.0.0.1", listener.port, echo, "test")
         with pytest.raises(OSError, match="in use"):
@@ -91,7 +91,7 @@ sys.stdin.read()
 """
 
 
-def test_who_comes_while_there_are_no_files_left_is_served_when_there_are() -> None:
+def test_listener_without_descriptors_serves_later() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _FEW_FILES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -51,7 +51,7 @@ def _wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_client_with_little_use_goes_before_many_connections_of_a_dear_one() -> None:
+def test_turn_goes_to_client_with_least_use() -> None:
     turns = Turns(1)
     with turns.turn("dear", "dear 0"):
         burn(0.3)
@@ -59,19 +59,19 @@ def test_client_with_little_use_goes_before_many_connections_of_a_dear_one() -> 
     assert order_of(turns, asked)[0] == ("honest", "honest 0")
 
 
-def test_connection_decides_between_clients_of_one_address() -> None:
+def test_turn_between_connections_of_one_address_goes_to_least_use() -> None:
     turns = Turns(1)
     with turns.turn("nat", "dear"):
         burn(0.3)
     assert order_of(turns, [("nat", "dear"), ("nat", "honest")]) == [("nat", "honest"), ("nat", "dear")]
 
 
-def test_clients_with_the_same_use_come_in_order() -> None:
+def test_turn_between_equal_clients_goes_in_order() -> None:
     asked = [(f"host {number}", "one") for number in range(5)]
     assert order_of(Turns(1), asked) == asked
 
 
-def test_turn_that_fails_passes_on() -> None:
+def test_turn_that_raises_passes_on() -> None:
     turns = Turns(1)
     for _ in range(3):
         try:
@@ -83,7 +83,7 @@ def test_turn_that_fails_passes_on() -> None:
         pass
 
 
-def test_no_more_turns_at_a_time_than_places() -> None:
+def test_turns_at_a_time_are_at_most_the_places() -> None:
     turns, now, most, lock = Turns(2), [0], [0], threading.Lock()
 
     def work(number: int) -> None:
@@ -109,7 +109,7 @@ class Left(Exception):
     """The client is gone."""
 
 
-def test_waiter_whose_client_left_ends_and_takes_no_turn() -> None:
+def test_turn_of_client_that_left_ends_without_one() -> None:
     turns, has_left, order = Turns(1), threading.Event(), []
 
     def leave() -> None:
@@ -136,7 +136,7 @@ def test_waiter_whose_client_left_ends_and_takes_no_turn() -> None:
     assert turns._free == 1
 
 
-def test_waiter_that_is_told_to_looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_calls_the_check_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "_LOOK_S", PATIENCE_S * 2)
     turns, looks, has_left = Turns(1), threading.Semaphore(0), threading.Event()
 
@@ -162,7 +162,7 @@ def test_waiter_that_is_told_to_looks_at_once(monkeypatch: pytest.MonkeyPatch) -
         assert not turns._waiting
 
 
-def test_turn_that_comes_when_nobody_is_left_to_use_it_passes_on() -> None:
+def test_turn_granted_after_client_left_passes_on() -> None:
     turns, looks = Turns(1), [0]
 
     def leave_late() -> None:

@@ -37,13 +37,13 @@ def assign(assignor: str, partitions: dict[str, int], *members: Member) -> Assig
     return {name: [f"{each.topic}{each.partition}" for each in has] for name, has in found.items()}
 
 
-def test_range_gives_runs_of_each_topic() -> None:
+def test_range_assigns_consecutive_partitions_of_each_topic() -> None:
     # The example in RangeAssignor's documentation.
     found = assign("range", {"t0": 3, "t1": 3}, member("C1", "t0 t1"), member("C0", "t0 t1"))
     assert found == {"C0": ["t00", "t01", "t10", "t11"], "C1": ["t02", "t12"]}
 
 
-def test_range_orders_static_members_first_and_by_their_instance_ids() -> None:
+def test_range_with_static_members_orders_them_first() -> None:
     found = assign(
         "range",
         {"t0": 4},
@@ -54,7 +54,7 @@ def test_range_orders_static_members_first_and_by_their_instance_ids() -> None:
     assert found == {"z": ["t00", "t01"], "y": ["t02"], "a": ["t03"]}
 
 
-def test_roundrobin_takes_turns_over_all_topics() -> None:
+def test_roundrobin_assigns_all_topics_in_turn() -> None:
     # The examples in RoundRobinAssignor's documentation.
     found = assign("roundrobin", {"t0": 3, "t1": 3}, member("C0", "t0 t1"), member("C1", "t0 t1"))
     assert found == {"C0": ["t00", "t02", "t11"], "C1": ["t01", "t10", "t12"]}
@@ -69,13 +69,13 @@ def test_roundrobin_takes_turns_over_all_topics() -> None:
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_topics_that_are_not_there_and_members_without_any_get_nothing(assignor: str) -> None:
+def test_assign_of_missing_topics_assigns_nothing(assignor: str) -> None:
     found = assign(assignor, {"t0": 1}, member("C0", "t0 no"), member("C1", "no"))
     assert found == {"C0": ["t00"], "C1": []}
     assert assign(assignor, {}, member("C0", "no")) == {"C0": []}
 
 
-def test_a_new_member_is_given_what_others_give_up_only_when_they_did() -> None:
+def test_sticky_with_new_member_assigns_only_revoked_partitions() -> None:
     old = member("C0", "t0", ["t00", "t01", "t02", "t03"], 1)
     assert assign("cooperative-sticky", {"t0": 4}, old, member("C1", "t0")) == {
         "C0": ["t00", "t01"],
@@ -87,7 +87,7 @@ def test_a_new_member_is_given_what_others_give_up_only_when_they_did() -> None:
     assert found == {"C0": ["t00", "t01"], "C1": ["t02", "t03"]}
 
 
-def test_what_a_member_has_it_keeps_when_another_leaves() -> None:
+def test_sticky_after_a_member_left_keeps_partitions() -> None:
     found = assign(
         "cooperative-sticky",
         {"t0": 6},
@@ -100,7 +100,7 @@ def test_what_a_member_has_it_keeps_when_another_leaves() -> None:
     }
 
 
-def test_the_later_generation_is_believed() -> None:
+def test_sticky_with_two_claims_believes_the_later_generation() -> None:
     found = assign(
         "cooperative-sticky",
         {"t0": 2},
@@ -110,7 +110,7 @@ def test_the_later_generation_is_believed() -> None:
     assert found == {"C0": ["t00"], "C1": ["t01"]}
 
 
-def test_before_version_2_the_generation_is_in_the_user_data() -> None:
+def test_sticky_before_version_2_reads_generation_from_user_data() -> None:
     found = assign(
         "cooperative-sticky",
         {"t0": 2},
@@ -120,7 +120,7 @@ def test_before_version_2_the_generation_is_in_the_user_data() -> None:
     assert found == {"C0": ["t00"], "C1": ["t01"]}
 
 
-def test_what_two_of_one_generation_claim_nobody_gets_at_once() -> None:
+def test_sticky_with_two_claims_of_one_generation_assigns_to_neither() -> None:
     found = assign(
         "cooperative-sticky",
         {"t0": 2},
@@ -130,7 +130,7 @@ def test_what_two_of_one_generation_claim_nobody_gets_at_once() -> None:
     assert found == {"C0": ["t00"], "C1": []}
 
 
-def test_different_subscriptions_are_balanced_as_far_as_they_allow() -> None:
+def test_sticky_with_different_subscriptions_is_balanced() -> None:
     found = assign(
         "cooperative-sticky",
         {"t0": 4, "t1": 2},
@@ -143,7 +143,7 @@ def test_different_subscriptions_are_balanced_as_far_as_they_allow() -> None:
     assert all(each.startswith("t1") for each in found["C2"])
 
 
-def test_the_user_data_is_java_s() -> None:
+def test_user_data_is_java_s() -> None:
     assert ASSIGNORS["cooperative-sticky"].user_data(7) == b"\0\0\0\x07"
     assert ASSIGNORS["cooperative-sticky"].user_data(-1) == b"\xff\xff\xff\xff"
     assert ASSIGNORS["range"].user_data(7) is None
@@ -154,7 +154,7 @@ TOPICS = st.dictionaries(st.sampled_from(["t0", "t1", "t2"]), st.integers(1, 7),
 
 
 @given(TOPICS, st.lists(st.sets(st.sampled_from(["t0", "t1", "t2"]), min_size=1), min_size=1, max_size=6))
-def test_each_partition_goes_to_exactly_one_that_wants_it(
+def test_assign_gives_each_partition_to_exactly_one_subscriber(
     partitions: dict[str, int], wanted: list[set[str]]
 ) -> None:
     members = [member(f"C{number}", " ".join(topics)) for number, topics in enumerate(wanted)]
@@ -174,7 +174,7 @@ def test_each_partition_goes_to_exactly_one_that_wants_it(
 
 
 @given(TOPICS, st.lists(st.booleans(), min_size=1, max_size=8), st.booleans())
-def test_members_come_and_go_and_nobody_is_ever_given_what_another_has(
+def test_sticky_over_many_rebalances_assigns_no_owned_partition(
     partitions: dict[str, int], steps: list[bool], same: bool
 ) -> None:
     """Play a cooperative group: after each round, what a member has is its assignment."""

@@ -138,7 +138,7 @@ ALL = ["topic-0", "topic-1", "topic-2", "topic-3"]
 # Alone
 
 
-def test_the_only_member_gets_everything_and_gives_it_up_at_the_end(broker: Broker) -> None:
+def test_membership_of_only_member_owns_all_until_close(broker: Broker) -> None:
     with polled(broker, settings()) as member:
         wait_until(lambda: member.owned == ALL)
         with Cluster(config_of("source", broker)) as cluster:
@@ -150,7 +150,7 @@ def test_the_only_member_gets_everything_and_gives_it_up_at_the_end(broker: Brok
 
 
 @pytest.mark.parametrize("strategy", ASSIGNORS)
-def test_the_subscription_on_the_wire_is_kafka_s_version_3(broker: Broker, strategy: str) -> None:
+def test_join_sends_subscription_version_3(broker: Broker, strategy: str) -> None:
     with polled(broker, settings(strategy), ["topic", "another"]) as member:
         wait_until(lambda: member.owned == ALL)
         sent = broker.groups.read("group", lambda group: next(iter(group.members.values())).protocols)
@@ -161,7 +161,7 @@ def test_the_subscription_on_the_wire_is_kafka_s_version_3(broker: Broker, strat
         )
 
 
-def test_the_default_is_java_s_list_of_assignors(broker: Broker) -> None:
+def test_default_assignors_are_java_s(broker: Broker) -> None:
     given = MembershipSettings("group", heartbeat_interval_ms=50, session_timeout_ms=SESSION_MS)
     with polled(broker, given) as member:
         wait_until(lambda: member.owned == ALL)
@@ -169,7 +169,7 @@ def test_the_default_is_java_s_list_of_assignors(broker: Broker) -> None:
         assert list(sent) == ["range", "cooperative-sticky"]
 
 
-def test_a_pattern_takes_new_topics_as_they_come(broker: Broker) -> None:
+def test_pattern_includes_new_topics(broker: Broker) -> None:
     broker.create_topic("other")
     given = settings(metadata_max_age_ms=100)
     with polled(broker, given, re.compile("top.*")) as member:
@@ -179,7 +179,7 @@ def test_a_pattern_takes_new_topics_as_they_come(broker: Broker) -> None:
         assert "other-0" not in member.owned
 
 
-def test_a_pattern_takes_one_rebalance_to_begin(broker: Broker) -> None:
+def test_pattern_needs_one_rebalance_at_the_start(broker: Broker) -> None:
     for number in range(20):
         given = settings(group=f"group {number}")
         with polled(broker, given, re.compile("top.*")) as member:
@@ -188,14 +188,14 @@ def test_a_pattern_takes_one_rebalance_to_begin(broker: Broker) -> None:
         assert member.told.events == [("assigned", ALL), ("revoked", ALL)]
 
 
-def test_the_leader_notices_new_partitions(broker: Broker) -> None:
+def test_leader_assigns_new_partitions(broker: Broker) -> None:
     with polled(broker, settings(metadata_max_age_ms=100)) as member:
         wait_until(lambda: member.owned == ALL)
         broker.topics.grow(broker.topics.topic("topic"), 5)
         wait_until(lambda: member.owned == [*ALL, "topic-4"])
 
 
-def test_another_subscription_is_another_rebalance(broker: Broker) -> None:
+def test_subscribe_to_other_topics_rebalances(broker: Broker) -> None:
     broker.create_topic("other")
     with polled(broker, settings("cooperative-sticky")) as member:
         wait_until(lambda: member.owned == ALL)
@@ -204,7 +204,7 @@ def test_another_subscription_is_another_rebalance(broker: Broker) -> None:
     assert ("revoked", ALL) in member.told.events
 
 
-def test_the_owner_s_lease_is_renewed_from_when_the_coordinator_was_asked(broker: Broker) -> None:
+def test_on_renewed_receives_the_time_of_the_request(broker: Broker) -> None:
     renewed: list[tuple[MemberId, float]] = []
     clock = iter(range(1_000_000))
     membership = Membership(
@@ -228,7 +228,7 @@ def test_the_owner_s_lease_is_renewed_from_when_the_coordinator_was_asked(broker
 
 @pytest.mark.parametrize("strategy", ASSIGNORS)
 @pytest.mark.parametrize("leads", ["ours", "theirs"])
-def test_a_group_is_shared_with_confluent_kafka(broker: Broker, strategy: str, leads: str) -> None:
+def test_membership_shares_a_group_with_confluent_kafka(broker: Broker, strategy: str, leads: str) -> None:
     def shared(ours: Polled, consumer: Consumer) -> None:
         def is_shared() -> bool:
             return len(parts(consumer)) == 2 and sorted([*parts(consumer), *ours.owned]) == ALL
@@ -249,7 +249,7 @@ def test_a_group_is_shared_with_confluent_kafka(broker: Broker, strategy: str, l
             wait_until(lambda: parts(consumer) == ALL)
 
 
-def test_a_cooperative_member_gives_up_only_what_goes(broker: Broker) -> None:
+def test_cooperative_member_revokes_only_moved_partitions(broker: Broker) -> None:
     with polled(broker, settings("cooperative-sticky")) as first:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings("cooperative-sticky")) as second:
@@ -260,7 +260,7 @@ def test_a_cooperative_member_gives_up_only_what_goes(broker: Broker) -> None:
     assert second.told.events[-1][0] == "revoked"
 
 
-def test_an_eager_member_gives_everything_up_first(broker: Broker) -> None:
+def test_eager_member_revokes_all_partitions(broker: Broker) -> None:
     with polled(broker, settings("range")) as first:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings("range")) as second:
@@ -269,7 +269,7 @@ def test_an_eager_member_gives_everything_up_first(broker: Broker) -> None:
     assert first.told.events[:2] == [("assigned", ALL), ("revoked", ALL)]
 
 
-def test_the_user_data_and_the_owned_partitions_tell_the_next_leader(broker: Broker) -> None:
+def test_join_after_rebalance_sends_generation_and_owned_partitions(broker: Broker) -> None:
     with polled(broker, settings("cooperative-sticky")) as first:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings("cooperative-sticky")) as second:
@@ -286,7 +286,7 @@ def test_the_user_data_and_the_owned_partitions_tell_the_next_leader(broker: Bro
             assert subscription.user_data == subscription.generation.to_bytes(4)
 
 
-def test_a_commit_while_partitions_are_revoked_is_accepted(broker: Broker) -> None:
+def test_commit_during_revocation_is_accepted(broker: Broker) -> None:
     first = TopicPartition("topic", 0)
     with Cluster(config_of("source", broker)) as cluster, polled(broker, settings()) as member:
         wait_until(lambda: member.owned == ALL)
@@ -302,7 +302,7 @@ def test_a_commit_while_partitions_are_revoked_is_accepted(broker: Broker) -> No
         assert refused[0] == {}
 
 
-def test_a_commit_of_an_old_generation_is_fenced(broker: Broker) -> None:
+def test_commit_of_an_old_generation_is_fenced(broker: Broker) -> None:
     first = TopicPartition("topic", 0)
     with Cluster(config_of("source", broker)) as cluster, polled(broker, settings()) as member:
         wait_until(lambda: member.owned == ALL)
@@ -316,7 +316,7 @@ def test_a_commit_of_an_old_generation_is_fenced(broker: Broker) -> None:
 # Static members
 
 
-def test_a_static_member_comes_back_to_its_place_without_a_rebalance(broker: Broker) -> None:
+def test_static_member_returns_without_rebalance(broker: Broker) -> None:
     with polled(broker, settings(instance_id="one")) as first:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings(instance_id="two")) as second:
@@ -333,7 +333,7 @@ def test_a_static_member_comes_back_to_its_place_without_a_rebalance(broker: Bro
             again.leave()
 
 
-def test_a_static_leader_that_comes_back_goes_on_watching(broker: Broker) -> None:
+def test_static_leader_that_returns_watches_the_topics(broker: Broker) -> None:
     given = settings(instance_id="one", metadata_max_age_ms=100)
     with polled(broker, given) as first:
         wait_until(lambda: first.owned == ALL)
@@ -343,7 +343,7 @@ def test_a_static_leader_that_comes_back_goes_on_watching(broker: Broker) -> Non
         wait_until(lambda: again.owned == [*ALL, "topic-4"])
 
 
-def test_whose_place_another_process_takes_is_told_so(broker: Broker) -> None:
+def test_static_member_replaced_by_another_process_raises(broker: Broker) -> None:
     with polled(broker, settings(instance_id="one")) as first:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings(instance_id="one")) as second:
@@ -357,7 +357,7 @@ def test_whose_place_another_process_takes_is_told_so(broker: Broker) -> None:
 # What goes wrong
 
 
-def test_who_does_not_poll_loses_its_partitions_and_gets_them_back_when_it_does(broker: Broker) -> None:
+def test_member_without_poll_leaves_and_poll_joins_again(broker: Broker) -> None:
     # A thread that polls all the time may be kept from it for more than a second by a busy machine.
     with polled(broker, settings(max_poll_interval_ms=3_000)) as slow:
         wait_until(lambda: slow.owned == ALL)
@@ -376,7 +376,7 @@ def test_who_does_not_poll_loses_its_partitions_and_gets_them_back_when_it_does(
             wait_until(has_its_half)
 
 
-def test_a_static_member_that_does_not_poll_keeps_its_place_until_its_session_ends(broker: Broker) -> None:
+def test_static_member_without_poll_stays_until_session_ends(broker: Broker) -> None:
     with polled(broker, settings(instance_id="slow", max_poll_interval_ms=2_000)) as slow:
         wait_until(lambda: slow.owned == ALL)
         slow.stop_polling()
@@ -387,7 +387,7 @@ def test_a_static_member_that_does_not_poll_keeps_its_place_until_its_session_en
         assert time.monotonic() - stopped_at > SESSION_MS / 1000 - 1
 
 
-def test_a_member_that_the_group_forgot_loses_and_joins_anew(broker: Broker) -> None:
+def test_member_unknown_to_the_group_loses_partitions_and_joins_again(broker: Broker) -> None:
     with polled(broker, settings("cooperative-sticky")) as member:
         wait_until(lambda: member.owned == ALL)
         forgotten = member.membership.identity
@@ -399,7 +399,7 @@ def test_a_member_that_the_group_forgot_loses_and_joins_anew(broker: Broker) -> 
 
 @pytest.mark.parametrize("api", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT])
 @pytest.mark.parametrize("drop", ["before", "after"])
-def test_a_lost_connection_is_made_again(broker: Broker, api: ApiKey, drop: str) -> None:
+def test_membership_after_lost_connection_continues(broker: Broker, api: ApiKey, drop: str) -> None:
     fault = broker.faults.add(api, drop=drop)  # type: ignore[arg-type]
     with polled(broker, settings()) as member:
         assert broker.faults.wait_for(fault)
@@ -417,7 +417,7 @@ def test_a_lost_connection_is_made_again(broker: Broker, api: ApiKey, drop: str)
         ErrorCode.UNKNOWN_MEMBER_ID,
     ],
 )
-def test_what_passes_is_got_over(broker: Broker, api: ApiKey, code: ErrorCode) -> None:
+def test_membership_after_transient_error_continues(broker: Broker, api: ApiKey, code: ErrorCode) -> None:
     fault = broker.faults.add(api, error=code)
     with polled(broker, settings()) as member:
         assert broker.faults.wait_for(fault)
@@ -428,7 +428,7 @@ def test_what_passes_is_got_over(broker: Broker, api: ApiKey, code: ErrorCode) -
     "code",
     [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INVALID_GROUP_ID],
 )
-def test_what_does_not_pass_is_raised(broker: Broker, code: ErrorCode) -> None:
+def test_poll_after_permanent_error_raises(broker: Broker, code: ErrorCode) -> None:
     broker.faults.add(ApiKey.JOIN_GROUP, error=code, times=None)
     with polled(broker, settings()) as member:
         wait_until(lambda: member.failure is not None)
@@ -436,7 +436,7 @@ def test_what_does_not_pass_is_raised(broker: Broker, code: ErrorCode) -> None:
         assert member.failure.code is code
 
 
-def test_what_fails_in_the_keeper_is_raised_and_not_waited_for(broker: Broker) -> None:
+def test_poll_after_failure_of_the_keeper_raises(broker: Broker) -> None:
     def fail(identity: MemberId, asked_at: float) -> None:
         raise LookupError("of the caller's")
 
@@ -454,7 +454,7 @@ def test_what_fails_in_the_keeper_is_raised_and_not_waited_for(broker: Broker) -
     membership.close(Told())
 
 
-def test_members_without_a_common_assignor_are_refused(broker: Broker) -> None:
+def test_members_without_common_assignor_are_refused(broker: Broker) -> None:
     with polled(broker, settings("range")) as first:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings("roundrobin")) as second:
@@ -464,7 +464,7 @@ def test_members_without_a_common_assignor_are_refused(broker: Broker) -> None:
         assert first.owned == ALL
 
 
-def test_a_coordinator_that_restarts_finds_its_members_again() -> None:
+def test_membership_after_coordinator_restart_continues() -> None:
     with BrokerCluster(2) as cluster:
         first, second = cluster.nodes
         cluster.create_topic("topic", 4)
@@ -485,7 +485,7 @@ def test_a_coordinator_that_restarts_finds_its_members_again() -> None:
             assert member.told.events == [("assigned", ALL)]
 
 
-def test_leaving_while_the_group_waits_for_others_does_not_hold_them_up(broker: Broker) -> None:
+def test_close_during_a_rebalance_does_not_delay_others(broker: Broker) -> None:
     with polled(broker, settings(max_poll_interval_ms=30_000)) as first:
         wait_until(lambda: first.owned == ALL)
         first.stop_polling()  # it will not join again: the second one waits
@@ -500,7 +500,7 @@ def test_leaving_while_the_group_waits_for_others_does_not_hold_them_up(broker: 
         wait_until(lambda: broker.groups.read("group", lambda group: len(group.members)) == 1)
 
 
-def test_what_a_listener_raises_goes_to_who_polls_and_the_rebalance_goes_on(broker: Broker) -> None:
+def test_poll_raises_listener_error_after_the_rebalance(broker: Broker) -> None:
     with polled(broker, settings()) as first:
         wait_until(lambda: first.owned == ALL)
 
@@ -525,7 +525,7 @@ def test_what_a_listener_raises_goes_to_who_polls_and_the_rebalance_goes_on(brok
     ("assignors", "sentence"),
     [((), "partition.assignment.strategy is empty"), (("sticky",), "there is no 'sticky'; shoal has range")],
 )
-def test_an_assignor_that_there_is_not_is_refused(
+def test_membership_with_unknown_assignor_raises(
     broker: Broker, assignors: tuple[str, ...], sentence: str
 ) -> None:
     given = MembershipSettings("group", assignors)

@@ -19,11 +19,11 @@ from shoal.client.producer.partitioner import StickyPartitions, murmur2, partiti
         (b"abc", 479470107),
     ],
 )
-def test_the_hash_is_kafka_s(key: bytes, expected: int) -> None:
+def test_murmur2_returns_kafka_s_hash(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected % 2**32
 
 
-def test_keys_go_where_confluent_kafka_sends_them_by_the_same_partitioner() -> None:
+def test_partition_of_key_is_that_of_confluent_kafka() -> None:
     from confluent_kafka import Producer
 
     from shoal.broker import Broker
@@ -40,7 +40,7 @@ def test_keys_go_where_confluent_kafka_sends_them_by_the_same_partitioner() -> N
     assert {key: partition_of_key(key, 7) for key in keys if key} == {k: p for k, p in sent.items() if k}
 
 
-def test_what_has_no_key_stays_until_it_has_to_move() -> None:
+def test_sticky_partition_stays_until_move_on() -> None:
     sticky = StickyPartitions()
     first = sticky.get("topic", 3)
     assert {sticky.get("topic", 3) for _ in range(20)} == {first}
