@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...records import BatchHeader, RecordBatch, split
+from ...records.walk import walk
 from ..config import TopicConfig
 from .file_segment import FileSegment
 from .ranges import FileRange
 from .segment import MemorySegment, Segment
 from .validate import decompressed
-from .walk import walk
 
 __all__ = ["Segments", "TimestampAndOffset"]
 

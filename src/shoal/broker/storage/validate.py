@@ -31,10 +31,10 @@ from ...records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 from ...records.compression import decompressed_pieces
 from ...records.down_conversion import ConvertedCounts
 from ...records.rebuild import BatchWriter
+from ...records.walk import MalformedLength, MalformedRecord, walk
 from ..api_error import ApiError
 from ..config import TopicConfig
 from .recompress import recompressed
-from .walk import MalformedLength, MalformedRecord, walk
 
 __all__ = [
     "MOST_DECOMPRESSED_BYTES",

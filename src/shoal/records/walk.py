@@ -1,8 +1,13 @@
 """
-The records of a batch, one by one.
+The records of a batch one by one, from pieces of any size, with all fields checked.
 
-Wire layout of a record (``DefaultRecord``; every number but the attributes is
-a zigzag varint)::
+The broker reads batches that it validates or recompresses with :func:`walk`. It
+parses every field, and its errors are those of Kafka's broker. For a payload in
+memory, :func:`~shoal.records.record.read_heads` is faster: it trusts the length of
+a record, and does not parse the body.
+
+The layout of a record (``DefaultRecord``; every number but the attributes is a
+zigzag varint)::
 
     length, attributes (one byte), timestamp delta, offset delta,
     key length, key, value length, value,
@@ -17,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ...records import BatchHeader
-from ...records.rebuild import BatchWriter
-from ...records.record import as_int64
+from .batch import BatchHeader
+from .rebuild import BatchWriter
+from .record import as_int64
 
 __all__ = ["MalformedLength", "MalformedRecord", "WalkedRecord", "walk"]
 

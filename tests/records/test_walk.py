@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.broker.storage.walk import MalformedRecord, WalkedRecord, walk
 from shoal.records import BatchHeader, Codec, Record, read_header, read_records, write_batch, write_body
 from shoal.records.rebuild import BatchWriter
+from shoal.records.walk import MalformedRecord, WalkedRecord, walk
 
 _MOST_BYTES = 1 << 20
 
