@@ -18,8 +18,7 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock, WindowPlan
-from shoal.mirroring.task import task as copy_task
-from shoal.mirroring.task import worker
+from shoal.mirroring.task import session, worker
 from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
@@ -215,8 +214,8 @@ def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> N
 def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_QUIET_S", 0.2)
-    monkeypatch.setattr(copy_task, "_LAST_MOMENTS_S", 60.0)
+    monkeypatch.setattr(worker, "QUIET_S", 0.2)
+    monkeypatch.setattr(session, "_LAST_MOMENTS_S", 60.0)
     monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 2)
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
@@ -248,8 +247,8 @@ def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
 def test_a_lane_that_waits_for_something_is_not_idle(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_QUIET_S", 0.2)
-    monkeypatch.setattr(copy_task, "_LAST_MOMENTS_S", 1.5)
+    monkeypatch.setattr(worker, "QUIET_S", 0.2)
+    monkeypatch.setattr(session, "_LAST_MOMENTS_S", 1.5)
     driver = Driver(brokers, slice_s=2.0)
     history.plain(2)
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)

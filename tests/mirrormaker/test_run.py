@@ -600,7 +600,7 @@ def test_a_login_that_is_refused_ends_it_and_nothing_is_left_out(
     def refused(lane: object, topic: str) -> int:
         raise AccessRefused("the destination cluster's broker", "its password was changed")
 
-    monkeypatch.setattr(handled._Lane, "_count_partitions", refused)
+    monkeypatch.setattr(handled._HandlerTask, "_count_partitions", refused)
     makers.produce(30)
     maker = makers.start("--message.handler", f"{__name__}:Yielding", "--abort.on.send.failure", "false")
     with pytest.raises(ShoalError, match="its password was changed"):

@@ -10,7 +10,6 @@ sent; what was sent before is waited for, and the position committed behind it.
 
 from __future__ import annotations
 
-import math
 import queue
 import time
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient, patiently
@@ -37,11 +35,10 @@ from ..mirroring.model.first_start import remembering
 from ..mirroring.model.incidents import REFUSED_WRITERS
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.ranges import CopyRange
-from ..mirroring.model.reports import PartitionReport, TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.create import prepare
-from ..mirroring.task.reports import ProcessUse
+from ..mirroring.task.session import QUIET_S, REPORT_INTERVAL_S, Interval, TaskSession
 from ..mirroring.task.task import TaskResult
 from ..records import Decision
 from ..topic_partition import TopicPartition
@@ -60,16 +57,8 @@ _POLL_S = 0.25
 #: How long the producer may block the lane, which has other things to look after.
 _MAX_BLOCK_MS = 500
 
-_REPORT_INTERVAL_S = 0.5
-
-#: How often it is asked how far behind the partitions are.
+#: The time between two questions for the partitions' end offsets.
 _ENDS_INTERVAL_S = 5.0
-
-#: Nothing happens where nothing was consumed for so long.
-_QUIET_S = 5.0
-
-#: So shortly before its end a slice in which nothing happens is prolonged.
-_LAST_MOMENTS_S = 1.0
 
 #: How long what was sent is waited for at the end; what is not acknowledged then comes again.
 _FLUSH_S = 10.0
@@ -105,10 +94,10 @@ def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, contro
 
     """
     assert settings.handling is not None
-    return _Lane(ranges, settings, settings.handling, control).run()
+    return _HandlerTask(ranges, settings, settings.handling, control).run()
 
 
-class _Lane:
+class _HandlerTask:
     def __init__(
         self, ranges: Sequence[CopyRange], settings: CopySettings, handling: Handling, control: Control
     ) -> None:
@@ -116,8 +105,8 @@ class _Lane:
         self._handling = handling
         self._control = control
         self._handler = load_handler(handling)
-        self._process = ProcessUse()
-        self._report([])
+        self._session = TaskSession(control)
+        self._session.report()
         given_up = control.take([each.source for each in ranges]).given_up
         self._ranges = [each for each in ranges if each.source not in given_up]
         self._partitions: dict[TopicPartition, HandledPartition] = {}
@@ -129,9 +118,11 @@ class _Lane:
         self._unacknowledged = 0
         self._buffer_bytes = 0
         self._consumed_at = time.monotonic()
-        # At once: where a partition begins at its end, whoever goes on after a crash has to begin there, too.
-        self._committed_at = -math.inf
-        self._looked_at = self._reported_at = self._ends_at = 0.0
+        # The first commit is at once: a partition that began at its end must begin there after a crash.
+        self._commit_interval = Interval(settings.commit_interval_ms / 1000)
+        self._report_interval = Interval(REPORT_INTERVAL_S)
+        self._ends_interval = Interval(_ENDS_INTERVAL_S)
+        self._looked_at = 0.0
         self._source = Cluster(settings.source.impatient())
         self._destination = Cluster(settings.destination)
         self._producer: RawProducer | None = None
@@ -211,34 +202,28 @@ class _Lane:
         if self._failure is not None:
             raise self._failure
         now = self._looked_at = time.monotonic()
-        if (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms:
-            self._committed_at = now
+        if self._commit_interval.has_passed(now):
             with suppress(ShoalError):  # the next one covers it
                 self._commit()
-        if now - self._ends_at >= _ENDS_INTERVAL_S:
-            self._ends_at = now
+        if self._ends_interval.has_passed(now):
             self._ask_for_ends()
-        if now - self._reported_at >= _REPORT_INTERVAL_S:
-            self._tell(now)
+        if self._report_interval.has_passed(now):
+            self._report(now)
         if self._control.stop_requested:
             raise _Ended
         try:
             self._control.check_lease()
         except BrokerError as error:
             # Somebody else may have them by now: the next slice's tasks begin where that one is.
-            self._report([], deal_anew=True)
+            self._session.report(deal_anew=True)
             raise _Ended from error
 
-    def _tell(self, now: float) -> None:
-        self._reported_at = now
-        told = [report for each in self._partitions.values() if (report := each.report()) is not None]
+    def _report(self, now: float) -> None:
+        partitions = [report for each in self._partitions.values() if (report := each.report()) is not None]
         is_held_up = any(each.waiting_for for each in self._partitions.values())
-        is_quiet = now - self._consumed_at >= _QUIET_S and not self._unacknowledged and not is_held_up
-        self._report(told, is_idle=is_quiet and self._control.remaining_s < _LAST_MOMENTS_S)
-
-    def _report(self, partitions: Sequence[PartitionReport], **more: Any) -> None:
+        is_quiet = now - self._consumed_at >= QUIET_S and not self._unacknowledged and not is_held_up
         bytes_in = sum(each.counters.bytes_in for each in partitions)
-        self._control.report(TaskReport(partitions, bytes_in, self._process.report(), **more))
+        self._session.report(partitions, bytes_in, is_idle=is_quiet and self._session.ends_soon)
 
     def _ask_for_ends(self) -> None:
         with suppress(ShoalError):
@@ -441,20 +426,13 @@ class _Lane:
 
     def _end(self, producer: RawProducer) -> None:
         """Wait for what was sent, commit what is acknowledged, and say where all stands."""
-        still_ours = self._is_still_ours()
+        still_ours = self._session.may_produce
         producer.flush(_FLUSH_S if still_ours else 0.0)
         self._settle()  # what fails from here on was given up by us
         producer.close(0.0)
         if still_ours:
             self._commit_the_rest()
-        self._tell(time.monotonic())
-
-    def _is_still_ours(self) -> bool:
-        try:
-            self._control.check_lease()
-        except ShoalError:
-            return False
-        return True
+        self._report(time.monotonic())
 
     def _commit_the_rest(self) -> None:
         give_up_at = time.monotonic() + _LAST_COMMIT_S

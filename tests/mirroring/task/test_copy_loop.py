@@ -697,7 +697,7 @@ def test_lane_unknown_outcome_of_produce_is_resumed(brokers: TwoBrokers, history
 def test_lane_failing_commits_are_named_while_records_are_copied(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(worker, "REPORT_INTERVAL_S", 0.0)
     history.plain(*[1] * 40)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)

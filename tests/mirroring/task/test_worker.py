@@ -209,7 +209,7 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls_while_it_is_connected_to(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_END_PATIENCE_S", 0.3)
-    monkeypatch.setattr(copy_task, "_ABANDONED_PATIENCE_S", 30.0)  # it is not left behind, it ends
+    monkeypatch.setattr(copy_task, "_GIVE_UP_PATIENCE_S", 30.0)  # it is not left behind, it ends
     well, _ = brokers.topic("topic", 2)
     with led_by_a_second(brokers.destination, 1) as second:
         control = Watched()
@@ -240,7 +240,7 @@ def test_a_carrier_that_ends_although_nobody_waits_for_it_is_no_failure(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_END_PATIENCE_S", -1.0)
-    monkeypatch.setattr(copy_task, "_ABANDONED_PATIENCE_S", -1.0)  # nobody waits for any
+    monkeypatch.setattr(copy_task, "_GIVE_UP_PATIENCE_S", -1.0)  # nobody waits for any
     for history in brokers.topic("topic", 4):
         history.plain(*[1] * 50)
     for _ in range(5):

@@ -1,17 +1,12 @@
-"""Reports of a task's partitions and of its process, each with what is new since the one before."""
+"""Reports of a worker's partitions, each with the news since the one before."""
 
 from __future__ import annotations
 
-import resource
-
-import psutil
-
 from ...errors import PartitionStopped
-from ..model.processes import process_name
-from ..model.reports import PartitionReport, ProcessReport
+from ..model.reports import PartitionReport
 from .partition import PartitionCopy
 
-__all__ = ["PartitionReporter", "ProcessUse"]
+__all__ = ["PartitionReporter"]
 
 
 class PartitionReporter:
@@ -58,23 +53,3 @@ class PartitionReporter:
             stopped if is_news else None,
             copy.take_counters(),
         )
-
-
-class ProcessUse:
-    """The resources of this process: CPU since the last report, and memory."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._name = process_name()
-        self._cpu_s = _cpu_seconds()
-
-    def report(self) -> ProcessReport:
-        cpu_s = _cpu_seconds()
-        used, self._cpu_s = cpu_s - self._cpu_s, cpu_s
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return ProcessReport(self._name, used, self._process.memory_info().rss, peak_kib * 1024)
-
-
-def _cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime

@@ -1,21 +1,26 @@
 """
-What one task does: share its partitions out to carriers by their leaders, and tell the driver.
+One copy task: it shares its partitions out to workers by their leaders, and reports to the driver.
 
-Each carrier has a thread, so that one that waits for a leader holds up no
-other. Partitions that fail by themselves while others of the same leaders do
-not are in trouble, and carried on by one carrier more.
+Each worker has a thread, so that one that waits for a leader delays no other. Partitions that fail
+while others of the same leaders go on are *in trouble*: a further worker copies those of each pair of
+leaders.
+
+The task's own thread looks after the workers four times a second. Its time limits follow on one another:
+
+- A worker that hears nothing for ``_STALLED_S`` is reported as waiting for its broker.
+- After a request to end, ``_END_PATIENCE_S`` later whatever a worker waits for is given up.
+- Another ``_GIVE_UP_PATIENCE_S`` later nobody waits for the worker any more, unless it commits.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ...client.cluster import Cluster
 from ...client.metadata import Metadata, leader_in
@@ -23,43 +28,34 @@ from ...errors import PartitionStopped, ShoalError
 from ..control import Control, WorkerControl
 from ..model.copy_options import CopySettings
 from ..model.ranges import CopyRange
-from ..model.reports import PartitionReport, TaskReport
+from ..model.reports import PartitionReport
 from .partition import PartitionCopy
 from .partition_state import State
-from .reports import ProcessUse
+from .session import TaskSession
 from .worker import LeaderPairWorker, Stop
 
 __all__ = ["TaskResult", "run_copy_task"]
 
-#: Of the source and of the destination, by node id; None where there is none, or nobody knows.
+#: Of the source and of the destination, by node id; None if there is no leader, or it is not known.
 _Leaders: TypeAlias = "tuple[int | None, int | None]"
 
-#: The least that a carrier fetches into, where its lane has so much: one batch of max.message.bytes' default.
+#: The least buffer of a worker, if its task has as much: one batch of max.message.bytes' default.
 _LEAST_BUFFER_BYTES = 1024 * 1024
 
-#: A carrier that hears nothing for so long is stuck; a fetch without data is answered in half a second.
+#: A fetch without data is answered in half a second.
 _STALLED_S = 2.5
 
-#: How long a carrier may hear nothing once an end was requested; then what it waits for is given up.
 _END_PATIENCE_S = 2.5
 
-#: And how long it may take after that, as in a connect that cannot be given up; then nobody waits for it.
-_ABANDONED_PATIENCE_S = 1.0
+#: For calls that cannot be given up, such as a connect.
+_GIVE_UP_PATIENCE_S = 1.0
 
-#: A lane in which nothing happens says at least so often that it is there, and what it takes.
-_SIGN_OF_LIFE_S = 15.0
-
-#: So shortly before the end of a slice in which nothing happens, or something must not be interrupted, the
-#: driver is told: it may prolong it.
-_LAST_MOMENTS_S = 1.0
-
-#: How often the task's own thread looks after the carriers.
 _LOOK_INTERVAL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What became of a lane: the partitions that cannot go on, and whether all others are done."""
+    """The result of a task: the partitions that stopped, and whether all others are done."""
 
     stopped: tuple[PartitionStopped, ...]
     complete: bool
@@ -70,53 +66,51 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
     Copy ranges of partitions, whatever a former attempt has copied of them.
 
     Returns:
-        When every partition is done or stopped, or an end was requested. All
-        that was acknowledged is committed then, or handed over.
+        The result, as soon as every partition is done or stopped, or an end was requested. Everything
+        acknowledged is committed then, or handed over.
 
     Raises:
         Stopped: The driver is gone.
         ShoalError: The last commit failed.
 
     """
-    return _Lane(ranges, settings, control).run()
+    return _CopyTask(ranges, settings, control).run()
 
 
-class _Lane:
+class _CopyTask:
     def __init__(self, ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> None:
         self._settings = settings
         self._control = control
-        self._process = ProcessUse()
+        self._session = TaskSession(control)
         self._ranges = ranges
         self._known: tuple[Metadata | None, Metadata | None] = (None, None)
         self._buffer_bytes = settings.fetch_buffer_bytes
-        self._carriers: list[LeaderPairWorker] = []
+        self._workers: list[LeaderPairWorker] = []
         self._in_trouble: dict[_Leaders, LeaderPairWorker] = {}
         self._threads: dict[LeaderPairWorker, threading.Thread] = {}
         self._ended: queue.SimpleQueue[LeaderPairWorker] = queue.SimpleQueue()
         self._starting = threading.Lock()
-        self._reporting = threading.Lock()
         self._dealing_anew = False
-        self._told_at = 0.0
 
     def run(self) -> TaskResult:
-        self._report([], 0)  # the driver's clock starts here
+        self._session.report()  # the driver's clock starts here
         groups = self._share_out()
         if len(groups) > 1:
             share = self._settings.fetch_buffer_bytes // len(groups)
             self._buffer_bytes = max(share, min(self._settings.fetch_buffer_bytes, _LEAST_BUFFER_BYTES))
         for (_, in_trouble), copies in groups.items():
             if in_trouble:
-                self._carry_in_trouble(copies)
+                self._copy_in_trouble(copies)
             else:
-                self._start(self._carrier(copies, give_away=self._carry_in_trouble))
-        self._wait_for_carriers()
-        for carrier in self._carriers:
-            if carrier.failure is not None:
-                raise carrier.failure
+                self._start(self._worker(copies, give_away=self._copy_in_trouble))
+        self._wait_for_workers()
+        for worker in self._workers:
+            if worker.failure is not None:
+                raise worker.failure
         copies = [
             copy
-            for carrier in self._carriers
-            for copy in carrier.copies
+            for worker in self._workers
+            for copy in worker.copies
             if copy.state.current is not State.HANDED_ON
         ]
         self._leave()
@@ -126,11 +120,11 @@ class _Lane:
     # Carriers
 
     def _share_out(self) -> dict[tuple[_Leaders, bool], list[PartitionCopy]]:
-        """Group the partitions by what may hold them up: their leaders, and whether they are in trouble."""
+        """Group the partitions by their leaders, and by whether they are in trouble."""
         handover = self._control.take([each.source for each in self._ranges])
         groups: dict[tuple[_Leaders, bool], list[PartitionCopy]] = defaultdict(list)
         with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
-            with suppress(ShoalError):  # the carriers try again, and say what is wrong
+            with suppress(ShoalError):  # the workers try again, and report the error
                 source.refresh({each.source.topic for each in self._ranges})
                 destination.refresh({each.destination.topic for each in self._ranges})
             self._known = source.known, destination.known
@@ -151,7 +145,7 @@ class _Lane:
         source, destination = self._known
         return leader_in(source, copy.source), leader_in(destination, copy.destination)
 
-    def _carrier(
+    def _worker(
         self,
         copies: Sequence[PartitionCopy],
         *,
@@ -166,103 +160,93 @@ class _Lane:
             Cluster(self._settings.source, source),
             Cluster(self._settings.destination, destination),
             buffer_bytes=self._buffer_bytes,
-            report=self._report,
+            report=self._session.report,
             give_away=give_away,
             stays=stays,
         )
 
-    def _start(self, carrier: LeaderPairWorker) -> None:
+    def _start(self, worker: LeaderPairWorker) -> None:
         def run() -> None:
             try:
-                carrier.run()
+                worker.run()
             except BaseException as error:  # raised again by the task's own thread
-                if not carrier.is_disowned:
-                    carrier.failure = error
-            self._ended.put(carrier)
+                if not worker.is_disowned:
+                    worker.failure = error
+            self._ended.put(worker)
 
-        thread = threading.Thread(target=run, name="shoal-carrier", daemon=True)
-        self._carriers.append(carrier)
-        self._threads[carrier] = thread
+        thread = threading.Thread(target=run, name="shoal-worker", daemon=True)
+        self._workers.append(worker)
+        self._threads[worker] = thread
         thread.start()
 
-    def _carry_in_trouble(self, copies: Sequence[PartitionCopy]) -> None:
-        """Carry partitions on that failed by themselves. Called from any carrier's thread."""
+    def _copy_in_trouble(self, copies: Sequence[PartitionCopy]) -> None:
+        """Go on with partitions that failed by themselves; from any worker's thread."""
         with self._starting:
             for copy in copies:
                 leaders = self._leaders_of(copy)
                 if leaders not in self._in_trouble:
-                    self._in_trouble[leaders] = self._carrier([], stays=True)
+                    self._in_trouble[leaders] = self._worker([], stays=True)
                     self._start(self._in_trouble[leaders])
                 self._in_trouble[leaders].admit([copy])
 
     # The task's own thread
 
-    def _wait_for_carriers(self) -> None:
-        """Wait until every carrier has ended; say what those wait for that do not move."""
+    def _wait_for_workers(self) -> None:
+        """Wait until every worker has ended; report the broker that a stalled one waits for."""
         while self._threads:
             self._let_go_of_those_in_trouble()
             with suppress(queue.Empty):
                 ended = self._ended.get(timeout=_LOOK_INTERVAL_S)
                 with self._starting:
-                    # One that nobody waited for any more may end all the same.
+                    # A disowned worker may end all the same.
                     thread = self._threads.pop(ended, None)
                 if thread is not None:
                     thread.join()
-            if any(carrier.failure for carrier in self._carriers):
-                for carrier in list(self._threads):
-                    carrier.stop(Stop.SOON)
+            if any(worker.failure for worker in self._workers):
+                for worker in list(self._threads):
+                    worker.stop(Stop.SOON)
             elif not self._control.stop_requested:
-                self._look_after_carriers()
+                self._look_after_workers()
                 continue
             self._hurry()
 
     def _let_go_of_those_in_trouble(self) -> None:
-        """Where nobody is left who could give them more, they end with their last partition."""
+        """Stop the workers in trouble once no other worker can give them partitions."""
         with self._starting:
             in_trouble = set(self._in_trouble.values())
             if in_trouble.issuperset(self._threads):
-                for carrier in in_trouble:
-                    carrier.stop(Stop.WITHOUT_PARTITIONS)
+                for worker in in_trouble:
+                    worker.stop(Stop.WITHOUT_PARTITIONS)
 
-    def _look_after_carriers(self) -> None:
-        for carrier in list(self._threads):
-            if carrier.unheard_s > _STALLED_S:
-                stuck = [copy for copy in list(carrier.copies) if not copy.state.is_over]
-                carrier.report_again(stuck)
-                reason = carrier.waits_for()
-                self._report([PartitionReport(copy.source, waiting_for=reason) for copy in stuck], 0)
-        if time.monotonic() - self._told_at >= _SIGN_OF_LIFE_S:
-            self._report([], 0)
-        if self._control.remaining_s < _LAST_MOMENTS_S:
+    def _look_after_workers(self) -> None:
+        for worker in list(self._threads):
+            if worker.unheard_s > _STALLED_S:
+                stuck = [copy for copy in list(worker.copies) if not copy.state.is_over]
+                worker.report_again(stuck)
+                reason = worker.waits_for()
+                self._session.report([PartitionReport(copy.source, waiting_for=reason) for copy in stuck])
+        self._session.show_life()
+        if self._session.ends_soon:
             if any(each.aligns for each in list(self._threads)):
-                self._report([], 0, aligns=True)
+                self._session.report(aligns=True)
             elif all(each.is_quiet for each in self._threads):
-                self._report([], 0, is_idle=True)
-        if not self._dealing_anew and any(carrier.could_be_dealt_anew for carrier in list(self._threads)):
+                self._session.report(is_idle=True)
+        if not self._dealing_anew and any(worker.could_be_dealt_anew for worker in list(self._threads)):
             self._dealing_anew = True
-            self._report([], 0, deal_anew=True)
+            self._session.report(deal_anew=True)
 
     def _hurry(self) -> None:
-        """An end was requested: give up what carriers wait for that are stuck, hear nothing, or take long."""
-        for carrier in list(self._threads):
-            if carrier.is_stuck or carrier.aligns or carrier.unheard_s > _END_PATIENCE_S:
-                carrier.stop(Stop.NOW)
-            if carrier.gave_up_for_s > _ABANDONED_PATIENCE_S and not carrier.commits:
-                carrier.stop(Stop.DISOWNED)
+        """After a request to end, give up the waits of workers that are stuck, align, or hear nothing."""
+        for worker in list(self._threads):
+            if worker.is_stuck or worker.aligns or worker.unheard_s > _END_PATIENCE_S:
+                worker.stop(Stop.NOW)
+            if worker.gave_up_for_s > _GIVE_UP_PATIENCE_S and not worker.commits:
+                worker.stop(Stop.DISOWNED)
                 with self._starting:
-                    self._threads.pop(carrier, None)
+                    self._threads.pop(worker, None)
 
     def _leave(self) -> None:
-        """Tell the driver where the next task can go on without asking."""
-        left = [entry for carrier in self._carriers for entry in carrier.leaves()]
+        """Report the positions from which the next task can go on without an alignment."""
+        left = [entry for worker in self._workers for entry in worker.leaves()]
         if left:
-            self._report([], 0, leaves=left)
-
-    # Reporting
-
-    def _report(self, partitions: Sequence[PartitionReport], bytes_in: int, **more: Any) -> None:
-        """Report to the driver; from any thread."""
-        with self._reporting:
-            self._told_at = time.monotonic()
-            process = self._process.report()
-        self._control.report(TaskReport(partitions, bytes_in, process, **more))
+            self._session.report(leaves=left)

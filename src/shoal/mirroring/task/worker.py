@@ -48,32 +48,29 @@ from .partition import PartitionCopy
 from .partition_state import State
 from .reports import PartitionReporter
 from .resume import Watch, leader_epochs_of, resume_partitions, still_aligned, take_over
+from .session import QUIET_S, REPORT_INTERVAL_S
 
 __all__ = ["LeaderPairWorker", "Stop"]
 
-#: How often the driver hears of the progress; where nothing was fetched, of what else there is to say.
-_REPORT_INTERVAL_S = 0.5
+#: The time between two reports if nothing was fetched.
 _QUIET_REPORT_INTERVAL_S = 2.0
 
-#: Nothing happens where nothing was fetched for so long.
-_QUIET_S = 5.0
-
-#: Who aligns is answered as long as nobody took longer than this.
+#: An alignment makes progress as long as brokers answer within this time.
 _ANSWERED_S = 2.5
 
-#: How soon partitions that are admitted are looked at, where there is nothing else to do.
+#: The longest pause of a worker that waits for partitions.
 _ADMISSION_S = 0.1
 
-#: How long one pair of leaders is served before the next, where leaders moved; a change takes milliseconds.
+#: The turn of each pair of leaders, if leaders have moved; a change of turns takes milliseconds.
 _TURN_S = 1.0
 
-#: How often it is looked for partitions that failed, or have waited long enough, while others are copied.
+#: The time between two looks for partitions that failed, or are due again, while others are copied.
 _LOOK_INTERVAL_S = 0.05
 
-#: A route does not begin with older knowledge of which topics there are.
+#: A copy loop does not begin with metadata older than this: a topic may have been created again.
 _METADATA_FRESH_S = 1.0
 
-#: How long a broker may wait for its in-sync replicas before it answers error 7; Kafka's producers' default.
+#: The time for a broker to wait for its in-sync replicas (then it answers error 7): Kafka's default.
 _PRODUCE_TIMEOUT_MS = 30_000
 
 
@@ -250,7 +247,7 @@ class LeaderPairWorker:
     @property
     def is_quiet(self) -> bool:
         """Whether all of its partitions stand where their logs end, and have for a while."""
-        return time.monotonic() - self._fetched_at >= _QUIET_S and all(
+        return time.monotonic() - self._fetched_at >= QUIET_S and all(
             copy.state.is_over or (copy.is_well and copy.position >= copy.end_offset)
             for copy in list(self.copies)
         )
@@ -360,7 +357,7 @@ class LeaderPairWorker:
         delay_s = max(0.0, min((copy.state.retry_at for copy in waiting), default=now + _ADMISSION_S) - now)
         if self._stays:
             delay_s = min(delay_s, _ADMISSION_S)
-        elif delay_s >= _REPORT_INTERVAL_S:
+        elif delay_s >= REPORT_INTERVAL_S:
             self._report()  # what is waited for
         self._phase = Phase.PAUSING
         self._control.wait(delay_s)
@@ -585,7 +582,7 @@ class LeaderPairWorker:
     # Reporting
 
     def _report_now_and_then(self) -> None:
-        interval_s = _REPORT_INTERVAL_S if self._fetched_bytes else _QUIET_REPORT_INTERVAL_S
+        interval_s = REPORT_INTERVAL_S if self._fetched_bytes else _QUIET_REPORT_INTERVAL_S
         if time.monotonic() - self._reported_at >= interval_s:
             self._report()
 

@@ -1,0 +1,101 @@
+"""
+A task's session with its driver: one for the copy task, and one for a MirrorMaker task with a handler.
+
+The session sends the task's reports, with the resources of its process, and knows the times that both
+sorts of tasks keep to. A task is quiet after :data:`QUIET_S` without data, and then it reports itself idle
+in the last moments of its micro-batch: the driver prolongs a micro-batch in which all tasks are idle.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psutil
+
+from ...errors import ShoalError
+from ..control import Control
+from ..model.processes import process_name
+from ..model.reports import PartitionReport, ProcessReport, TaskReport
+
+__all__ = ["QUIET_S", "REPORT_INTERVAL_S", "Interval", "TaskSession"]
+
+#: The time between two reports while something is copied.
+REPORT_INTERVAL_S = 0.5
+
+#: The time without data after which a task is quiet.
+QUIET_S = 5.0
+
+#: A task without news reports at least so often that it is there, and the resources that it uses.
+_SIGN_OF_LIFE_S = 15.0
+
+#: The last moments of a micro-batch, in which a task reports that it is idle, or must not be interrupted.
+_LAST_MOMENTS_S = 1.0
+
+
+class Interval:
+    """A time span that passes again and again, for the first time at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began_at = -math.inf
+
+    def has_passed(self, now: float) -> bool:
+        """Whether it has passed at this monotonic time; then it begins again."""
+        if now - self._began_at < self._seconds:
+            return False
+        self._began_at = now
+        return True
+
+
+class TaskSession:
+    """The reports of one task; any thread may send one."""
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self._process = psutil.Process()
+        self._name = process_name()
+        self._cpu_s = _cpu_seconds()
+        self._reported_at = 0.0
+        self._measuring = threading.Lock()
+
+    def report(self, partitions: Sequence[PartitionReport] = (), bytes_in: int = 0, **flags: Any) -> None:
+        """Send a report, with the flags of :class:`TaskReport`."""
+        with self._measuring:
+            self._reported_at = time.monotonic()
+            process = self._use()
+        self.control.report(TaskReport(partitions, bytes_in, process, **flags))
+
+    def show_life(self) -> None:
+        """Send a report without news if there was none for a while."""
+        if time.monotonic() - self._reported_at >= _SIGN_OF_LIFE_S:
+            self.report()
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether these are the last moments of the micro-batch."""
+        return self.control.remaining_s < _LAST_MOMENTS_S
+
+    @property
+    def may_produce(self) -> bool:
+        """Whether the task still has its lease."""
+        try:
+            self.control.check_lease()
+        except ShoalError:
+            return False
+        return True
+
+    def _use(self) -> ProcessReport:
+        cpu_s = _cpu_seconds()
+        used, self._cpu_s = cpu_s - self._cpu_s, cpu_s
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return ProcessReport(self._name, used, self._process.memory_info().rss, peak_kib * 1024)
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,59 @@
+"""The session of a task: its reports, and the times that it keeps to."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError
+from shoal.mirroring.model.reports import PartitionReport
+from shoal.mirroring.task import session
+from shoal.mirroring.task.session import Interval, TaskSession
+from shoal.topic_partition import TopicPartition
+from tests.two_brokers import Watched
+
+
+def test_interval_passes_at_once_and_then_each_time() -> None:
+    interval = Interval(2.0)
+    assert [now for now in range(7) if interval.has_passed(now)] == [0, 2, 4, 6]
+
+
+def test_report_has_the_resources_of_the_process_and_the_flags() -> None:
+    control = Watched()
+    TaskSession(control).report([PartitionReport(TopicPartition("topic", 1))], 7, is_idle=True)
+    (report,) = control.reports
+    assert (report["bytes_in"], report["idle"], report["partitions"][0]["partition"]) == (7, True, 1)
+    assert report["rss_bytes"] > 0
+    assert report["peak_rss_bytes"] > 0
+
+
+def test_show_life_reports_only_after_a_while_without_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = Watched()
+    task = TaskSession(control)
+    task.report()
+    task.show_life()
+    assert len(control.reports) == 1
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + session._SIGN_OF_LIFE_S)
+    task.show_life()
+    assert len(control.reports) == 2
+
+
+def test_ends_soon_only_in_the_last_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = Watched()
+    assert not TaskSession(control).ends_soon
+    monkeypatch.setattr(control, "remaining_s", 0.5, raising=False)
+    assert TaskSession(control).ends_soon
+
+
+def test_may_produce_unless_the_lease_has_lapsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    control = Watched()
+    assert TaskSession(control).may_produce
+
+    def lapsed() -> None:
+        raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the lease")
+
+    monkeypatch.setattr(control, "check_lease", lapsed)
+    assert not TaskSession(control).may_produce
