@@ -33,7 +33,6 @@ NOT_REWRITTEN = {
     "mirroring",
     "mirroring/control",
     "mirroring/model",
-    "mirroring/task",
     "mirrormaker",
     "spark",
     "spark/launch",

@@ -17,7 +17,7 @@ __all__ = ["HandledPartition", "Way"]
 @dataclass(slots=True)
 class Way:
     """
-    What became of one source record or batch, or of offsets that have none.
+    The outcome of one source record or batch, or of offsets without one.
 
     Attributes:
         first_offset: Of it.
@@ -45,11 +45,11 @@ class HandledPartition:
     Attributes:
         source: Which.
         position: The first source offset of which something is not acknowledged, or not read.
-        ways: What is under way, in the source's order.
+        ways: The records under way, in the source's order.
         committed: The offset that the group has; None for none.
         end_offset: Of the source's partition, as of the last look.
         newest_ms: The newest timestamp of what was read last.
-        waiting_for: What it waits for, while it waits.
+        waiting_for: The reason why it waits; None if it does not.
         stopped: Why it cannot go on, once it cannot.
         is_ending: Whether something failed that is going to stop it. Nothing behind that is sent: it would
             be at the destination without a position that says so, and come again after a restart.

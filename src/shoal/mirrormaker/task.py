@@ -1,11 +1,11 @@
 """
-What one task does where records or batches pass through a handler: consume, handle, produce.
+One task whose records or batches pass through a handler: it consumes, handles, and produces.
 
-The raw client does the work on both sides (KIP-712). A source record counts as mirrored once all that the
-handler made of it is acknowledged, and a position is committed up to the first that is not: so all of it
-arrives at least once. What the destination refuses, and what the handler raises, is a failure to send, and
-stops the partition or is left out. After a failure that stops it, nothing more of the partition is handled or
-sent; what was sent before is waited for, and the position committed behind it.
+The raw client does the work on both sides (KIP-712). A source record counts as mirrored once all outputs of
+the handler for it are acknowledged. The task commits the position of the first record that is not, so all
+arrive at least once. A refusal of the destination, and an error of the handler, is a failure to send: it
+stops the partition, or the record is left out. After a failure that stops it, the task handles and sends
+nothing more of the partition. It waits for everything sent before, and commits the position behind that.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _ENDS_INTERVAL_S = 5.0
 #: How long what was sent is waited for at the end; what is not acknowledged then comes again.
 _FLUSH_S = 10.0
 
-#: How long the last commit is tried.
+#: The time for the last commit.
 _LAST_COMMIT_S = 5.0
 
-#: How long brokers that do not answer are asked again at the beginning, and a topic or partition is waited
-#: for that the destination says is not there.
+#: The time for brokers to answer at the beginning, and for a missing topic or partition to appear at the
+#: destination.
 _PATIENCE_S = 30.0
 
-#: What waits to be sent may keep so many times its bytes in memory: the answer that it came in.
+#: A batch that waits may keep so many times its bytes in memory, with the response that it came in.
 _MOST_KEPT = 8
 
 #: The longest pause between two tries to send something.
@@ -86,11 +86,12 @@ def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, contro
     Mirror partitions through the settings' handler, until an end is requested.
 
     Returns:
-        When that was, or when all partitions are stopped. What is acknowledged is committed then.
+        The result, once that was requested or all partitions are stopped. Everything acknowledged is
+        committed then.
 
     Raises:
         ConfigError: The handler cannot be made here.
-        ShoalError: A partition cannot be read. What is acknowledged is committed.
+        ShoalError: A partition cannot be read. Everything acknowledged is committed.
 
     """
     assert settings.handling is not None
@@ -191,7 +192,7 @@ class _HandlerTask:
             for record in consumer.poll(_POLL_S):
                 self._consumed_at = time.monotonic()
                 if self._consumed_at - self._looked_at >= _POLL_S:
-                    self._look_after()  # the handler takes its time; somebody may want these partitions
+                    self._look_after()  # the handler takes its time, and the group may need these partitions
                 self._take(record, producer)
             for source, position in consumer.positions.items():
                 self._partitions[source].go_over(position)  # markers, and what is aborted or empty
@@ -214,7 +215,7 @@ class _HandlerTask:
         try:
             self._control.check_lease()
         except BrokerError as error:
-            # Somebody else may have them by now: the next slice's tasks begin where that one is.
+            # Another process may have them by now: the next tasks begin at its positions.
             self._session.report(deal_anew=True)
             raise _Ended from error
 
@@ -227,7 +228,7 @@ class _HandlerTask:
 
     def _ask_for_ends(self) -> None:
         with suppress(ShoalError):
-            # Who leads what: nobody else here asks the source for that.
+            # The only request of this task for the source's leaders.
             self._source.refresh({each.topic for each in self._partitions})
             level = self._settings.source.isolation_level
             for partition, end in list_offsets(
@@ -305,7 +306,7 @@ class _HandlerTask:
                     partition.refuse(way, self._reason_against_output(error), self._settings.continue_on)
                     return
                 if not is_missing:
-                    # Who does not answer says nothing of topics; MirrorMaker waits as long as it takes, too.
+                    # A broker that does not answer says nothing about topics; MirrorMaker waits, too.
                     give_up_at = time.monotonic() + _PATIENCE_S
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
@@ -359,20 +360,20 @@ class _HandlerTask:
                 TopicSelection(source_topic, rename=f"(.*)={output.topic}"),
                 group=self._settings.group,
             )
-            # What the destination refuses in the end is a failure to send, which has a policy.
+            # A refusal is a failure to send in the end, which has a policy.
             prepare(options, self._source, self._destination, patience_s=_PATIENCE_S, forbids=False)
             there = self._count_partitions(output.topic)
         self._partitions_there[output.topic] = wanted if there is None else there
 
     def _count_partitions(self, topic: str) -> int | None:
-        """Ask how many there are, 0 without the topic; None where that may not be known: sending tells."""
+        """Ask how many there are, 0 without the topic; None if that is not authorized: sending shows it."""
         metadata = self._destination.refresh([topic])
         code = metadata.errors.get(topic)
         if code is not None:
             return 0 if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else None
         return len(metadata.topics[topic].partitions) if topic in metadata.topics else 0
 
-    # What came of it
+    # Outcomes
 
     def _acknowledged(
         self, partition: HandledPartition, way: Way, size: int, future: Future[RecordMetadata]

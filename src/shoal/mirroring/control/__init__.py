@@ -14,14 +14,14 @@ and the driver answers with its state, and again whenever that changes::
 
 A lease counts from when the driver gave it, and not from when the task reads of it: a task that was stopped
 finds old lines in its socket. The two may be on different machines, so the task sends a reading of its own
-clock (``clock_s``) with each line, and a line with nothing else after each line that it reads. The driver
+clock (``clock_s``) with each line. After each line that it reads it sends one with nothing else. The driver
 sends the newest reading back, and the task counts ``lease_s`` from that reading: the driver gave the lease
 after it.
 
 ``{"takes": [["topic", 3], …]}`` from a task is answered with what former tasks know of these
 partitions (:class:`~shoal.mirroring.control.handover.Handover`); every other line of a task is a report.
 
-Who asks one question says what it is ``for``. ``{"hello": token, "for": "plan"}`` is answered with
+A client with one question sends the subject in ``for``. ``{"hello": token, "for": "plan"}`` is answered with
 ``{"plan": …}`` (:class:`~shoal.mirroring.model.window.WindowPlan`), or null where nothing more is to be
 planned; the planner may report what it left out, and its ``"starts"``: where partitions begin that have
 no pair, for the planner that may follow it, which asks ``for`` them. ``"credentials"`` is answered with

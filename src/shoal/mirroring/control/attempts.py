@@ -3,9 +3,9 @@ Which attempt of a task may write a partition: the newest, once no older one can
 
 Spark starts a second attempt when it believes that the first is gone, for instance after an executor was
 lost. The first may live on, with a lease that it was given. Two attempts at a time can double records
-that are older than ``producer.id.expiration.ms``. So the driver fences the first: it ends the first's slice,
-renews its lease no more, and lets the second begin when the first has closed its connection, or when
-the last lease that the first was given has run out.
+that are older than ``producer.id.expiration.ms``. So the driver fences the first: it ends the first's
+micro-batch and renews its lease no more. The second may begin when the first has closed its connection, or
+when the last lease of the first has run out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Attempt:
     Attributes:
         connection: The socket.
         clock_s: The newest reading of the task's own clock that has arrived.
-        partitions: What it has asked for.
+        partitions: The partitions that it has asked for.
         lease_until: When the longest lease that it was given ends, on the driver's clock.
         is_fenced: Whether a newer attempt has asked for one of its partitions.
         is_over: Whether it has closed the connection, so that it writes nothing more.

@@ -46,14 +46,14 @@ _CONNECT_TIMEOUT_S = 10.0
 
 T = TypeVar("T")
 
-#: Tells the driver, as :meth:`Control.report` does.
+#: Sends a report to the driver, as :meth:`Control.report` does.
 Report: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 _log = logger("shoal.control")
 
 
 class Control(Protocol):
-    """What a task knows of its driver."""
+    """The driver, as a task sees it."""
 
     @property
     def stop_requested(self) -> bool:
@@ -69,7 +69,7 @@ class Control(Protocol):
 
     @property
     def interruptions(self) -> int:
-        """How often the lease lapsed, or the mirror joined its group anew: others may have produced."""
+        """How often the lease lapsed, or the mirror joined its group again: others may have produced."""
 
     def check_lease(self) -> None:
         """
@@ -88,7 +88,7 @@ class Control(Protocol):
         """Ask for what former tasks know of this one's partitions; raises Stopped."""
 
     def membership(self) -> MemberId:
-        """Who commits, for the moment."""
+        """Return the member of the group that may commit, for the moment."""
 
     def report(self, report: TaskReport) -> None:
         """Send a report to the driver, from any thread; drop it if the driver is gone."""
@@ -102,7 +102,7 @@ class WorkerControl:
     The control as one worker of a task sees it: an interruption is news until the worker has begun again.
 
     Attributes:
-        is_disowned: Whether nobody waits for this worker any more: it neither commits nor produces.
+        is_disowned: Whether the task ends without this worker: it neither commits nor produces.
 
     """
 
@@ -169,7 +169,7 @@ class Uncontrolled:
     interruptions = 0
 
     def check_lease(self) -> None:
-        """Nobody takes it away."""
+        """Without a driver there is no lease to lose."""
 
     def now_ms(self) -> float:
         return wall_clock_ms()

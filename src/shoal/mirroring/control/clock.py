@@ -40,7 +40,7 @@ class ReferenceClock:
 
         """
         self._reference = "the driver's" if ahead_ms is None else "that of the destination's controller"
-        #: The controller's clock when the boot clock of this machine was 0; nobody sets that one.
+        #: The controller's clock when the boot clock of this machine was 0; a boot clock is never set.
         self._at_boot_ms = None if ahead_ms is None else wall_clock_ms() + ahead_ms - lease_clock_s() * 1000
         self._on_warning = on_warning
         self._lock = threading.Lock()

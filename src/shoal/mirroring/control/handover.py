@@ -1,14 +1,14 @@
 """
-What one task leaves to the next that copies the same partition.
+Positions that one task hands over to the next task of the same partition.
 
 A task that ends a slice in good order knows of each partition where it stands:
 everything that it sent is acknowledged, and committed unless the coordinator
-did not answer. The next task goes on from there without asking both clusters
+did not answer. The next task continues from there without asking both clusters
 what they hold, and commits what is not committed yet. The driver keeps it in
 between, and gives it away once: a task that is repeated finds nothing, and
 resumes; and what an older attempt says of a partition that another has taken
 since is not believed. When the mirror's place in its group was interrupted, nothing is
-kept: somebody else may have written.
+kept: another process may have written.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class InheritedPosition:
 @dataclass(frozen=True, slots=True)
 class Handover:
     """
-    What is known of a task's partitions when it begins.
+    The driver's knowledge of a task's partitions when the task begins.
 
     Attributes:
         left: Those that a former task left in good order.
@@ -84,7 +84,7 @@ class Handover:
 
 
 class Handovers:
-    """What the driver keeps between two tasks. All methods may be called from any thread."""
+    """The positions that the driver keeps between two tasks; for any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,7 +107,7 @@ class Handovers:
             return [each for each in found if each is not None]
 
     def uncommitted(self) -> dict[TopicPartition, MirrorPosition]:
-        """Return what nobody has committed of what is kept, or what an older commit may take the place of."""
+        """Return positions that are not committed, or that an older commit may still replace."""
         with self._lock:
             read = dict(filter(None, map(InheritedPosition.from_json_object, self._left.values())))
         return {

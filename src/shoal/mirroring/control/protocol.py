@@ -1,4 +1,4 @@
-"""What both ends of a control connection share: lines of JSON, bounds, and a clock."""
+"""The parts that both ends of a control connection share: lines of JSON, bounds, and a clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST_LINE = 64 * 1024 * 1024
 #: No lease and no slice lasts longer, in seconds.
 LONGEST_LEASE_S = 100_000.0
 
-#: What comes of a connection that breaks, and of lines that are not ours, such as brackets by the thousand.
+#: The errors of a connection that breaks, and of lines that are not ours, such as brackets by the thousand.
 NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 #: The version of shoal: driver and tasks speak to each other only in the same one.
@@ -42,8 +42,8 @@ def lease_clock_s() -> float:
     """
     Return the time by which leases are measured.
 
-    Where there is one, a clock that goes on while the machine sleeps, as the
-    group's coordinator does; a process that is stopped for long is covered by any.
+    On Linux it counts the time that the machine sleeps, as the group's coordinator does. Elsewhere it
+    covers a stopped process only.
 
     """
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)

@@ -40,7 +40,7 @@ _FENCE_LOOK_S = 0.25
 #: How long the driver tries to send its first answer.
 _ANSWER_TIMEOUT_S = 10.0
 
-#: What a task said of being idle counts for so long.
+#: A report of being idle counts for so long.
 _IDLE_FOR_S = 1.0
 
 _TIMEVAL = struct.Struct("@ll")
@@ -70,7 +70,7 @@ class ControlServer:
 
     Attributes:
         address: Host and port for the tasks.
-        token: What a task must say first.
+        token: The secret in a task's first line.
 
     """
 
@@ -332,7 +332,7 @@ class ControlServer:
         return not left
 
     def end_lease(self) -> None:
-        """Nobody may produce from now on, until the lease is renewed."""
+        """End the lease: no task may produce until it is renewed."""
         with self._changed:
             self._lease_until = lease_clock_s()
             self._tell_all()

@@ -1,1 +1,1 @@
-"""What runs in an executor: one task copies partitions, commits, and reports."""
+"""The code of an executor: one task copies partitions, commits, and reports."""

@@ -1,10 +1,10 @@
 """
-Commits how far a carrier's partitions have come, beside the copying.
+Commits of a worker's positions, beside the copying.
 
-A coordinator that does not answer holds up no copying: commits are made in a thread and over connections of
-their own, one at a time. Each has all that is acknowledged by then, so that the next one covers one that
-failed. One whose outcome is not known may come after the next, as from a coordinator that was paused; so all
-is committed again for a while.
+A coordinator that does not answer delays no copying: commits have a thread and connections of their own.
+One commit is under way at a time. Each has everything acknowledged by then, so the next one covers one that
+failed. A commit of unknown outcome may take effect after the next one, as from a coordinator that was paused.
+So for a while after it everything is committed again.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from .partition_state import State
 
 __all__ = ["Commits", "can_heal"]
 
-#: How long a commit of unknown outcome may still take effect. A coordinator that is paused for longer than
-#: broker.session.timeout.ms, 9 s, is replaced; and no commit of before reaches who has joined the group anew.
+#: A commit of unknown outcome may take effect for so long. A coordinator that is paused for longer than
+#: broker.session.timeout.ms, 9 s, is replaced, and after a rebalance the group refuses earlier commits.
 _LATE_S = 60.0
 
-#: How long the last commit of a task is tried before Spark has to repeat the task.
+#: The time for the last commit of a task, before Spark has to repeat the task.
 _LAST_COMMIT_PATIENCE_S = 60.0
 
-#: And where the mirror ends: nobody should have to wait for a coordinator then.
+#: The same if the mirror ends: a person may be waiting.
 _REQUESTED_COMMIT_PATIENCE_S = 5.0
 
-#: And where only the slice ends: the next one's tasks know how far all is copied, and commit it.
+#: The same if only the micro-batch ends: the next one's tasks know the positions, and commit them.
 _SLICE_COMMIT_PATIENCE_S = 1.0
 
 
 class Commits:
     """
-    What is committed of a carrier's partitions.
+    The commits of a worker's positions.
 
     A context manager, for one thread.
 
     Attributes:
-        positions: Reads what was committed, in the thread of the commits and over their connections.
+        positions: Reads committed positions, in the thread of the commits and over their connections.
 
     """
 
@@ -76,18 +76,18 @@ class Commits:
         self.positions.end_with(self._coordinator.close)
 
     def know(self, copy: PartitionCopy, left: InheritedPosition) -> None:
-        """Take over what a former task committed."""
+        """Take over the commit of a former task."""
         if left.is_committed:
             self._committed[copy] = left.pair
 
     def doubt(self, left: InheritedPosition) -> None:
-        """Take over that a commit of a former task may come late."""
+        """Take over the doubt that a commit of a former task may take effect late."""
         unknown_at = time.monotonic() - _LATE_S + left.doubted_for_s
         self.positions.unknown_at = max(self.positions.unknown_at, unknown_at)
 
     @property
     def doubted_for_s(self) -> float:
-        """How long what was committed may still be overtaken by an older commit."""
+        """The seconds for which an older commit may still replace a newer one."""
         return max(0.0, self.positions.unknown_at + _LATE_S - time.monotonic())
 
     def has(self, copy: PartitionCopy) -> bool:
@@ -96,7 +96,7 @@ class Commits:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the carrier's thread waits for a commit; for another thread's look. That has an end."""
+        """Whether the worker's thread waits for a commit, which has a time limit; for other threads."""
         return self._is_last or self.positions.is_committing
 
     def is_under_way(self, copy: PartitionCopy) -> bool:
@@ -117,17 +117,17 @@ class Commits:
         """
         Commit all that was acknowledged, and wait for it.
 
-        Where the driver asked for an end, that is tried for a shorter while, and may fail for a reason that
-        time can heal: the next slice's tasks commit it, or the next start resumes.
+        If the driver requested the end, the commit has less time, and may fail for a reason that time can
+        heal: the next tasks commit the positions, or the next start resumes.
 
         Raises:
             Stopped: The driver is gone.
-            ShoalError: It failed.
+            ShoalError: The commit failed.
 
         """
 
         def pause(seconds: float) -> None:
-            # Not the control's wait, which returns at once when the driver wants an end.
+            # Not the control's wait, which returns at once after a request to end.
             self._control.check_lease()
             time.sleep(seconds)
 
@@ -137,14 +137,14 @@ class Commits:
 
         def commit() -> None:
             with suppress(ShoalError):
-                self._end(give_up_at)  # what it had is in the next, where it failed
+                self._end(give_up_at)  # if it failed, the next one has its positions, too
             self._begin(copies)
             self._end(give_up_at)
 
         self._is_last = True
         try:
             if self._outcome is not None and now - self._began_at >= patience_s:
-                # It has had its time.
+                # The commit under way has had its time.
                 with suppress(ShoalError):
                     self._end(give_up_at=now)
                 if not self._control.mirror_ends:
@@ -175,9 +175,9 @@ class Commits:
 
     def _end(self, give_up_at: float = math.inf) -> None:
         """
-        Wait for the outcome of the commit that is under way, if one is, and keep it.
+        Wait for the outcome of the commit that is under way, if there is one, and keep it.
 
-        One that is given up may still arrive: it is older than the position then, as after a crash.
+        A commit that is given up may still take effect, with an older position, as after a crash.
 
         """
         outcome, self._outcome = self._outcome, None
@@ -213,5 +213,5 @@ class Commits:
 
 
 def can_heal(error: ShoalError) -> bool:
-    """Whether time can heal it; so can the driver, who joins the group again and says so."""
+    """Whether to retry: transient errors, and errors that the driver resolves by a new rebalance."""
     return is_transient(error) or (isinstance(error, BrokerError) and error.code in JOIN_AGAIN)

@@ -1,16 +1,20 @@
 """
-The copy loop: from one source leader to one destination leader.
+The copy loop: one turn of copying, from one source leader to one destination leader.
 
-A fetch brings record sets of many partitions; their batches are stamped where
-they lie in the buffer and go out as views of it, many partitions together,
-several requests in flight. A stock broker takes one batch of a partition in a
-request. Whether this one takes several is asked when there are several to
-send, and anew on each connection (``client/multi_batch.py``). The next fetch
-is already asked for. Before the buffer is used again, everything in it is
-acknowledged or given up.
+Strategy. A fetch response has record sets of many partitions. Each partition decides about its batches and
+stamps them where they lie in the fetch buffer, and views of the buffer go out: many partitions in a
+request, several requests in flight, several requests in one system call. The worker has already asked for
+the next fetch, so the source works while the destination does.
 
-A turn of the loop looks at the partitions that an answer brought something
-for, and at those that wait, never at all: most of a thousand may be idle.
+Invariants:
+
+- Before the buffer is used again, everything in it is acknowledged or forgotten: :meth:`CopyLoop.produce`
+  returns with nothing in flight, and only then may the worker call :meth:`CopyLoop.receive` again.
+- A partition has one batch in a request, unless the broker has said that it takes several. The loop asks
+  for that once a response has several, and again on each connection (``client/multi_batch.py``).
+- A turn looks at the partitions that the response has something for, and at those that wait, never at all:
+  most of a thousand may be idle.
+- Nothing is fetched or sent for a partition that is not aligned, and no partition is aligned in a loop.
 """
 
 from __future__ import annotations
@@ -52,15 +56,14 @@ FETCH_MAX_WAIT_MS = 500
 #: created again. A fetch without data is answered in half a second.
 _PAUSE_S = 1.0
 
-#: What the destination's brokers know of a producer id is checked every
-#: 10 minutes (producer.id.expiration.check.interval.ms) and may be forgotten
-#: at once by a restart; clocks differ too, by what `control.clock` could not find out.
+#: Brokers look for expired producer ids every 10 minutes (producer.id.expiration.check.interval.ms), and a
+#: restart may forget them at once. Clocks differ, too, by more than `control.clock` can find out.
 _FORGETTING_MARGIN_MS = 30 * 60 * 1000
 
 
 class Turn(NamedTuple):
     """
-    What came of one fetch response.
+    The result of one fetch response.
 
     Attributes:
         touched: The partitions that the response matters for.
@@ -127,7 +130,7 @@ class CopyLoop:
         self._connect = connect
         self._marked = marked
         self._producer = connect(marked)
-        #: What the destination's leader answered on this connection, by topic.
+        #: By topic: whether the destination's leader takes several, as it answered on this connection.
         self._takes_several: dict[str, bool] = {}
         self._must_yield = False
         self._source = source
@@ -190,7 +193,7 @@ class CopyLoop:
         for copy in self._changed:
             self._ask(copy)
         self._changed.clear()
-        # A slice ends together: who waits longer keeps the others from the next one.
+        # All tasks of a micro-batch end together: a longer fetch would delay the next one.
         self._fetcher.send(self._control.remaining_s * 1000)
         self._asked_at = time.monotonic()
 
@@ -359,7 +362,7 @@ class CopyLoop:
                 self._acknowledge(self._by_destination[partition], outcome)
 
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
-        """Where several batches in a request are required, send none where they are not taken."""
+        """With --multi-batch required, send nothing to leaders that do not take several batches."""
         for copy in copies:
             if copy.can_send_several and not self._takes_several.get(copy.destination.topic, False):
                 copy.refetch()
@@ -368,14 +371,14 @@ class CopyLoop:
                     "a request, and --multi-batch required asks for that"
                 )
                 self._changed[copy] = None
-        # Who takes one at a time is asked again.
+        # A leader that takes one at a time is asked again.
         self._takes_several = {topic: True for topic, takes in self._takes_several.items() if takes}
 
     def _ask_for_several(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
-        """Ask for some topics; where any takes several, go on on a connection that asks for that."""
+        """Ask for some topics; if any takes several, continue on a connection that asks for that."""
         producer = self._producer if self._marked else self._connect(True)
         answers = producer.takes_several(partitions)
-        # Who has no answer now is asked on the next connection.
+        # A topic without an answer is asked for on the next connection.
         takes = {partition.topic: answers.get(partition, False) for partition in partitions}
         if self._marked:
             return takes
@@ -385,7 +388,7 @@ class CopyLoop:
             self._producer.close()
             self._producer, self._marked = producer, True
         else:
-            # Each sort of partition needs a connection of its own, and gets a route.
+            # Each sort of partition needs a connection of its own, and gets a loop.
             producer.close()
             self._must_yield = True
         return takes

@@ -1,4 +1,9 @@
-"""Batches for the destination: fetched ones as they are, and those that were made of decoded records."""
+"""
+Batches for the destination: copied as they came, rebuilt from decoded records, or joined.
+
+A copied batch is a view of the fetch buffer. Others have memory of their own. A joined one waits in the
+:class:`Rebuilder` until it is large enough, or the response has no more batches.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ __all__ = ["OutboundBatch", "Rebuilder", "copy_of", "copy_of_run"]
 #: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
 _GROUP_BYTES = 256 * 1024
 
-#: No limit for a batch that was decoded, as long as the destination refused none.
+#: No limit for a decoded batch, as long as the destination has refused none.
 _NO_LIMIT = 2**31 - 1
 
 
@@ -35,10 +40,10 @@ class OutboundBatch:
         source_end: The next source offset after it.
         source_leader_epoch: In which it was written at the source.
         newest_ms: A timestamp that the broker takes for this batch's, or an older one.
-        decision: What became of the fetched batch.
+        decision: The decision about the fetched batch.
         spans: Runs of source offsets, first and end, that follow one another
-            in it; None where there is only one.
-        destination_offset: Where it has to land; known when it is stamped.
+            in it; None if there is only one.
+        destination_offset: The offset at which it has to land; set when it is stamped.
         batches_count: More than one of a run.
 
     """
@@ -99,7 +104,7 @@ def copy_of_run(run: Run, destination_offset: int) -> OutboundBatch:
 
 
 def _newest_create_time_ms(header: BatchHeader) -> int:
-    """Return a time that is not after the newest record's create time; -1 where the header does not tell."""
+    """Return a time that is not after the newest record's create time; -1 if the header has none."""
     if not header.is_log_append_time:
         return header.max_timestamp
     # max_timestamp is the append time then. The first record's create time is known, unless
@@ -133,12 +138,12 @@ class Rebuilder:
         Args:
             batch: As it was fetched.
             decision: Why it is decoded.
-            start_offset: What lies before it is left out.
+            start_offset: The first offset to mirror.
             apart: Whether each record becomes a batch of its own; only where everything is decoded.
 
         Raises:
-            CorruptBatch: It does not parse, or its CRC is wrong.
-            UnsupportedBatch: It cannot be decoded, or only into too many bytes.
+            CorruptBatch: The batch does not parse, or its CRC is wrong.
+            UnsupportedBatch: The batch cannot be decoded, or only into too many bytes.
 
         """
         header = batch.header
@@ -243,7 +248,7 @@ class Rebuilder:
 
 class _Group:
     """
-    What is gathered to become a batch.
+    Decoded batches that will become one.
 
     Attributes:
         decision: Of all that is in it.

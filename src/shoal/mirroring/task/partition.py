@@ -5,10 +5,10 @@ A fetched batch is decided about and stamped in :meth:`PartitionCopy.take`, and 
 the fetch buffer, so before the buffer is used again everything queued is acknowledged or forgotten.
 ``partition_state`` has the states, ``outbound_queue`` the batches on their way out.
 
-Three offsets of the source only move forward between two alignments:
-``pair.source_offset`` (everything before it is at the destination), the last acknowledged batch, which
-becomes part of the pair when nothing is in flight, and ``fetch_offset`` (everything before it is decided
-about). An alignment, and :meth:`PartitionCopy.refetch`, set all three to the pair's.
+Two offsets of the source only move forward between two alignments. Everything before
+``pair.source_offset`` is at the destination, and everything before ``fetch_offset`` is decided about.
+The pair moves when nothing is in flight: past the last acknowledged batch, and over dropped ones.
+An alignment, and :meth:`PartitionCopy.refetch`, set ``fetch_offset`` back to the pair's.
 
 Other modules read a partition's attributes and call its methods; only this module assigns them.
 """
@@ -56,13 +56,13 @@ _ANY_SIZE = 2**31
 
 class LeftOut(NamedTuple):
     """
-    What the destination refuses, and a partition goes on without.
+    Batches that the destination refuses, and that the partition skips.
 
     Attributes:
-        after: The pair's source offset then: nothing is to be mirrored between it and what is left out.
-        end: The source offset behind it.
-        leader_epoch: In which its last record was written at the source.
-        incident: What is lost.
+        after: The pair's source offset then; nothing between it and the batches has to be mirrored.
+        end: The source offset behind them.
+        leader_epoch: In which their last record was written at the source.
+        incident: The loss.
 
     """
 
@@ -353,16 +353,15 @@ class PartitionCopy:
         self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, several: bool = False
     ) -> bool:
         """
-        Decide on each fetched batch, stamp those that are copied or made anew, and queue them.
+        Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
 
-        What is copied is stamped in the fetch buffer: the queue holds views of it.
-        A batch that cannot be mirrored is remembered, and stops the partition
-        when everything before it is acknowledged.
+        Copied batches are stamped in the fetch buffer: the queue holds views of it.
+        A batch that cannot be mirrored stops the partition after everything before it is acknowledged.
 
         Args:
-            fetched: The partition's part of an answer.
+            fetched: The partition's part of a response.
             isolation_level: Of the fetch.
-            several: Whether batches will go together, so that they need not be told apart.
+            several: Whether batches will go together, so that runs of them can be stamped at once.
 
         Returns:
             Whether there was any whole batch.
@@ -478,11 +477,11 @@ class PartitionCopy:
 
     def suspect(self, offset: int, reason: str, *, patience_s: float = 0.0) -> None:
         """
-        Try what is at an offset once more, since it is damaged, or refused as if it were; then stop.
+        Try the batch at an offset once more, since it is damaged, or refused as if it were; then stop.
 
         Args:
             offset: Of the source.
-            reason: What is wrong, as a sentence.
+            reason: The refusal, as a sentence.
             patience_s: How long to try again before the partition stops, if the refusal names no cause.
 
         """
@@ -506,7 +505,7 @@ class PartitionCopy:
             each.disregard(seconds)
 
     def is_suspect(self, offset: int) -> bool:
-        """Whether what is at an offset was refused with its cause, and has another try."""
+        """Whether the batch at an offset was refused with its cause, and has another try."""
         suspicion = self._suspicions.get((offset, True))
         return suspicion is not None and not suspicion.has_ended
 
@@ -533,7 +532,7 @@ class PartitionCopy:
 
     @property
     def sequence_is_offset(self) -> bool:
-        """Whether it may be written to where a broker compares the two."""
+        """Whether a broker that compares sequences with offsets takes its batches."""
         return self.pair is not None and self.pair.identity.sequence_is_offset
 
     @property

@@ -31,7 +31,7 @@ After an unknown outcome it is unaligned, and the worker asks the destination be
 ALIGNED and COPYING differ by one acknowledged request. Before it, one request is in flight
 alone, since a broker that does not know the producer id accepts any sequence.
 
-Waiting is no state. A partition waits in NEW, UNALIGNED, ALIGNED or COPYING, and goes on from there:
+Waiting is no state. A partition waits in NEW, UNALIGNED, ALIGNED or COPYING, and continues from there.
 ``waiting_for`` has the reason, and the partition is due again at ``retry_at``.
 """
 

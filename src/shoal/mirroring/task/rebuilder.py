@@ -25,7 +25,7 @@ def records_to_mirror(batch: RecordBatch, start_offset: int, settings: CopySetti
     Raises:
         CorruptBatch: The CRC is wrong (a flipped bit must not look like a
             hole, or another format), or it does not parse.
-        UnsupportedBatch: It would be too large, or its codec is none.
+        UnsupportedBatch: The records are larger than the limit, or Kafka has no such codec.
 
     """
     verify_crc(batch)

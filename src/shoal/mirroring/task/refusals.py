@@ -79,7 +79,7 @@ _REMEDIES = {
 
 
 class Reaction(enum.Enum):
-    """What a partition does about a refused request."""
+    """The reaction of a partition to a refused request."""
 
     #: Asks for the leader, then for the log end, and sends again.
     ALIGN = enum.auto()
@@ -93,7 +93,7 @@ class Reaction(enum.Enum):
     SEND_SMALLER = enum.auto()
     #: Tries once more, or for a while, and then stops.
     TRY_AGAIN = enum.auto()
-    #: Goes on without the batch, as an incident.
+    #: Skips the batch, as an incident.
     LEAVE_OUT = enum.auto()
     STOP = enum.auto()
 
@@ -123,8 +123,8 @@ class Refused:
 #: 1. Codes about the leader or the replicas mean nothing for the batches, so they come first.
 #: 2. A request with several batches is taken apart before anything is decided about one of them: the code
 #:    may be about any. Likewise a joined batch, which is shoal's own work. Neither costs a try.
-#: 3. A batch whose bytes or sequence are refused has another try before it is left out, since the cause may
-#:    be a damaged transfer or a lost acknowledgement.
+#: 3. A batch whose bytes or sequence are refused has another try before it is left out. The cause may be a
+#:    damaged transfer or a lost acknowledgement.
 #: 4. A batch that shoal made is made smaller before it is left out.
 #: 5. Codes about the writer refuse everything that follows, too: nothing is left out for them.
 REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[Refused], bool], Reaction]] = (
@@ -152,7 +152,7 @@ def refuse(
     destination: Cluster,
     settings: CopySettings,
 ) -> Reaction:
-    """Let a partition react to an error code; return what it does."""
+    """Let a partition react to an error code; return the reaction."""
     first = batches[0]
     code = ErrorCode.of(answer.error_code)
     named = named_code(answer.error_code) + (f" ({answer.error_message})" if answer.error_message else "")
@@ -221,7 +221,7 @@ def land_elsewhere(
     expected = first.destination_offset
     is_later = base_offset > expected
     kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
-    why = "somebody else writes to this partition" if is_later else "the destination lost its tail"
+    why = "another producer writes to this partition" if is_later else "the destination lost its tail"
     incident = Incident(
         kind,
         f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
@@ -231,8 +231,8 @@ def land_elsewhere(
     if not shared and kind not in settings.continue_on:
         copy.stop_for(incident)
     elif not is_later:
-        # It may be the answer to an older batch that the broker took for the same: nothing was
-        # written then. The alignment finds out what is there.
+        # The broker may have taken the batch for an older one, and written nothing. The alignment finds
+        # out what is there.
         copy.lose_track()
         copy.wait(incident.reason)
     else:

@@ -6,8 +6,8 @@ import time
 
 __all__ = ["Suspicion"]
 
-#: A second refusal so much later has a cause of its own: the pauses between two tries are at most 10 s. What
-#: aligning takes between them, which may be minutes, does not count; an outage between them does.
+#: A second refusal so much later has a cause of its own: the pauses between two tries are at most 10 s. The
+#: time of an alignment between them, which may be minutes, does not count; an outage between them does.
 _FORGET_AFTER_S = 180.0
 
 

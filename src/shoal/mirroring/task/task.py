@@ -7,9 +7,9 @@ leaders.
 
 The task's own thread looks after the workers four times a second. Its time limits follow on one another:
 
-- A worker that hears nothing for ``_STALLED_S`` is reported as waiting for its broker.
+- A worker without a response for ``_STALLED_S`` is reported as waiting for its broker.
 - After a request to end, ``_END_PATIENCE_S`` later whatever a worker waits for is given up.
-- Another ``_GIVE_UP_PATIENCE_S`` later nobody waits for the worker any more, unless it commits.
+- Another ``_GIVE_UP_PATIENCE_S`` later the task ends without the worker, unless it commits.
 """
 
 from __future__ import annotations

@@ -2,16 +2,15 @@
 A worker copies the partitions of one pair of leaders: it aligns them, and drives their copy loop.
 
 A worker has a thread and connections of its own, so that a leader that stalls delays no other pair.
-Each step of :meth:`LeaderPairWorker.run` does three things with the partitions that are due: it refreshes
-metadata if leaders or topics may have changed, aligns those that are not aligned, and runs a copy loop
-for each pair of leaders among them (usually one; more after leaders have moved, each for a second in turn).
-An error that time can heal lets the partitions that it concerns wait, and the others go on. A partition
-that fails while others of its loop go on is given away to the task's worker for such partitions, if
-there is one: it must not delay them.
+Each step of :meth:`LeaderPairWorker.run` does three things with the partitions that are due. It refreshes
+metadata if leaders or topics may have changed, aligns those that are not aligned, and runs a copy loop.
+After leaders have moved there is a loop for each pair of leaders, for a second in turn.
+If time can heal an error, the partitions that it concerns wait, and the others continue. If a partition
+fails while others of its loop do not, the task's worker for partitions in trouble gets it.
 
 Three rules keep positions and records together:
 
-- What was acknowledged is committed whatever ends the worker, unless nobody waits for it any more.
+- Whatever ends the worker, it commits everything acknowledged, unless the task has ended without it.
 - After an interruption of the lease or of the group's membership, everything is aligned again, since another
   process may have written.
 - A produce request does not outlive its worker: its connection is aborted on close.
@@ -75,15 +74,15 @@ _PRODUCE_TIMEOUT_MS = 30_000
 
 
 class Phase(enum.Enum):
-    """What a worker's thread is doing."""
+    """The activity of a worker's thread."""
 
-    #: It sends requests, and waits for brokers.
+    #: Sends requests, and waits for brokers.
     WORKING = enum.auto()
     #: The same for an alignment, which may take minutes.
     ALIGNING = enum.auto()
-    #: It waits until a partition is due.
+    #: Waits until a partition is due.
     PAUSING = enum.auto()
-    #: It commits for the last time, which has a time limit of its own.
+    #: Commits for the last time, with a time limit of its own.
     ENDING = enum.auto()
 
 
@@ -96,7 +95,7 @@ class Stop(enum.Enum):
     SOON = enum.auto()
     #: The same, and give up whatever the thread waits for, except a commit, which takes seconds.
     NOW = enum.auto()
-    #: Do nothing more: nobody waits for the worker, and its partitions will be aligned again.
+    #: Do nothing more: the task ends without the worker, and its partitions will be aligned again.
     DISOWNED = enum.auto()
 
 
@@ -306,7 +305,7 @@ class LeaderPairWorker:
         self._heard_at = time.monotonic()
         self._take_admitted()
         if self._control.begin():
-            # Somebody else may have had the group, and written.
+            # Another process may have had the group, and written.
             for copy in self._unfinished():
                 copy.lose_track()
         due = [copy for copy in self._unfinished() if copy.state.is_due]
@@ -432,7 +431,7 @@ class LeaderPairWorker:
                 copy.keep_leader_epochs(leader_epochs_of(copy, self._source, self._destination))
         self._end_with_the_logs(copies)
         if any(copy.counters.incidents for copy in copies):
-            self._report()  # what was gone on from is committed, and met no second time
+            self._report()  # positions behind incidents are committed: reported once
 
     def _end_with_the_logs(self, copies: Sequence[PartitionCopy]) -> None:
         """Let ranges that were made for a former topic end where the new topic's logs do."""

@@ -4,8 +4,8 @@ Write batches that came as rows, not as a range to copy: archives, replays, expe
 There is no position to commit. Two things make a repeated task harmless. The
 destination's tail: the rows up to the one that is there last are not written again.
 And the identity: all attempts of a job's tasks write as one producer, with the
-sequence that follows the producer's last one in the partition. So a request of a
-failed attempt that arrives late is a duplicate, or out of order, and the broker
+sequence that follows the producer's last one in the partition. If a request of a
+failed attempt arrives late, it is a duplicate, or out of order. The broker
 does not write it again, as long as it remembers the producer. A broker forgets a
 producer ``producer.id.expiration.ms`` after the timestamp of its newest record, and
 looks every ten minutes: of old records it may forget between two requests.
@@ -156,7 +156,7 @@ def _write_partition(
             if answer.base_offset != end:
                 raise ShoalError(
                     f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "
-                    f"{end}: somebody else writes there, or rows of one partition are in several tasks "
+                    f"{end}: another producer writes there, or rows of one partition are in several tasks "
                     '(df.repartition("topic", "partition") puts them in one)'
                 )
             end += batch.header.records_count
@@ -187,7 +187,7 @@ def _bounds(cluster: Cluster, partition: TopicPartition) -> tuple[int, int]:
     assert isinstance(end, int)
     assert isinstance(high_watermark, int)
     if high_watermark < end:
-        # What a former attempt wrote cannot be read yet, and may yet be taken back.
+        # Records of a former attempt cannot be read yet, and an election may remove them.
         where = f"{partition} on {cluster}: high watermark {high_watermark}, log end {end}"
         raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, where)
     return start, end
