@@ -730,7 +730,7 @@ def test_a_record_that_somebody_else_writes_during_a_run_stops_the_partition(
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
     (stopped,) = brokers.run(control=Acting(4, write)).stopped
     assert stopped.partition == 0
-    assert "another producer writes to this partition" in stopped.reason
+    assert "another program writes to this partition" in stopped.reason
     assert brokers.copied("topic", 1) == histories[1].committed
     # The pair lies before the foreign record, and a new run finds it.
     before = brokers.copied("topic", 0)

@@ -290,7 +290,7 @@ def test_a_record_that_somebody_else_writes_meanwhile_fails_the_task(brokers: Tw
     first.wait_for_one()
     brokers.destination.log("topic").store(memoryview(batches.batch(1)))
     first.release()
-    with pytest.raises(ShoalError, match=r"landed at offset 1 instead of 0: another producer writes there"):
+    with pytest.raises(ShoalError, match=r"landed at offset 1 instead of 0: another program writes there"):
         running.result()
 
 

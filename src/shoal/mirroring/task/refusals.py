@@ -221,7 +221,7 @@ def land_elsewhere(
     expected = first.destination_offset
     is_later = base_offset > expected
     kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
-    why = "another producer writes to this partition" if is_later else "the destination lost its tail"
+    why = "another program writes to this partition" if is_later else "the destination lost its tail"
     incident = Incident(
         kind,
         f"the batch at source offset {first.source_start} landed at offset {base_offset} of "

@@ -156,7 +156,7 @@ def _write_partition(
             if answer.base_offset != end:
                 raise ShoalError(
                     f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "
-                    f"{end}: another producer writes there, or rows of one partition are in several tasks "
+                    f"{end}: another program writes there, or rows of one partition are in several tasks "
                     '(df.repartition("topic", "partition") puts them in one)'
                 )
             end += batch.header.records_count
