@@ -20,7 +20,7 @@ def test_a_real_broker_of_3_9_answers_old_versions_the_same() -> None:
     """Those of the tests that look into the embedded broker, or differ from Kafka, skip themselves."""
     with KafkaCluster(version=KAFKA_3_VERSION) as kafka:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "tests/broker/test_old_versions.py"],
+            [sys.executable, "-m", "pytest", "-q", "tests/broker/apis/test_old_versions.py"],
             cwd=_ROOT,
             env={**os.environ, "SHOAL_TEST_BROKER": kafka.bootstrap},
             capture_output=True,

@@ -92,8 +92,8 @@ class Broker(BrokerState):
         self.host = host
         try:
             settings = beside.config if beside is not None else BrokerConfig(config or {})
-        except ApiError as refused:
-            raise ConfigError(f"broker: {refused.message}") from refused
+        except ApiError as error:
+            raise ConfigError(f"broker: {error.message}") from error
         old_versions = settings["shoal.old.versions"].lower() == "true"
         apis = APIS_WITH_OLD_VERSIONS if old_versions else APIS
         self._data = DataDirectory(data) if data is not None else None
@@ -223,7 +223,7 @@ class Broker(BrokerState):
             self.topics.close()
             data.set_clean(True)
         except (OSError, ApiError) as error:
-            reason = error if isinstance(error, ApiError) else self.topics.failure.refused("the end", error)
+            reason = error if isinstance(error, ApiError) else self.topics.failure.error_for("the end", error)
             _log.warning(
                 "%s was not closed cleanly (%s): the next start checks all batches",
                 data.path,
@@ -280,7 +280,7 @@ class Broker(BrokerState):
                 try:
                     log.delete_old_segments(now_ms())
                 except OSError as error:
-                    _log.warning("%s", self.topics.failure.refused(log.name, error).message)
+                    _log.warning("%s", self.topics.failure.error_for(log.name, error).message)
 
 
 def _check_address(host: str, allow_any_address: bool) -> None:

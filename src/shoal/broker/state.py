@@ -21,8 +21,9 @@ from .config import BrokerConfig
 from .coordination.fetch_sessions import FetchSessions
 from .coordination.groups import Groups
 from .coordination.leaders import Leaders
+from .coordination.producer_ids import ProducerIds
 from .coordination.purgatory import Purgatory
-from .coordination.transactions import ProducerIds, Transactions
+from .coordination.transactions import Transactions
 from .faults import Faults
 from .storage.data_directory import DataDirectory
 from .storage.journal import Journal

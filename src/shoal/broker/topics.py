@@ -249,7 +249,7 @@ class Topics:
                 made.append(number)
                 topic.logs.append(Log(name, config, directory, self.failure))
             except OSError as error:
-                raise self.failure.refused(name, error) from error
+                raise self.failure.error_for(name, error) from error
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic with its logs."""

@@ -64,8 +64,8 @@ def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
     try:
         names = state.topics.names if call.version >= TOPIC_IDS_FROM else None
         context = state.fetch_sessions.begin(request, names)
-    except ApiError as refused:
-        return FetchResponse(0, refused.code, 0, [])
+    except ApiError as error:
+        return FetchResponse(0, error.code, 0, [])
     wanted = [(each, state.topics.get(each.topic)) for each in context.wanted]
     committed = request.isolation_level == _READ_COMMITTED or call.version < MAGIC_2_FROM
     max_bytes = min(request.max_bytes, int(state.config["fetch.max.bytes"]))

@@ -71,11 +71,11 @@ def _created(state: BrokerState, request: Any, name: str) -> Topic:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     try:
         return state.topics.create(name, int(state.config["num.partitions"]), {})
-    except ApiError as refused:
+    except ApiError as error:
         # Another connection may have created it meanwhile.
         topic = state.topics.get(name)
         if topic is None:
-            raise refused
+            raise error
         return topic
 
 

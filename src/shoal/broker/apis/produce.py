@@ -77,7 +77,7 @@ class _Outcome:
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
-    refused: ApiError | None = None
+    error: ApiError | None = None
 
 
 def handle(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
@@ -87,11 +87,11 @@ def handle(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
         _Place(entry.topic, entry.partition, entry.topic_id): entry.record_set for entry in request.partitions
     }
     if request.transactional_id is None and any(map(_is_transactional, record_sets.values())):
-        refused = ApiError(
+        error = ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch without a transactional id",
         )
-        outcomes = [_Outcome(place, refused=refused) for place in record_sets]
+        outcomes = [_Outcome(place, error=error) for place in record_sets]
     else:
         outcomes = [
             _append_or_refuse(state, call, place, request, record_set)
@@ -110,7 +110,7 @@ def _is_transactional(record_set: memoryview) -> bool:
 
 
 def _refused(error: ApiError, call: Call, place: _Place, *_: object) -> _Outcome:
-    return _Outcome(place, refused=error.without_origin())
+    return _Outcome(place, error=error.without_origin())
 
 
 @answer_errors(_refused, place=lambda place, *_: place[:2])
@@ -208,11 +208,11 @@ def _check_transaction(
             state.transactions.add_partitions(transactional_id, producer_id, epoch, [key])
         else:
             state.transactions.check_partition(transactional_id, producer_id, epoch, key)
-    except ApiError as refused:
-        code = _TO_PRODUCERS.get(refused.code, refused.code)
+    except ApiError as error:
+        code = _TO_PRODUCERS.get(error.code, error.code)
         if code is ErrorCode.TRANSACTION_ABORTABLE and call.version < _ABORTABLE_FROM:
             code = ErrorCode.INVALID_TXN_STATE
-        raise ApiError(code, refused.message) from refused
+        raise ApiError(code, error.message) from error
 
 
 def _response(outcomes: list[_Outcome]) -> Any:
@@ -229,16 +229,16 @@ def _response(outcomes: list[_Outcome]) -> Any:
 
 
 def _partition_response(outcome: _Outcome) -> Any:
-    refused = outcome.refused
+    error = outcome.error
     return _Partition(
         index=outcome.place.partition,
-        error_code=ErrorCode.NONE if refused is None else refused.code,
+        error_code=ErrorCode.NONE if error is None else error.code,
         base_offset=outcome.base_offset,
         log_append_time_ms=outcome.log_append_time_ms,
         log_start_offset=outcome.log_start_offset,
         record_errors=[
             _RecordError(batch_index=index, batch_index_error_message=message)
-            for index, message in (refused.record_errors if refused else ())
+            for index, message in (error.record_errors if error else ())
         ],
-        error_message=refused.message if refused else None,
+        error_message=error.message if error else None,
     )

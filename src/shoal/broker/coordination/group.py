@@ -285,10 +285,10 @@ class Group:
         self.members[member.member_id] = member
         self.leader = self.leader or member.member_id
 
-    def remove(self, member: Member, refused: ApiError, now: float) -> None:
+    def remove(self, member: Member, error: ApiError, now: float) -> None:
         """Remove a member, answer its waiting request, and let the others rebalance."""
-        member.answer_join(refused)
-        member.answer_sync(refused)
+        member.answer_join(error)
+        member.answer_sync(error)
         self.members.pop(member.member_id, None)
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), "")

@@ -28,8 +28,9 @@ from ..clock import now_ms
 from ..storage.journal import Journal
 from ..topics import Topics
 from .groups import Groups
+from .producer_ids import ProducerIds
 
-__all__ = ["ProducerIds", "Transaction", "TransactionState", "Transactions"]
+__all__ = ["Transaction", "TransactionState", "Transactions"]
 
 Result = TypeVar("Result")
 
@@ -44,9 +45,6 @@ _LAST_EPOCH = 2**15 - 2
 _TRANSACTION_BYTES = 600
 _PARTITION_BYTES = 200
 _GROUP_BYTES = 100
-
-_FIRST_PRODUCER_ID = 1000
-_PRODUCER_ID_BLOCK = 1000
 
 
 class TransactionState(enum.Enum):
@@ -104,27 +102,6 @@ class Transaction:
         return (
             _TRANSACTION_BYTES + getsizeof(self.transactional_id) + _named_bytes(self.partitions, self.groups)
         )
-
-
-class ProducerIds:
-    """The source of producer ids; it returns none twice."""
-
-    def __init__(self, journal: Journal | None = None) -> None:
-        """Continue after the last block of a journal, or begin with the first id."""
-        self._journal = journal or Journal()
-        self._lock = threading.Lock()
-        self._next: int = dict(self._journal.facts("producer_ids")).get((), _FIRST_PRODUCER_ID)
-        self._block_end = self._next
-
-    def new(self) -> int:
-        """Return the next producer id."""
-        with self._lock:
-            if self._next == self._block_end:
-                # The rest of a block is lost when the process ends.
-                self._block_end += _PRODUCER_ID_BLOCK
-                self._journal.put("producer_ids", value=self._block_end)
-            self._next += 1
-            return self._next - 1
 
 
 class Transactions:

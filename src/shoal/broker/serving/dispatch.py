@@ -130,7 +130,10 @@ def _serve(
     except OSError as error:
         # Only the data directory can fail here; the server sends the answer later.
         _log.warning(
-            "%s v%d: %s", api.key.name, header.api_version, state.topics.failure.refused("it", error).message
+            "%s v%d: %s",
+            api.key.name,
+            header.api_version,
+            state.topics.failure.error_for("it", error).message,
         )
         raise CloseConnection("the request failed") from error
     except Exception as error:

@@ -98,7 +98,7 @@ class Journal:
             self._rewrite(path)
         except OSError as error:
             if isinstance(error, FlushFailed):
-                self._failure.refused(_NAME, error)
+                self._failure.error_for(_NAME, error)
             _log.warning("%s: it could not be rewritten, so it keeps growing: %s", path, error.strerror)
 
     def _rewrite(self, path: Path) -> None:
@@ -152,7 +152,7 @@ class Journal:
             try:
                 _append(self._descriptor, line)
             except OSError as error:
-                raise self._failure.refused(_NAME, error) from error
+                raise self._failure.error_for(_NAME, error) from error
             self._facts[kind, texts] = value
             self._added_bytes += len(line)
             if self._added_bytes > max(_LARGE_BYTES, self._rewritten_bytes):
@@ -190,7 +190,7 @@ class Journal:
                 flush_file(self._descriptor)
                 self._flush_name(self._path)
             except OSError as error:
-                raise self._failure.refused(_NAME, error) from error
+                raise self._failure.error_for(_NAME, error) from error
 
 
 def _append(descriptor: int, line: bytes) -> None:

@@ -350,7 +350,7 @@ class Log:
             segment = self._segments.with_room(size, self._log_end_offset, self.config)
             segment.append(parts, headers, flushed=is_flush_due)
         except OSError as error:
-            raise self._failure.refused(self.name, error) from error
+            raise self._failure.error_for(self.name, error) from error
         self._unflushed_records = 0 if is_flush_due else unflushed_records
         self._log_end_offset = offset
         self._wake_watchers()

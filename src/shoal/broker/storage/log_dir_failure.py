@@ -102,7 +102,7 @@ class LogDirFailure:
         if self.reason is not None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, self.reason)
 
-    def refused(self, what: str, error: OSError) -> ApiError:
+    def error_for(self, what: str, error: OSError) -> ApiError:
         """
         Return the ApiError for an I/O error, which may take the directory offline.
 

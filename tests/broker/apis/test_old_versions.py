@@ -2,7 +2,7 @@
 What clients from before Kafka 2.1 ask, and what they are answered.
 
 Tests that do not ask for ``broker`` run unchanged against a real Kafka of 3.9
-or before: ``SHOAL_TEST_BROKER=HOST:PORT pytest tests/broker/test_old_versions.py``.
+or before: ``SHOAL_TEST_BROKER=HOST:PORT pytest tests/broker/apis/test_old_versions.py``.
 """
 
 from __future__ import annotations

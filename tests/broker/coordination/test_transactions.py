@@ -10,7 +10,8 @@ import pytest
 
 from shoal.broker.config import BrokerConfig
 from shoal.broker.coordination.groups import Groups
-from shoal.broker.coordination.transactions import ProducerIds, Transactions
+from shoal.broker.coordination.producer_ids import ProducerIds
+from shoal.broker.coordination.transactions import Transactions
 from shoal.broker.topics import Topics
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey

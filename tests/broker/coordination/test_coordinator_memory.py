@@ -18,7 +18,8 @@ from shoal.broker.config import BrokerConfig
 from shoal.broker.coordination import transactions as transactions_module
 from shoal.broker.coordination.group import CommittedOffset
 from shoal.broker.coordination.groups import Groups, Join, MemberIdRequired, Sync
-from shoal.broker.coordination.transactions import ProducerIds, Transactions, TransactionState
+from shoal.broker.coordination.producer_ids import ProducerIds
+from shoal.broker.coordination.transactions import Transactions, TransactionState
 from shoal.broker.serving.connection_quotas import ConnectionQuotas
 from shoal.broker.storage.journal import Journal
 from shoal.broker.topics import Topics
