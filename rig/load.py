@@ -41,6 +41,7 @@ __all__ = [
     "create_topic",
     "load_aborted_transaction",
     "load_batch",
+    "load_batches",
     "load_committed_transaction",
     "load_every_kind",
     "load_plain",
@@ -166,6 +167,28 @@ def load_batch(
     producer = _producer(bootstrap, codec, idempotent)
     send_batch(producer, topic, partition, records)
     return {partition: list(records)}
+
+
+def load_batches(
+    bootstrap: str,
+    topic: str,
+    batches: Iterable[tuple[int, Sequence[Record], Codec]],
+    idempotent: bool = True,
+) -> None:
+    """
+    Send batches one after the other, as :func:`load_batch` does, with one producer for each codec.
+
+    If each batch has its own producer, the producers take most of the time: 60 batches 11 s instead of 1.
+
+    Args:
+        batches: The partition, the records and the codec of each batch.
+
+    """
+    producers: dict[Codec, Producer] = {}
+    for partition, records, codec in batches:
+        if codec not in producers:
+            producers[codec] = _producer(bootstrap, codec, idempotent)
+        send_batch(producers[codec], topic, partition, records)
 
 
 def transactional_producer(

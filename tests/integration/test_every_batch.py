@@ -39,6 +39,7 @@ from rig import (
     dump_partitions,
     load_aborted_transaction,
     load_batch,
+    load_batches,
     load_committed_transaction,
     load_compacted,
     load_old_batch,
@@ -453,8 +454,8 @@ def cropped_run(source_cluster: KafkaCluster, destination_cluster: KafkaCluster,
     """A start inside the second of three batches; and inside a large one, into small batches."""
     for topic, codec in CROPPED_TOPICS.items():
         create_topic(source_cluster.bootstrap, topic)
-        for first in range(0, 150, 50):
-            load_batch(source_cluster.bootstrap, topic, 0, full(150)[first : first + 50], codec)
+        batches = ((0, full(150)[first : first + 50], codec) for first in range(0, 150, 50))
+        load_batches(source_cluster.bootstrap, topic, batches)
     create_topic(source_cluster.bootstrap, "cropped-small")
     create_topic(destination_cluster.bootstrap, "cropped-small", config=SMALL)
     load_batch(source_cluster.bootstrap, "cropped-small", 0, keyed(150, value_bytes=2000), "lz4")
@@ -787,10 +788,8 @@ def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_noth
     }
     for topic, (magic, codec) in topics.items():
         old_kafka.create_topic(topic, magic)
-        for seed in range(12):
-            load_old_batch(
-                old_kafka.bootstrap, topic, 0, keyed(60, value_bytes=1000, seed=seed), codec, magic
-            )
+        loaded = ((0, keyed(60, value_bytes=1000, seed=seed), codec) for seed in range(12))
+        load_batches(old_kafka.bootstrap, topic, loaded, idempotent=False)
         alter_topic(old_kafka.bootstrap, topic, SMALL)
     expected = {topic: read_topic(old_kafka.bootstrap, topic)[0] for topic in topics}
 

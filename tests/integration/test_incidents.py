@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import threading
@@ -15,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from rig import KafkaCluster
-from rig.load import create_topic, load_batch, random_records
+from rig.load import create_topic, load_batches, random_records
 from rig.read import read_topic
 from rig.record import Record
 from rig.wait import wait_until
@@ -26,12 +27,9 @@ KINDS = ("foreign-records", "destination-loss", "source-reset", "source-retentio
 
 def load(cluster: KafkaCluster, topic: str, seed: int, batches: int = 3) -> list[Record]:
     """Add some batches to the one partition of a topic."""
-    records: list[Record] = []
-    for number in range(batches):
-        batch = random_records(Random(f"{topic} {seed} {number}"), 20, 200)
-        load_batch(cluster.bootstrap, topic, 0, batch)
-        records += batch
-    return records
+    loaded = [random_records(Random(f"{topic} {seed} {number}"), 20, 200) for number in range(batches)]
+    load_batches(cluster.bootstrap, topic, ((0, batch, "none") for batch in loaded))
+    return list(itertools.chain.from_iterable(loaded))
 
 
 def values(cluster: KafkaCluster, topic: str) -> list[bytes | None]:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rig import KafkaCluster, assert_same_records, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM
-from rig.load import CODECS, await_leaders, load_batch, random_records
+from rig.load import CODECS, await_leaders, load_batches, random_records
 from rig.proxy import Disturbance, Proxies, Step
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -64,8 +64,11 @@ def client(name: str, servers: str) -> ClientConfig:
 def load(source: KafkaCluster, topic: str, batches: int = BATCHES) -> int:
     """Load batches of two records, with every codec; return how many records there are."""
     dice = Random(topic)
-    for number in range(batches):
-        load_batch(source.bootstrap, topic, 0, random_records(dice, 2, 40), CODECS[number % len(CODECS)])
+    load_batches(
+        source.bootstrap,
+        topic,
+        ((0, random_records(dice, 2, 40), CODECS[number % len(CODECS)]) for number in range(batches)),
+    )
     return batches * 2
 
 

@@ -29,6 +29,7 @@ from rig import (
     java,
     load_aborted_transaction,
     load_batch,
+    load_batches,
     load_committed_transaction,
     load_compacted,
     load_every_kind,
@@ -89,10 +90,18 @@ def test_an_aborted_transaction_is_absent(source_cluster: KafkaCluster, topic: s
 
 def test_one_flush_is_one_batch(source_cluster: KafkaCluster, topic: str) -> None:
     create_topic(source_cluster.bootstrap, topic)
-    for size in (1, 5, 3):
-        load_batch(source_cluster.bootstrap, topic, 0, RECORDS[:size], codec="lz4")
+    for size in (2, 5):
+        load_batch(source_cluster.bootstrap, topic, 0, COMPRESSIBLE[:size], codec="lz4")
+    load_batches(
+        source_cluster.bootstrap,
+        topic,
+        [(0, COMPRESSIBLE[:3], "lz4"), (0, COMPRESSIBLE[:2], "gzip"), (0, COMPRESSIBLE[:4], "lz4")],
+    )
     batches = dump_partition(source_cluster.partition_dir(topic, 0))
-    assert [batch.count for batch in batches] == [1, 5, 3]
+    assert [(batch.count, batch.codec) for batch in batches] == [
+        *((2, "lz4"), (5, "lz4")),
+        *((3, "lz4"), (2, "gzip"), (4, "lz4")),
+    ]
 
 
 def test_a_plain_load_has_exact_batches(source_cluster: KafkaCluster, topic: str) -> None:
