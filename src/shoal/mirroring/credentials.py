@@ -1,8 +1,8 @@
 """
 The secrets of both clusters, on their way from the driver to its tasks.
 
-Spark shows what it is given: options of a data source stand in plans and logs. So the tasks get
-the secrets over the control connection, sealed (Fernet: AES-128 and HMAC) by a key of this process that
+Spark shows the options of a data source in plans and logs. So the tasks get the secrets over
+the control connection, sealed (Fernet: AES-128 and HMAC) by a key of this process that
 travels apart: in a file for tasks on this machine, else in the pickled class of the data source.
 A process that reads the control connection, or has its token, has only the sealed letter.
 """
@@ -32,12 +32,13 @@ PROCESS_KEY = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What it takes to be let in by each cluster, by ``source`` and ``destination``."""
+    """The security settings of each cluster, by ``source`` and ``destination``."""
 
     by_cluster: Mapping[str, Security] = field(repr=False)
 
     @classmethod
     def of(cls, *configs: ClientConfig) -> Credentials:
+        """Return the credentials of those clusters that need any."""
         return cls({config.name: config.security for config in configs if config.security})
 
     def __bool__(self) -> bool:

@@ -1,8 +1,8 @@
 """
-Which other consumer groups of the source cluster hold the positions of the same copies.
+Find other consumer groups of the source cluster that hold positions of the same copies.
 
-A mirror that is started with another ``--group`` finds copies without a pair of its own. If a former group
-of shoal's has one, that pair says what the copy is, and its group is what to go on with.
+A mirror that is started with another ``--group`` finds copies without a position in its own group.
+If a former group of shoal's has one, the error recommends to continue with that group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OtherPosition(NamedTuple):
 
     Attributes:
         group: The group's name.
-        pair: What it committed.
+        pair: The position that the group committed.
 
     """
 
@@ -45,7 +45,7 @@ class OtherGroups:
         copies: Mapping[TopicPartition, TopicPartition],
     ) -> None:
         """
-        Remember what to search for.
+        Remember the copies; nothing is sent yet.
 
         Args:
             source: The source cluster, with metadata of the partitions.
@@ -91,6 +91,6 @@ class OtherGroups:
 
 
 def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:
-    """Return a topic's id as text; None where the cluster has none."""
+    """Return a topic's id as text; None if the cluster has none."""
     found = cluster.topic_id(partition.topic)
     return str(found) if found else None

@@ -1,4 +1,4 @@
-"""Where pairs are kept. A seam: some may read the source cluster, but not commit there."""
+"""Positions in a consumer group of the source cluster; other stores may follow :class:`Positions`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ __all__ = ["GroupPositions", "GroupState", "Positions", "PositionsInThread", "wa
 
 
 class Positions(Protocol):
-    """Pairs by source partition; what is committed is what is read after any crash."""
+    """Positions by source partition. A committed position is the one that is read after any crash."""
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
-        """Return the pairs; and the offsets that somebody else committed, a consumer perhaps."""
+        """Return the positions; and the offsets that no mirror committed, but a consumer, for example."""
 
     def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
         """
-        Commit; raises a :class:`~shoal.errors.ShoalError` where nobody's pair can be.
+        Commit positions.
 
         Returns:
-            The partitions whose pair was refused, and why.
+            The partitions whose position was refused, with the error.
+
+        Raises:
+            ShoalError: No position can be committed.
 
         """
 
@@ -42,13 +45,13 @@ class Positions(Protocol):
 @dataclass(frozen=True, slots=True)
 class GroupState:
     """
-    What a group has committed, by source partition.
+    The committed offsets of a group, by source partition.
 
     Attributes:
-        pairs: How far partitions are mirrored.
-        starts: Where those begin that have a start mark and no pair yet.
-        others: What somebody else committed, a consumer perhaps.
-        first_start: What the positions remember of the first start; None if nothing.
+        pairs: The positions of mirrored partitions.
+        starts: The start offsets of partitions with a start mark and no position yet.
+        others: Offsets that no mirror committed, but a consumer, for example.
+        first_start: The group's first start, as the positions have it; None if none has.
         takes_over_offsets: Whether ``others`` are positions, too.
 
     """
@@ -76,7 +79,7 @@ class GroupState:
 
 
 class GroupPositions:
-    """Pairs in the offsets of a consumer group on the source cluster."""
+    """Positions in the committed offsets of a consumer group on the source cluster."""
 
     def __init__(
         self,
@@ -87,12 +90,12 @@ class GroupPositions:
         takes_over_offsets: bool = False,
     ) -> None:
         """
-        Take a cluster's control-plane connections.
+        Use a cluster's control-plane connections.
 
         Args:
             cluster: The source.
             group: The group's name.
-            membership: Who commits, asked at each commit: a mirror that lost
+            membership: Returns the member that commits, for each commit: a mirror that lost
                 its group commits nothing more.
             takes_over_offsets: Whether a consumer's offset is a position, too.
 
@@ -103,17 +106,18 @@ class GroupPositions:
         self._membership = membership
 
     def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, MirrorPosition]:
-        """Return the pairs of those partitions that have one."""
+        """Return the positions of those partitions that have one."""
         return self.read_all(partitions)[0]
 
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
+        """Return the positions, and the other offsets; see :class:`Positions`."""
         state = self.read_state(partitions)
         return dict(state.pairs), dict(state.others)
 
     def read_state(self, partitions: Iterable[TopicPartition] | None = None) -> GroupState:
-        """Return all that the group has of some partitions; by default of all."""
+        """Return the committed offsets of some partitions, by default of all."""
         pairs: dict[TopicPartition, MirrorPosition] = {}
         starts: dict[TopicPartition, int] = {}
         others: dict[TopicPartition, int] = {}
@@ -131,7 +135,7 @@ class GroupPositions:
 
     def mark_starts(self, offsets: Mapping[TopicPartition, int], first_start: FirstStart) -> None:
         """
-        Commit where partitions begin that have no position.
+        Commit the start offsets of partitions without a position.
 
         Raises:
             ShoalError: One cannot be committed.
@@ -143,18 +147,19 @@ class GroupPositions:
                 raise error
 
     def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
+        """Commit positions; see :class:`Positions`."""
         positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
         return commit_offsets(self._cluster, self._group, positions, self._membership())
 
 
 class PositionsInThread:
     """
-    Positions that are asked in a thread of their own, one question after the other.
+    Positions behind a thread of their own, which sends one request after the other.
 
     Attributes:
         is_committing: Whether :meth:`commit` waits for its outcome.
-        unknown_at: When a commit ended last without one, on the monotonic clock: it may take effect later,
-            after newer ones.
+        unknown_at: The time of the last commit without a response, on the monotonic clock. It may take
+            effect later, after newer ones.
 
     """
 
@@ -167,9 +172,11 @@ class PositionsInThread:
     def read_all(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
+        """Return the positions, and the other offsets, once the thread has read them."""
         return self._thread.submit(self._positions.read_all, list(partitions)).result()
 
     def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
+        """Commit positions, and wait for the outcome."""
         self.is_committing = True
         try:
             return self.begin_commit(pairs).result()
@@ -191,9 +198,9 @@ class PositionsInThread:
 
     def end_with(self, last: Callable[[], object]) -> None:
         """
-        Ask nothing more; let the thread do one thing more when what it does is over.
+        Send no more requests; have the thread call ``last`` after its current request.
 
-        Nobody waits for that: what was given up may still wait for a host that does not answer.
+        The caller does not wait for it, since that request may still wait for a host that does not respond.
         """
         self._thread.submit(last)
         self._thread.shutdown(wait=False)

@@ -1,5 +1,5 @@
 """
-A mirror's share of its consumer group: taken and given up by Kafka's own protocol.
+A mirror's share of its consumer group, by Kafka's own protocol.
 
 The driver is a member, in a thread of its own. Each answer of the group's
 coordinator renews the tasks' lease, which is shorter than the session: a
@@ -37,7 +37,7 @@ from .rebalance_listener import MirrorMakerRebalanceListener
 
 __all__ = ["GroupShare"]
 
-#: How often the member's thread looks whether there is something to do, where nobody woke it.
+#: Interval at which the member's thread polls the group, if no event wakes it.
 _LOOK_INTERVAL_S = 1.0
 
 #: How soon topics that could not be made ready are tried again.
@@ -58,7 +58,7 @@ class GroupShare(RebalanceListener):
     The partitions that the group gives to this mirror, from :meth:`start` to :meth:`release`.
 
     Attributes:
-        failure: Why the mirror has to end, once it has.
+        failure: The error that ends the mirror; None without one.
 
     """
 
@@ -78,18 +78,20 @@ class GroupShare(RebalanceListener):
         on_warning: Callable[[str], object],
     ) -> None:
         """
+        Prepare the member; :meth:`start` joins the group.
+
         Args:
-            source: The cluster whose group it is.
-            settings: Of the member.
-            include: Which topics.
-            control: Through which the tasks are told.
-            work: What they are to copy.
-            metrics: Where that is counted.
+            source: The cluster of the group.
+            settings: The settings of the member.
+            include: The topics to subscribe to.
+            control: The connection to the tasks.
+            work: The partitions that tasks copy.
+            metrics: The counts of the mirror.
             prepare: Makes the destination ready for source topics, and returns those that are.
-            settle: Commits where partitions begin that have no position, as a member.
-            listener: The user's.
-            on_notice: Told what comes and goes.
-            on_warning: Told what is in the way.
+            settle: Commits the start positions of partitions without one, as a member.
+            listener: The user's listener.
+            on_notice: Receives the assigned and revoked partitions, as sentences.
+            on_warning: Receives problems, as sentences.
         """
         self._source = source
         self._group = settings.group
@@ -161,7 +163,7 @@ class GroupShare(RebalanceListener):
             return error
         return ShoalError(f"the group's thread failed: {type(error).__name__}: {error}")
 
-    # What comes and goes
+    # Assigned and revoked partitions
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Finish, flush, commit, call the listener; when this returns the partitions are released."""
@@ -174,7 +176,7 @@ class GroupShare(RebalanceListener):
         self._on_notice(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Have nobody produce any more; to commit would be refused."""
+        """Stop all tasks from producing; the group would refuse a commit."""
         self._control.end_lease()
         self._let_go(partitions)
         self._metrics.forget(partitions)
@@ -191,7 +193,7 @@ class GroupShare(RebalanceListener):
             self._on_warning("tasks that do not end were let go: they produce nothing more")
 
     def _commit(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit what the tasks could not."""
+        """Commit the positions that the tasks could not."""
         left, identity = self._control.uncommitted()
         wanted = set(partitions)
         positions = {each: pair.to_committed() for each, pair in left.items() if each in wanted}
@@ -220,7 +222,7 @@ class GroupShare(RebalanceListener):
             self._begin()
 
     def _assignment(self) -> dict[str, dict[int, str]]:
-        """Return what each member of the group has; only its own where the group changes again."""
+        """Return the partitions of each member; only its own if the group rebalances again."""
         ours = self._member.identity.member_id
         give_up_at = time.monotonic() + _ASSIGNMENT_PATIENCE_S
         by_member: Mapping[str, Sequence[TopicPartition]] = {ours: self._member.owned}
@@ -243,7 +245,7 @@ class GroupShare(RebalanceListener):
         return dict(assignment)
 
     def _begin(self) -> None:
-        """Make the destination ready for what is new, and have it copied."""
+        """Make the destination ready for new partitions, and have them copied."""
         self._retry_at = time.monotonic() + _RETRY_S
         try:
             topics = self._prepare(sorted({each.topic for each in self._pending}))
@@ -264,7 +266,7 @@ class GroupShare(RebalanceListener):
     def _stop_deleted(
         self, topics: Mapping[str, PreparedTopic], partitions: Collection[TopicPartition]
     ) -> None:
-        """Count those as stopped whose copies are gone."""
+        """Report the partitions whose copies were deleted as stopped."""
         reasons = {each: reason for each in partitions if (reason := topics[each.topic].deleted) is not None}
         if not reasons:
             return

@@ -1,5 +1,5 @@
 """
-What may become of records and batches on their way through a mirror maker (KIP-3, KIP-712).
+Handlers: users' classes that change records or batches on their way through a mirror maker (KIP-3, KIP-712).
 
 A handler is a class that is named with ``--message.handler``. Each task makes one object of it, for one
 thread, with the text of ``--message.handler.args`` if there is any: by the constructor, or by the method
@@ -80,8 +80,8 @@ class MirrorMakerRawBytesMessageHandler:
         """
         Return what a batch becomes: ``dataclasses.replace(batch, topic=…, partition=…)``, say.
 
-        Its ``value`` is read-only, and has to be a whole batch; its offsets are given anew at the
-        destination. Whatever this raises counts as a failure to send the batch.
+        The ``value`` is read-only, and has to be a whole batch; the destination assigns new offsets. An
+        exception counts as a failure to send the batch.
 
         """
         return [batch]
@@ -113,6 +113,7 @@ class RenameTopics(MirrorMakerRawBytesMessageHandler):
         self._selection = TopicSelection("(.*)", rename=args)
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
+        """Return the batch with its topic renamed."""
         return [replace(batch, topic=self._selection.destination_of(batch.topic))]
 
 
@@ -137,6 +138,7 @@ class Filter(MirrorMakerRawBytesMessageHandler):
             raise ConfigError(f"{', '.join(wanted)} is none of topics, not, from, until")
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
+        """Return the batch if it passes."""
         passes = (
             self._topics.fullmatch(batch.topic) is not None
             and self._not.fullmatch(batch.topic) is None
@@ -147,7 +149,7 @@ class Filter(MirrorMakerRawBytesMessageHandler):
 
 
 class ConvertCodec(MirrorMakerRawBytesMessageHandler):
-    """Compresses batches anew; made with a codec: ``none``, ``gzip``, ``snappy``, ``lz4``, ``zstd``."""
+    """Recompresses batches; made with a codec: ``none``, ``gzip``, ``snappy``, ``lz4``, ``zstd``."""
 
     def __init__(self, args: str) -> None:
         try:
@@ -157,6 +159,7 @@ class ConvertCodec(MirrorMakerRawBytesMessageHandler):
             raise ConfigError(f"{args!r} is no codec; there are {choices}") from None
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
+        """Return the batch in the wanted codec."""
         if batch.codec is self._codec:
             return [batch]
         (opened,) = split(batch.value)

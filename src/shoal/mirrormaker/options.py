@@ -18,8 +18,10 @@ LARGEST_STREAMS = 10_000
 @dataclass(frozen=True, slots=True)
 class MirrorMakerOptions:
     """
+    The options of one mirror maker.
+
     Attributes:
-        mirror: What it has in common with any mirror.
+        mirror: The options that any mirror has.
         include: Which topics: whole names match.
         membership: How its driver is a member of the group.
         streams: Into how many tasks its partitions are dealt.
@@ -44,7 +46,7 @@ def parse_include(option: str, text: str) -> re.Pattern[str]:
     A comma is the same as ``|``, blanks mean nothing, and quotation marks around all of it neither.
 
     Raises:
-        ConfigError: It is no regular expression, or one that only Java has.
+        ConfigError: The text is not a regular expression of Python's.
 
     """
     regex = text.strip().replace(",", "|").replace(" ", "").strip("\"'")

@@ -1,4 +1,4 @@
-"""Who is told when a mirror maker's partitions come and go (KIP-3)."""
+"""The base class of users' rebalance listeners (KIP-3)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class MirrorMakerRebalanceListener:
     Told of rebalances; to be derived from, and named with ``--consumer.rebalance.listener``.
 
     One object for each process, made with the text of ``--rebalance.listener.args``, if there is any. It is
-    called in the driver, by one thread. What it raises ends the mirror maker, with everything committed that
-    is acknowledged.
+    called in the driver, by one thread. An exception ends the mirror maker, and the positions of
+    acknowledged records are committed.
 
     """
 
