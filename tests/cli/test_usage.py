@@ -127,7 +127,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("--tls-certificate nowhere.pem: there is no such file",),
         ),
         (("gateway", "--upstream", "a:1", "--buffer-bytes", "1"), ("--buffer-bytes '1': less than 65536",)),
-        (("gateway", "--upstream", "a:1", "--apis", "all,-Prodce"), ("--apis all,-Prodce", "mean Produce?")),
+        (
+            ("gateway", "--upstream", "a:1", "--apis", "all,-Prodce"),
+            ("--apis 'all,-Prodce'", "mean Produce?"),
+        ),
         (("gateway", "--upstream", "a:1", "--chunk-bytes", "0"), ("--chunk-bytes '0': less than 1",)),
         (
             ("gateway", "--upstream", "a:1", "--max-decompressed-bytes", "1"),
