@@ -149,8 +149,8 @@ def main() -> None:
             "## All copies compared with their pairs\n\n"
             f"`python -m bench.copies --partitions {arguments.partitions}`, {machine()}; two Kafka "
             f"{KAFKA_VERSION} brokers (KRaft) on this machine.\n"
-            f"What a mirror does at its start and at each `--refresh`; the median of {arguments.repeat}, and "
-            "the extremes.\n"
+            f"The work of a mirror at its start and at each `--refresh`; the median of {arguments.repeat}, "
+            "and the extremes.\n"
         )
         with _RESULTS.open("a") as file:
             file.write(f"\n{head}\n{text}\n")

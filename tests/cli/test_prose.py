@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "bench" / "results.md",
+    ROOT / "tests" / "vectors" / "README.md",
 ]
 
 #: Documents that still have to be rewritten. The list may only shrink.
