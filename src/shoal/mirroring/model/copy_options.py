@@ -43,8 +43,8 @@ __all__ = [
 
 _MIB = 1024 * 1024
 
-#: Brokers and clients agree on batches of at most 1 MiB by default, and a fetch with a smaller buffer still
-#: gets one whole batch (KIP-74). Fetch's limits of bytes are int32.
+#: Brokers and clients agree on batches of at most 1 MiB by default. A fetch with a smaller buffer still gets
+#: one whole batch (KIP-74). Fetch's limits of bytes are int32.
 _LEAST_FETCH_BUFFER_BYTES, _MOST_FETCH_BUFFER_BYTES = _MIB, 1024 * _MIB
 
 _LARGEST_INT32 = 2**31 - 1
@@ -152,6 +152,8 @@ def _parse_continue_on(option: str, value: str | list[str]) -> frozenset[Inciden
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOptions:
     """
+    The options of copying, which a user sets.
+
     Attributes:
         fetch_buffer_bytes: The fetch buffer of a Spark task, its one large allocation.
         commit_interval_ms: The time between two commits of the position.
@@ -160,7 +162,7 @@ class CopyOptions:
         allow_nonempty: Also copy into a destination partition that has no committed position and holds
             records which are not the source's.
         delivery: The guarantee for destination partitions.
-        continue_on: The kinds of incidents after which a partition goes on; the others stop it.
+        continue_on: The kinds of incidents after which a partition continues; the others stop it.
         keep_append_time: Decode batches of LogAppendTime, so that their records get the append time instead
             of their create times.
         max_decompressed_bytes: The maximum size of a decompressed batch.

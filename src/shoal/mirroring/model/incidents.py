@@ -1,9 +1,8 @@
 """
-What can have happened to the clusters that a mirror cannot make good, and what the user wants done then.
+Incidents: changes of the clusters that a mirror cannot repair, and the user's policies for them.
 
-Each kind is found by what it leaves behind, named, and met by a policy: the
-partition stops (the default), or goes on from where the two sides can be
-brought together again, and what that costs is counted.
+A mirror recognizes each kind by its traces. By default the partition stops. With the policy ``continue`` it
+continues at the first offset at which both sides can be aligned again, and the mirror counts the losses.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ class IncidentKind(enum.Enum):
 
     #: The destination partition holds records that are not the mirror's.
     FOREIGN_RECORDS = "foreign-records"
-    #: Acknowledged records are gone from the destination: an unclean election, or a topic created anew.
+    #: The destination lost acknowledged records: an unclean election, or a recreated topic.
     DESTINATION_LOSS = "destination-loss"
-    #: What was mirrored is not the source's any more: an unclean election, or a topic created anew.
+    #: The source lost mirrored records: an unclean election, or a recreated topic.
     SOURCE_RESET = "source-reset"
     #: The source deleted records before they were mirrored.
     SOURCE_RETENTION = "source-retention"
@@ -32,12 +31,12 @@ class IncidentKind(enum.Enum):
 
     @property
     def option(self) -> str:
-        """The command line's option for its policy."""
+        """The command line's option for the policy."""
         return f"--on-{self.value}"
 
 
-#: What a destination refuses of whoever writes, and not of what is written: to leave out a batch for that
-#: would leave out all that follow. Java's producer can send nothing after most of them, and MirrorMaker ends.
+#: Errors about the writer, not about the batch. Skipping a batch for one would skip all later batches, too.
+#: After most of them, Java's producer can send nothing, and MirrorMaker ends.
 REFUSED_WRITERS = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -51,26 +50,25 @@ REFUSED_WRITERS = frozenset(
 
 
 class Delivery(enum.Enum):
-    """What is promised of a destination partition."""
+    """The guarantee for a destination partition."""
 
-    #: Every record once; for partitions that nobody else writes to.
+    #: Every record once; for partitions without other writers.
     EXACTLY_ONCE = "exactly-once"
-    #: Every record, some perhaps again after a failure; other writers are welcome.
+    #: Every record, with duplicates after a failure; other writers are allowed.
     AT_LEAST_ONCE = "at-least-once"
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
     """
-    Something that happened to one partition.
+    An incident of one partition.
 
     Attributes:
-        kind: What it was.
-        reason: What was found where, as a sentence.
-        lost: Source offsets that were not mirrored and never will be, or
-            records that the destination lost and the source has no more;
-            None where nobody can tell.
-        continued: Whether the mirror went on; else the partition stopped.
+        kind: The kind of the incident.
+        reason: The trace that the mirror found, as a sentence.
+        lost: The number of source offsets that are never mirrored, or of records that the destination lost
+            and the source no longer has; None if it is unknown.
+        continued: Whether the partition continued; otherwise it stopped.
 
     """
 

@@ -90,7 +90,7 @@ class Start:
         A time without an offset is UTC, as in ``kafka-consumer-groups --to-datetime``.
 
         Raises:
-            OptionError: It is none of these.
+            OptionError: The text is none of these.
 
         """
         if text.lower() in _NAMED_STARTS:
@@ -137,6 +137,8 @@ def _parse_conf(option: str, value: Mapping[str, str]) -> tuple[tuple[str, str],
 @dataclass(frozen=True, slots=True)
 class MirrorOptions:
     """
+    All options of a mirror.
+
     Attributes:
         source: How to reach the source cluster.
         destination: How to reach the destination cluster.

@@ -1,11 +1,10 @@
 """
-Slices of time: what a mirror without an end is cut into.
+Windows of time, into which a mirror without an end is divided.
 
-In a slice the tasks copy whatever comes, until the driver's clock says that it
-is over. Its end is the occasion to deal the partitions anew: to count in new
-ones, and those whose leaders moved. For a moment nothing is copied then, so a
-slice in which nothing happens goes on; and so does one in which a partition is
-aligned, which would have to begin anew, and may never come to its end.
+In a window the tasks copy all new records, until the driver's clock ends it. Between two windows the driver
+assigns the partitions again, with new ones and those whose leaders moved. Tasks copy nothing for that moment,
+so the driver prolongs a window without news. It also prolongs a window while a task aligns a partition: the
+alignment would have to start again, and might never finish.
 """
 
 from __future__ import annotations
@@ -20,28 +19,24 @@ from ...topic_partition import TopicPartition
 
 __all__ = ["WindowClock", "WindowPlan"]
 
-#: While there is nothing to deal anew a slice lasts up to so many times its length.
+#: Without news, a window lasts at most this multiple of its length.
 _LONGEST_QUIET = 8
 
-#: A slice that was asked to end early lasts at least so long: partitions in trouble must not stop the others.
+#: The shortest window that ends early: partitions in trouble must not stop the others.
 _SHORTEST_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
     """
-    What the driver wants to be copied in the next slice.
+    The driver's plan for the next window.
 
     Attributes:
-        topics: For each source topic its name at the destination, and how
-            many partitions are ready there.
+        topics: For each source topic its name at the destination, and the number of partitions there.
         excluded: Source partitions that are stopped.
-        weights: How much a source partition had to copy of late; those that
-            had nothing are left out.
-        share: The source partitions that are this mirror's, where it shares
-            its group with others; None for all.
-        streams: Into how many tasks to deal them, if there are so many and
-            so many can run at a time; None for no more than are worth having.
+        weights: The recent amount of work of each source partition that had any.
+        share: The source partitions of this mirror, if it shares its group with others; None for all.
+        streams: The number of tasks, at most those that can run at a time; None for as many as are of use.
 
     """
 
@@ -52,6 +47,7 @@ class WindowPlan:
     streams: int | None = None
 
     def to_json_object(self) -> dict[str, Any]:
+        """Return the plan as JSON."""
         return {
             "share": None if self.share is None else sorted(self.share),
             "streams": self.streams,
@@ -62,6 +58,7 @@ class WindowPlan:
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> WindowPlan:
+        """Read the JSON of :meth:`to_json_object`."""
         return cls(
             {topic: (name, count) for topic, (name, count) in values["topics"].items()},
             frozenset(TopicPartition(*each) for each in values["excluded"]),
@@ -71,15 +68,15 @@ class WindowPlan:
         )
 
     def wants(self, partition: TopicPartition) -> bool:
-        """Whether a source partition is to be copied, if it is there."""
+        """Whether the plan has a source partition, if the partition exists."""
         return partition not in self.excluded and (self.share is None or partition in self.share)
 
 
 class WindowClock:
     """
-    When the slice under way is over; kept by the driver. Not for several threads at once.
+    The driver's clock for the end of the current window. Not thread-safe.
 
-    A slice begins with its first task, and not when it is planned: Spark takes its time in between.
+    A window begins with its first task, not with its plan: Spark needs time in between.
 
     """
 
@@ -91,12 +88,12 @@ class WindowClock:
         self._stale = False
 
     def plan(self) -> None:
-        """A next slice is planned: what was known until now is in the plan."""
+        """Plan the next window, with all news until now."""
         self._began_at = None
         self._stale = False
 
     def begin(self) -> None:
-        """A task begins; the first one begins the slice."""
+        """Begin a task. The first one begins the window."""
         if self._began_at is None:
             self._began_at = self._now()
             self._ends_at = self._began_at + (self._shortest_s if self._stale else self._length_s)
@@ -107,15 +104,15 @@ class WindowClock:
 
     @property
     def remaining_s(self) -> float:
-        """How long tasks go on."""
+        """The time until the end of the window."""
         return self._length_s if self._began_at is None else max(0.0, self._ends_at - self._now())
 
     def end(self, *, at_once: bool = False) -> bool:
         """
-        There is something to deal anew: end the slice, or the planned one; return whether that is news.
+        End the window early, or the planned one, to assign partitions again; return whether its end changed.
 
         Args:
-            at_once: Also where it has just begun: somebody waits for it.
+            at_once: Whether to end it also if it has just begun.
 
         """
         self._stale = True
@@ -128,10 +125,10 @@ class WindowClock:
 
     def prolong(self, *, for_ever: bool = False) -> bool:
         """
-        Let the slice go on for its length from now; return whether it does.
+        Prolong the window by its length from now; return whether its end changed.
 
         Args:
-            for_ever: It may be done again and again, and not only while nothing happens.
+            for_ever: Whether the window may be prolonged without a limit.
 
         """
         if self._stale or self._began_at is None or self._now() >= self._ends_at:
