@@ -66,9 +66,10 @@ _MOST_CONNECTIONS = 100
 _FLOOD = 500
 #: So many that a flood comes faster than its passwords can be looked at.
 _ITERATIONS = 40_000
-#: Threads, and sockets. A gateway has at most one connection to the cluster for each client; its threads for
-#: other things, and for connections that just ended, do not grow with a flood. 168 were seen.
-_MOST_HELD = 2 * _MOST_CONNECTIONS + 50
+#: A gateway has at most one connection to the cluster for each client.
+_MOST_SOCKETS = 2 * _MOST_CONNECTIONS + 50
+#: Of connections, and of those that just ended. 276 were seen on a busy machine; 888 if logins have no bound.
+_MOST_THREADS = 450
 _BOMBS_IN_A_STEP = 2
 _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
 
@@ -245,11 +246,10 @@ class _Step:
             self.result.without_cpu_s += time.monotonic() - began - clock.now()
         self.result.most_threads = max(self.result.most_threads, watch.most_threads)
         self.result.most_sockets = max(self.result.most_sockets, watch.most_sockets)
-        if max(watch.most_threads, watch.most_sockets) > _MOST_HELD:
-            self._complain(
-                f"it had {watch.most_threads} threads and {watch.most_sockets} sockets: "
-                f"more than {_MOST_HELD}"
-            )
+        if watch.most_threads > _MOST_THREADS:
+            self._complain(f"it had {watch.most_threads} threads: more than {_MOST_THREADS}")
+        if watch.most_sockets > _MOST_SOCKETS:
+            self._complain(f"it had {watch.most_sockets} sockets: more than {_MOST_SOCKETS}")
         self.result.crowd += crowd.clients
         self.result.served += probe.served
         self.result.longest_served_s = max(self.result.longest_served_s, probe.longest_s)

@@ -247,16 +247,16 @@ def test_a_wrong_password_that_is_taken_is_a_problem() -> None:
     assert any(each.startswith("wrong passwords: it was let in") for each in visits.problems)
 
 
-@pytest.mark.parametrize("name", ["broker", "gateway-users"])
+@pytest.mark.parametrize("held", ["threads", "sockets"])
 def test_more_threads_or_sockets_than_connections_need_are_a_problem(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Target.started(name) as target:
-        monkeypatch.setattr(client_campaign, "_MOST_HELD", 10)
+    with Target.started("broker" if held == "threads" else "gateway-users") as target:
+        monkeypatch.setattr(client_campaign, f"_MOST_{held.upper()}", 10)
         (result,) = attack_server(
             target, SEED, first=0, requests=20, step_requests=20, deadline=float("inf"), bombs=CHEAP_BOMBS
         )
-    assert any("sockets: more than 10" in each for each in result.problems)
+    assert any(f"{held}: more than 10" in each for each in result.problems)
 
 
 def test_a_connection_that_a_server_keeps_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,7 +291,7 @@ def test_nothing_is_sent_behind_an_old_batch_among_young_ones(
 
 def test_a_partition_that_failed_comes_back_while_others_go_on(brokers: TwoBrokers, sent: list[Sent]) -> None:
     histories = brokers.topic("topic", 2)
-    for _ in range(100):
+    for _ in range(400):  # they take longer than the wait before the other partition's retry
         histories[0].plain(10)
     histories[1].plain(1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, partition=1)
