@@ -12,7 +12,7 @@ import pytest
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.mirroring.model.options import MirrorOptions
 
-SRC = Path(__file__).parent.parent.parent / "src" / "shoal"
+SRC = Path(__file__).parents[3] / "src" / "shoal"
 
 #: The rooms of the mirror. The raw client and the gateway have properties and options of their own.
 ROOMS = ("cli", "spark", "mirroring", "mirrormaker", "verify")
