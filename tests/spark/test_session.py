@@ -117,6 +117,15 @@ def test_the_largest_jars_come_first_and_what_is_not_there_not_at_all(tmp_path: 
     assert quick_class_path(command) == ["java", "-cp", expected, "Main"]
 
 
+def test_class_path_with_different_state_directories_is_the_same(tmp_path: Path) -> None:
+    real = tmp_path / "pyspark"
+    (real / "jars").mkdir(parents=True)
+    (real / "jars" / "spark.jar").write_bytes(b"jar")
+    homes = [slim_home(real, tmp_path / name) for name in ("state", "other")]
+    commands = [quick_class_path(["java", "-cp", f"{home}/jars/*", "Main"]) for home in homes]
+    assert commands[0] == commands[1] == ["java", "-cp", str(real / "jars" / "spark.jar"), "Main"]
+
+
 def test_a_setting_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'driver\.memory' is no Spark setting"):
         spark_session("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)

@@ -174,16 +174,18 @@ def quick_class_path(command: Sequence[str]) -> list[str]:
     The JVM looks for a class in one jar after the other, and ``jars/*`` puts 280 of them in no order.
     With the largest first, which hold most classes, a start takes 1 CPU-second less, and an archive 28 s
     instead of 48.
+
+    Links are resolved: `slim_home` is in the state directory, and an archive fits one class path alone.
     """
     position = command.index("-cp") + 1
     entries: list[str] = []
     for entry in command[position].split(":"):
         path = Path(entry)
         if path.name == "*":
-            jars = path.parent.glob("*.jar")
+            jars = path.parent.resolve().glob("*.jar")
             entries += map(str, sorted(jars, key=lambda jar: (-jar.stat().st_size, jar.name)))
         elif path.is_file() or (path.is_dir() and any(path.iterdir())):
-            entries.append(entry)
+            entries.append(str(path.resolve()))
     class_path = ":".join(dict.fromkeys(entries))
     return [*command[:position], class_path, *command[position + 1 :]]
 
