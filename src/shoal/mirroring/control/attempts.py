@@ -1,11 +1,10 @@
 """
-Which attempt of a task may write a partition: the newest, once no older one can.
+Choose the attempt of a task that may write a partition: the newest, once no older one can.
 
-Spark starts a second attempt when it believes that the first is gone, for instance after an executor was
-lost. The first may live on, with a lease that it was given. Two attempts at a time can double records
-that are older than ``producer.id.expiration.ms``. So the driver fences the first: it ends the first's
-micro-batch and renews its lease no more. The second may begin when the first has closed its connection, or
-when the last lease of the first has run out.
+Spark starts a second attempt if it believes that the first is gone, for instance after an executor was
+lost. The first may still run and have a lease. Two attempts at a time can duplicate records that are older
+than ``producer.id.expiration.ms``. So the driver fences the first: it ends its window and no longer renews
+its lease. The second may begin when the first has closed its connection, or when its last lease has expired.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ __all__ = ["Attempt", "Attempts"]
 
 class Attempt:
     """
-    One attempt of a task, as the driver sees it over its control connection.
+    The driver's state of one attempt of a task.
 
     Attributes:
         connection: The socket.
-        clock_s: The newest reading of the task's own clock that has arrived.
-        partitions: The partitions that it has asked for.
-        lease_until: When the longest lease that it was given ends, on the driver's clock.
-        is_fenced: Whether a newer attempt has asked for one of its partitions.
-        is_over: Whether it has closed the connection, so that it writes nothing more.
+        clock_s: The newest reading of the task's own clock that the driver has received.
+        partitions: The partitions that the attempt requested.
+        lease_until: The end of its longest lease, on the driver's clock.
+        is_fenced: Whether a newer attempt has requested one of its partitions.
+        is_over: Whether the attempt has closed the connection. It writes nothing more then.
 
     """
 
@@ -45,29 +44,29 @@ class Attempt:
         self._is_cut = False
 
     def cut(self) -> None:
-        """Close the connection from the driver's side: a task that is paused still has its lease."""
+        """Close the connection from the driver's side. The task may still have a lease."""
         self._is_cut = True
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Note that the connection has ended in good order. Only the task's own end shows that it is over."""
+        """Note that the connection has ended. The attempt is over only if the task closed the connection."""
         self.is_over = not self._is_cut
 
     @property
     def lease_s(self) -> float:
-        """How long it may still write, whatever it has received."""
+        """The time for which the attempt may still write, if it has received every lease."""
         return 0.0 if self.is_over else max(0.0, self.lease_until - lease_clock_s())
 
 
 class Attempts:
-    """All attempts that may write. Not for several threads at once."""
+    """All attempts that may write. Not thread-safe."""
 
     def __init__(self) -> None:
         self._attempts: set[Attempt] = set()
 
     def begin(self, attempt: Attempt, partitions: Iterable[TopicPartition]) -> list[Attempt]:
-        """Let an attempt have partitions; fence and return the older ones that may still write them."""
+        """Register an attempt's partitions; fence and return the older attempts that may still write them."""
         attempt.partitions = frozenset(partitions)
         self._attempts = {each for each in self._attempts if each.lease_s}
         rivals = [each for each in self._attempts if each.partitions & attempt.partitions]

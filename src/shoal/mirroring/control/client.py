@@ -65,44 +65,44 @@ class Control(Protocol):
 
     @property
     def remaining_s(self) -> float:
-        """How long until then, as far as is known; infinite where the end is that of the work."""
+        """The time until the task should end; infinite if the task ends with its work."""
 
     @property
     def interruptions(self) -> int:
-        """How often the lease lapsed, or the mirror joined its group again: others may have produced."""
+        """How often the lease expired or the mirror rejoined its group. Others may have produced then."""
 
     def check_lease(self) -> None:
         """
-        Raise where nothing may be produced.
+        Raise an error if the task may not produce.
 
         Raises:
-            Stopped: The driver is gone: for good.
-            BrokerError: The lease lapsed, and may be renewed: retriable.
+            Stopped: The driver is gone. The task cannot continue.
+            BrokerError: The lease expired. The driver may renew it, so a retry may succeed.
 
         """
 
     def now_ms(self) -> float:
-        """Return the wall clock's time, for the age of records: that of the latest clock known."""
+        """Return the wall-clock time for the age of records: the latest of the known clocks."""
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        """Ask for what former tasks know of this one's partitions; raises Stopped."""
+        """Request this task's partitions, and the positions of former tasks; raises Stopped."""
 
     def membership(self) -> MemberId:
-        """Return the member of the group that may commit, for the moment."""
+        """Return the member of the group that may commit now."""
 
     def report(self, report: TaskReport) -> None:
         """Send a report to the driver, from any thread; drop it if the driver is gone."""
 
     def wait(self, seconds: float) -> None:
-        """Wait, but not longer than until a stop is requested or the driver is gone."""
+        """Wait; return earlier if the driver requests a stop or is gone."""
 
 
 class WorkerControl:
     """
-    The control as one worker of a task sees it: an interruption is news until the worker has begun again.
+    The control for one worker of a task: after an interruption, the worker has to begin again.
 
     Attributes:
-        is_disowned: Whether the task ends without this worker: it neither commits nor produces.
+        is_disowned: Whether the task ends without this worker, which may neither commit nor produce then.
 
     """
 
@@ -113,33 +113,37 @@ class WorkerControl:
         self.is_disowned = False
 
     def request_end(self) -> None:
-        """Let this worker alone end."""
+        """Ask this worker to end; the task's other workers continue."""
         self._end_requested = True
 
     def disown(self) -> None:
-        """Let this worker do nothing more."""
+        """Forbid this worker to commit and to produce."""
         self.is_disowned = True
 
     @property
     def stop_requested(self) -> bool:
+        """Whether the worker or its task should end."""
         return self._end_requested or self._control.stop_requested
 
     @property
     def mirror_ends(self) -> bool:
+        """Whether no task follows the worker's task."""
         return self._control.mirror_ends
 
     @property
     def remaining_s(self) -> float:
+        """The time until the task should end."""
         return self._control.remaining_s
 
     def check_lease(self) -> None:
-        """Raise as the task's does; a retriable BrokerError after an interruption until :meth:`begin`."""
+        """Raise as :meth:`Control.check_lease`; after an interruption, a BrokerError until :meth:`begin`."""
         self._check_owned()
         self._control.check_lease()
         if self._control.interruptions != self._seen:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
 
     def now_ms(self) -> float:
+        """Return the task's wall-clock time."""
         return self._control.now_ms()
 
     def begin(self) -> bool:
@@ -148,7 +152,7 @@ class WorkerControl:
         return seen != self._seen
 
     def membership(self) -> MemberId:
-        """Return the task's membership, for each commit; raises Stopped if this worker is disowned."""
+        """Return the member that may commit; raises Stopped if this worker is disowned."""
         self._check_owned()
         return self._control.membership()
 
@@ -157,11 +161,12 @@ class WorkerControl:
             raise Stopped("its task has ended without this carrier, which may be in the way of the next one")
 
     def wait(self, seconds: float) -> None:
+        """Wait as the task does."""
         self._control.wait(seconds)
 
 
 class Uncontrolled:
-    """A task without a driver of ours: it runs to its end and holds no group."""
+    """The control of a task without a mirror's driver: it runs to its end and is no group's member."""
 
     stop_requested = False
     mirror_ends = False
@@ -169,19 +174,22 @@ class Uncontrolled:
     interruptions = 0
 
     def check_lease(self) -> None:
-        """Without a driver there is no lease to lose."""
+        """Allow everything: without a driver there is no lease."""
 
     def now_ms(self) -> float:
+        """Return this machine's wall-clock time."""
         return wall_clock_ms()
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
+        """Return no positions of former tasks."""
         return Handover()
 
     def membership(self) -> MemberId:
+        """Return a member outside of the group's protocol."""
         return MemberId()
 
     def report(self, report: TaskReport) -> None:
-        """Write incidents to the task's log: there is no driver."""
+        """Write incidents to the task's log, since there is no driver."""
         for each in report.partitions:
             for incident in each.counters.incidents:
                 if incident.continued:
@@ -189,18 +197,19 @@ class Uncontrolled:
                     _log.warning("%s went on after %s (lost: %s): %s", each.partition, kind, lost, reason)
 
     def wait(self, seconds: float) -> None:
+        """Wait the whole time."""
         time.sleep(seconds)
 
 
 class ControlConnection:
-    """A task's end. A thread reads what the driver says."""
+    """A task's connection to the driver. A thread reads the driver's messages."""
 
     def __init__(self, address: tuple[str, int], token: str) -> None:
         """
-        Connect, and wait for the driver's first word.
+        Connect, and wait for the driver's first state.
 
         Raises:
-            Stopped: There is no driver (any more): the task is an orphan.
+            Stopped: The driver is gone. The task is an orphan.
 
         """
         self._changed = threading.Condition()
@@ -248,12 +257,12 @@ class ControlConnection:
                 self._hear(json.loads(words))
                 self._send_clock()
         with self._changed:
-            # No stop: who ends early for want of a driver has failed.
+            # Not a stop: a task that ends early because its driver is gone has failed.
             self._orphan = True
             self._changed.notify_all()
 
     def _send_clock(self) -> None:
-        """Let the driver count the next lease from now; a report that is being sent does that, too."""
+        """Send the clock, so that the next lease counts from now; a report in progress sends it, too."""
         if self._sending.acquire(blocking=False):
             try:
                 self._socket.sendall(line({"clock_s": lease_clock_s()}))
@@ -276,8 +285,8 @@ class ControlConnection:
         stop, lease_s = of(bool, state["stop"]), seconds_of(state["lease_s"])
         ends_in_s = math.inf if state["ends_in_s"] is None else seconds_of(state["ends_in_s"])
         now = lease_clock_s()
-        # The driver's word may have waited in the socket while this process was stopped. It was said after
-        # the driver had heard this reading of our clock: so the lease does not end before this.
+        # The driver's message may have waited in the socket while this process was stopped. The driver sent
+        # it after it had received this reading of our clock, so the lease does not begin before the reading.
         given_at = of(float, state["clock_s"])
         if not 0 <= given_at <= now:
             raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
@@ -294,21 +303,26 @@ class ControlConnection:
 
     @property
     def stop_requested(self) -> bool:
+        """Whether the driver requested a stop, or the window is over."""
         return self._stop or lease_clock_s() >= self._ends_at
 
     @property
     def mirror_ends(self) -> bool:
+        """Whether the driver requested a stop of the mirror."""
         return self._stop
 
     @property
     def remaining_s(self) -> float:
+        """The time until the end of the window; 0 if the driver requested a stop."""
         return 0.0 if self._stop else max(0.0, self._ends_at - lease_clock_s())
 
     @property
     def interruptions(self) -> int:
+        """How often the lease expired or the mirror rejoined its group."""
         return self._interruptions
 
     def check_lease(self) -> None:
+        """Raise an error if the task may not produce; see :meth:`Control.check_lease`."""
         if self._orphan:
             raise self._gone()
         if lease_clock_s() >= self._lease_until:
@@ -316,6 +330,7 @@ class ControlConnection:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
 
     def now_ms(self) -> float:
+        """Return the later of this machine's wall clock and the driver's."""
         # The later one, since a record must not look younger than it is to the brokers.
         return max(wall_clock_ms(), lease_clock_s() * 1000 + self._driver_ahead_ms)
 
@@ -323,6 +338,7 @@ class ControlConnection:
         return Stopped("the driver is gone: nothing more is produced")
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
+        """Request the partitions, and wait for the driver's answer; raises Stopped."""
         self._send({"takes": partitions})
         with self._changed:
             self._changed.wait_for(lambda: self._handover is not None or self._orphan)
@@ -332,9 +348,11 @@ class ControlConnection:
         return handover
 
     def membership(self) -> MemberId:
+        """Return the member in the driver's newest state."""
         return self._membership
 
     def report(self, report: TaskReport) -> None:
+        """Send a report; drop it if the driver is gone."""
         self._send(report.to_json_object())
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -342,16 +360,18 @@ class ControlConnection:
             self._socket.sendall(line({**message, "clock_s": lease_clock_s()}))
 
     def wait(self, seconds: float) -> None:
+        """Wait; return earlier if a stop is requested, the window is over, or the driver is gone."""
         with self._changed:
             deadline = time.monotonic() + seconds
             while not (self._stop or self._orphan):
-                # A word of the driver may have moved the end.
+                # The driver may have moved the end of the window.
                 left_s = min(deadline - time.monotonic(), self.remaining_s)
                 if left_s <= 0:
                     return
                 self._changed.wait(left_s)
 
     def close(self) -> None:
+        """Close the connection, and wait for its thread."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -375,10 +395,10 @@ def _check_version(said: Mapping[str, Any]) -> None:
 
 def ask_letter(address: tuple[str, int], token: str) -> str:
     """
-    Return what the driver has sealed for its tasks.
+    Request the sealed credentials from the driver.
 
     Raises:
-        Stopped: There is no driver (any more).
+        Stopped: The driver is gone.
 
     """
     with _asked(address, token, "credentials", partial(of, str)) as (letter, _):
@@ -387,10 +407,10 @@ def ask_letter(address: tuple[str, int], token: str) -> str:
 
 def ask_starts(address: tuple[str, int], token: str) -> Any:
     """
-    Return what a former planner knew of where partitions begin, as JSON; None where there was none.
+    Request the start offsets that a former planner reported, as JSON; None if there are none.
 
     Raises:
-        Stopped: There is no driver (any more).
+        Stopped: The driver is gone.
 
     """
     with _asked(address, token, "starts", lambda answer: answer) as (starts, _):
@@ -400,13 +420,13 @@ def ask_starts(address: tuple[str, int], token: str) -> Any:
 @contextlib.contextmanager
 def planning(address: tuple[str, int], token: str) -> Iterator[tuple[WindowPlan | None, Report]]:
     """
-    Ask what is to be copied in the next slice.
+    Request the plan of the next window from the driver.
 
     Returns:
-        The plan, None where nothing more is to be planned; and how to report what had to be left out.
+        The plan, or None if the mirror stops; and a function that reports partitions that were left out.
 
     Raises:
-        Stopped: There is no driver (any more).
+        Stopped: The driver is gone.
 
     """
 

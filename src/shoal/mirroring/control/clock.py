@@ -1,11 +1,11 @@
 """
-The wall clock that workers' clocks are compared with.
+The wall clock with which the driver compares workers' clocks.
 
-A worker asks how old a record is before it has several batches of a partition in flight: the destination's
-brokers forget the producer of old records. Only their clocks count. The driver's is a proxy; where the
-destination has told how far its controller's clock is ahead of the driver's, that is counted in. A worker
-goes by the later of this clock and its own. So a wrong clock of one worker never makes records look
-younger than they are; at worst they look older, and go one batch at a time.
+A worker checks the age of records before it has several batches of a partition in flight: the destination's
+brokers forget the producer of old records. Only the brokers' clocks matter. The driver uses the
+clock of the destination's controller if it can read it, otherwise its own. A worker uses the later of this
+clock and its own. So if one worker's clock is wrong, records never look younger than they are. At worst they
+look older, and the worker sends one batch at a time.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from .protocol import lease_clock_s, wall_clock_ms
 
 __all__ = ["ReferenceClock"]
 
-#: Machines with NTP differ by milliseconds; nothing that is measured here is late by as much.
+#: Machines with NTP differ by milliseconds, and messages are late by seconds at most.
 _WORTH_A_WARNING_MS = 60_000.0
 
 
 class ReferenceClock:
-    """The destination's wall clock, as far as it is known; safe to use from several threads."""
+    """The destination's wall clock, or the driver's if that is unknown. Thread-safe."""
 
     def __init__(
         self, ahead_ms: float | None = None, on_warning: Callable[[str], object] = lambda sentence: None
     ) -> None:
         """
-        Take what was measured.
+        Start from a measured difference.
 
         Args:
-            ahead_ms: How far the clock of the destination's controller is ahead of this machine's; None if
-                the destination did not say.
-            on_warning: Receives a sentence for each machine whose clock is wrong.
+            ahead_ms: The time by which the clock of the destination's controller is ahead of this machine's;
+                None if it is unknown.
+            on_warning: A function that receives a sentence for each machine whose clock is wrong.
 
         """
         self._reference = "the driver's" if ahead_ms is None else "that of the destination's controller"
-        #: The controller's clock when the boot clock of this machine was 0; a boot clock is never set.
+        #: The controller's clock when the boot clock of this machine was 0. A boot clock cannot be set.
         self._at_boot_ms = None if ahead_ms is None else wall_clock_ms() + ahead_ms - lease_clock_s() * 1000
         self._on_warning = on_warning
         self._lock = threading.Lock()
@@ -50,15 +50,16 @@ class ReferenceClock:
 
     @classmethod
     def of(cls, destination: ClientConfig, on_warning: Callable[[str], object]) -> ReferenceClock:
-        """Ask the destination for its time; where it does not say, the driver's counts."""
+        """Ask the destination for its time; use the driver's clock if it does not return one."""
         with Cluster(destination.impatient()) as cluster:
             return cls(controller_ahead_ms(cluster), on_warning)
 
     def now_ms(self) -> float:
+        """Return the destination's time, as Unix time in milliseconds."""
         return wall_clock_ms() if self._at_boot_ms is None else lease_clock_s() * 1000 + self._at_boot_ms
 
     def compare(self, process: str, wall_ms: float) -> None:
-        """Compare a clock that was read just now; warn once of each machine whose clock is wrong."""
+        """Compare a clock that a process read just now; warn once for each machine whose clock is wrong."""
         machine = process.partition(":")[0]
         difference_ms = wall_ms - self.now_ms()
         is_wrong = abs(difference_ms) >= _WORTH_A_WARNING_MS

@@ -1,14 +1,14 @@
 """
 Positions that one task hands over to the next task of the same partition.
 
-A task that ends a slice in good order knows of each partition where it stands:
-everything that it sent is acknowledged, and committed unless the coordinator
-did not answer. The next task continues from there without asking both clusters
-what they hold, and commits what is not committed yet. The driver keeps it in
-between, and gives it away once: a task that is repeated finds nothing, and
-resumes; and what an older attempt says of a partition that another has taken
-since is not believed. When the mirror's place in its group was interrupted, nothing is
-kept: another process may have written.
+A task that ends in good order knows the position of each of its partitions. The brokers have acknowledged
+everything that it sent, and the position is committed unless the coordinator did not respond. The next task
+continues from there without asking both clusters, and commits positions that are not committed yet.
+
+The driver keeps the positions in between, and hands each over once. If Spark repeats a task, the new attempt
+gets no positions and aligns its partitions. The driver ignores positions from an older attempt if another one
+has taken the partition since. After an interruption of the mirror's membership, the driver drops all
+positions: another process may have written.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["Handover", "Handovers", "InheritedPosition"]
 @dataclass(frozen=True, slots=True)
 class InheritedPosition:
     """
-    Where a task left a partition: everything that it sent is acknowledged.
+    The position at which a task left a partition. Brokers have acknowledged everything that the task sent.
 
     Attributes:
-        pair: How far it is copied.
-        is_committed: Whether the group's coordinator has that, too.
-        doubted_for_s: How long an older commit may still take its place, one whose outcome is not known.
-        leader_epochs: Of source and destination, in which it was aligned: after an election either
-            log may be another.
+        pair: The position.
+        is_committed: Whether the position is committed.
+        doubted_for_s: The time for which an older commit with an unknown outcome may still replace it.
+        leader_epochs: The leader epochs of source and destination when the partition was aligned. After an
+            election, either log may differ.
 
     """
 
@@ -45,13 +45,14 @@ class InheritedPosition:
     leader_epochs: tuple[int, int]
 
     def to_json_object(self, partition: TopicPartition) -> list[Any]:
+        """Return the position as JSON."""
         committed = self.pair.to_committed()
         known = [self.is_committed, self.doubted_for_s, self.leader_epochs]
         return [*partition, committed.offset, committed.metadata, *known]
 
     @classmethod
     def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, InheritedPosition] | None:
-        """Read what :meth:`to_json_object` wrote; None where the pair is none of ours."""
+        """Read the JSON of :meth:`to_json_object`; None if it has no pair of shoal's."""
         topic, partition, offset, metadata, is_committed, doubted_for_s, leader_epochs = values
         pair = MirrorPosition.from_committed(Committed(offset, metadata))
         if pair is None:
@@ -66,9 +67,9 @@ class Handover:
     The driver's knowledge of a task's partitions when the task begins.
 
     Attributes:
-        left: Those that a former task left in good order.
-        in_trouble: Those that waited when they were heard of last, and what for; time can heal it.
-        given_up: Those that are not this mirror's any more.
+        left: The positions of partitions that a former task left in good order.
+        in_trouble: Partitions that waited at their last report, with the reason, which is transient.
+        given_up: Partitions that no longer belong to this mirror.
 
     """
 
@@ -78,13 +79,14 @@ class Handover:
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
+        """Read the driver's answer to a task that requests partitions."""
         left = dict(filter(None, map(InheritedPosition.from_json_object, values["left"])))
         in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
         return cls(left, in_trouble, frozenset(TopicPartition(*each) for each in values["given_up"]))
 
 
 class Handovers:
-    """The positions that the driver keeps between two tasks; for any thread."""
+    """The positions that the driver keeps between two tasks. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,7 +94,7 @@ class Handovers:
         self._owners: dict[TopicPartition, object] = {}
 
     def leave(self, written: Iterable[list[Any]], owner: object) -> None:
-        """Keep what the owner of partitions says; nothing of other partitions."""
+        """Keep the positions of partitions that the reporting task owns; ignore the others."""
         with self._lock:
             for each in written:
                 partition = TopicPartition(each[0], each[1])
@@ -100,7 +102,7 @@ class Handovers:
                     self._left[partition] = each
 
     def take(self, partitions: Sequence[TopicPartition], owner: object) -> list[list[Any]]:
-        """Give away what is kept of these partitions: to one task, their owner from now on, and once."""
+        """Remove and return the positions of partitions; make the task that requests them their owner."""
         with self._lock:
             self._owners.update(dict.fromkeys(partitions, owner))
             found = (self._left.pop(partition, None) for partition in partitions)
@@ -117,14 +119,14 @@ class Handovers:
         }
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Keep nothing of these any more: they are another mirror's, or have to be aligned."""
+        """Drop the positions of partitions that another mirror has now, or that have to be aligned."""
         with self._lock:
             for partition in partitions:
                 self._left.pop(partition, None)
                 self._owners.pop(partition, None)
 
     def forget(self) -> None:
-        """Keep nothing that was left until now, nor what is left by those who own partitions now."""
+        """Drop all positions, and those that the present owners of partitions will report."""
         with self._lock:
             self._left.clear()
             self._owners.clear()

@@ -23,16 +23,16 @@ __all__ = [
     "wall_clock_ms",
 ]
 
-#: The longest line of the driver, which names partitions; another may listen at its address.
+#: The longest line of the driver, which names partitions. Another program may listen on its address.
 LONGEST_LINE = 64 * 1024 * 1024
 
 #: No lease and no slice lasts longer, in seconds.
 LONGEST_LEASE_S = 100_000.0
 
-#: The errors of a connection that breaks, and of lines that are not ours, such as brackets by the thousand.
+#: The errors of a broken connection, and of lines that no shoal has sent, such as thousands of brackets.
 NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
-#: The version of shoal: driver and tasks speak to each other only in the same one.
+#: The version of shoal, which driver and tasks must share.
 INSTALLED = importlib.metadata.version("shoal")
 
 T = TypeVar("T")
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 def lease_clock_s() -> float:
     """
-    Return the time by which leases are measured.
+    Return the time of the clock for leases.
 
-    On Linux it counts the time that the machine sleeps, as the group's coordinator does. Elsewhere it
-    covers a stopped process only.
+    On Linux the clock also counts the time for which the machine sleeps, as the group's coordinator does.
+    Elsewhere it only counts the time for which the process is stopped.
 
     """
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)
@@ -51,28 +51,30 @@ def lease_clock_s() -> float:
 
 
 def wall_clock_ms() -> float:
-    """Return this machine's wall clock: the age of records is measured by it, and it may be wrong."""
+    """Return this machine's wall-clock time, which measures the age of records and may be wrong."""
     return time.time() * 1000
 
 
 def line(message: Mapping[str, Any]) -> bytes:
+    """Return a message as one line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def of(kind: type[T], value: Any) -> T:
-    """Return a value that is exactly of this kind; raises TypeError."""
+    """Return a value if it is exactly of this kind; raises TypeError."""
     if type(value) is not kind:
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
 
 
 def partition_of(value: Any) -> TopicPartition:
+    """Read a partition; raises TypeError or ValueError."""
     topic, partition = value
     return TopicPartition(of(str, topic), of(int, partition))
 
 
 def seconds_of(value: Any) -> float:
-    """Return a time span; raises ValueError where it is none that the driver says."""
+    """Return a time span; raises ValueError if it is outside of the driver's range."""
     seconds = of(float, value)
     if not 0 <= seconds <= LONGEST_LEASE_S:  # nor is NaN
         raise ValueError(f"a span of {seconds} s")

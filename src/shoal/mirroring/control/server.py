@@ -29,18 +29,18 @@ from .strangers import Strangers
 
 __all__ = ["ControlServer", "DriverEvents"]
 
-#: How long the driver tries to tell a task something; one that does not read is given up.
+#: Timeout for sending the state to a task. If the task does not read, the driver closes the connection.
 _TELL_TIMEOUT_S = 5
 
 _IDLE_LOOK_S = 0.02
 
-#: How soon an attempt begins after the lease of an older one has run out.
+#: The longest delay of an attempt after the lease of an older one has expired.
 _FENCE_LOOK_S = 0.25
 
-#: How long the driver tries to send its first answer.
+#: Timeout for the driver's first answer.
 _ANSWER_TIMEOUT_S = 10.0
 
-#: A report of being idle counts for so long.
+#: The time for which a report of being idle counts.
 _IDLE_FOR_S = 1.0
 
 _TIMEVAL = struct.Struct("@ll")
@@ -61,12 +61,12 @@ class DriverEvents(Protocol):
         """Return the partitions that wait, with the reason that they reported last."""
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether a task may take a partition: a shared group may have revoked it since it was planned."""
+        """Whether a task may take a partition; a shared group may have revoked it since the plan."""
 
 
 class ControlServer:
     """
-    The driver's end: listens in threads, calls the driver's reactions from any of them.
+    Listens in threads for tasks and the planner, and calls the driver's reactions from any of them.
 
     Attributes:
         address: Host and port for the tasks.
@@ -89,14 +89,14 @@ class ControlServer:
 
         Args:
             host: The address to listen on.
-            token: The first word of every task.
+            token: The secret that every first line must have.
             events: The driver's reactions.
             letter: The sealed credentials, for tasks that request them.
             windows: The clock that ends tasks; None if they end with their work.
             clock: The reference for the workers' clocks; None for this machine's own.
 
         Raises:
-            Disconnected: The host is not one to listen at.
+            Disconnected: The driver cannot listen on the host.
 
         """
         self.token = token
@@ -105,7 +105,7 @@ class ControlServer:
         self._clock = clock or ReferenceClock()
         self._windows = windows
         self._handovers = Handovers()
-        #: Held wherever state changes; notified when a task has ended, or all have to.
+        #: Held during every change of state; notified when a task has ended, or all have to.
         self._changed = threading.Condition()
         self._tasks: set[Attempt] = set()
         self._attempts = Attempts()
@@ -149,7 +149,7 @@ class ControlServer:
                         self._hear(attempt, json.loads(each))
             attempt.end()
         except NOT_UNDERSTOOD:
-            return  # a stranger, or a task that went away; Spark knows what to do about it
+            return  # a stranger, or a task that has ended; Spark repeats the task if it has to
         finally:
             with self._changed:
                 self._tasks.discard(attempt)
@@ -165,7 +165,7 @@ class ControlServer:
             return None
         if self._windows:
             with self._changed:
-                # Before the driver is asked: what it learns from now on is not in the plan.
+                # Before the driver makes the plan, which lacks all later reports.
                 self._windows.plan()
         return self._events.plan().to_json_object()
 
@@ -203,11 +203,11 @@ class ControlServer:
         try:
             self._events.apply(report)
         except Exception:
-            # The driver's error, or its caller's: the task that reports continues.
+            # The error is the driver's or its caller's, so the task that reports continues.
             _log.exception("a report of a task could not be handled")
 
     def _take(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> None:
-        """Give an attempt its partitions, once no older attempt can write them."""
+        """Hand an attempt its partitions, once no older attempt can write them."""
         in_trouble = self._events.in_trouble()
         with self._changed:
             rivals = self._attempts.begin(attempt, asked)
@@ -217,7 +217,7 @@ class ControlServer:
         if not rivals:
             self._hand_over(attempt, asked, in_trouble)
             return
-        # In a thread: the connection is read meanwhile, or the clock that the lease counts from would stand.
+        # In a thread, since the connection must be read meanwhile: the lease counts from the task's clock.
         threading.Thread(
             target=self._hand_over_when_alone,
             args=(attempt, asked, in_trouble, rivals),
@@ -239,13 +239,13 @@ class ControlServer:
             while self._may_wait(attempt) and any(each.lease_s for each in rivals):
                 self._changed.wait(_FENCE_LOOK_S)
             is_alone = not attempt.is_fenced and not any(each.lease_s for each in rivals)
-        with contextlib.suppress(OSError):  # it has gone meanwhile
+        with contextlib.suppress(OSError):  # the attempt may have ended meanwhile
             self._hand_over(
                 attempt, asked if is_alone else (), in_trouble, given_up=() if is_alone else asked
             )
 
     def _may_wait(self, attempt: Attempt) -> bool:
-        """Whether an attempt still waits for its partitions: its window, or the mirror, may end before."""
+        """Whether an attempt still waits for its partitions; its window or the mirror may end before."""
         window_is_over = self._windows is not None and self._windows.remaining_s <= 0
         return attempt in self._tasks and not (attempt.is_fenced or self._stop or window_is_over)
 
@@ -266,7 +266,7 @@ class ControlServer:
             attempt.connection.sendall(line({"handover": answer}))
 
     def _hear_idle(self, attempt: Attempt) -> None:
-        """Prolong a window if all tasks report in its last moments that nothing happens."""
+        """Prolong the window if all tasks have reported within a moment that they are idle."""
         now = time.monotonic()
         with self._changed:
             self._idle_at[attempt] = now
@@ -276,7 +276,7 @@ class ControlServer:
                 self._tell_all()
 
     def _state(self, attempt: Attempt) -> bytes:
-        """Return what a task has to know; the lease in it is given from now on."""
+        """Return the state for a task. The attempt has the lease in it from now on."""
         membership = self._membership
         ends_in_s = self._windows.remaining_s if self._windows else None
         lease_until = self._lease_until
@@ -298,7 +298,7 @@ class ControlServer:
     # To all tasks
 
     def renew(self, membership: MemberId, lease_s: float) -> None:
-        """Let the tasks produce for so long, and commit as this member."""
+        """Renew the tasks' lease, and let them commit as this member."""
         with self._changed:
             if membership != self._membership or lease_clock_s() >= self._lease_until:
                 self._handovers.forget()
@@ -307,17 +307,17 @@ class ControlServer:
             self._tell_all()
 
     def end_window(self) -> None:
-        """Let the tasks end soon: the partitions have to be assigned again."""
+        """End the window early, to assign the partitions again."""
         with self._changed:
             if self._windows and self._windows.end():
                 self._tell_all()
 
     def end_tasks(self, seconds: float) -> bool:
         """
-        Have the tasks of now end at once, and wait for that; return whether they did in time.
+        End all running tasks at once, and wait for them; return whether they ended in time.
 
-        Those that did not are let go: they are orphans then, and produce nothing more. Which partitions may
-        be taken by those that come meanwhile, ``is_ours`` says.
+        The driver closes the connections of tasks that did not. These are orphans, and stop producing at the
+        latest when their lease expires. :meth:`DriverEvents.has` decides which partitions new tasks may take.
 
         """
         with self._changed:
@@ -332,21 +332,21 @@ class ControlServer:
         return not left
 
     def end_lease(self) -> None:
-        """End the lease: no task may produce until it is renewed."""
+        """End the lease. No task may produce until the driver renews it."""
         with self._changed:
             self._lease_until = lease_clock_s()
             self._tell_all()
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Keep nothing of partitions that are another mirror's from now on, or have to be aligned."""
+        """Drop the positions of partitions that another mirror has now, or that have to be aligned."""
         self._handovers.give_up(partitions)
 
     def uncommitted(self) -> tuple[dict[TopicPartition, MirrorPosition], MemberId]:
-        """Return what tasks left that is copied and not committed, and as who it can be."""
+        """Return positions that finished tasks left uncommitted, and the member that can commit them."""
         return self._handovers.uncommitted(), self._membership
 
     def request_stop(self) -> None:
-        """Ask all tasks, and those to come, to finish what is in flight, commit and end."""
+        """Ask all tasks, also later ones, to finish the requests in flight, commit and end."""
         with self._changed:
             self._stop = True
             self._tell_all()
@@ -360,10 +360,10 @@ class ControlServer:
         try:
             attempt.connection.sendall(self._state(attempt))
         except OSError:
-            attempt.cut()  # it may have half a line: nothing more can be said to it
+            attempt.cut()  # the task may have received half a line, so no other line can follow
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until no task is connected; return whether that came true in time."""
+        """Wait until no task is connected; return False after a timeout."""
         deadline = time.monotonic() + seconds
         while self._tasks and time.monotonic() < deadline:
             time.sleep(_IDLE_LOOK_S)
@@ -371,13 +371,14 @@ class ControlServer:
 
     @property
     def stop_requested(self) -> bool:
+        """Whether the driver has requested a stop."""
         return self._stop
 
     @property
     def heard_at(self) -> float:
-        """When a task or a planner last sent something, on the monotonic clock."""
+        """The time of the last message from a task or planner, on the monotonic clock."""
         return self._heard_at
 
     def close(self) -> None:
-        """Stop listening; tasks that still run are orphans then."""
+        """Stop listening. Tasks that still run become orphans."""
         self._listener.stop(_TELL_TIMEOUT_S)

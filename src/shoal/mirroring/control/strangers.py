@@ -21,9 +21,9 @@ _LONGEST_LINE = 4096
 
 class Strangers:
     """
-    Receives first lines. If too many connections wait, the oldest has to leave.
+    Receives first lines. If too many connections wait, the oldest is closed.
 
-    A task is served in any case: it sends its line when it connects, so it never becomes the oldest.
+    A task sends its line when it connects, so its connection never becomes the oldest.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Strangers:
         Receive the first line of a connection, which sends nothing more before it has an answer.
 
         Raises:
-            OSError: The line did not come in time, or this connection had to leave.
+            OSError: The line did not arrive in time, or the connection was the oldest of too many.
 
         """
         with self._lock:
