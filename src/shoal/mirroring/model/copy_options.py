@@ -1,9 +1,9 @@
 """
-Options of copying: what a user sets (:class:`CopyOptions`), and what a task needs (:class:`CopySettings`).
+Options of copying: a user's (:class:`CopyOptions`), and a task's (:class:`CopySettings`).
 
 Defaults, texts and checks of these options are here alone. The command line, ``shoal.mirror()`` and
-``format("shoal")`` call :meth:`CopyOptions.parse` with the values that they were given. The driver sends
-the result to its tasks as JSON.
+``format("shoal")`` call :meth:`CopyOptions.parse` with a user's values. The driver sends the result to its
+tasks as JSON.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MultiBatch(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Rebatch:
     """
-    Which batches are joined into larger ones.
+    The rule for joining batches into larger ones.
 
     Attributes:
         below_bytes: The size, header included, below which a batch is joined. Joined batches have at most
@@ -119,7 +119,7 @@ class Handling:
 
     Attributes:
         handler: ``package.module:Class``; None for the one that changes nothing.
-        args: The text that the class is given; None for none.
+        args: The text that the class receives; None for none.
         raw: Whether the handler receives batches (KIP-712) instead of decoded records.
         repartition: Whether records go to the partition of their keys, as a producer's do.
         consumer: Java's properties of the consumer, without those of the connection.
@@ -271,7 +271,7 @@ def copy_rules(source: ClientConfig, *, keep_append_time: bool) -> str:
 @dataclass(frozen=True, slots=True)
 class CopySettings(CopyOptions):
     """
-    Everything that a task needs: the user's options, and what the driver has found out.
+    All settings of a task: the user's options, and the driver's findings.
 
     Attributes:
         source: How to reach the source cluster. Its isolation level decides whether aborted records are

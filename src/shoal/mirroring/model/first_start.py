@@ -1,16 +1,17 @@
 """
-What a group remembers of its mirror's first start: when that was, and which topics were selected.
+The first start of a mirror, as its group stores it: the time, and the selected topics.
 
-``--start latest`` means *from the first start on*: a partition that comes later
-is mirrored from its beginning, also if no mirror runs then. Kafka does not store
-when a topic was created, so the group has to show it. Each selected partition
-gets a position at the first start, so a selected one without a position is
-newer. Only a topic that was not selected then may be older.
+``--start latest`` means *from the first start on*. A partition that is created later is mirrored from its
+beginning, even if no mirror runs at that time. Kafka does not store the time at which a topic was created, so
+the group has to show it. At the first start, each selected partition gets a position. So if a selected
+partition has no position, it is newer. Only a topic that was not selected then may be older.
 
-It stands in each pair (``first`` in its metadata); in a *start mark*, an
-ordinary committed offset with which the driver fixes where a partition begins
-before any task has made its first pair; and in the offsets that a mirror with a
-handler commits. Older versions of shoal ignore it in all three.
+Three kinds of committed offsets contain the first start. Older versions of shoal ignore it in all of them:
+
+- each pair (``first`` in its metadata),
+- a *start mark*: an ordinary committed offset by which the driver fixes the start of a partition before any
+  task has made its first pair,
+- the offsets that a mirror with a handler commits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .topics import TopicSelection
 
 __all__ = ["FirstStart", "is_start_mark", "read_first_start", "remembering", "start_mark"]
 
-#: In front of the JSON. Not as a pair begins: an older shoal would refuse the group.
+#: The prefixes of the JSON. They differ from a pair's prefix, since an older shoal would refuse the group.
 _MARK, _OFFSET = "start1", "first1"
 
 #: A commit's metadata has 4,096 characters at most, of which a pair needs about 400.
@@ -37,11 +38,11 @@ _MOST_CHARACTERS = 2_000
 @dataclass(frozen=True, slots=True)
 class FirstStart:
     """
-    When a group's mirror started first, and what it has selected since.
+    The time of a mirror's first start, and the selections of all its starts.
 
     Attributes:
-        at_ms: Unix time in milliseconds.
-        selections: ``(--topics, --exclude)`` of the starts so far; none if they are too long to be kept.
+        at_ms: The time of the first start, as Unix time in milliseconds.
+        selections: ``(--topics, --exclude)`` of each start so far; empty if they are too long to be kept.
 
     """
 
@@ -50,10 +51,11 @@ class FirstStart:
 
     @classmethod
     def now(cls) -> FirstStart:
+        """Return a first start at this moment, without selections."""
         return cls(int(time.time() * 1000))
 
     def selecting(self, selection: TopicSelection) -> FirstStart:
-        """Return it with what this start selects."""
+        """Return the first start with the selection of another start."""
         ours = (selection.topics, selection.exclude)
         if self.selections and self.selections[-1] == ours:
             return self
@@ -68,19 +70,20 @@ class FirstStart:
         return replace(first, selections=tuple(dict.fromkeys([*first.selections, *second.selections])))
 
     def selected(self, topic: TopicMetadata) -> bool:
-        """Whether a topic of that name was selected; if that is not known, it counts as selected."""
+        """Whether any start selected a topic of this name; if the selections are unknown, True."""
         return not self.selections or any(_matches(*each, topic) for each in self.selections)
 
     def to_text(self) -> str:
+        """Return the first start as compact JSON."""
         return json.dumps([self.at_ms, self.selections], separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> FirstStart:
         """
-        Read what :meth:`to_text` returned.
+        Read the text of :meth:`to_text`.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The text is not a first start.
 
         """
         return cls.from_json_object(json.loads(text))
@@ -88,10 +91,10 @@ class FirstStart:
     @classmethod
     def from_json_object(cls, values: Any) -> FirstStart:
         """
-        Read the JSON of :meth:`to_text`.
+        Read the values of :meth:`to_json_object`.
 
         Raises:
-            ValueError: It is something else.
+            ValueError: The values are not a first start.
 
         """
         match values:
@@ -100,6 +103,7 @@ class FirstStart:
         raise ValueError(f"{values!r} is no first start")
 
     def to_json_object(self) -> Any:
+        """Return the first start as values of JSON."""
         return [self.at_ms, [list(each) for each in self.selections]]
 
 
@@ -114,7 +118,7 @@ def _matches(topics: str, exclude: str | None, topic: TopicMetadata) -> bool:
     try:
         return TopicSelection(topics, exclude).matches(topic)
     except ConfigError:
-        return True  # anybody may commit to a group
+        return True  # other programs may commit to the group, too
 
 
 def start_mark(offset: int, first_start: FirstStart) -> Committed:
@@ -123,16 +127,17 @@ def start_mark(offset: int, first_start: FirstStart) -> Committed:
 
 
 def is_start_mark(committed: Committed) -> bool:
+    """Whether a committed offset is a start mark."""
     return committed.metadata.startswith(_MARK)
 
 
 def remembering(offset: int, first_start: FirstStart | None) -> Committed:
-    """Return an ordinary position that remembers the first start, too."""
+    """Return an ordinary position that also contains the first start."""
     return Committed(offset, _OFFSET + first_start.to_text() if first_start else "")
 
 
 def read_first_start(committed: Committed) -> FirstStart | None:
-    """Return what a start mark or an ordinary position remembers; None if nothing."""
+    """Return the first start in a start mark or an ordinary position; None if it has none."""
     for prefix in (_MARK, _OFFSET):
         if committed.metadata.startswith(prefix):
             try:

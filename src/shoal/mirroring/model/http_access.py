@@ -1,4 +1,4 @@
-"""The options for who may read metrics and page."""
+"""The options for access to metrics and page."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["OPEN", "HttpAccess"]
 @dataclass(frozen=True, slots=True)
 class HttpAccess:
     """
-    The options for who may read metrics and page.
+    The options for access to metrics and page.
 
     Attributes:
-        hosts: Names in the Host header that are answered besides this machine's: those of proxies and in DNS.
+        hosts: Accepted names in the Host header besides this machine's: names of proxies, and in DNS.
         token_file: The file with the token that every request must have; None for none.
         tls: The server's certificate and key; None for plain HTTP.
 

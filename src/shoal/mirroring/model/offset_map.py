@@ -1,4 +1,4 @@
-"""Runs of offsets that are at the destination, one by one."""
+"""Runs of source offsets, each of which has a record at the destination."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AcknowledgedRun:
 
     Attributes:
         source_start: The first source offset.
-        source_end: The source offset behind the last.
+        source_end: The source offset behind the last one.
         destination_start: The destination offset of ``source_start``.
 
     Examples:
@@ -37,7 +37,7 @@ class AcknowledgedRun:
 
 
 def add_run(runs: list[list[int]], source_start: int, source_end: int, landed: int) -> None:
-    """Add a batch to the last of some runs (the values of :class:`AcknowledgedRun`), or begin one."""
+    """Extend the last run (the values of :class:`AcknowledgedRun`) by a batch, or begin a new run."""
     if runs:
         last = runs[-1]
         if last[1] == source_start and source_start - last[0] == landed - last[2]:
@@ -47,7 +47,7 @@ def add_run(runs: list[list[int]], source_start: int, source_end: int, landed: i
 
 
 def spans_of(records: Sequence[Record]) -> list[tuple[int, int]]:
-    """Return the runs of offsets, first and end, that follow one another."""
+    """Return the runs of consecutive offsets, as pairs of first and end."""
     spans: list[tuple[int, int]] = []
     for record in records:
         if spans and spans[-1][1] == record.offset:

@@ -1,8 +1,8 @@
 """
 Options of one mirror (:class:`MirrorOptions`), with their defaults, texts and checks.
 
-The command line and ``shoal.mirror()`` call :meth:`MirrorOptions.parse` once, with the values that they were
-given. The options that tasks need, too, are :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
+The command line and ``shoal.mirror()`` call :meth:`MirrorOptions.parse` once, with the user's values. The
+options that tasks need, too, are :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
 """
 
 from __future__ import annotations

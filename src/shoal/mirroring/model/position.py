@@ -1,9 +1,9 @@
 """
-A committed position is a pair: where to go on in the source, and where that lands.
+A committed position is a pair: the next source offset, and the destination offset of its record.
 
-The source offset is the group's committed offset, as Kafka's tools show it.
-All else is in the commit's metadata: ``shoal1`` and a JSON object. At most
-4,096 bytes (the broker's ``offset.metadata.max.bytes``), in practice 400.
+The source offset is the group's committed offset, as Kafka's tools show it. The commit's metadata has
+everything else: ``shoal1`` and a JSON object. Brokers accept at most 4,096 bytes
+(``offset.metadata.max.bytes``), and a pair has about 400.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .first_start import FirstStart
 
 __all__ = ["SEQUENCES", "MirrorPosition", "ProducerIdentity", "topic_id_of"]
 
-#: In front of the JSON; the number is the version of its layout.
+#: The prefix of the JSON. The number is the version of its layout.
 _ANY_VERSION = "shoal"
 _PREFIX = _ANY_VERSION + "1"
 
-#: A sequence is of 31 bits: after the largest comes 0.
+#: A sequence has 31 bits. 0 follows the largest one.
 SEQUENCES = 2**31
 
 T = TypeVar("T")
@@ -32,14 +32,13 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
     """
-    Who writes to a destination partition.
+    The producer that writes to a destination partition.
 
     Attributes:
-        producer_id: From the destination's InitProducerId; one a partition.
-        producer_epoch: Its epoch.
-        base: The destination offset that has sequence 0; 0 as long as nobody
-            else wrote to the partition. Below 0 where the destination lost
-            records after which the sequences go on.
+        producer_id: The producer id from the destination's InitProducerId, one for each partition.
+        producer_epoch: The producer's epoch.
+        base: The destination offset that has sequence 0; 0 if there are no other writers. Below 0 if the
+            destination lost records and the sequences continued.
 
     """
 
@@ -48,39 +47,38 @@ class ProducerIdentity:
     base: int = 0
 
     def sequence(self, destination_offset: int) -> int:
-        """Return the sequence of a batch that lands at an offset: the offset itself, modulo 2^31."""
+        """Return the sequence of a batch at a destination offset: its distance from the base, modulo 2^31."""
         return (destination_offset - self.base) % SEQUENCES
 
     @property
     def sequence_is_offset(self) -> bool:
-        """Whether sequences are the offsets themselves: what a broker that compares the two asks for."""
+        """Whether sequences equal offsets, as a broker requires that compares the two."""
         return self.base % SEQUENCES == 0
 
     def moved(self, by: int) -> ProducerIdentity:
-        """Return the same writer where its next sequence lands so many offsets later than it would have."""
+        """Return the same producer with its next sequence at an offset that is larger by ``by``."""
         return replace(self, base=self.base + by)
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorPosition:
     """
-    Everything before ``source_offset`` is at the destination, before ``destination_offset``.
+    A pair: everything before ``source_offset`` is at the destination, before ``destination_offset``.
 
     Attributes:
         source_offset: The next source offset to mirror.
-        destination_offset: Where its first record lands.
-        identity: Who writes there.
-        origin: ``(source offset, destination offset)`` where the mirror of
-            this partition began.
-        last_batch: CRC of the fingerprint of the batch that ends at
-            ``destination_offset``; None before the first.
-        source_topic_id: As text; None where the cluster has no topic ids.
-        destination_topic_id: Likewise.
-        destination_leader_epoch: In which the last batch was acknowledged.
-        source_leader_epoch: In which the last batch before ``source_offset``
-            was written at the source (KIP-320); -1 where it does not say.
-        rules: A digest of everything that decides what is copied.
-        first_start: What the group remembers of its mirror's first start; None in pairs of older versions.
+        destination_offset: The destination offset of its first record.
+        identity: The producer that writes to the destination partition.
+        origin: The ``(source offset, destination offset)`` at which the mirror of this partition began.
+        last_batch: CRC of the fingerprint of the batch that ends at ``destination_offset``; None before the
+            first batch.
+        source_topic_id: The id of the source topic, as text; None if the cluster has no topic ids.
+        destination_topic_id: Likewise for the destination topic.
+        destination_leader_epoch: The leader epoch in which the destination acknowledged the last batch.
+        source_leader_epoch: The leader epoch of the last batch before ``source_offset`` at the source
+            (KIP-320); -1 if the batch has none.
+        rules: The digest of :func:`~shoal.mirroring.model.copy_options.copy_rules`.
+        first_start: The mirror's first start; None in pairs of older versions.
 
     """
 
@@ -97,7 +95,7 @@ class MirrorPosition:
     first_start: FirstStart | None = None
 
     def to_committed(self) -> Committed:
-        """Return what a group commits."""
+        """Return the offset and the metadata to commit."""
         values: dict[str, Any] = {
             "destination": self.destination_offset,
             "producer": [self.identity.producer_id, self.identity.producer_epoch, self.identity.base],
@@ -115,11 +113,11 @@ class MirrorPosition:
     @classmethod
     def from_committed(cls, committed: Committed) -> MirrorPosition | None:
         """
-        Read a commit back; None where it is not one of ours (then it is no pair).
+        Read a pair from a committed offset; None if the offset has no metadata of shoal's.
 
         Raises:
-            ConfigError: It is one of ours, and not to be read: to go on as if
-                it were none could copy everything again.
+            ConfigError: The metadata is shoal's but unreadable. Without it, the mirror could copy everything
+                again.
 
         """
         if not committed.metadata.startswith(_ANY_VERSION):
@@ -157,7 +155,7 @@ class MirrorPosition:
 
 
 def topic_id_of(text: str | None) -> uuid.UUID | None:
-    """Return the topic id that a pair has; None if it has none, or a text that is no id."""
+    """Return the topic id in a pair; None if there is none, or if the text is not an id."""
     try:
         return None if text is None else uuid.UUID(text)
     except ValueError:
@@ -171,7 +169,7 @@ def _of(kind: type[T], value: Any) -> T:
 
 
 def _number(value: Any, low: int, bits: int) -> int:
-    """Check that a number fits into the field that it will be sent in; anybody may commit to a group."""
+    """Check that a number fits into its field of the protocol, since other programs may commit, too."""
     number = _of(int, value)
     if not low <= number < 1 << bits:
         raise ValueError(f"{number} is out of range")

@@ -1,4 +1,4 @@
-"""What a process of a mirror takes, as it is reported and shown."""
+"""The resources that a mirror's processes use, for reports and page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["GarbageCollection", "ProcessRole", "ProcessUsage", "process_name"]
 @dataclass(frozen=True, slots=True)
 class GarbageCollection:
     """
-    What garbage collection took of one JVM.
+    The garbage collection of one JVM.
 
     Attributes:
-        pauses: Pauses to collect.
-        time_s: Their time.
-        longest_pause_s: The longest that was seen; between two looks only the last of each collector is.
+        pauses: The number of pauses.
+        time_s: The total time of the pauses.
+        longest_pause_s: The longest pause that shoal has seen. Between two readings it sees only the last
+            pause of each collector.
 
     """
 
@@ -26,7 +27,7 @@ class GarbageCollection:
     longest_pause_s: float
 
     def beside(self, other: GarbageCollection) -> GarbageCollection:
-        """Return what two JVMs took together."""
+        """Return the sum of two JVMs."""
         return GarbageCollection(
             self.pauses + other.pauses,
             self.time_s + other.time_s,
@@ -35,7 +36,7 @@ class GarbageCollection:
 
 
 class ProcessRole(enum.Enum):
-    """What a process does for the mirror."""
+    """The role of a process in a mirror."""
 
     DRIVER = "driver"
     JVM = "jvm"
@@ -45,15 +46,15 @@ class ProcessRole(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
     """
-    What one process takes.
+    The resources that one process uses.
 
     Attributes:
         name: ``host:pid``.
-        role: What it does.
-        cpu_s: User and system, since the mirror's start.
-        rss_bytes: Its resident memory, when it was heard or looked at.
-        heard_at: When that was, as Unix time.
-        gc: Garbage collection since the mirror's start; None of Python processes, and of a JVM that
+        role: The role of the process.
+        cpu_s: User and system time since the mirror's start.
+        rss_bytes: The resident memory at the last report or reading.
+        heard_at: The time of that report or reading, as Unix time.
+        gc: Garbage collection since the mirror's start; None for Python processes, and for a JVM that
             publishes no counters.
 
     """
@@ -67,5 +68,5 @@ class ProcessUsage:
 
 
 def process_name(pid: int | None = None) -> str:
-    """Return how a process of this machine, by default this one, is called in reports."""
+    """Return the name in reports of a process of this machine, by default this process."""
     return f"{os.uname().nodename}:{os.getpid() if pid is None else pid}"

@@ -1,4 +1,4 @@
-"""How far a mirror is while it runs, and what it did in the end."""
+"""The progress of a running mirror, and the summary of a mirror that has ended."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .processes import GarbageCollection
 __all__ = ["LONG_TRANSACTION_S", "HeldBack", "PartitionIncident", "Phase", "Progress", "Summary", "lost_of"]
 
 
-#: Transactions that are open for so long are named: producers' default transaction.timeout.ms.
+#: Page and warnings name transactions that are open for longer: producers' default transaction.timeout.ms.
 LONG_TRANSACTION_S = 60.0
 
 
 class Phase(enum.Enum):
-    """What a mirror is doing, from its start to its end; the value is the word for it everywhere."""
+    """The phases of a mirror, in order. The values are the names in page, progress and reports."""
 
     CHECKING = "checking the clusters"
     CREATING = "creating topics"
@@ -32,11 +32,11 @@ class Phase(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class HeldBack:
     """
-    Records of a source partition that no consumer of committed records gets, since a transaction is open.
+    Records of a source partition that consumers of committed records cannot read: a transaction is open.
 
     Attributes:
-        records: How many offsets lie between the last stable offset and the high watermark.
-        since: Unix time since which the mirror has seen the last stable offset stand still.
+        records: The number of offsets between the last stable offset and the high watermark.
+        since: Unix time since which the last stable offset has not moved.
 
     """
 
@@ -47,14 +47,14 @@ class HeldBack:
 @dataclass(frozen=True, slots=True)
 class PartitionIncident:
     """
-    An incident (:class:`~shoal.mirroring.model.incidents.Incident`) and where it happened, for reports.
+    An incident (:class:`~shoal.mirroring.model.incidents.Incident`) and its partition, for reports.
 
     Attributes:
-        partition: The source's, as ``topic-number``.
-        kind: Its kind's name.
-        reason: What was found where, as a sentence.
-        lost: Offsets or records that nobody will ever mirror; None where nobody can tell how many.
-        continued: Whether the mirror went on.
+        partition: The source partition, as ``topic-number``.
+        kind: The name of the kind.
+        reason: The trace that the mirror found, as a sentence.
+        lost: The number of offsets or records that are never mirrored; None if it is unknown.
+        continued: Whether the partition continued.
 
     """
 
@@ -66,47 +66,44 @@ class PartitionIncident:
 
 
 def lost_of(incident: PartitionIncident) -> int:
-    """Return what was lost with an incident that the mirror went on from, as far as it could be counted."""
+    """Return the known losses of an incident after which the partition continued; 0 if it stopped."""
     return (incident.lost or 0) if incident.continued else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """
-    One report of a mirror at work. Totals are since its start.
+    The progress of a running mirror. Totals count from its start.
 
     Partitions are the source's, as ``topic-number``.
 
     Attributes:
-        elapsed_s: Since the start.
-        partitions: How many there are.
-        done: How many are up to date. The name that ``states`` had before; it stays.
-        stopped: Why, by partition: these need a person.
-        waiting: What for, by partition: time can heal these.
-        records: That were acknowledged at the destination.
+        elapsed_s: The time since the start.
+        partitions: The number of partitions.
+        done: The number of partitions that are up to date, as in ``states``; kept for compatibility.
+        stopped: The reason for each stopped partition; these need an operator.
+        waiting: The reason for each waiting partition; these are transient.
+        records: Acknowledged at the destination.
         batches: Likewise.
         bytes_in: Fetched from the source.
         bytes_out: Produced to the destination.
-        records_per_s: Of late.
-        bytes_per_s: Of late; of ``bytes_out``.
-        lag_records: Between the positions and the ends that were last seen:
-            in offsets, so transaction markers and holes count too. Of a
-            stopped partition it is what is missing at the destination.
-        remaining_s: Until ``lag_records`` is nothing, at this rate; None
-            where there is no telling.
-        decisions: How many batches met which (copy, drop …).
+        records_per_s: The recent rate.
+        bytes_per_s: The recent rate of ``bytes_out``.
+        lag_records: The offsets between the positions and the last known ends, transaction markers and gaps
+            included. For a stopped partition: the offsets that are missing at the destination.
+        remaining_s: The time until ``lag_records`` is 0 at this rate; None if it is unknown.
+        decisions: The number of batches for each decision (copy, drop …).
         retries: Requests that had to be repeated.
-        incidents: What happened to the clusters that cannot be made good: the newest hundred.
-        incidents_before: How many came before these.
-        lost_before: What was lost with those, where the mirror went on.
-        lag_s: The same lag in time, of the partition that is furthest behind
+        incidents: The newest hundred incidents.
+        incidents_before: The number of earlier incidents.
+        lost_before: The known losses of those, if the partition continued.
+        lag_s: The lag in time of the partition with the largest one
             (:meth:`PartitionMetrics.lag_s`); None before any position is known.
-        states: How many partitions are in each state (``PartitionState``):
-            they add up to ``partitions``.
-        held_back_records: How many offsets open transactions hold back, of all partitions; no lag has them.
+        states: The number of partitions in each state (``PartitionState``); the sum is ``partitions``.
+        held_back_records: The offsets that open transactions hold back, in all partitions. They are not lag.
         held_back: The same by partition, if there are any.
-        phase: What the mirror is doing (``Phase``).
-        phase_s: How long it has been doing that.
+        phase: The phase of the mirror (``Phase``).
+        phase_s: The time since the phase began.
         once: Whether the mirror ends when everything is copied.
 
     """
@@ -138,43 +135,44 @@ class Progress:
     once: bool = False
 
     def to_json_object(self) -> dict[str, Any]:
+        """Return the progress as JSON."""
         return {"type": "progress", **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """
-    What a mirror did from its start to its end.
+    The summary of a mirror that has ended.
 
     Attributes:
         group: The consumer group that holds the position.
-        topics: The destination's names by the source's.
-        elapsed_s: From start to end, Spark's own start included.
-        copying_s: From the first task's begin to the last one's end; None
-            if nothing was copied.
-        python_cpu_s: Of all of our Python processes, user and system.
-        jvm_cpu_s: Of Spark's JVM, likewise.
-        partitions: How many were mirrored.
-        stopped: Why, by partition: these need a person.
-        waiting: What for, by partition, at the end: time can heal these.
-        warnings: Sentences: what, where, what to do.
-        records: That were acknowledged at the destination.
+        topics: The destination topics' names by the source topics' names.
+        elapsed_s: The time from start to end, Spark's own start included.
+        copying_s: The time from the start of the first task to the end of the last one; None if nothing
+            was copied.
+        python_cpu_s: User and system time of shoal's Python processes.
+        jvm_cpu_s: User and system time of Spark's JVM.
+        partitions: The number of partitions.
+        stopped: The reason for each stopped partition; these need an operator.
+        waiting: The reason for each partition that waits at the end; these are transient.
+        warnings: The warnings, as sentences.
+        records: Acknowledged at the destination.
         batches: Likewise.
         bytes_in: Fetched from the source.
         bytes_out: Produced to the destination.
-        decisions: How many batches met which (copy, drop …).
+        decisions: The number of batches for each decision (copy, drop …).
         retries: Requests that had to be repeated.
-        incidents: What happened to the clusters that cannot be made good: the newest hundred.
-        incidents_before: How many came before these.
-        lost_before: What was lost with those, where the mirror went on.
-        interrupted: The mirror was stopped before ``once`` had copied all.
-        log_file: Where Spark's own log is.
-        states: How many partitions are in each state at the end, as in :class:`Progress`.
-        lag_records: What is not mirrored, as in :class:`Progress`.
+        incidents: The newest hundred incidents.
+        incidents_before: The number of earlier incidents.
+        lost_before: The known losses of those, if the partition continued.
+        interrupted: Whether the mirror was stopped before ``once`` had copied everything.
+        log_file: The file of Spark's own log.
+        states: The number of partitions in each state at the end.
+        lag_records: The offsets that are not mirrored, as in :class:`Progress`.
         lag_s: The same in time.
-        held_back_records: What open transactions hold back, as in :class:`Progress`.
-        report: The file of the report; None if none was asked for.
-        ended: Why the mirror ended, as a phrase; empty if it is not known.
+        held_back_records: The offsets that open transactions hold back, as in :class:`Progress`.
+        report: The file of the report; None without one.
+        ended: The reason for the end, as a phrase; empty if it is unknown.
         jvm_gc: Garbage collection of Spark's JVMs on this machine; None if they publish no counters.
 
     """
@@ -232,28 +230,29 @@ class Summary:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether every partition is: nothing is missing, and nothing is in the way."""
+        """Whether every partition is up to date."""
         return self.states.get("up to date", 0) == self.partitions
 
     @property
     def bytes_per_s(self) -> float:
-        """Of ``bytes_out``, while tasks were at work: without Spark's start, where that is known."""
+        """The rate of ``bytes_out`` while tasks ran; if that time is unknown, over the whole run."""
         seconds = self.elapsed_s if self.copying_s is None else self.copying_s
         return self.bytes_out / seconds if seconds > 0 else 0.0
 
     @property
     def lost(self) -> int:
-        """Offsets or records that nobody will ever mirror, as far as they could be counted."""
+        """The known number of offsets or records that are never mirrored."""
         return self.lost_before + sum(map(lost_of, self.incidents))
 
     @property
     def exit_code(self) -> int:
-        """0; 1 if a partition was stopped, or not all was copied; else 4 if there were incidents."""
+        """The exit code: 1 if a partition stopped or the run was interrupted, 4 after incidents, else 0."""
         if self.stopped or self.interrupted:
             return EXIT_FAILED
         return EXIT_CONTINUED if self.incidents else EXIT_DONE
 
     def to_json_object(self) -> dict[str, Any]:
+        """Return the summary as JSON, with the values of its properties."""
         return {
             "type": "summary",
             **asdict(self),

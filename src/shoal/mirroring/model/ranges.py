@@ -1,4 +1,4 @@
-"""What a row points to: a run of offsets of one partition, and where it goes."""
+"""A run of offsets of one partition, as a row by reference names it, and its destination."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...topic_partition import TopicPartition
 
 __all__ = ["OPEN_END", "CopyRange"]
 
-#: The end of a range without one: it is copied until the task is told to end.
+#: The end of a range without one: its task copies until the driver ends the task.
 OPEN_END = 2**63 - 1
 
 
@@ -20,9 +20,8 @@ class CopyRange(NamedTuple):
         topic: The source topic.
         partition: The partition's number, on both sides.
         destination_topic: The topic's name at the destination.
-        start_offset: Where the mirror of this partition begins if it has no
-            committed pair; a pair always wins.
-        end_offset: The first offset that is not wanted; ``OPEN_END`` for whatever comes.
+        start_offset: The start offset if the partition has no committed pair. A pair takes precedence.
+        end_offset: The offset behind the last one to copy; ``OPEN_END`` for no end.
 
     """
 
@@ -34,12 +33,15 @@ class CopyRange(NamedTuple):
 
     @property
     def is_open(self) -> bool:
+        """Whether the range has no end."""
         return self.end_offset == OPEN_END
 
     @property
     def source(self) -> TopicPartition:
+        """The source partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def destination(self) -> TopicPartition:
+        """The destination partition."""
         return TopicPartition(self.destination_topic, self.partition)

@@ -2,8 +2,8 @@
 The reports of tasks to the driver, and of the driver to its own metrics.
 
 A :class:`TaskReport` is one line of JSON on the control connection; its keys are in ``to_json_object``.
-Counts are since the last report of the same task, everything else is as of now. Driver and tasks have the
-same version of shoal, so no report has to be read in an older layout.
+Counts begin at the last report of the same task; all other values are current. Driver and tasks have the
+same version of shoal, so there is only one layout.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Counters:
     incidents: list[Incident] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        """Whether anything was counted that is worth a report; runs come with records."""
+        """Whether there are counts to report. Runs only come with records."""
         return bool(self.records or self.bytes_in or self.retries or self.decisions or self.incidents)
 
 
@@ -58,13 +58,13 @@ class PartitionReport:
     Attributes:
         partition: The source's partition.
         source_offset: The next source offset to mirror; None if the task does not know it.
-        end_offset: The end of what there is to mirror; None if the task does not know it.
-        committed_offset: Of the task's last commit; None before the first.
-        newest_ms: The newest timestamp that was acknowledged last; None if the task does not know it.
+        end_offset: The end offset up to which to mirror; None if the task does not know it.
+        committed_offset: The offset of the task's last commit; None before the first.
+        newest_ms: The newest timestamp of the last acknowledged records; None if the task does not know it.
         waiting_for: The reason why the partition waits; None if it does not.
         commit_waits_for: The reason why its position is not committed; None if it is.
         held_back: The number of offsets that open transactions hold back; None if that is not news.
-        stopped: Why the partition stopped, if the report is the first of this stop.
+        stopped: The reason why the partition stopped, in the first report of the stop.
         counters: The counts since the last report.
 
     """
@@ -81,6 +81,7 @@ class PartitionReport:
     counters: Counters = field(default_factory=Counters)
 
     def to_json_object(self) -> dict[str, Any]:
+        """Return the report as JSON."""
         stopped, counters = self.stopped, self.counters
         return {
             "topic": self.partition.topic,
@@ -107,6 +108,7 @@ class PartitionReport:
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> PartitionReport:
+        """Read the JSON of :meth:`to_json_object`."""
         partition = TopicPartition(values["topic"], values["partition"])
         return cls(
             partition,
@@ -158,9 +160,9 @@ class TaskReport:
         partitions: The partitions with news.
         bytes_in: Fetched from the source, since the last report.
         process: The task's process; None for a report of the planner or the driver.
-        is_idle: Whether nothing happens, so that the micro-batch may go on.
-        aligns: Whether an alignment takes long, and the micro-batch must not end before it.
-        deal_anew: Whether the partitions should be dealt to tasks again.
+        is_idle: Whether the task is idle, so that the driver may prolong the window.
+        aligns: Whether an alignment takes long, so that the window must not end before it.
+        deal_anew: Whether the driver should assign partitions to tasks again.
         leaves: Positions for the next tasks (``InheritedPosition.to_json_object``).
 
     """
@@ -174,6 +176,7 @@ class TaskReport:
     leaves: Sequence[list[Any]] = ()
 
     def to_json_object(self) -> dict[str, Any]:
+        """Return the report as JSON."""
         process = self.process
         flags = {"idle": self.is_idle, "aligns": self.aligns, "deal_anew": self.deal_anew}
         return {
@@ -188,6 +191,7 @@ class TaskReport:
 
     @classmethod
     def from_json_object(cls, values: Mapping[str, Any]) -> TaskReport:
+        """Read the JSON of :meth:`to_json_object`."""
         name = values.get("pid_host")
         return cls(
             [PartitionReport.from_json_object(each) for each in values["partitions"]],
@@ -203,13 +207,13 @@ class TaskReport:
 
 
 def left_out_report(reasons: Mapping[TopicPartition, str], *, deal_anew: bool = False) -> TaskReport:
-    """Return a report of partitions that no task copies for now, with the reasons."""
+    """Return a report of partitions that no task copies in this window, with the reasons."""
     partitions = [PartitionReport(partition, waiting_for=reason) for partition, reason in reasons.items()]
     return TaskReport(partitions, deal_anew=deal_anew)
 
 
 def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> TaskReport:
-    """Return a report of partitions that the driver stops by itself."""
+    """Return a report of partitions that the driver itself stops."""
     return TaskReport(
         [
             PartitionReport(partition, stopped=stopped, counters=Counters(incidents=[incident]))

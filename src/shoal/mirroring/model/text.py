@@ -1,4 +1,4 @@
-"""How things are named in a sentence."""
+"""Name things in a sentence."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 __all__ = ["first_few"]
 
-#: So many are named; of the others, how many they are.
+#: A sentence has this many names, and the number of the others.
 _NAMED = 5
 
 
 def first_few(names: Sequence[object]) -> str:
-    """``a, b``; or, where there are many, ``a, b, c, d, e and 3 more``."""
+    """Return ``a, b``, or ``a, b, c, d, e and 3 more`` if there are many names."""
     named = ", ".join(map(str, names[:_NAMED]))
     return f"{named} and {len(names) - _NAMED} more" if len(names) > _NAMED else named

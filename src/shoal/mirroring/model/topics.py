@@ -1,20 +1,18 @@
 r"""
-Which topics are mirrored, and what they are called at the destination.
+Select the topics to mirror, and name them at the destination.
 
-``--topics`` is a comma-separated list. An entry that could be a topic's name
-(letters, digits, ``.``, ``_`` and ``-``) is that topic and no other; any other
-entry is a regular expression (Python's ``re``) that must match a whole name.
-So ``orders.v1`` is one topic, ``orders\\..*`` is many, and they may stand side
-by side. A comma inside ``{}`` or ``[]`` belongs to the expression. To have
-an expression read as such, write it in parentheses: ``(orders.v1)``.
+``--topics`` is a comma-separated list. If an entry could be a topic's name (letters, digits, ``.``, ``_`` and
+``-``), it selects only the topic of this name. Any other entry is a regular expression (Python's ``re``) that
+must match a whole name. So ``orders.v1`` is one topic, and ``orders\\..*`` is many. One list may have both.
+A comma inside ``{}`` or ``[]`` belongs to the expression. If an expression looks like a name, write it in
+parentheses: ``(orders.v1)``.
 
-``--exclude`` is one regular expression, and wins over ``--topics``.
+``--exclude`` is one regular expression, and takes precedence over ``--topics``.
 
 A regular expression never matches an internal topic: see :func:`is_internal`.
 
-``--rename REGEX=REPLACEMENT`` names the copy of each topic whose whole name
-matches; the replacement may use groups (``\\1``, ``\\g<name>``). A topic that
-does not match keeps its name.
+``--rename REGEX=REPLACEMENT`` names the copy of each topic whose whole name matches. The replacement may use
+groups (``\\1``, ``\\g<name>``). If a topic does not match, it keeps its name.
 """
 
 from __future__ import annotations
@@ -32,10 +30,9 @@ __all__ = ["TopicSelection", "is_internal", "is_legal_name", "regex_of_glob"]
 #: ``org.apache.kafka.common.internals.Topic``.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-#: Kafka's own, and what the ecosystem keeps beside it, begin with two
-#: underscores (MirrorMaker 2 excludes ``__.*`` too); the others are
-#: MirrorMaker 2's bookkeeping. Its ``heartbeats`` are not here: the name is
-#: too good a name for somebody's real topic, and a copy of them does no harm.
+#: Internal topics of Kafka and its ecosystem begin with two underscores (MirrorMaker 2 excludes ``__.*``,
+#: too). The others are MirrorMaker 2's own. Its ``heartbeats`` are not internal here: a user may have a topic
+#: of this name, and a copy does no harm.
 _INTERNAL_NAME = re.compile(r"__.*|mm2-.*\.internal|.*\.checkpoints\.internal")
 
 _OF_GLOB = {"*": ".*", "?": "."}
@@ -51,16 +48,16 @@ def is_legal_name(topic: str) -> bool:
 
 def is_internal(topic: TopicMetadata) -> bool:
     """
-    Whether somebody keeps state in a topic that means nothing in another cluster.
+    Whether a topic holds the state of a program, which has no meaning in another cluster.
 
-    That is what Kafka calls internal, names that begin with ``__``, and
-    MirrorMaker 2's ``mm2-*.internal`` and ``*.checkpoints.internal``.
+    These are the topics that Kafka calls internal, names that begin with ``__``, and MirrorMaker 2's
+    ``mm2-*.internal`` and ``*.checkpoints.internal``.
     """
     return topic.internal or _INTERNAL_NAME.fullmatch(topic.name) is not None
 
 
 def regex_of_glob(text: str) -> str | None:
-    """Return the regular expression that means the same as a glob, or None if the text is none."""
+    """Return the regular expression that means the same as a glob, or None if the text is not a glob."""
     if "*" not in text and "?" not in text:
         return None
     return "".join(_OF_GLOB.get(each) or _escaped(each) for each in text)
@@ -77,12 +74,12 @@ class TopicSelection:
     The topics of a mirror, and the one mapping of their names.
 
     Attributes:
-        topics: As ``--topics``; see the module's head.
+        topics: As ``--topics``; see the module's docstring.
         exclude: As ``--exclude``.
         rename: As ``--rename``.
 
     Raises:
-        ConfigError: One of them makes no sense; names the option.
+        ConfigError: One of the options is invalid. The error names it.
 
     """
 
@@ -91,7 +88,7 @@ class TopicSelection:
     rename: str | None = None
 
     def __post_init__(self) -> None:
-        # Whoever makes one learns of a mistake now, not at the first topic.
+        # Compile all of them now, so that an invalid one is an error at construction.
         if not self._entries:
             raise ConfigError("--topics names no topic")
         _ = self._patterns, self._excluded, self._rename
@@ -102,7 +99,7 @@ class TopicSelection:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The topics that were asked for by name."""
+        """The topics that ``--topics`` names."""
         return frozenset(filter(is_legal_name, self._entries))
 
     @property
@@ -122,7 +119,7 @@ class TopicSelection:
     def _rename(self) -> tuple[re.Pattern[str], str] | None:
         if not self.rename:
             return None
-        # The last one: no topic's name has a "=", but an expression may: (?=…).
+        # The last "=": a topic's name cannot have one, but an expression can: (?=…).
         regex, equals, replacement = self.rename.rpartition("=")
         if not equals or not regex or not replacement:
             raise ConfigError(f"--rename {self.rename}: not REGEX=REPLACEMENT")
@@ -132,10 +129,10 @@ class TopicSelection:
 
     def matches(self, topic: TopicMetadata) -> bool:
         """
-        Whether a topic is to be mirrored.
+        Whether a topic is selected.
 
         Raises:
-            ConfigError: It was asked for by name, and Kafka calls it internal.
+            ConfigError: ``--topics`` names the topic, and Kafka calls it internal.
 
         """
         if self._excluded and self._excluded.fullmatch(topic.name):
@@ -151,10 +148,10 @@ class TopicSelection:
 
     def destination_of(self, topic: str) -> str:
         """
-        Return what a source topic is called at the destination.
+        Return the destination's name of a source topic.
 
         Raises:
-            ConfigError: That is no legal name of a topic.
+            ConfigError: The name is not legal for a topic.
 
         """
         if self._rename is None:
@@ -174,10 +171,10 @@ class TopicSelection:
 
     def select(self, topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
         """
-        Return the destination's name of each topic that is to be mirrored, by source name, sorted.
+        Return the destination's name of each selected topic, by source name, sorted.
 
         Args:
-            topics: The source cluster's, as in :attr:`Metadata.topics`.
+            topics: The source cluster's topics, as in :attr:`Metadata.topics`.
 
         Raises:
             ConfigError: Two topics would have one name, or a name is not legal.
@@ -197,7 +194,7 @@ class TopicSelection:
         return selected
 
     def missing(self, topics: Iterable[str]) -> list[str]:
-        """Return the topics that were asked for by name and are not among ``topics``, sorted."""
+        """Return the topics that ``--topics`` names and ``topics`` does not have, sorted."""
         return sorted(self.names.difference(topics))
 
 
@@ -213,7 +210,7 @@ def _compile(option: str, regex: str) -> re.Pattern[str]:
 def _check_template(pattern: re.Pattern[str], replacement: str, rename: str) -> None:
     """Refuse a replacement with groups that the expression does not have."""
     try:
-        # Parsed before anything is matched, so any text will do.
+        # Python parses the replacement before it matches, so any text will do.
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
         raise ConfigError(f"--rename {rename}: {error}") from None
