@@ -30,7 +30,6 @@ def packages() -> list[str]:
 
 #: Packages that still have to be rewritten. The list may only shrink.
 NOT_REWRITTEN = {
-    "mirrormaker",
     "spark",
     "spark/launch",
 }

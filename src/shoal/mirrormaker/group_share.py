@@ -1,12 +1,11 @@
 """
 A mirror's share of its consumer group, by Kafka's own protocol.
 
-The driver is a member, in a thread of its own. Each answer of the group's
-coordinator renews the tasks' lease, which is shorter than the session: a
-rebalance waits for its members, the end of a session does not. When partitions
-go, the tasks end, and what they copied is committed; only then the group learns
-that they are free. When they come, the destination's topics are made ready
-before the first task may take them.
+The driver is a member, in a thread of its own. Each response of the group's coordinator renews the tasks'
+lease. The lease is shorter than the session: a rebalance waits for its members, the end of a session does
+not. When the group revokes partitions, the tasks end and the driver commits their positions. Only then does
+it release the partitions. When the group assigns partitions, the driver prepares the destination's topics
+before a task may take them.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ __all__ = ["GroupShare"]
 #: Interval at which the member's thread polls the group, if no event wakes it.
 _LOOK_INTERVAL_S = 1.0
 
-#: How soon topics that could not be made ready are tried again.
+#: The time between two attempts to prepare topics.
 _RETRY_S = 5.0
 
-#: The tasks stop this part of the session before it ends: time for what was sent last to arrive.
+#: The tasks stop this part of the session before it ends, so that their last requests arrive in time.
 _MARGIN = 1 / 3
 
-#: How long the last commit of partitions that go is tried.
+#: Timeout for the last commit of revoked partitions.
 _COMMIT_PATIENCE_S = 10.0
 
-#: How long the group may take to tell what all of its members have.
+#: Timeout for reading the assignment of all members.
 _ASSIGNMENT_PATIENCE_S = 5.0
 
 
 class GroupShare(RebalanceListener):
     """
-    The partitions that the group gives to this mirror, from :meth:`start` to :meth:`release`.
+    The partitions that the group assigns to this mirror, from :meth:`start` to :meth:`release`.
 
     Attributes:
         failure: The error that ends the mirror; None without one.
@@ -87,7 +86,7 @@ class GroupShare(RebalanceListener):
             control: The connection to the tasks.
             work: The partitions that tasks copy.
             metrics: The counts of the mirror.
-            prepare: Makes the destination ready for source topics, and returns those that are.
+            prepare: Prepares the destination for source topics, and returns the topics that are ready.
             settle: Commits the start positions of partitions without one, as a member.
             listener: The user's listener.
             on_notice: Receives the assigned and revoked partitions, as sentences.
@@ -96,7 +95,7 @@ class GroupShare(RebalanceListener):
         self._source = source
         self._group = settings.group
         self._lease_s = settings.session_timeout_ms / 1000 * (1 - _MARGIN)
-        #: Not polled for max.poll.interval.ms, the member leaves: the tasks stop before that, too.
+        #: If it does not poll for max.poll.interval.ms, the member leaves. The tasks stop before that, too.
         self._most_unpolled_s = settings.max_poll_interval_ms / 1000 * (1 - _MARGIN)
         self._polled_at = lease_clock_s()
         self._include = include
@@ -123,7 +122,7 @@ class GroupShare(RebalanceListener):
         self._thread.start()
 
     def release(self) -> None:
-        """Give all partitions up in good order, and leave the group; never raises."""
+        """Release all partitions in good order, and leave the group; never raises."""
         self._over.set()
         self._something.set()
         if self._thread.ident is not None:
@@ -166,7 +165,7 @@ class GroupShare(RebalanceListener):
     # Assigned and revoked partitions
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Finish, flush, commit, call the listener; when this returns the partitions are released."""
+        """End the tasks, commit, and call the listener; the member then releases the partitions."""
         self._let_go(partitions)
         self._commit(partitions)
         self._metrics.forget(partitions)
@@ -176,7 +175,7 @@ class GroupShare(RebalanceListener):
         self._on_notice(f"{len(partitions)} partitions given up: {first_few(sorted(partitions))}")
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Stop all tasks from producing; the group would refuse a commit."""
+        """Stop all tasks from producing. The coordinator would reject a commit."""
         self._control.end_lease()
         self._let_go(partitions)
         self._metrics.forget(partitions)
@@ -193,7 +192,7 @@ class GroupShare(RebalanceListener):
             self._on_warning("tasks that do not end were let go: they produce nothing more")
 
     def _commit(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commit the positions that the tasks could not."""
+        """Commit the positions that the tasks could not commit."""
         left, identity = self._control.uncommitted()
         wanted = set(partitions)
         positions = {each: pair.to_committed() for each, pair in left.items() if each in wanted}
@@ -214,7 +213,7 @@ class GroupShare(RebalanceListener):
                 )
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Call the listener, make the destination ready, and let the tasks take the partitions."""
+        """Call the listener, prepare the destination, and let the tasks take the partitions."""
         self._call("before_starting_fetchers", self._member.identity.member_id, self._assignment())
         self._pending |= set(partitions)
         if partitions:
@@ -222,7 +221,7 @@ class GroupShare(RebalanceListener):
             self._begin()
 
     def _assignment(self) -> dict[str, dict[int, str]]:
-        """Return the partitions of each member; only its own if the group rebalances again."""
+        """Return the partitions of each member; only this member's if the group rebalances again."""
         ours = self._member.identity.member_id
         give_up_at = time.monotonic() + _ASSIGNMENT_PATIENCE_S
         by_member: Mapping[str, Sequence[TopicPartition]] = {ours: self._member.owned}
@@ -245,7 +244,7 @@ class GroupShare(RebalanceListener):
         return dict(assignment)
 
     def _begin(self) -> None:
-        """Make the destination ready for new partitions, and have them copied."""
+        """Prepare the destination for new partitions, and add them to the schedule."""
         self._retry_at = time.monotonic() + _RETRY_S
         try:
             topics = self._prepare(sorted({each.topic for each in self._pending}))

@@ -1,11 +1,11 @@
 """
 Handlers: users' classes that change records or batches on their way through a mirror maker (KIP-3, KIP-712).
 
-A handler is a class that is named with ``--message.handler``. Each task makes one object of it, for one
-thread, with the text of ``--message.handler.args`` if there is any: by the constructor, or by the method
-``init`` if the class has one (KIP-3). The handler returns a list for each record or batch: an empty list
-drops it, several elements duplicate it, another topic or partition routes it. A task that starts over may see
-the same record again: records that pass through a handler are mirrored at least once.
+``--message.handler`` names the class. Each task makes one object of it, for one thread. If there is a text of
+``--message.handler.args``, the constructor receives it, or the method ``init`` if the class has one (KIP-3).
+The handler returns a list for each record or batch. An empty list drops it, several elements duplicate it,
+and another topic or partition routes it. If a task starts over, the handler may receive a record again:
+records that pass through a handler are mirrored at least once.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
     """
-    A record to be produced.
+    A record to produce.
 
     Attributes:
-        partition: Where to; None to have the key decide, as Java's producer does.
-        timestamp: In milliseconds; -1 for now.
-        headers: Names and values, in their order.
+        partition: The destination partition; None to choose it by the key, as Java's producer does.
+        timestamp: Unix time in milliseconds; -1 for now.
+        headers: Names and values, in order.
 
     """
 
@@ -55,33 +55,33 @@ class ProducerRecord:
 
     @classmethod
     def of(cls, record: ConsumerRecord) -> Self:
-        """Return what a record becomes where nothing is changed: the same, in the same partition."""
+        """Return an unchanged record, for the same topic and partition."""
         return cls(record.topic, record.partition, record.timestamp, record.key, record.value, record.headers)
 
 
 class MirrorMakerMessageHandler:
-    """Sees each record, decoded; to be derived from. Not to be used with ``--use.raw.bytes``."""
+    """Base class of handlers that receive decoded records. ``--use.raw.bytes`` needs the other base class."""
 
     def handle(self, record: ConsumerRecord) -> Sequence[ProducerRecord]:
         """
-        Return what a record becomes.
+        Return the records to produce for a source record.
 
-        Whatever this raises counts as a failure to send the record: ``--abort.on.send.failure``. Nothing of
-        the record is sent then, and unless it is left out, nothing of the partition behind it.
+        An exception counts as a failure to send the record (``--abort.on.send.failure``). The task then sends
+        no output of the record. Unless the option skips the record, the task also stops its partition there.
 
         """
         return [ProducerRecord.of(record)]
 
 
 class MirrorMakerRawBytesMessageHandler:
-    """Sees each batch, unopened; to be derived from, for ``--use.raw.bytes`` (KIP-712)."""
+    """Base class of handlers that receive compressed batches, for ``--use.raw.bytes`` (KIP-712)."""
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
         """
-        Return what a batch becomes: ``dataclasses.replace(batch, topic=…, partition=…)``, say.
+        Return the batches to produce for a source batch, for example with another topic.
 
-        The ``value`` is read-only, and has to be a whole batch; the destination assigns new offsets. An
-        exception counts as a failure to send the batch.
+        Use ``dataclasses.replace(batch, topic=…, partition=…)``. The ``value`` is read-only and must be a
+        whole batch. The destination assigns new offsets. An exception counts as a failure to send the batch.
 
         """
         return [batch]
@@ -92,7 +92,7 @@ def load_handler(handling: Handling) -> MirrorMakerMessageHandler | MirrorMakerR
     Make the handler.
 
     Raises:
-        ConfigError: There is none, it is of the other sort, or it cannot be made.
+        ConfigError: There is no such class, it has the other base class, or its object cannot be made.
 
     """
     kind: type[MirrorMakerMessageHandler | MirrorMakerRawBytesMessageHandler] = (
@@ -103,28 +103,28 @@ def load_handler(handling: Handling) -> MirrorMakerMessageHandler | MirrorMakerR
     return load("--message.handler", handling.handler, handling.args, kind, takes_init=True)
 
 
-# Ready ones
+# Handlers that come with shoal
 
 
 class RenameTopics(MirrorMakerRawBytesMessageHandler):
-    r"""Gives topics other names; made with ``REGEX=REPLACEMENT``, as ``(.*)=west.\1``: see ``--rename``."""
+    r"""Renames topics. The argument is ``REGEX=REPLACEMENT``, such as ``(.*)=west.\1``: see ``--rename``."""
 
     def __init__(self, args: str) -> None:
         self._selection = TopicSelection("(.*)", rename=args)
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
-        """Return the batch with its topic renamed."""
+        """Return the batch for the renamed topic."""
         return [replace(batch, topic=self._selection.destination_of(batch.topic))]
 
 
 class Filter(MirrorMakerRawBytesMessageHandler):
     r"""
-    Lets batches pass by topic and by time, from their headers alone.
+    Selects batches by topic and time, by their headers alone.
 
-    Made with what is wanted, separated by semicolons: ``topics=REGEX`` (whole names), ``not=REGEX``,
-    ``from=TIME``, ``until=TIME``; a time is milliseconds since 1970 or ISO-8601. A header has the time of its
-    newest record: a batch passes where that is at or after ``from``, and before ``until``. One without a time
-    (-1) is before any ``from``.
+    The argument is a list of conditions, separated by semicolons: ``topics=REGEX`` (whole names),
+    ``not=REGEX``, ``from=TIME``, ``until=TIME``. A time is milliseconds since 1970 or ISO-8601. A header has
+    the time of the batch's newest record. A batch passes if that time is at or after ``from`` and before
+    ``until``. If a batch has no time (-1), it is before any ``from``.
 
     """
 
@@ -149,7 +149,7 @@ class Filter(MirrorMakerRawBytesMessageHandler):
 
 
 class ConvertCodec(MirrorMakerRawBytesMessageHandler):
-    """Recompresses batches; made with a codec: ``none``, ``gzip``, ``snappy``, ``lz4``, ``zstd``."""
+    """Recompresses batches. The argument is ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``."""
 
     def __init__(self, args: str) -> None:
         try:
@@ -159,7 +159,7 @@ class ConvertCodec(MirrorMakerRawBytesMessageHandler):
             raise ConfigError(f"{args!r} is no codec; there are {choices}") from None
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
-        """Return the batch in the wanted codec."""
+        """Return the batch with the argument's codec."""
         if batch.codec is self._codec:
             return [batch]
         (opened,) = split(batch.value)

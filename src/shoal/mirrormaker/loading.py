@@ -19,13 +19,13 @@ def load(option: str, name: str, args: str | None, kind: type[T], *, takes_init:
     Args:
         option: The option that errors name, such as ``--message.handler``.
         name: ``package.module:Class``.
-        args: Given to the class as its one argument; None to give none.
-        kind: The class that the named one has to be derived from.
-        takes_init: Whether a class with a method ``init`` is made without arguments, and gets the text,
-            or None, by ``init(args)``: KIP-3's interface.
+        args: The only argument of the class; None for no argument.
+        kind: The base class that the class must have.
+        takes_init: Whether a class with a method ``init`` has no arguments, and receives the text, or None,
+            by ``init(args)``, as in KIP-3.
 
     Raises:
-        ConfigError: There is no such class, it is none of this kind, or it cannot be made.
+        ConfigError: There is no such class, it has another base class, or its object cannot be made.
 
     """
     module, colon, class_name = name.partition(":")

@@ -1,4 +1,4 @@
-"""Every option of a mirror maker, read from MirrorMaker 1's command line and properties."""
+"""The options of a mirror maker, from MirrorMaker 1's command line and properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..mirroring.model.options import MirrorOptions
 
 __all__ = ["LARGEST_STREAMS", "MirrorMakerOptions", "parse_include"]
 
-#: More tasks than that on one machine are a typing error.
+#: More tasks on one machine can only be a typing error.
 LARGEST_STREAMS = 10_000
 
 
@@ -22,9 +22,9 @@ class MirrorMakerOptions:
 
     Attributes:
         mirror: The options that any mirror has.
-        include: Which topics: whole names match.
-        membership: How its driver is a member of the group.
-        streams: Into how many tasks its partitions are dealt.
+        include: The topics to mirror; the expression must match whole names.
+        membership: The settings of the driver's membership in the group.
+        streams: The number of tasks that share the partitions.
         listener: ``package.module:Class`` of a rebalance listener, and its argument; None for none.
     """
 
@@ -43,7 +43,7 @@ def parse_include(option: str, text: str) -> re.Pattern[str]:
     """
     Read a list of topics as MirrorMaker 1 does (``org.apache.kafka.server.util.TopicFilter``).
 
-    A comma is the same as ``|``, blanks mean nothing, and quotation marks around all of it neither.
+    A comma is the same as ``|``. Blanks, and quotation marks around the whole text, have no meaning.
 
     Raises:
         ConfigError: The text is not a regular expression of Python's.

@@ -1,4 +1,4 @@
-"""One partition whose records or batches pass through a handler: what is under way, and where it stands."""
+"""One partition whose records or batches pass through a handler: its position and its pending outputs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Way:
     The outcome of one source record or batch, or of offsets without one.
 
     Attributes:
-        first_offset: Of it.
-        next_offset: Behind it.
-        records: In it.
-        left: How many of its outputs are not acknowledged.
-        failure: Why one of them never will be.
-        stops: Whether that is not about the record: all that follow would fail, too.
+        first_offset: The first source offset.
+        next_offset: The source offset behind the last one.
+        records: The number of source records.
+        left: The number of outputs that are not acknowledged.
+        failure: The reason why the destination will never have one of them.
+        stops: Whether the failure is not about the record, so that all following records would fail, too.
 
     """
 
@@ -43,16 +43,16 @@ class HandledPartition:
     The state of one partition in a task that has a handler.
 
     Attributes:
-        source: Which.
-        position: The first source offset of which something is not acknowledged, or not read.
-        ways: The records under way, in the source's order.
-        committed: The offset that the group has; None for none.
-        end_offset: Of the source's partition, as of the last look.
-        newest_ms: The newest timestamp of what was read last.
-        waiting_for: The reason why it waits; None if it does not.
-        stopped: Why it cannot go on, once it cannot.
-        is_ending: Whether something failed that is going to stop it. Nothing behind that is sent: it would
-            be at the destination without a position that says so, and come again after a restart.
+        source: The source partition.
+        position: The first source offset that is not read, or has an output that is not acknowledged.
+        ways: The pending records or batches, in the source's order.
+        committed: The committed offset; None without one.
+        end_offset: The last known end offset of the source partition.
+        newest_ms: The newest timestamp of the last record or batch.
+        waiting_for: The reason why the partition waits; None if it does not.
+        stopped: The reason why the partition stopped; None if it did not.
+        is_ending: Whether a failure will stop the partition. The task then sends no later output, since a
+            restart would send it again: the committed position is before it.
         counters: The counts since the last report.
 
     """
@@ -70,13 +70,13 @@ class HandledPartition:
     _last_report: object = None
 
     def go_over(self, position: int) -> None:
-        """Count what the consumer returned nothing of, up to a position, in its place."""
+        """Add the offsets up to a position for which the consumer returned no record."""
         behind = self.ways[-1].next_offset if self.ways else self.position
         if behind < position and not self.is_ending:
             self.ways.append(Way(behind, position, 0))
 
     def refuse(self, way: Way, reason: str, continue_on: Collection[IncidentKind]) -> None:
-        """Count an output that will never be sent."""
+        """Record that one output will never be sent."""
         self.waiting_for = None
         way.left -= 1
         self.fail(way, reason, continue_on)
@@ -84,13 +84,13 @@ class HandledPartition:
     def fail(
         self, way: Way, reason: str, continue_on: Collection[IncidentKind], *, stops: bool = False
     ) -> None:
-        """Record why something of a source record or batch will never be sent."""
+        """Record why an output of a source record or batch will never be at the destination."""
         way.failure = reason
         way.stops = stops
         self.is_ending = self.is_ending or not _is_left_out(way, continue_on)
 
     def advance(self, continue_on: Collection[IncidentKind]) -> None:
-        """Move the position over what is acknowledged, and over what is left out; or stop."""
+        """Move the position over acknowledged and skipped records; stop at a failure that is not skipped."""
         while self.ways and not self.ways[0].left and not self.stopped:
             way = self.ways[0]
             if way.failure is not None and not self._goes_on_without(way, continue_on):

@@ -9,23 +9,23 @@ __all__ = ["MirrorMakerRebalanceListener"]
 
 class MirrorMakerRebalanceListener:
     """
-    Told of rebalances; to be derived from, and named with ``--consumer.rebalance.listener``.
+    Receives the rebalances of the group. Derive your class from it.
 
-    One object for each process, made with the text of ``--rebalance.listener.args``, if there is any. It is
-    called in the driver, by one thread. An exception ends the mirror maker, and the positions of
-    acknowledged records are committed.
+    ``--consumer.rebalance.listener`` names the class. Each process makes one object of it, with the text of
+    ``--rebalance.listener.args`` if there is any. One thread of the driver calls it. An exception ends the
+    mirror maker, and the positions of acknowledged records are committed.
 
     """
 
     def before_releasing_partitions(self, partition_ownership: Mapping[str, frozenset[int]]) -> None:
         """
-        Let go of partitions: nothing is copied from them any more, and all that was copied is committed.
+        Handle revoked partitions: their tasks have ended, and their positions are committed.
 
-        The group waits for this, up to ``max.poll.interval.ms``. Not called where the partitions are lost
-        already, because this process was silent for too long.
+        The group waits for this call, up to ``max.poll.interval.ms``. There is no call if the group has
+        already assigned the partitions to others, because this process sent no heartbeat for too long.
 
         Args:
-            partition_ownership: The partitions that go, by source topic.
+            partition_ownership: The revoked partitions, by source topic.
 
         """
 
@@ -33,7 +33,7 @@ class MirrorMakerRebalanceListener:
         self, consumer_id: str, partition_assignment: Mapping[str, Mapping[int, str]]
     ) -> None:
         """
-        Take partitions: the group has agreed, and nothing is read from the new ones yet.
+        Handle the group's assignment, before tasks read the new partitions.
 
         Args:
             consumer_id: This process's member id.

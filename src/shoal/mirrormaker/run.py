@@ -60,7 +60,7 @@ class MirrorMaker:
         self._maker = options
         self._options = options.mirror
         self._run = run
-        self._warn = once_each(run.warn)  # each rebalance finds the same again
+        self._warn = once_each(run.warn)  # each rebalance would repeat the same warnings
         self._seen_at_start: tuple[int, frozenset[TopicPartition]] = (0, frozenset())
         self._listener = MirrorMakerRebalanceListener()
         if options.listener is not None:
@@ -68,10 +68,10 @@ class MirrorMaker:
                 "--consumer.rebalance.listener", *options.listener, MirrorMakerRebalanceListener
             )
         if self._options.copy.handling is not None:
-            load_handler(self._options.copy.handling)  # each task makes its own; an error shows now
+            load_handler(self._options.copy.handling)  # for errors; each task makes its own handler
 
     def run(self) -> Summary:
-        """Mirror to the end; see :meth:`.MirrorRun.run`."""
+        """Mirror until a stop; see :meth:`.MirrorRun.run`."""
         return self._run.run(self._mirror)
 
     def _mirror(self, resources: contextlib.ExitStack) -> Summary:
@@ -124,7 +124,7 @@ class MirrorMaker:
         return summary
 
     def _look(self) -> Prepared:
-        """Read both clusters' ids, and what the group has committed; the group assigns topics later."""
+        """Read both clusters' ids and the group's committed offsets; the group assigns topics later."""
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             self._run.warn_of_unreachable(source, destination)
             patiently(source.refresh, patience_s=START_PATIENCE_S)
@@ -189,7 +189,7 @@ class MirrorMaker:
 
     def _prepare_topics(self, topics: Sequence[str]) -> Mapping[str, PreparedTopic]:
         """
-        Make the destination's topics ready, unless a handler chooses the topics.
+        Prepare the destination's topics, unless a handler chooses the topics.
 
         Returns:
             The topics that are ready. Each other topic is a warning, and does not delay these.
@@ -209,13 +209,13 @@ class MirrorMaker:
             return self._prepare_those(found, source, destination)
 
     def _create_again(self, topics: Collection[str]) -> Sequence[str]:
-        self._prepare_topics(list(topics))  # it has warned already
+        self._prepare_topics(list(topics))  # its own warnings are enough
         return ()
 
     def _prepare_those(
         self, topics: Sequence[str], source: Cluster, destination: Cluster
     ) -> Mapping[str, PreparedTopic]:
-        """Make the destination ready for all topics at once; if it refuses, for each one separately."""
+        """Prepare the destination for all topics at once; if that fails, for each one separately."""
         if not topics:
             return {}
         options = replace(self._options, topics=TopicSelection(",".join(topics)))

@@ -1,11 +1,12 @@
 """
 One task whose records or batches pass through a handler: it consumes, handles, and produces.
 
-The raw client does the work on both sides (KIP-712). A source record counts as mirrored once all outputs of
-the handler for it are acknowledged. The task commits the position of the first record that is not, so all
-arrive at least once. A refusal of the destination, and an error of the handler, is a failure to send: it
-stops the partition, or the record is left out. After a failure that stops it, the task handles and sends
-nothing more of the partition. It waits for everything sent before, and commits the position behind that.
+The task uses the raw clients on both sides (KIP-712). A source record counts as mirrored once the destination
+has acknowledged all outputs of the handler for it. The task commits the offset of the first record that does
+not count yet, so all records arrive at least once. If the destination rejects an output, or the handler
+raises an error, that is a failure to send. The failure stops the partition, or the task skips the record.
+After a failure that stops the partition, the task handles and sends nothing more of it. It waits for the
+outputs in flight, and commits the position behind them.
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ __all__ = ["run_handler_task"]
 
 _POLL_S = 0.25
 
-#: How long the producer may block the lane, which has other things to look after.
+#: The time for which the producer may block the task, which must also commit and report.
 _MAX_BLOCK_MS = 500
 
-#: The time between two questions for the partitions' end offsets.
+#: The interval at which the task requests the partitions' end offsets.
 _ENDS_INTERVAL_S = 5.0
 
-#: How long what was sent is waited for at the end; what is not acknowledged then comes again.
+#: The time for acknowledgements at the end. The next task sends unacknowledged outputs again.
 _FLUSH_S = 10.0
 
 #: The time for the last commit.
 _LAST_COMMIT_S = 5.0
 
-#: The time for brokers to answer at the beginning, and for a missing topic or partition to appear at the
+#: The time for brokers to respond at the start, and for a missing topic or partition to appear at the
 #: destination.
 _PATIENCE_S = 30.0
 
@@ -78,7 +79,7 @@ _LONGEST_PAUSE_MS = 500
 
 
 class _Ended(Exception):
-    """The lane is to end; what is under way is given up."""
+    """The task has to end, and drops the record at hand."""
 
 
 def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> TaskResult:
@@ -86,11 +87,11 @@ def run_handler_task(ranges: Sequence[CopyRange], settings: CopySettings, contro
     Mirror partitions through the settings' handler, until an end is requested.
 
     Returns:
-        The result, once that was requested or all partitions are stopped. Everything acknowledged is
+        The result, after a requested end, or when all partitions are stopped. Everything acknowledged is
         committed then.
 
     Raises:
-        ConfigError: The handler cannot be made here.
+        ConfigError: The handler cannot be made on this machine.
         ShoalError: A partition cannot be read. Everything acknowledged is committed.
 
     """
@@ -114,12 +115,12 @@ class _HandlerTask:
         self._outcomes: queue.SimpleQueue[tuple[HandledPartition, Way, int, Exception | None]] = (
             queue.SimpleQueue()
         )
-        #: How many partitions a destination topic has, where enough of them were found.
+        #: The number of partitions of each destination topic that has enough of them.
         self._partitions_there: dict[str, int] = {}
         self._unacknowledged = 0
         self._buffer_bytes = 0
         self._consumed_at = time.monotonic()
-        # The first commit is at once: a partition that began at its end must begin there after a crash.
+        # The first commit is at once: if a partition starts at its end, it must start there after a crash.
         self._commit_interval = Interval(settings.commit_interval_ms / 1000)
         self._report_interval = Interval(REPORT_INTERVAL_S)
         self._ends_interval = Interval(_ENDS_INTERVAL_S)
@@ -192,19 +193,19 @@ class _HandlerTask:
             for record in consumer.poll(_POLL_S):
                 self._consumed_at = time.monotonic()
                 if self._consumed_at - self._looked_at >= _POLL_S:
-                    self._look_after()  # the handler takes its time, and the group may need these partitions
+                    self._look_after()  # the handler may be slow, and the group may need these partitions
                 self._take(record, producer)
             for source, position in consumer.positions.items():
-                self._partitions[source].go_over(position)  # markers, and what is aborted or empty
+                self._partitions[source].go_over(position)  # control batches, and aborted or empty batches
 
     def _look_after(self) -> None:
-        """Count what was acknowledged, commit and report when it is due; raises _Ended."""
+        """Process acknowledgements, and commit and report if it is time; raises _Ended."""
         self._settle()
         if self._failure is not None:
             raise self._failure
         now = self._looked_at = time.monotonic()
         if self._commit_interval.has_passed(now):
-            with suppress(ShoalError):  # the next one covers it
+            with suppress(ShoalError):  # the next commit covers this one
                 self._commit()
         if self._ends_interval.has_passed(now):
             self._ask_for_ends()
@@ -215,7 +216,7 @@ class _HandlerTask:
         try:
             self._control.check_lease()
         except BrokerError as error:
-            # Another process may have them by now: the next tasks begin at its positions.
+            # Another process may have the partitions by now. The next tasks begin at its positions.
             self._session.report(deal_anew=True)
             raise _Ended from error
 
@@ -269,7 +270,7 @@ class _HandlerTask:
         return self._handling.handler or "of --repartition"
 
     def _handle(self, record: ConsumerRecord | RawRecord) -> Sequence[ProducerRecord | RawRecord]:
-        # A list: who answers with a generator would be asked once, and say nothing the second time.
+        # A list, since a handler may return a generator, which yields its outputs only once.
         outputs: list[ProducerRecord | RawRecord]
         if isinstance(record, RawRecord):
             assert isinstance(self._handler, MirrorMakerRawBytesMessageHandler)
@@ -306,7 +307,7 @@ class _HandlerTask:
                     partition.refuse(way, self._reason_against_output(error), self._settings.continue_on)
                     return
                 if not is_missing:
-                    # A broker that does not answer says nothing about topics; MirrorMaker waits, too.
+                    # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
                     give_up_at = time.monotonic() + _PATIENCE_S
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
@@ -315,21 +316,21 @@ class _HandlerTask:
         future.add_done_callback(partial(self._acknowledged, partition, way, _size(output)))
 
     def _reason_against_output(self, error: Exception) -> str:
-        """Say why an output cannot be sent: by the destination's word, or since the handler made it so."""
+        """Return the reason why an output cannot be sent: the destination's error, or the handler's."""
         if isinstance(error, BrokerError):
             return str(error)
         said = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
         return f"what the message handler {self._name} made cannot be sent: {said}"
 
     def _raise_what_is_in_the_way_of_all(self, error: Exception) -> None:
-        """Raise what is not about one record: to leave that out would be to leave out all that follow."""
+        """Raise an error that is not about one record: skipping records for it would skip all that follow."""
         if self._failure is not None:
             raise self._failure from error
         if isinstance(error, (AccessRefused, ProtocolError)) or _refuses_the_writer(error):
             raise error
 
     def _hold_up(self, partition: HandledPartition, reason: str, seconds: float) -> None:
-        """Wait for something that time can heal, and look after the rest; raises _Ended."""
+        """Wait after a transient error, and commit and report meanwhile; raises _Ended."""
         partition.waiting_for = reason
         self._look_after()
         self._control.wait(seconds)
@@ -347,7 +348,7 @@ class _HandlerTask:
         )
 
     def _make_ready(self, output: ProducerRecord | RawRecord, source_topic: str) -> None:
-        """Create a destination topic or partitions that are missing, like those of the source's topic."""
+        """Create a missing destination topic or missing partitions, as copies of the source topic."""
         is_hashed = output.partition is None or self._handling.repartition
         wanted = 1 if is_hashed else (output.partition or 0) + 1
         if self._partitions_there.get(output.topic, 0) >= wanted:
@@ -360,13 +361,13 @@ class _HandlerTask:
                 TopicSelection(source_topic, rename=f"(.*)={output.topic}"),
                 group=self._settings.group,
             )
-            # A refusal is a failure to send in the end, which has a policy.
+            # If the destination rejects a batch later, that is a failure to send, which has a policy.
             prepare(options, self._source, self._destination, patience_s=_PATIENCE_S, forbids=False)
             there = self._count_partitions(output.topic)
         self._partitions_there[output.topic] = wanted if there is None else there
 
     def _count_partitions(self, topic: str) -> int | None:
-        """Ask how many there are, 0 without the topic; None if that is not authorized: sending shows it."""
+        """Return the topic's number of partitions, 0 if it does not exist, None if not authorized."""
         metadata = self._destination.refresh([topic])
         code = metadata.errors.get(topic)
         if code is not None:
@@ -378,22 +379,22 @@ class _HandlerTask:
     def _acknowledged(
         self, partition: HandledPartition, way: Way, size: int, future: Future[RecordMetadata]
     ) -> None:
-        """Pass an outcome on; in the producer's thread."""
+        """Queue an outcome. Runs in the producer's thread."""
         error = future.exception()
         self._outcomes.put((partition, way, size, error if isinstance(error, Exception) else None))
 
     @property
     def _failure(self) -> ShoalError | None:
-        """Why nothing can be sent any more, if that is so: nothing in particular is refused then."""
+        """The error after which the producer can send nothing; None without one."""
         return self._producer.failure if self._producer is not None else None
 
     def _settle(self) -> None:
-        """Count what was acknowledged, and meet what failed."""
+        """Process the acknowledged and the failed outputs."""
         while not self._outcomes.empty():
             partition, way, size, error = self._outcomes.get()
             self._unacknowledged -= 1
             if error is not None and error is self._failure:
-                continue  # it comes again
+                continue  # the next task sends the output again
             way.left -= 1
             if error is not None:
                 partition.fail(way, str(error), self._settings.continue_on, stops=_refuses_the_writer(error))
@@ -426,10 +427,10 @@ class _HandlerTask:
             raise error
 
     def _end(self, producer: RawProducer) -> None:
-        """Wait for what was sent, commit what is acknowledged, and say where all stands."""
+        """Wait for the outputs in flight, commit the positions, and report them."""
         still_ours = self._session.may_produce
         producer.flush(_FLUSH_S if still_ours else 0.0)
-        self._settle()  # what fails from here on was given up by us
+        self._settle()  # later failures are those of closing the producer
         producer.close(0.0)
         if still_ours:
             self._commit_the_rest()
@@ -446,16 +447,16 @@ class _HandlerTask:
                 if not (lost or is_transient(error)):
                     raise
                 if lost or time.monotonic() >= give_up_at:
-                    return  # it comes again
+                    return  # the next task sends these records again
             time.sleep(0.1)
 
 
 def _apart(batch: RawRecord) -> RawRecord:
     """
-    Copy a batch out of the answer that it came in, where it is a small part of that.
+    Copy a batch out of its fetch response if it is a small part of the response.
 
-    The producer's buffer counts batches: of a handler that drops most of them, each could keep a whole
-    answer in memory while it waits.
+    The producer's buffer counts only the bytes of batches. If a handler drops most batches, each remaining
+    one could keep a whole response in memory while it waits.
 
     """
     whole = batch.value.obj if isinstance(batch.value, memoryview) else batch.value
@@ -469,7 +470,7 @@ def _refuses_the_writer(error: Exception) -> bool:
 
 
 def _is_missing(error: Exception) -> bool:
-    """Whether the destination says that a topic or partition is not there."""
+    """Whether the error means that a topic or partition does not exist at the destination."""
     return isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
