@@ -24,6 +24,7 @@ class ErrorCode(enum.IntEnum):
     retriable: bool
 
     def __new__(cls, code: int, retriable: bool = False) -> ErrorCode:
+        """Make a member of its number and whether a retry may succeed."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable

@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 AnyPartition = TopicPartition | tuple[str, int]
 
-#: How long a wait may be before the membership is looked at again.
+#: The longest wait before the consumer polls its membership again.
 _LONGEST_WAIT_S = 1.0
 
-#: How soon to look again where no leader is asked at present: one may be elected soon.
+#: The wait if no fetch is in flight. A partition may have a new leader soon.
 _UNASKED_WAIT_S = 0.1
 
-#: How long the coordinator may take for what is committed when partitions go.
+#: Timeout for the commit of revoked partitions, and at the end.
 _PARTING_COMMIT_S = 5.0
 
 
@@ -85,7 +85,7 @@ class RawConsumer:
         self._listener = RebalanceListener()
         self._membership: Membership | None = None
         if self._settings.membership is not None:
-            # Made now, so that what cannot work is said now.
+            # Made now, so that an invalid setting is an error of the constructor.
             try:
                 self._membership = self._new_membership()
             except ConfigError:
@@ -176,11 +176,11 @@ class RawConsumer:
         group = self._group("group_assignment")
         return self._patiently(lambda: group_assignment(self._cluster, group))
 
-    # Where
+    # The next offsets
 
     def seek(self, partition: AnyPartition, offset: int) -> None:
         """
-        Go on from an offset with the next :meth:`poll`; inside a batch, its rest is what comes.
+        Continue from an offset with the next :meth:`poll`; inside a batch, with the rest of the batch.
 
         Raises:
             ValueError: The partition is not assigned, or the offset is invalid.
@@ -302,7 +302,7 @@ class RawConsumer:
         return min([_LONGEST_WAIT_S, *waits])
 
     def _collect_and_ask(self, most: int) -> list[AnyRecord]:
-        """Take what is there, and have the next fetch under way while the caller works on that."""
+        """Return fetched records, and send the next fetches, so that they overlap with the caller's work."""
         before = {state: state.position or 0 for state in self._states.values()}
         records: list[AnyRecord] = []
         try:
@@ -311,11 +311,11 @@ class RawConsumer:
         except ShoalError:
             if not records:
                 raise
-            # The positions are behind what was collected: that is returned first, and the next poll
-            # meets what is in the way.
+            # The positions are behind the collected records. So return these first; the next poll raises the
+            # error if it persists.
         except BaseException:
-            # Ctrl-C while a leader is connected to, say. The caller never sees what was collected: that must
-            # not be committed, and comes again.
+            # For example Ctrl-C while the consumer connects to a leader. The caller never receives the
+            # collected records, so move the positions back: a commit must not include them.
             for state, position in before.items():
                 if state.position is not None and state.position > position:
                     state.seek(position)
@@ -333,7 +333,7 @@ class RawConsumer:
                 continue
             records += state.take(most - len(records))
             if state.fetched is None:
-                # Next time the others come first.
+                # The next poll begins with the other partitions.
                 self._states[partition] = self._states.pop(partition)
             if len(records) >= most:
                 break
@@ -346,7 +346,7 @@ class RawConsumer:
     # Positions
 
     def _find_positions(self, states: Iterable[PartitionState], *, patient: bool = False) -> None:
-        """Find out where to begin: what was sought, what is committed, or ``auto.offset.reset``."""
+        """Find missing positions: from a seek, a committed offset, or ``auto.offset.reset``."""
         now = time.monotonic()
         lacking = [state for state in states if state.position is None and (patient or state.retry_at <= now)]
         if not lacking:
@@ -487,7 +487,7 @@ class RawConsumer:
             self._commit_quietly(0.0)
 
     def _commit_quietly(self, patience_s: float) -> None:
-        """Commit all positions; what the next commit can make good is no error."""
+        """Commit all positions; ignore errors after which a later commit may succeed."""
         wanted = self._to_commit(None, "")
         group = self._settings.membership
         if not wanted or group is None:
@@ -512,7 +512,7 @@ class RawConsumer:
     # The end
 
     def close(self) -> None:
-        """Commit what is due (``enable.auto.commit``), leave the group and close all connections."""
+        """Commit if ``enable.auto.commit`` is set, leave the group and close all connections."""
         if self._is_closed:
             return
         try:
@@ -567,7 +567,7 @@ def _offset(what: str, offset: object) -> int:
 
 
 class _Adapter(RebalanceListener):
-    """Has the consumer go along with a rebalance, around what its user's listener does."""
+    """Updates the consumer's partitions in a rebalance, and calls the user's listener."""
 
     def __init__(self, consumer: RawConsumer) -> None:
         self._consumer = consumer

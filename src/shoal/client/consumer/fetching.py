@@ -165,7 +165,7 @@ class Fetching:
     # Answers
 
     def receive(self, states: Mapping[TopicPartition, PartitionState], timeout_s: float) -> None:
-        """Wait for answers, or to be woken, and keep what they bring."""
+        """Wait for fetch responses or a wakeup, and keep the fetched records."""
         waiting = {
             fetcher.connection: node_id for node_id, fetcher in self._fetchers.items() if fetcher.is_waiting
         }
@@ -196,7 +196,7 @@ class Fetching:
             if len(fetched.record_set):
                 state.fetched = read_fetched(state.partition, fetched, state.position, self._settings)
         elif code is ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.reset_to is not None:
-            # Not to what the group has committed: that is out of range as well.
+            # Not to the committed offset, which is out of range as well.
             state.seek(None, self._settings.reset_to)
         elif code in _MOVED:
             self._is_stale = True

@@ -23,7 +23,7 @@ class PartitionState:
         position: The next offset that ``poll`` returns; None until it is known.
         reset_to: The special timestamp for ListOffsets if the position is unknown; None to use the
             committed offset first, and then ``auto.offset.reset``.
-        is_paused: Whether to fetch nothing of it.
+        is_paused: Whether the partition is paused.
         fetched: The fetched records from the position on, as an iterator.
         failure: The error in the place of the next record; the next ``poll`` raises it.
         leader_epoch: The epoch of the leader that serves the fetches; another one may have truncated the
@@ -45,7 +45,7 @@ class PartitionState:
     backoff: Backoff = field(default_factory=lambda: Backoff(100, 1_000))
 
     def seek(self, offset: int | None, reset_to: int | None = None) -> None:
-        """Go on elsewhere; what was fetched is dropped."""
+        """Continue from another offset, and drop the fetched records."""
         self.position, self.reset_to = offset, reset_to
         self.fetched = self.failure = None
         self.record_epoch = -1
@@ -62,7 +62,7 @@ class PartitionState:
         )
 
     def take(self, most: int) -> list[AnyRecord]:
-        """Return up to so many records of what was fetched, and move on behind them."""
+        """Return at most ``most`` fetched records, and move the position behind them."""
         records: list[AnyRecord] = []
         while self.fetched is not None and len(records) < most:
             try:

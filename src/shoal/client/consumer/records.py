@@ -154,11 +154,11 @@ def read_fetched(
     partition: TopicPartition, fetched: FetchedPartition, position: int, settings: ConsumerSettings
 ) -> Iterator[tuple[AnyRecord | None, int]]:
     """
-    Read what was fetched of a partition, batch by batch.
+    Read the fetched records of a partition, batch by batch.
 
     Args:
         partition: The partition.
-        fetched: Its part of the answer, in memory that stays.
+        fetched: Its part of the fetch response, in memory that the caller does not reuse.
         position: The first wanted offset; the first batch may begin before it.
         settings: The consumer's: batches or records, and whether CRCs are verified.
 

@@ -100,6 +100,7 @@ class Commits:
         return self._is_last or self.positions.is_committing
 
     def is_under_way(self, copy: PartitionCopy) -> bool:
+        """Whether a commit of the partition is in flight."""
         return copy in self._under_way
 
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:

@@ -198,7 +198,7 @@ class CopyLoop:
         self._asked_at = time.monotonic()
 
     def _ask(self, copy: PartitionCopy) -> None:
-        """Let the next request ask for what follows in a partition, or for nothing of it."""
+        """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
         self._waiting.pop(copy, None)
         if not copy.wants_data:
             self._fetcher.forget(copy.source)
@@ -245,7 +245,7 @@ class CopyLoop:
         return any(self._takes_several.values())
 
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
-        """Take what an answer brings; return the partitions that it matters for."""
+        """Process a fetch response; return the partitions that it affects."""
         touched = []
         for fetched in response.partitions:
             copy = self._copies.get(TopicPartition(fetched.topic, fetched.partition))
@@ -302,7 +302,7 @@ class CopyLoop:
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            # Resuming finds out which end of the log it is, and what to do about it.
+            # The alignment finds out which end of the log it is, and how to continue.
             offset = copy.fetch_offset
             copy.lose_offset()
             copy.suspect(offset, f"{self._source} does not have offset {offset}")
@@ -429,7 +429,7 @@ class CopyLoop:
     def _acknowledge(self, copy: PartitionCopy, answer: ProduceOutcome) -> None:
         in_flight = copy.outbound.in_flight
         if not in_flight:
-            return  # an earlier request failed: the alignment finds out what became of this one
+            return  # an earlier request failed: the alignment finds the outcome of this one
         batches = in_flight[0]
         if answer.error_code:
             reaction = refuse(copy, batches, answer, self._destination, self._settings)

@@ -133,7 +133,7 @@ class Rebuilder:
         self, batch: RecordBatch, decision: Decision, start_offset: int, *, apart: bool = False
     ) -> Iterator[OutboundBatch]:
         """
-        Decode a batch and yield what goes out of it from an offset on, and what was gathered before.
+        Decode a batch; yield the batches to send, from an offset on, with the records gathered before.
 
         Args:
             batch: As it was fetched.
@@ -197,10 +197,11 @@ class Rebuilder:
 
     @property
     def is_gathering(self) -> bool:
+        """Whether there are gathered records for the next batch."""
         return self._group is not None
 
     def gathered(self) -> Iterator[OutboundBatch]:
-        """Yield what was gathered as a batch, if there is anything."""
+        """Yield the gathered records as a batch, if there are any."""
         group, self._group = self._group, None
         if group is None or not group.records:
             return
@@ -221,7 +222,7 @@ class Rebuilder:
         return min(self.most_bytes, rebatch.below_bytes) if rebatch and self._decodes_all else self.most_bytes
 
     def forget(self) -> None:
-        """Throw away what was gathered: it will be fetched again."""
+        """Drop the gathered records. The task fetches them again."""
         self._group = None
 
     def _write(

@@ -106,7 +106,7 @@ class OutboundQueue:
         ].source_start >= self.one_by_one_until
 
     def next_to_send(self, *, several: bool) -> Sequence[OutboundBatch]:
-        """Move the next batch from the queue to what is in flight; or several, as many as may go together."""
+        """Move the next batch from the queue into flight; with ``several``, all that one request can have."""
         batches = [self.queue.popleft()]
         if several:
             room = self.together_bytes - len(batches[0].view)

@@ -2,7 +2,7 @@
 Reactions to produce responses other than the predicted one: an error code, or another base offset.
 
 The request that the response is for is still the oldest one in flight of its partition. Each reaction
-ends that: the partition loses track of everything in flight, or stops, or moves what it expects.
+ends that: the partition loses track of everything in flight, or stops, or moves its expected offset.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Reaction(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Refused:
     """
-    A refused request, and what could be done about it.
+    A refused request, and the state that decides the reaction.
 
     Attributes:
         batches: In the request, as the broker counts them.
@@ -231,8 +231,8 @@ def land_elsewhere(
     if not shared and kind not in settings.continue_on:
         copy.stop_for(incident)
     elif not is_later:
-        # The broker may have taken the batch for an older one, and written nothing. The alignment finds
-        # out what is there.
+        # The broker may have taken the batch for an older one, and written nothing. The alignment reads the
+        # end of the log.
         copy.lose_track()
         copy.wait(incident.reason)
     else:

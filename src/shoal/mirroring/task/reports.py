@@ -10,7 +10,7 @@ __all__ = ["PartitionReporter"]
 
 
 class PartitionReporter:
-    """The reports of one worker's partitions: each is only of what is new since the one before."""
+    """The reports of one worker's partitions: each has only the changes since the one before."""
 
     def __init__(self) -> None:
         self._last: dict[PartitionCopy, object] = {}

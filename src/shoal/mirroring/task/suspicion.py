@@ -13,7 +13,7 @@ _FORGET_AFTER_S = 180.0
 
 class Suspicion:
     """
-    How long and how often what is at one source offset has been refused.
+    How long and how often the batch at one source offset has been refused.
 
     Attributes:
         tries: How many refusals there were.

@@ -199,6 +199,7 @@ class LeaderPairWorker:
 
     @property
     def is_disowned(self) -> bool:
+        """Whether the task ends without this worker."""
         return self._control.is_disowned
 
     @property
@@ -214,7 +215,7 @@ class LeaderPairWorker:
 
     @property
     def commits(self) -> bool:
-        """Whether it waits for a commit: what becomes of that has to be known, and is within seconds."""
+        """Whether the worker waits for a commit. Its outcome matters, and arrives within seconds."""
         return self._commits.is_waited_for
 
     @property
@@ -288,7 +289,7 @@ class LeaderPairWorker:
                     self._wait_until_due()
             finally:
                 self._take_admitted()  # they are not done
-                # Whatever the reason: what was acknowledged is committed.
+                # In any case, commit the positions of acknowledged batches.
                 self._phase = Phase.ENDING
                 self._commits.the_rest(self.copies)
                 self._report()
@@ -357,7 +358,7 @@ class LeaderPairWorker:
         if self._stays:
             delay_s = min(delay_s, _ADMISSION_S)
         elif delay_s >= REPORT_INTERVAL_S:
-            self._report()  # what is waited for
+            self._report()  # with the reasons of waiting partitions
         self._phase = Phase.PAUSING
         self._control.wait(delay_s)
         self._phase = Phase.WORKING
@@ -377,7 +378,7 @@ class LeaderPairWorker:
             self._look_for_changes()
 
     def _look_for_changes(self) -> None:
-        """Refresh all metadata; align again what is aligned with another topic or another leader's log."""
+        """Refresh all metadata; align partitions again if their topic or their leader has changed."""
         copies = self._unfinished()
         self._source.refresh({copy.source.topic for copy in copies})
         self._look_for_changes_at_destination(copies)
@@ -385,7 +386,7 @@ class LeaderPairWorker:
         self._metadata_seen_at = time.monotonic()
 
     def _look_for_changes_at_destination(self, copies: Sequence[PartitionCopy]) -> None:
-        """Refresh the destination's metadata of some partitions; compare what is known of both sides."""
+        """Refresh the destination's metadata of some partitions; compare both sides with the alignment."""
         self._destination.refresh({copy.destination.topic for copy in copies})
         for copy in copies:
             with suppress(ShoalError):  # without a leader: looking for its loop finds that, too
@@ -416,7 +417,7 @@ class LeaderPairWorker:
         for copy in copies:
             error = errors.get(copy.source)
             if error is None or not is_transient(error):
-                copy.disregard(took_s)  # an outage counts: what is refused after it has a cause of its own
+                copy.disregard(took_s)  # an outage counts: a refusal after it has a cause of its own
             if isinstance(error, PartitionStopped):
                 copy.stop_with(error)
             elif error is not None and is_transient(error):
@@ -586,12 +587,12 @@ class LeaderPairWorker:
             self._report()
 
     def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
-        """Say what a partition waits for while it is aligned, which may take long."""
+        """Report the reason why a partition waits during its alignment, which may take long."""
         copy.state.report_waiting(reason)
         self._report_now_and_then()
 
     def _report(self) -> None:
-        """Tell the driver what was done since the last report, and where partitions stand that moved."""
+        """Report to the driver the counts since the last report, and the positions that changed."""
         self._reported_at = time.monotonic()
         reports = (self._reporter.take(copy) for copy in self.copies)
         partitions = [each for each in reports if each is not None]

@@ -131,7 +131,7 @@ def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_
 def _write_partition(
     cluster: Cluster, partition: TopicPartition, batches: Sequence[RecordBatch], writer: ProducerIdentity
 ) -> int:
-    """Write what is not there yet, one request at a time; return where the first batch is."""
+    """Write the batches that are missing, one request at a time; return the offset of the first batch."""
     cluster.refresh([partition.topic])
     # Before the log's end: a late request that arrives between the two makes the sequences not fit, and
     # nothing is written. In the other order ours would follow that request, and double its batch.
