@@ -28,13 +28,6 @@ def packages() -> list[str]:
     return sorted({module.parent.relative_to(SOURCE).as_posix() for module in SOURCE.rglob("*.py")})
 
 
-#: Packages that still have to be rewritten. The list may only shrink.
-NOT_REWRITTEN = {
-    "spark",
-    "spark/launch",
-}
-
-
 def modules_of(package: str) -> list[Path]:
     """Return the modules of a package, without those of packages in it."""
     return sorted((SOURCE / package).glob("*.py"))
@@ -82,24 +75,15 @@ def rates(modules: Iterable[Path]) -> dict[str, float]:
     return {word: 1000 * words.count(word) / max(1, len(words)) for word in counted}
 
 
-REWRITTEN = [package for package in packages() if package not in NOT_REWRITTEN]
-
-
-@pytest.mark.parametrize("package", REWRITTEN)
+@pytest.mark.parametrize("package", packages())
 def test_source_has_plain_sentences(package: str) -> None:
     assert findings(modules_of(package)) == []
 
 
-@pytest.mark.skipif(len(NOT_REWRITTEN) > len(REWRITTEN), reason="a small part may have no condition at all")
-def test_rates_of_words_over_rewritten_source() -> None:
-    modules = [module for package in REWRITTEN for module in modules_of(package)]
-    found = rates(modules)
+def test_rates_of_words_over_all_source() -> None:
+    found = rates(SOURCE.rglob("*.py"))
     assert {word: found[word] for word, most in MOST_PER_1000.items() if found[word] > most} == {}
     assert {word: found[word] for word, least in LEAST_PER_1000.items() if found[word] < least} == {}
-
-
-def test_excluded_packages_exist() -> None:
-    assert set(packages()) >= NOT_REWRITTEN
 
 
 def test_prose_of_a_module_is_its_docstrings_and_comments(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """
-``shoal.mirror(...)`` for programs and notebooks; and the mirrors of the command line, composed with Spark.
+``shoal.mirror(...)`` for programs and notebooks, and the mirrors of the command line.
 
 All of this runs in the user's process, which is the driver.
 """
@@ -104,7 +104,7 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
         ShoalError: The mirror failed. The positions of acknowledged batches are committed.
 
     Examples:
-        Copy everything that is there, and wait for the end:
+        Copy all records up to now, and wait for the end:
 
         >>> import shoal
         >>> summary = shoal.mirror("localhost:9092", "localhost:9192", "orders", once=True)

@@ -1,4 +1,4 @@
-"""Rows with bytes, as Arrow takes them (in this package, ``RecordBatch`` alone is Kafka's)."""
+"""Rows with bytes for Arrow. In this package, ``RecordBatch`` alone is Kafka's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ARROW_SCHEMA", "to_row"]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
-#: As ``rows.BYTES``.
+#: The same columns as ``rows.BYTES``.
 ARROW_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -32,7 +32,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def to_row(topic: str, partition: int, batch: RecordBatch) -> dict[str, Any]:
-    """Return a batch as a row; its bytes are copied."""
+    """Return a batch as a row, with a copy of its bytes."""
     header = batch.header
     codec = header.codec_id
     return {

@@ -35,7 +35,7 @@ def refuse_unauthenticated(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def key_for_tasks(spark: SparkSession, directory: Path) -> Iterator[str | Path]:
-    """Give the key, or on this machine a file in ``directory`` that has the key while this is entered."""
+    """Yield the key; on this machine, a file in ``directory`` that has the key until the context ends."""
     if is_on_this_machine(str(spark.sparkContext.master)):
         with key_in_file(directory) as file:
             yield file

@@ -1,14 +1,16 @@
 """
 Refuse to send credentials over connections of Spark that reveal them.
 
-Spark serves its pickled tasks to every process that joins the application: without ``spark.authenticate``
-to each that can connect, another user of the machine among them; on the network also to who listens, unless
-they are encrypted. A mirror looks at its session before it sends anything, and so does
-:func:`~shoal.spark.datasource.data_source`, which hands what it found to the processes that plan a job.
-``format("shoal")`` by the class alone has no session to ask where Spark plans it: Spark tells these processes
-nothing of its settings. But tasks have the settings as local properties (see :mod:`shoal.spark.speculation`),
-so its tasks look there, before they use the credentials that came with them. By then the driver has served
-them, for as long as the first task took to start; that no job goes on so is what a task can see to.
+Spark serves its pickled tasks to every process that joins the application. Without ``spark.authenticate``,
+every process that can connect may join, also one of another user of the machine. On the network, an attacker
+can also read connections that are not encrypted.
+
+A mirror checks its session before it sends anything. So does :func:`~shoal.spark.datasource.data_source`,
+which passes the result to the processes that plan a job. ``format("shoal")`` by the class alone cannot check
+the session at the plan: Spark does not send its settings to these processes. But tasks have the settings as
+local properties (see :mod:`shoal.spark.speculation`), so they check them before they use their credentials.
+By then the driver has served the credentials for the time that the first task took to start. The check in
+the task ends the job, so that it does not serve them for longer.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _ENCRYPTION = (
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Whether all of Spark runs here: ``local[…]``, and ``local-cluster[…]`` with executors of their own."""
+    """Whether all of Spark runs on this machine: ``local[…]``, and ``local-cluster[…]`` with executors."""
     return master.strip().startswith("local")
 
 
@@ -50,9 +52,9 @@ def refuse_revealing(master: str, setting_of: Callable[[str], str | None], conse
     Refuse connections that would reveal the clusters' credentials.
 
     Args:
-        master: Spark's.
+        master: The Spark master.
         setting_of: Returns a setting of Spark by its name; None if it is not set.
-        consent: What allows it nevertheless, for the error.
+        consent: The option that allows such connections, for the error.
 
     Raises:
         ConfigError: Authentication is off; or encryption is off, and Spark runs on several machines.
@@ -63,7 +65,7 @@ def refuse_revealing(master: str, setting_of: Callable[[str], str | None], conse
 
 
 def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: str) -> str:
-    """Return the sentence of :func:`refuse_revealing`; nothing if the connections reveal no credentials."""
+    """Return the error's text of :func:`refuse_revealing`; empty if the connections reveal no credentials."""
     if not _is_on(setting_of(_AUTHENTICATION)):
         setting, remedy = _AUTHENTICATION, f"{_AUTHENTICATION}=true and {_ENCRYPTION[0]}=true"
     elif not is_on_this_machine(master) and not any(_is_on(setting_of(each)) for each in _ENCRYPTION):
@@ -78,14 +80,14 @@ def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: st
 
 def refuse_in_plan(refusal: str, options: ReadOptions | WriteOptions) -> None:
     """
-    Refuse to plan a job whose tasks would have credentials in them.
+    Refuse to plan a job whose tasks would contain credentials.
 
     Args:
-        refusal: Of its session, by :func:`refusal_of`.
-        options: Of the job.
+        refusal: The result of :func:`refusal_of` for the session.
+        options: The options of the job.
 
     Raises:
-        ConfigError: The session reveals them, and no option allows it.
+        ConfigError: The session's connections reveal the credentials, and no option allows it.
 
     """
     if refusal and not options.allow_unauthenticated_spark and Credentials.of(*options.clusters):
@@ -94,7 +96,7 @@ def refuse_in_plan(refusal: str, options: ReadOptions | WriteOptions) -> None:
 
 def refuse_revealing_in_task(options: ReadOptions | WriteOptions) -> None:
     """
-    Refuse a task whose options came, with credentials in them, over connections that reveal them.
+    Refuse a task that received options with credentials over connections that reveal them.
 
     Raises:
         ConfigError: See :func:`refuse_revealing`.
@@ -104,7 +106,7 @@ def refuse_revealing_in_task(options: ReadOptions | WriteOptions) -> None:
         return
     context = TaskContext.get()
     master = context.getLocalProperty("spark.master") if context else None
-    # The tasks of an RDD that was made of a DataFrame (``df.rdd``) have no settings.
+    # The tasks of a DataFrame's RDD (``df.rdd``) have no settings.
     if context and master:
         refuse_revealing(master, context.getLocalProperty, OPTION_OF_CONSENT)
 

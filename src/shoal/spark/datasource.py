@@ -1,8 +1,8 @@
 """
 ``format("shoal")``: register it with ``spark.dataSource.register(data_source(spark))``.
 
-Spark makes objects of these classes on the driver and pickles them, by
-reference to this module, for its tasks: shoal has to be installed there too.
+Spark makes objects of these classes on the driver and pickles them for its tasks, by reference to this
+module. So shoal must be installed on the executors, too.
 """
 
 from __future__ import annotations
@@ -51,32 +51,37 @@ class ShoalDataSource(DataSource):
 
     """
 
-    #: Of :func:`keyed_data_source`.
+    #: The key of :func:`keyed_data_source`.
     _key: str | Path = ""
 
-    #: Of :func:`data_source`: why the session may not have credentials.
+    #: From :func:`data_source`: the reason why the session may not have credentials.
     _refusal: str = ""
 
     @classmethod
     def name(cls) -> str:
+        """Return the name of the format."""
         return "shoal"
 
     def schema(self) -> StructType:
-        """Return the shape of a row: see :mod:`shoal.spark.rows`."""
+        """Return the schema of the rows; see :mod:`shoal.spark.rows`."""
         with_bytes = self.options.get("rows", "reference").lower() == "bytes"
         return BYTES if with_bytes else BY_REFERENCE
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of ``spark.read``."""
         return BatchReader(self._read_options(streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of ``spark.readStream``, or of a mirror."""
         options = self._read_options(streaming=True)
         return WindowReader(options, options.control) if options.control else StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of ``df.write``."""
         return Writer(self._write_options(), schema.names)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of ``df.writeStream``."""
         return StreamWriter(self._write_options(), schema.names)
 
     def _read_options(self, *, streaming: bool) -> ReadOptions:
@@ -94,9 +99,9 @@ def data_source(spark: SparkSession) -> type[ShoalDataSource]:
     """
     Return the class for this session's ``spark.dataSource.register``.
 
-    The class refuses credentials that the session's connections would reveal while Spark plans a job, before
-    there are tasks. Spark does not give a session's settings to the processes that plan, so the class has
-    their meaning. :class:`ShoalDataSource` by itself refuses them in its tasks.
+    The class refuses credentials that the session's connections would reveal, while Spark plans a job. Spark
+    does not give a session's settings to the processes that plan, so the class contains the result of the
+    check. :class:`ShoalDataSource` alone can refuse the credentials only in its tasks.
 
     Args:
         spark: The session that reads or writes.
@@ -126,11 +131,11 @@ def data_source(spark: SparkSession) -> type[ShoalDataSource]:
 
 def keyed_data_source(key: str | Path) -> type[ShoalDataSource]:
     """
-    Return the data source for a mirror of this process: its planner and its tasks can open the credentials.
+    Return the data source for a mirror of this process, whose planner and tasks can open the credentials.
 
-    ``key`` is the key, or the file from which the planner and the tasks read it.
-    Spark hands a registered class on as it was pickled, and shows its name at most. One that is made
-    here cannot be imported by its name, so it is pickled by value, with ``key`` in it.
+    ``key`` is the key, or the file from which the planner and the tasks read it. Spark passes a registered
+    class on as pickled bytes, and shows its name at most. The class cannot be imported by its name, so pickle
+    stores it by value, with ``key`` in it.
     """
 
     class KeyedDataSource(ShoalDataSource):

@@ -39,15 +39,15 @@ from shoal.state_directory import state_dir
 
 __all__ = ["SparkEngine"]
 
-#: Patience with tasks of a query that failed; while they copy, a new query would be in their way.
+#: The time for the tasks of a failed query to end. While they copy, a new query must not start.
 _END_PATIENCE_S = 30.0
 
-#: Interval at which a query's failure is noticed. Each look is a call of the JVM.
+#: The interval between two checks for a query's failure. Each check is a call of the JVM.
 _QUERY_LOOK_INTERVAL_S = 1.0
 
 _ANY_TOPIC = {"subscribePattern": ".*"}
 
-#: Minimum run time of a query that is started again. An error of the configuration shows sooner.
+#: The minimum run time of a query that is started again. An error of the configuration ends it sooner.
 _SOUND_S = 60.0
 
 
@@ -80,7 +80,7 @@ class SparkEngine:
         """This machine alone if all of Spark runs here, else the address that Spark's driver listens on."""
         if is_on_this_machine(self._options.master):
             return "127.0.0.1"
-        # As Spark itself; the token and the limits of control/server.py guard it.
+        # As Spark itself does. The token and the limits of control/server.py protect the port.
         return dict(self._options.conf).get("spark.driver.bindAddress", "0.0.0.0")  # noqa: S104
 
     def start(self, directory: Path) -> Path:
@@ -119,7 +119,7 @@ class SparkEngine:
 
     @contextlib.contextmanager
     def _our_errors(self) -> Iterator[None]:
-        """Turn Spark's errors into ours: into our own sentence if a task or the planner raised one."""
+        """Turn Spark's errors into shoal's; keep the message of a task's or planner's own error."""
         try:
             yield
         except (PySparkException, Py4JError) as error:
@@ -138,7 +138,7 @@ class SparkEngine:
         self._resources.close()
 
     def _run_batch(self, job: CopyJob) -> None:
-        """Copy up to the ends of now. Returns when every task has ended."""
+        """Copy up to the present end offsets. Return when every task has ended."""
         if all(topic.deleted for topic in job.prepared.topics.values()):
             return
         control = self._control(job)
@@ -149,8 +149,8 @@ class SparkEngine:
         """
         Copy in windows until ``stop`` is set and the current window has ended.
 
-        If a query ends for Spark's own reasons, above all because one of its processes was killed, it is
-        started again; unless it had just been started, or its tasks continue without it.
+        If a query fails for Spark's own reasons, for example because one of its processes was killed, it is
+        started again. It is not if it had just been started, or if its tasks continue without it.
         """
         control = self._control(job)
         rows = self._spark.readStream.format("shoal").options(**self._read_options(job, control)).load()
@@ -170,7 +170,8 @@ class SparkEngine:
 
     def _read_options(self, job: CopyJob, control: str) -> dict[str, str]:
         options = job.options
-        # The other partitions have a position. One whose leader did not respond then must not skip records.
+        # The other partitions have a position. If a partition's leader did not respond at the first start,
+        # the partition must not skip records.
         is_settled = options.start.timestamp_ms == LATEST and not job.is_first_start
         start = Start(EARLIEST) if is_settled else options.start
         topics = [name for name, topic in job.prepared.topics.items() if topic.deleted is None]
@@ -218,8 +219,8 @@ def _run_query(query: StreamingQuery, job: CopyJob, stop: threading.Event) -> St
         pass
     if stop.is_set():
         job.control.request_stop()
-        # The tasks end now, and the source plans nothing new: a query without an active trigger has nothing
-        # in flight.
+        # The tasks end now, and the source plans no new window. A query without an active trigger has no
+        # tasks.
         while query.isActive and query.status["isTriggerActive"]:
             time.sleep(0.05)
     error = query.exception()
@@ -239,7 +240,7 @@ _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")
 
 
 def _our_sentences(error: Exception) -> list[str]:
-    """Return our own sentences in the traceback that Spark made of them."""
+    """Return the messages of shoal's own errors in the traceback that Spark made of them."""
     return [each.strip() for each in _OUR_ERROR.findall(str(error))]
 
 

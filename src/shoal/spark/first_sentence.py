@@ -1,10 +1,9 @@
 """
-Let errors of ``format("shoal")`` begin with their sentence.
+Let the texts of errors of ``format("shoal")`` begin with their message.
 
-Spark reports an error in its Python processes as the text of its traceback,
-some fifteen lines, of which the last is the sentence that matters. Python
-prints the cause of an error above it: so what Spark gets has as its cause the
-same error without a traceback, which is the sentence alone.
+Spark reports an error in its Python processes as the text of its traceback: some fifteen lines, and the last
+one is the message. Python prints the cause of an error above the error. So shoal raises an error whose cause
+is a copy of the error without a traceback, which is the message alone.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T", bound=type)
 
 
 class ReportedError(ShoalError):
-    """An error of ours on its way to Spark."""
+    """An error of shoal's that Spark reports, with the message first."""
 
     def __init__(self, error: ShoalError) -> None:
         super().__init__(str(error))
@@ -37,11 +36,11 @@ class ReportedError(ShoalError):
 
     @__cause__.setter
     def __cause__(self, cause: BaseException | None) -> None:
-        """Keep the sentence: Spark sets the cause to None before it prints (its simplified tracebacks)."""
+        """Keep the cause: Spark sets it to None before it prints (simplified tracebacks)."""
 
 
 def sentence_first(kind: T) -> T:
-    """Decorate a class: what its own public methods raise, of ours, begins with its sentence."""
+    """Decorate a class, so that shoal's errors from its public methods begin with their message."""
     for name, method in list(vars(kind).items()):
         if isinstance(method, FunctionType) and not name.startswith("_"):
             setattr(kind, name, _guarded(method))
@@ -53,7 +52,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*args: Any, **named: Any) -> Any:
         with _sentence_before_traceback():
             result = method(*args, **named)
-        # What a generator raises comes up while Spark goes through it.
+        # A generator raises its errors later, while Spark iterates over it.
         return _guarded_rows(result) if isinstance(result, Iterator) else result
 
     return guarded

@@ -1,9 +1,9 @@
 """
-How PySpark limits a micro-batch: its own classes since 4.2; before, nothing is limited.
+PySpark's limits of a micro-batch: its own classes since 4.2, and stand-ins for older versions.
 
-PySpark 4.0 and 4.1 call ``latestOffset()`` without arguments, and no other method that has to do with limits:
-there these classes have the names and fields of the real ones, and nobody outside of this package makes one.
-A reader for all of them has ``latestOffset(self, start=None, limit=None)``.
+PySpark 4.0 and 4.1 have no limits: they call ``latestOffset()`` without arguments. If the real classes are
+missing, the classes here have their names and fields, so that the reader's signatures are the same. A reader
+for all versions has ``latestOffset(self, start=None, limit=None)``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 __all__ = ["HAS_LIMITS", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
-#: Whether PySpark says where a micro-batch starts and how long it may be.
+#: Whether PySpark passes the start and the limit of a micro-batch.
 HAS_LIMITS = True
 
 if TYPE_CHECKING:
@@ -35,15 +35,17 @@ else:
         HAS_LIMITS = False
 
         class ReadLimit:
-            pass
+            """Stand-in for PySpark's base class of limits."""
 
         @dataclass
         class ReadAllAvailable(ReadLimit):
-            pass
+            """Stand-in for PySpark's limit that allows all available offsets."""
 
         @dataclass
         class ReadMaxRows(ReadLimit):
+            """Stand-in for PySpark's limit by rows."""
+
             max_rows: int
 
         class SupportsTriggerAvailableNow:
-            pass
+            """Stand-in for PySpark's mark of readers for ``Trigger.AvailableNow``."""

@@ -1,7 +1,7 @@
 """
 Options of ``format("shoal")``: those of Spark's own Kafka connector, those of copying, and a few more.
 
-Spark's driver parses them once into values that travel to the tasks. An unknown option is an error, since a
+Spark's driver parses them once, and sends the values to the tasks. An unknown option is an error, since a
 misspelt one would have no effect.
 """
 
@@ -69,6 +69,7 @@ class ControlAddress:
 
     @classmethod
     def parse(cls, text: str | None, key: str | Path = "") -> ControlAddress | None:
+        """Read the text of an address; None if there is no option."""
         if text is None:
             return None
         host, port, token, *locked = text.split(" ")

@@ -31,12 +31,12 @@ from shoal.topic_partition import TopicPartition
 
 __all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition", "leaders_of", "reference_rows"]
 
-#: How long a plan waits for brokers that do not answer.
+#: The time for which a plan waits for brokers that do not respond.
 PATIENCE_S = 60.0
 
 
 class TaskPartition(InputPartition):
-    """The ranges of one task: pickled on the driver, unpickled in the task."""
+    """The ranges of one task. Spark pickles them on the driver and unpickles them in the task."""
 
     def __init__(self, ranges: Sequence[CopyRange]) -> None:
         super().__init__(tuple(ranges))
@@ -44,11 +44,11 @@ class TaskPartition(InputPartition):
 
 class Starts:
     """
-    Where partitions begin that have no pair: looked up once in the life of a mirror.
+    The start offsets of partitions without a pair, which a mirror looks up once.
 
-    ``latest`` must not run away, also where Spark is started again: the driver keeps what was found. What
-    comes into being later is mirrored whole, and so is a topic that was deleted and created anew: where the
-    old one stood says nothing of it.
+    ``latest`` must not move on, even if Spark starts again, so the driver keeps the offsets. A partition that
+    is created later is mirrored from its beginning. So is a topic that was deleted and created again: the old
+    topic's offsets have no meaning for it.
 
     """
 
@@ -60,7 +60,7 @@ class Starts:
 
     @classmethod
     def from_json_object(cls, begin_at: Offsets, values: Any) -> Starts:
-        """Go on with what :meth:`to_json_object` told; None is nothing."""
+        """Read the JSON of :meth:`to_json_object`; None stands for no offsets."""
         starts = cls(begin_at)
         if values is not None:
             starts._offsets = {TopicPartition(topic, number): at for topic, number, at in values["offsets"]}
@@ -72,6 +72,7 @@ class Starts:
         return starts
 
     def to_json_object(self) -> Any:
+        """Return the offsets, and the topics that they belong to, as JSON."""
         return {
             "offsets": [[*partition, offset] for partition, offset in self._offsets.items()],
             "topic_ids": {topic: topic_id and str(topic_id) for topic, topic_id in self._topic_ids.items()},
@@ -80,6 +81,7 @@ class Starts:
 
     @property
     def has_looked(self) -> bool:
+        """Whether :meth:`look` has been called."""
         return self._first is not None
 
     def look(
@@ -89,12 +91,12 @@ class Starts:
         there: Sequence[TopicPartition] | None = None,
     ) -> list[TopicPartition]:
         """
-        Forget what is gone or another topic by now; return those partitions whose start is not known.
+        Drop the offsets of topics that are gone or replaced; return the partitions without a known start.
 
         Args:
-            cluster: With metadata of the partitions.
-            partitions: What is to be read.
-            there: At the first look, what was there already; by default the same.
+            cluster: The source cluster, with metadata of the partitions.
+            partitions: The partitions to read.
+            there: At the first call, the partitions that exist already; by default ``partitions``.
 
         """
         topics = cluster.metadata.topics
@@ -111,12 +113,13 @@ class Starts:
         return [each for each in partitions if each not in self._offsets]
 
     def begin_at(self, unknown: Sequence[TopicPartition]) -> Iterator[tuple[Offsets, list[TopicPartition]]]:
-        """Yield what to look up: for those that were there at the first look, and for the others."""
+        """Yield the offsets to look up: for partitions of the first look, then for the others."""
         first = self._first or frozenset()
         yield self._begin_at, [each for each in unknown if each in first]
         yield Offsets(EARLIEST), [each for each in unknown if each not in first]
 
     def know(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Add start offsets."""
         self._offsets |= offsets
 
     def __getitem__(self, partition: TopicPartition) -> int:
@@ -127,18 +130,25 @@ class Starts:
 
 
 def reference_rows(partition: InputPartition) -> Iterator[tuple[str, int, int, int]]:
-    """Yield a task's rows by reference. Runs in the task."""
+    """Yield the rows by reference of one task. Runs in the task."""
     for each in partition.value or ():
         yield (each.topic, each.partition, each.start_offset, each.end_offset)
 
 
 class Planner:
-    """Asks the clusters what there is. Runs on the driver, in a process that Spark makes for it."""
+    """Plans tasks from the clusters' metadata and offsets. Runs on the driver, in a process of Spark's."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def partitions(self, cluster: Cluster) -> list[TopicPartition]:
+        """
+        Return the existing partitions that the options select.
+
+        Raises:
+            ConfigError: The options name a topic that does not exist.
+
+        """
         options = self._options
         if options.topics is None:
             found = partitions_of(cluster, sorted({each.topic for each in options.assigned}))
@@ -152,7 +162,7 @@ class Planner:
     def bounds(
         self, cluster: Cluster, partitions: Sequence[TopicPartition], offsets: Offsets
     ) -> dict[TopicPartition, int]:
-        """Return the offsets that an option stands for."""
+        """Return each partition's offset for an option, such as ``latest``."""
         level = cluster.config.isolation_level
         bounds = start_offsets(cluster, partitions, offsets.timestamp_ms, level)
         for partition, offset in (offsets.named or {}).items():
@@ -169,6 +179,13 @@ class Planner:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
     ) -> list[TaskPartition]:
+        """
+        Return the tasks for the offsets between starts and ends; positions of the group replace starts.
+
+        Raises:
+            PartitionStopped: The source no longer has an offset, and ``failOnDataLoss`` is set.
+
+        """
         options = self._options
         destinations = self._destinations(cluster, {each.topic for each in ends})
         if options.group is None:
@@ -196,9 +213,9 @@ class Planner:
         destination: Cluster, pairs: Mapping[TopicPartition, MirrorPosition], destinations: Mapping[str, str]
     ) -> list[TopicPartition]:
         """
-        Return the partitions whose copy is not what their pair says: a task has to look, also at nothing new.
+        Return the partitions whose copy differs from their pair. They need a task even without new records.
 
-        More than that is a task's business, too: its own records, or somebody else's.
+        The task finds out whether the records are its own or those of another program.
         """
         copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in pairs}
         return list(compare_copies(destination, pairs, copies))
@@ -209,7 +226,7 @@ class Planner:
         return mapping.select({name: known[name] for name in topics if name in known})
 
     def _check_present(self, cluster: Cluster, ranges: list[CopyRange]) -> None:
-        """Refuse, or move, starts that the log does not reach back to any more (``failOnDataLoss``)."""
+        """Refuse or move starts that are before the log start offset (``failOnDataLoss``)."""
         earliest = list_offsets(cluster, dict.fromkeys([each.source for each in ranges], EARLIEST))
         for index, each in enumerate(ranges):
             begins = earliest[each.source]
@@ -240,10 +257,10 @@ def _assigned(
 
 
 def leaders_of(each: CopyRange, source: Cluster, destination: Cluster) -> tuple[int, int]:
-    """Return the leaders on both sides, as far as the clusters' metadata tell."""
+    """Return the leaders on both sides by the clusters' metadata; -1 for both if one has no leader."""
     source_leader = leader_in(source.known, each.source)
     destination_leader = leader_in(destination.known, each.destination)
-    # Without a leader for now: the task waits for it.
+    # The task waits for a leader.
     if source_leader is None or destination_leader is None:
         return -1, -1
     return source_leader, destination_leader

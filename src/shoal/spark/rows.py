@@ -1,12 +1,12 @@
 """
-The rows of ``format("shoal")``, in two shapes.
+The two schemas of rows of ``format("shoal")``.
 
-By reference (the default): a row is a run of offsets of one partition. It
-says what to copy; the bytes stay where they are.
+By reference (the default), a row is a run of offsets of one partition. The writer copies the records between
+these offsets; the row has none of their bytes.
 
-With bytes (option ``rows=bytes``): a row is one RecordBatch as it lies in the
-source's log, for analysis and archives. Batches of aborted transactions,
-transaction markers and batches that compaction emptied are left out.
+With bytes (option ``rows=bytes``), a row is one RecordBatch as in the source's log, for analysis and
+archives. There are no rows for batches of aborted transactions, transaction markers and batches that
+compaction emptied.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ BY_REFERENCE = _row(
     ("end_offset", LongType),
 )
 
-#: ``codec`` is ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``; ``batch`` the whole
-#: batch, header and compressed records; ``timestamp_type`` ``CreateTime`` or ``LogAppendTime``.
+#: ``codec`` is ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``. ``batch`` is the whole batch: header and
+#: compressed records. ``timestamp_type`` is ``CreateTime`` or ``LogAppendTime``.
 BYTES = _row(
     ("topic", StringType),
     ("partition", IntegerType),
@@ -56,5 +56,5 @@ BYTES = _row(
 
 
 def is_by_reference(columns: list[str]) -> bool:
-    """Whether rows with these columns are references; the writers take either shape."""
+    """Whether rows with these columns are references. The writers accept both schemas."""
     return "batch" not in columns

@@ -28,14 +28,14 @@ __all__ = ["StreamWriter", "Writer"]
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """Which source partitions a task copied or wrote, for the driver."""
+    """The source partitions that a task copied or wrote, for the driver."""
 
     partitions: tuple[TopicPartition, ...] = ()
 
 
 @sentence_first
 class _Sink:
-    """What both writers do. Pickled on the driver for the tasks: options, and one identity for all tasks."""
+    """The base of both writers. Spark pickles it for the tasks: options, and one identity for all tasks."""
 
     def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -48,7 +48,7 @@ class _Sink:
         self._writer = None if self._by_reference else new_writer(unlocked(options).destination)
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
-        """Copy what the rows of one task refer to, or write what they hold. Runs in the task."""
+        """Copy the offsets of one task's rows, or write their batches. Runs in the task."""
         refuse_speculation_in_task()
         refuse_revealing_in_task(self._options)
         if self._by_reference:
@@ -63,7 +63,7 @@ class _Sink:
 
     def _copy(self, rows: Sequence[Row]) -> Written:
         if not rows:
-            return Written()  # a task without a row: there was nothing to plan
+            return Written()  # the plan had no rows for this task
         assert self._options.copy is not None
         mapping = self._options.topic_mapping()
         ranges = [
@@ -84,12 +84,12 @@ class _Sink:
         assert copy is not None
         result = (run_handler_task if copy.handling else run_copy_task)(ranges, copy, control)
         if result.stopped and self._options.control is None:
-            # Nobody else would tell the user.
+            # Without a driver, this error is the user's only notice.
             raise ShoalError("; ".join(map(str, result.stopped)))
         return Written(tuple(each.source for each in ranges))
 
     def _check_tasks(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Refuse rows of one partition that came in several tasks: their order is anybody's guess."""
+        """Refuse rows of one partition in several tasks, since their order is undefined."""
         seen: set[TopicPartition] = set()
         for message in messages:
             partitions = set(message.partitions) if isinstance(message, Written) else set()
@@ -112,17 +112,17 @@ def _check_once(ranges: Sequence[CopyRange]) -> None:
 
 @sentence_first
 class Writer(_Sink, DataSourceWriter):
-    """``df.write``"""
+    """The writer of ``df.write``."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Check what the tasks wrote. Runs on the driver."""
+        """Check the partitions that the tasks wrote. Runs on the driver."""
         self._check_tasks(messages)
 
 
 @sentence_first
 class StreamWriter(_Sink, DataSourceStreamWriter):
-    """``df.writeStream``"""
+    """The writer of ``df.writeStream``."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Check what the tasks of a micro-batch wrote. Runs on the driver."""
+        """Check the partitions that the tasks of a micro-batch wrote. Runs on the driver."""
         self._check_tasks(messages)

@@ -40,7 +40,7 @@ __all__ = ["BatchReader", "StreamReader"]
 
 T = TypeVar("T")
 
-#: In the offsets of a stream with a group; no topic can have that name.
+#: A key in the offsets of a stream with a group. No topic can have this name.
 _BEGUN = "#begun"
 
 #: Rows with bytes go to the JVM in pieces of about this size.
@@ -48,7 +48,7 @@ _ARROW_BYTES = 4 * 1024 * 1024
 
 
 def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
-    """Yield a task's rows. Runs in the task."""
+    """Yield the rows of one task. Runs in the task."""
     refuse_revealing_in_task(options)
     if not options.with_bytes:
         yield from reference_rows(partition)
@@ -64,7 +64,7 @@ def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBat
     size = 0
     level = cluster.config.isolation_level
     for decision, batch in read_decided(cluster, wanted.source, wanted.start_offset, level):
-        # A batch belongs to the run that has its last offset: to one of two neighbours, never to both.
+        # A batch belongs to the run that has its last offset. So two adjacent runs never both have it.
         if batch.header.last_offset >= wanted.end_offset:
             break
         if not decision.is_drop:
@@ -80,9 +80,9 @@ def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBat
 @sentence_first
 class BatchReader(DataSourceReader):
     """
-    ``spark.read``: what there is between two offsets.
+    The reader of ``spark.read``, for the records between two offsets of each partition.
 
-    Made on the driver; pickled for the tasks, so it holds nothing but options.
+    Spark makes it on the driver and pickles it for the tasks, so it contains only options.
 
     """
 
@@ -94,7 +94,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         planner = Planner(options)
         with Cluster(unlocked(options).source) as cluster:
-            check_advertised(cluster)  # for the error; brokers that are down now may come back meanwhile
+            check_advertised(cluster)  # for the error; if brokers are down now, the plan waits for them
 
             def plan() -> list[TaskPartition]:
                 partitions = planner.partitions(cluster)
@@ -112,13 +112,13 @@ class BatchReader(DataSourceReader):
 @sentence_first
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
-    ``spark.readStream``: micro-batches, each up to the ends that were seen when it was planned.
+    The reader of ``spark.readStream``: micro-batches, each up to the end offsets at the time of its plan.
 
-    An offset is ``{"topic": {"0": 23}}``: the first that is not in the micro-batch, as in Spark's connector.
-    With a group, the group's pairs say where a partition goes on, and Spark's log says nothing: a ``#begun``
-    in the offsets counts up at a start, so that what was left behind is planned again.
+    An offset is ``{"topic": {"0": 23}}``: the first one behind the micro-batch, as in Spark's connector. With
+    a group, a partition continues from the group's pair instead of the offset in Spark's log. ``#begun`` in
+    the offsets grows at each start, so that Spark plans unfinished partitions again.
 
-    One object serves the whole query, in a process on the driver; copies of it read in the tasks.
+    One object serves the whole query, in a process on the driver. Copies of it read in the tasks.
 
     """
 
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._starts = Starts(options.starting)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Say where the stream begins; called once in its life."""
+        """Return the start of the stream. Spark calls this once for a checkpoint."""
 
         def ask(cluster: Cluster) -> dict[TopicPartition, int]:
             return self._planner.bounds(cluster, self._planner.partitions(cluster), self._options.starting)
@@ -144,21 +144,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of ``maxOffsetsPerTrigger``."""
         limit = self._options.max_offsets_per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Keep today's ends: the query stops when it has reached them."""
+        """Keep the present end offsets. The query stops when it has reached them."""
         self._available = self.reportLatestOffset()
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Say where the topics end now."""
+        """Return the present end offsets."""
         return _to_json(self._ask(self._ends))
 
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Say where the next micro-batch ends; PySpark before 4.2 gives neither argument."""
+        """Return the end of the next micro-batch. PySpark before 4.2 passes neither argument."""
         start = self._last if start is None else start
         begins = _from_json(start)
         ends = _from_json(self._available) if self._available is not None else self._ask(self._ends)
@@ -166,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = _limited(begins, ends, limit.max_rows)
         latest = _to_json(ends)
         if self._options.group:
-            # What the last process left behind is not in these offsets.
+            # These offsets do not show the partitions that the last process did not finish.
             counted = start.get(_BEGUN, 0 if HAS_LIMITS else time.time_ns())
             latest[_BEGUN] = counted + int(not self._began)
         self._began = True
@@ -190,16 +191,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         """
-        Say where partitions begin: with a group, those without a pair.
+        Return the start offsets; with a group, those for partitions without a pair.
 
-        Not from Spark's log then: it goes on past a partition that could not be copied.
+        With a group, Spark's log does not count, since it moves past a partition that could not be copied.
         """
         if self._options.group:
             for begin_at, partitions in self._starts.begin_at(self._starts.look(cluster, list(wanted))):
                 self._starts.know(self._planner.bounds(cluster, partitions, begin_at))
             return {each: self._starts[each] for each in wanted}
         late = [each for each in wanted if each not in begins]
-        # Partitions that came into being later are read whole.
+        # Read later partitions from their beginning.
         return {**begins, **start_offsets(cluster, late, EARLIEST, cluster.config.isolation_level)}
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -209,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self, cluster: Cluster) -> dict[TopicPartition, int]:
         partitions = self._planner.partitions(cluster)
         level = self._options.source.isolation_level
-        # One partition without a leader does not hold up a mirror; the group remembers it.
+        # With a group, a partition without a leader does not delay the others: the group has its position.
         return end_offsets(cluster, partitions, level, all_of_them=self._options.group is None)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
@@ -220,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _limited(
     begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """Cut a micro-batch to about so many offsets, each partition in proportion (at least one)."""
+    """Cut a micro-batch to about ``most`` offsets, each partition in proportion (at least one)."""
     lengths = {partition: max(0, end - begins.get(partition, 0)) for partition, end in ends.items()}
     total = sum(lengths.values())
     if total <= most:

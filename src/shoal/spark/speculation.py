@@ -1,9 +1,9 @@
 """
-Refuse ``spark.speculation``: with it two attempts of a task write the same partition at a time.
+Refuse ``spark.speculation``, with which two attempts of a task write the same partition at a time.
 
-A mirror looks at the setting when its session is there. ``format("shoal")`` in somebody's own job has no
-session to ask, neither where Spark plans it nor in its tasks. But Spark hands each task the settings of its
-session as local properties (``SQLExecution.withSQLConfPropagated``), so the tasks look there.
+A mirror checks the setting when it has its session. ``format("shoal")`` in a user's own job has no access to
+the session, neither in the plan nor in the tasks. But Spark gives each task the settings of its session as
+local properties (``SQLExecution.withSQLConfPropagated``), so the tasks check these.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def refuse_speculation(spark: SparkSession) -> None:
 
 
 def refuse_speculation_in_task() -> None:
-    """Raise ConfigError if the scheduler that started this task starts second attempts; before it writes."""
+    """Raise ConfigError if the scheduler of this task starts second attempts. Call it before writing."""
     context = TaskContext.get()
     _refuse(context.getLocalProperty(_SETTING) if context else None)
 
 
 def _refuse(value: str | None) -> None:
-    # Spark's own reading (ConfigHelpers.toBoolean): in any case, and with blanks around it.
+    # As Spark reads it (ConfigHelpers.toBoolean): in upper or lower case, and with blanks around it.
     if value is not None and value.strip().lower() == "true":
         raise ConfigError(
             f"{_SETTING} {value!r}: two attempts of a task would write the same partition at a time; "

@@ -1,4 +1,4 @@
-"""In the planner and the tasks of a mirror: ask its driver for the secrets of both clusters, once."""
+"""Request the secrets of both clusters from a mirror's driver, once in each planner and task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Options = TypeVar("Options", ReadOptions, WriteOptions)
 
 def unlocked(options: Options) -> Options:
     """
-    Return options whose clusters can be entered; never to be pickled.
+    Return options with the clusters' credentials. Never pickle them.
 
     Raises:
         Stopped: The driver is gone.
@@ -40,7 +40,7 @@ def unlocked(options: Options) -> Options:
     return dataclasses.replace(options, destination=_unlocked(options.destination, credentials), copy=copy)
 
 
-# Python workers are used again, for the tasks of this and of other mirrors.
+# Spark uses a Python worker again, for tasks of this mirror and of others.
 @lru_cache(maxsize=8)
 def _credentials(control: ControlAddress) -> Credentials:
     return Credentials.unseal(ask_letter((control.host, control.port), control.token), control.key)

@@ -27,10 +27,10 @@ from shoal.topic_partition import TopicPartition
 
 __all__ = ["WindowReader"]
 
-#: In the offsets of a mirror's stream: a number that is new for each window.
+#: A key in the offsets of a mirror's stream, with a number that is new for each window.
 _SLICE = "slice"
 
-#: If there was nothing to assign: the interval and the number of requests to the driver before Spark's next.
+#: If there are no tasks: the interval and the number of requests to the driver before Spark's next one.
 _LOOK_INTERVAL_S = 1.0
 _LOOKS = 5
 
@@ -38,12 +38,12 @@ _LOOKS = 5
 @sentence_first
 class WindowReader(DataSourceStreamReader):
     """
-    ``spark.readStream`` of a mirror: each micro-batch is a copy window, and all of its ranges are open.
+    The reader of a mirror's stream: each micro-batch is a copy window, and all of its ranges are open.
 
-    The driver chooses the partitions, and its tasks and the group know their positions. Spark's log only
+    The driver chooses the partitions. The group and former tasks have their positions, so Spark's log only
     counts windows.
 
-    One object serves the whole query, in a process on the driver; copies of it read in the tasks.
+    One object serves the whole query, in a process on the driver. Copies of it read in the tasks.
 
     """
 
@@ -55,11 +55,11 @@ class WindowReader(DataSourceStreamReader):
         self._without_tasks: WindowPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Only the options go to tasks; connections stay here.
+        # Tasks receive only the options. Connections stay on the driver.
         return {"_options": self._options}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Say where the stream begins; called once in its life."""
+        """Return the start of the stream. Spark calls this once for a checkpoint."""
         return {_SLICE: 0}
 
     def latestOffset(
@@ -91,7 +91,7 @@ class WindowReader(DataSourceStreamReader):
         return without_tasks if is_worth_it else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of a window. Runs on the driver, once for each window."""
+        """Return the tasks of a window. Runs on the driver, once in each window."""
         try:
             if self._planner is None:
                 self._planner = _WindowPlanner(unlocked(self._options), ask_starts(*self._driver))
@@ -106,12 +106,12 @@ class WindowReader(DataSourceStreamReader):
                     again = bool(self._planner.left_out)
                     report(left_out_report(left_out, deal_anew=again).to_json_object())
         except Stopped:
-            return []  # the next process plans what this one does not
+            return []  # the next process plans these partitions
         self._without_tasks = None if tasks else plan
         return tasks
 
     def stop(self) -> None:
-        """Close the connections; Spark ends the process without, if a query is stopped."""
+        """Close the connections. Spark does not call this if a query is stopped: it ends the process."""
         if self._planner is not None:
             self._planner.close()
 
@@ -168,6 +168,7 @@ class _WindowPlanner:
         return starts
 
     def close(self) -> None:
+        """Close the connections to both clusters."""
         self._source.close()
         self._destination.close()
 
@@ -192,7 +193,7 @@ class _WindowPlanner:
         ]
         leaders = {each.source: leaders_of(each, self._source, self._destination) for each in ranges}
         most = self._options.tasks
-        # A task too many would begin when the window is over, and never copy.
+        # Surplus tasks would begin when the window is over, and never copy.
         tasks = min(plan.streams, most) if plan.streams else tasks_worth_having(len(ranges), leaders, most)
         return [TaskPartition(each) for each in assign_tasks(ranges, tasks, leaders, plan.weights)]
 

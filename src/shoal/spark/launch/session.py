@@ -1,21 +1,22 @@
 """Start Spark, cheaply and silently.
 
 A plain ``SparkSession.builder.getOrCreate()`` ends its first Python task after 16 s and 24 CPU-seconds (on 2
-cores, with PySpark 4.3 and Java 17); this one after 10 s and 12, and from the third start on after 6 and 7:
+cores, with PySpark 4.3 and Java 17). This module needs 10 s and 12 CPU-seconds, and from the third start on
+6 s and 7 CPU-seconds:
 
 1. **Python starts in 0.25 s instead of 1.05.** Spark puts ``pyspark.zip`` first on the path of its Python
-   processes, and each of them compiles anew what it imports from a zip file. A SPARK_HOME of symbolic links
-   with an empty ``python/lib`` has no zip file, so they import the PySpark that this process has imported.
-   Of Python's 5.6 CPU-seconds 1.9 remain.
-2. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``): its work here is to start, and then to
-   hand out pointers. Of its 18 CPU-seconds 11 remain,
-3. 10 with **large jars first on the class path** (:mod:`shoal.spark.launch.jvm`),
-4. and 5.4 where **parsed classes are kept** (:mod:`shoal.spark.launch.archive`).
+   processes, and each process compiles every module that it imports from the zip file. A SPARK_HOME of
+   symbolic links with an empty ``python/lib`` has no zip file, so the processes import the driver's PySpark.
+   Of Python's 5.6 CPU-seconds, 1.9 remain.
+2. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``), since it only starts and then sends
+   references. Of its 18 CPU-seconds, 11 remain.
+3. **Large jars are first on the class path** (:mod:`shoal.spark.launch.jvm`): 10 remain.
+4. **The JVM reuses parsed classes** (:mod:`shoal.spark.launch.archive`): 5.4 remain.
 
-A service of months has some 60 MB in that JVM. **The heap stays small** by the serial collector with a young
-generation of its own size: after 250 slices it took 424 MB in all and 21 CPU-seconds, where G1 took 475 and
-23, and went on growing into its limit (the two side by side; G1 sizes the heap by pauses, of which nobody
-here takes notice).
+**The heap stays small**, with the serial collector and a young generation of fixed size. In that JVM, a
+service that has run for months has about 60 MB. After 250 windows, the JVM had used 424 MB in all and 21
+CPU-seconds. With G1, it had used 475 MB and 23 CPU-seconds, and grew further towards its limit: G1 sizes the
+heap for short pauses, which do not matter here.
 
 Everything here runs on the driver.
 """
@@ -50,24 +51,24 @@ __all__ = ["driver_host", "spark_session"]
 
 _DEFAULTS = {
     "spark.app.name": "shoal",
-    # Pointers only: 512 MB is ample. Spark itself refuses less than 450.
+    # The JVM has only references, so 512 MB is ample. Spark itself refuses less than 450.
     "spark.driver.memory": "512m",
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmn96m",
     "spark.ui.enabled": "false",
-    # It would be drawn into the log file.
+    # Spark would draw the progress bar into the log file.
     "spark.ui.showConsoleProgress": "false",
 }
 
 _LOCAL_DEFAULTS = {
-    # All of it is on this machine, and nobody else should be able to connect. It also starts
-    # where the machine's own name does not resolve (laptops, containers, build machines).
+    # All of Spark is on this machine, and other machines must not be able to connect. With this address,
+    # Spark also starts if the machine's own name does not resolve (laptops, containers, build machines).
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
 _AUTHENTICATED = {
     # Any user of this machine can connect to the ports of the driver and of its executors. Without
-    # authentication, these ports serve the pickled tasks, and deserialize what a stranger sends.
+    # authentication, these ports serve the pickled tasks, and deserialize any data that they receive.
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
 }
@@ -91,26 +92,28 @@ def spark_session(
     """
     Start Spark, or return the session that this process already has.
 
-    Nothing is written to stdout or stderr, now or later: the JVM and all Python workers on this machine
-    write to ``log_file``.
+    Spark never writes to stdout or stderr. The JVM and all Python workers on this machine write to
+    ``log_file``.
 
-    A process has one Spark: where it already runs (a notebook), it is used as it is, and the arguments have
-    no effect; who must not stop such a session asks ``SparkSession.getActiveSession()`` first.
-    A stopped session's JVM stays with the process, and with it its heap, Java options and log file.
+    A process has one Spark. If it already runs, as in a notebook, this function returns its session, and the
+    arguments have no effect. If you must not stop such a session, call ``SparkSession.getActiveSession()``
+    first. After a session has stopped, its JVM stays with the process, with its heap, Java options and log
+    file.
 
-    It installs PySpark's own SIGINT handler, so a program's own comes after this call.
+    The call installs PySpark's own SIGINT handler. Install yours after it.
 
     Args:
         master: A Spark master. ``local``, ``local[N]`` and ``local[*]`` become ``local[…,4]``, so that
-            a Python worker that is killed is replaced and its task tried again.
-        conf: ``spark.*`` settings; they win over every default. No secrets: settings show in UI and logs.
-        log_file: Appended to; its directory is made where it is missing.
-        state_dir: Where files that make the next start cheaper are kept.
-        on_warning: Called if ``JAVA_HOME`` cannot be used, and another Java is.
+            Spark repeats the task of a Python worker that was killed.
+        conf: ``spark.*`` settings, which take precedence over every default. They must have no secrets, since
+            Spark shows settings in its UI and logs.
+        log_file: The file to append the output to. A missing directory is created.
+        state_dir: The directory of files that make the next start cheaper.
+        on_warning: A function that is called if ``JAVA_HOME`` cannot be used, and another Java is.
 
     Raises:
-        ConfigError: No Java, a master or a setting that cannot work, or a directory that cannot be used.
-        ShoalError: Spark's JVM died. Both name the log file where it says more.
+        ConfigError: No Java, an invalid master or setting, or a directory that cannot be used.
+        ShoalError: Spark's JVM died. Both errors name the log file if it has details.
 
     """
     if SparkContext._active_spark_context is not None:
@@ -140,17 +143,17 @@ def driver_host(spark: SparkSession) -> str:
     """
     Return the address at which executors reach this machine.
 
-    It is that of Spark's own driver: ``spark.driver.host``, or what Spark found for it, which is not what the
-    machine's own name resolves to (127.0.1.1 on many).
+    This is the address of Spark's own driver: ``spark.driver.host``, or the address that Spark found. On many
+    machines the machine's own name resolves to another address, 127.0.1.1.
     """
     return str(spark.sparkContext.getConf().get("spark.driver.host"))
 
 
 def retrying(master: str) -> str:
     """
-    Return ``master`` with four attempts per task, where it is a local one without a number of attempts.
+    Return ``master`` with four attempts per task, if it is a local one without a number of attempts.
 
-    ``local[2]`` fails the query when a Python worker is killed; ``local[2,4]`` tries again within a second.
+    If a Python worker is killed, ``local[2]`` fails the query, and ``local[2,4]`` retries within a second.
     """
     match = re.fullmatch(r"local(?:\[\s*(\*|\d+)\s*\])?", master.strip())
     return f"local[{match[1] or 1},4]" if match else master
@@ -158,9 +161,9 @@ def retrying(master: str) -> str:
 
 def slim_home(real: Path, state_dir: Path) -> Path:
     """
-    Return a SPARK_HOME that is ``real`` but for an empty ``python/lib``; make it where it is missing.
+    Return a SPARK_HOME like ``real``, but with an empty ``python/lib``; create it if it is missing.
 
-    It is only for masters on this machine: on a cluster, ``python/lib`` is what is sent to the others.
+    Use it only for masters on this machine. On a cluster, Spark sends ``python/lib`` to the other machines.
 
     Raises:
         ConfigError: The state directory cannot be written to.
@@ -190,7 +193,7 @@ def _make_slim_home(real: Path, home: Path) -> None:
         unfinished.rename(home)
     except OSError:
         shutil.rmtree(unfinished, ignore_errors=True)
-        # Another process may have been faster; its result is as good as ours.
+        # Another process may have created the same home meanwhile.
         if not home.exists():
             raise
 
@@ -205,16 +208,16 @@ def _environment(local: bool, conf: Mapping[str, str], state_dir: Path) -> dict[
     """Return the environment of the JVM and of the Python workers on this machine."""
     real = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent).resolve()
     home = slim_home(real, state_dir.resolve()) if local else real
-    # The driver's interpreter has all that local workers need; a PYSPARK_PYTHON from a profile may not.
-    # On a cluster it is the other way about: only the user knows what is on the other machines.
+    # The driver's interpreter has all packages for local workers; a PYSPARK_PYTHON from a profile may not.
+    # On a cluster, only the user knows the interpreters of the other machines.
     python = sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
     return {
         **os.environ,
         **({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": conf.get("spark.pyspark.python", python),
-        # Python's threads take turns anyway: an arena of memory for each, which glibc never gives back
-        # whole, makes a worker grow to hundreds of megabytes over the days.
+        # glibc has an arena of memory for each thread, and never returns all of it. Over days, a worker would
+        # grow to hundreds of megabytes. Python's threads take turns, so they do not need the arenas.
         "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
         # As bin/spark-submit and bin/load-spark-env.sh set them.
         "PYTHONHASHSEED": "0",
@@ -223,7 +226,7 @@ def _environment(local: bool, conf: Mapping[str, str], state_dir: Path) -> dict[
 
 
 def _defaults(local: bool, environ: Mapping[str, str]) -> dict[str, str]:
-    """Our settings, below those of the user's own ``spark-defaults.conf`` where there is one."""
+    """Return shoal's defaults, updated with the user's ``spark-defaults.conf`` if it exists."""
     try:
         theirs = javaproperties.loads((conf_dir(environ) / "spark-defaults.conf").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -232,19 +235,19 @@ def _defaults(local: bool, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _authentication(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return settings that authenticate and encrypt Spark's connections, or do neither if told so."""
+    """Return settings that authenticate and encrypt Spark's connections, unless the user disables both."""
     if settings.get("spark.authenticate", "true").strip().lower() != "true":
-        # Spark refuses encryption without authentication, and a JVM that a stopped session left behind
-        # still has that session's settings.
+        # Spark refuses encryption without authentication, and the JVM of a stopped session still has that
+        # session's settings.
         return {"spark.network.crypto.enabled": "false"}
     if not settings["spark.master"].startswith("local-cluster"):
-        return _AUTHENTICATED  # Spark makes a secret, which stays in its one JVM.
-    # Executors receive it in their environment, which only their own user can read.
+        return _AUTHENTICATED  # Spark generates a secret, which stays in its only JVM.
+    # Executors receive the secret in their environment, which only their own user can read.
     return {**_AUTHENTICATED, "spark.authenticate.secret": secrets.token_hex(32)}
 
 
 def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> SparkSession:
-    """Start Spark in ``jvm``, or in the one that a stopped session left behind."""
+    """Start Spark in ``jvm``, or in the JVM of a stopped session."""
     try:
         SparkContext._ensure_initialized(gateway=jvm and jvm.gateway)
         conf = SparkConf(_jvm=SparkContext._jvm).setAll(list(settings.items()))
@@ -265,18 +268,18 @@ def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> Sp
 
 def _wait_for_executors(context: SparkContext) -> None:
     """
-    Wait for a cluster's executors, which come one by one and late.
+    Wait for a cluster's executors, which register one by one and late.
 
-    Until then Spark believes that there are 2 cores, and a mirror would be dealt to 2 tasks for good.
-    Nothing is lost by it, since no task runs before.
-    Where none comes, Spark itself waits on, and its log says why.
+    Until then Spark assumes 2 cores, and a mirror would have only 2 tasks to its end. The wait costs nothing,
+    since no task can run before. If no executor registers, Spark itself continues to wait, and its log has
+    the reason.
     """
     begin = changed_at = time.monotonic()
     cores, known = 0, False
     while (now := time.monotonic()) < begin + _EXECUTORS_PATIENCE_S:
         if (found := context.defaultParallelism) != cores:
             cores, changed_at = found, now
-        # The driver is one of them.
+        # The driver counts as one executor.
         known = known or len(context._jsc.sc().statusTracker().getExecutorInfos()) > 1
         if known and now >= changed_at + _EXECUTORS_SETTLE_S:
             return
@@ -284,7 +287,7 @@ def _wait_for_executors(context: SparkContext) -> None:
 
 
 def _abandon(jvm: Jvm | None) -> None:
-    """Leave no half-started Spark behind: the next call begins with a new JVM."""
+    """Remove a half-started Spark, so that the next call begins with a new JVM."""
     if jvm is not None:
         SparkContext._gateway = None
         SparkContext._jvm = None
@@ -292,9 +295,9 @@ def _abandon(jvm: Jvm | None) -> None:
 
 
 def _reason(error: Exception, master: str) -> str:
-    """The first line of what went wrong, without the name of Java's exception class."""
+    """Return the first line of an error's message, without the name of Java's exception class."""
     text = str(error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error)
     if "stopped SparkContext" in text:
-        # What a standalone master that cannot be reached looks like, a minute later.
+        # Spark raises this after a minute without a connection to a standalone master.
         return f"the master {master} does not answer, or sent us away"
     return text.strip().partition("\n")[0].rstrip(".") or type(error).__name__
