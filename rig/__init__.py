@@ -1,9 +1,8 @@
-"""
-The rig: real Apache Kafka for tests and benchmarks.
+"""The rig: real Apache Kafka for tests and benchmarks.
 
-It fetches Kafka's own jars with Maven, starts real KRaft clusters on loopback, loads them with
-confluent-kafka, and reads them back with confluent-kafka and Kafka's DumpLogSegments. Nothing in
-here imports shoal: what shoal did is judged by other people's code.
+The rig fetches Kafka's own jars with Maven and starts real KRaft clusters on loopback. It loads them
+with confluent-kafka, and reads them back with confluent-kafka and Kafka's DumpLogSegments. The rig
+never imports shoal: only other projects' code judges the results.
 
     with two_clusters() as (source, destination):
         expected = load_every_kind(source.bootstrap, "orders")

@@ -13,7 +13,7 @@ _ROOT = Path(__file__).parent.parent
 _JAR = Path("agent", "start", "target", "shoal-agent.jar")
 
 
-@functools.cache  # a jar that running brokers have open may not change
+@functools.cache  # the jar must not change while running brokers have it open
 def agent_jar() -> Path:
     """
     Return the agent's jar, built without its own tests if it is missing or out of date.

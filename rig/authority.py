@@ -26,7 +26,7 @@ _DAY = datetime.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A private key, its certificate and the authority's."""
+    """A private key, with its certificate and the authority's certificate."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
@@ -55,7 +55,7 @@ class Identity:
 
 
 class Authority:
-    """Signs what it is asked to; made anew by each test run."""
+    """Sign certificates; each test run creates a new authority."""
 
     def __init__(self, name: str = "rig authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -93,7 +93,7 @@ class Authority:
         )
 
     def write_trust_store(self, path: Path, password: str, kind: str = "PKCS12") -> Path:
-        """Let Java's own keytool write a trust store, of type PKCS12 or JKS."""
+        """Write a trust store of type PKCS12 or JKS with Java's own keytool."""
         certificate = path.with_suffix(".ca.pem")
         certificate.write_text(self.pem)
         subprocess.run(

@@ -1,8 +1,7 @@
-"""
-Real KRaft clusters on loopback, each broker a JVM of its own.
+"""Real KRaft clusters on loopback, each broker a JVM of its own.
 
-Clusters of one or two brokers have one controller, in the first broker; with three or more every
-broker is a controller too, so that any one of them may be killed.
+A cluster of one or two brokers has one controller, in the first broker. If there are three or more,
+every broker is also a controller, so that you can kill any one of them.
 """
 
 import contextlib
@@ -67,18 +66,16 @@ _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class KafkaDidNotStart(Exception):
-    """A broker ended, or gave no answer before the deadline; the text has the end of its log."""
+    """A broker ended, or did not answer before the deadline; the text has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxiedPort:
-    """
-    A second listener of a broker, which is told to clients as if it were a proxy's port.
+    """A second listener of a broker, advertised to clients at a proxy's port.
 
     Attributes:
-        advertised: Where the proxy has to listen: clients that came by it are sent here.
-        behind: Where the broker listens: what the proxy connects to.
-
+        advertised: The proxy's port; the broker advertises it to clients of this listener.
+        behind: The broker's port, to which the proxy connects.
     """
 
     advertised: int
@@ -126,36 +123,33 @@ class _Broker:
 
 @dataclass
 class KafkaCluster:
-    """
-    A cluster of real Kafka brokers, running inside a ``with`` block.
+    """A cluster of real Kafka brokers, running inside a ``with`` block.
 
-    Node ids are 1 to ``brokers``. Ports, cluster id and data stay the same when a broker is
-    stopped or killed and started again. Everything is deleted at the end.
+    Node ids are 1 to ``brokers``. Ports, cluster id and data stay the same if a broker is
+    stopped or killed and started again. The end of the block deletes everything.
 
     Args:
-        brokers: How many.
-        config: Broker properties, over the rig's own. The rig turns topic creation by clients
-            off and retention off (``log.retention.ms=-1``), since test records bear old
-            timestamps.
+        brokers: Number of brokers.
+        config: Broker properties, over the rig's own. The rig disables topic creation by clients,
+            and retention (``log.retention.ms=-1``), since test records have old timestamps.
         heap: The JVM's ``-Xmx``.
         jvm: Further JVM options: ``QUICK_JVM`` or ``BENCH_JVM``.
         broker_jvm: JVM options of single brokers, by node id: a ``-javaagent:``.
-        version: Of Kafka, one that `rig.jars` knows.
-        start_timeout_s: How long a broker may take to answer Metadata.
-        behind_proxies: Give each broker a second listener, for `rig.proxy.Proxies`; who connects by
-            `bootstrap` reaches the brokers themselves all the same.
+        version: Kafka's version, one that `rig.jars` supports.
+        start_timeout_s: Timeout until a broker answers Metadata.
+        behind_proxies: Give each broker a second listener, for `rig.proxy.Proxies`. Clients that
+            connect by `bootstrap` still reach the brokers directly.
         listeners: Further listeners of each broker, as security protocols by upper-case names;
-            what they ask for is in ``config``, as ``listener.name.<lower-case name>.…``.
-        format_options: For ``StorageTool format``, as ``--add-scram`` and its value.
-        disk_megabytes: Give each broker's ``log.dirs`` a file system of its own with so much room
-            (`rig.disk`), but for the metadata log: a full one ends the broker as a broker, by its
-            log directory, and not as a controller.
+            ``config`` has their settings, as ``listener.name.<lower-case name>.…``.
+        format_options: Options of ``StorageTool format``, such as ``--add-scram`` and its value.
+        disk_megabytes: Give each broker's ``log.dirs`` a separate file system of this size
+            (`rig.disk`), but not the metadata log. If it is full, the broker ends because of its log
+            directory; the controller does not.
 
     Raises:
         MountRefused: On entry: this process may not mount.
         MissingKafka: On entry: no Java, no Maven, or the download failed.
         KafkaDidNotStart: On entry, or in ``start`` and ``restart``.
-
     """
 
     brokers: int = 1
@@ -227,7 +221,7 @@ class KafkaCluster:
         return process.pid
 
     def output(self, node_id: int, lines: int = 30) -> str:
-        """Return the end of what a broker logged."""
+        """Return the last lines of a broker's log."""
         return tail(self._nodes[node_id].log, lines)
 
     def partition_dir(self, topic: str, partition: int, node_id: int = 1) -> Path:
@@ -235,7 +229,7 @@ class KafkaCluster:
         return self._nodes[node_id].log_dir / f"{topic}-{partition}"
 
     def cpu_seconds(self) -> float:
-        """Return user and system time of all brokers so far, dead ones included."""
+        """Return user and system time of all brokers so far, including ended ones."""
         return sum(broker.cpu_seconds() for broker in self._nodes.values())
 
     def peak_rss(self) -> int:
@@ -243,7 +237,7 @@ class KafkaCluster:
         return sum(broker.peak_rss() for broker in self._nodes.values())
 
     def kill(self, node_id: int) -> None:
-        """End a broker by SIGKILL: no goodbye to the controller, nothing flushed."""
+        """End a broker by SIGKILL, without a controlled shutdown or a flush."""
         self._end(self._nodes[node_id], signal.SIGKILL, timeout_s=30)
 
     def stop(self, node_id: int, timeout_s: float = 60) -> None:
@@ -251,10 +245,10 @@ class KafkaCluster:
         self._end(self._nodes[node_id], signal.SIGTERM, timeout_s)
 
     def start(self, node_id: int) -> None:
-        """
-        Start a stopped broker on its port and data.
+        """Start a stopped broker on its port and data.
 
-        Waits until it is part of the cluster, and answers for the partitions that it says it leads.
+        Waits until the broker is part of the cluster, and serves the partitions that it leads by its
+        metadata.
         """
         broker = self._nodes[node_id]
         if broker.process is not None:
@@ -264,7 +258,7 @@ class KafkaCluster:
         _await_leadership(node_id, broker.address)
 
     def await_end(self, node_id: int, timeout_s: float) -> bool:
-        """Wait until a broker has ended by itself; tell whether it has. It is to be killed all the same."""
+        """Wait until a broker has ended by itself, and return whether it has. Call `kill` in any case."""
         process = self._nodes[node_id].process
         try:
             return process is None or process.wait(timeout_s) is not None
@@ -272,11 +266,10 @@ class KafkaCluster:
             return False
 
     def controller(self) -> int:
-        """
-        Return the node id of the active controller.
+        """Return the node id of the active controller.
 
-        It is what the voters have written down at their last election, each in its
-        ``quorum-state``; the broker of a Metadata response is any one (KIP-631).
+        Reads the ``quorum-state`` of the voters, which they wrote at their last election. The controller
+        in a Metadata response is an arbitrary broker (KIP-631).
         """
         states = [
             json.loads(path.read_text(encoding="utf-8"))
@@ -292,7 +285,7 @@ class KafkaCluster:
         self.start(node_id)
 
     def close(self) -> None:
-        """Kill what runs and delete everything. Harmless when repeated."""
+        """Kill all processes and delete everything. You can call it repeatedly."""
         for broker in self._nodes.values():
             self._end(broker, signal.SIGKILL, timeout_s=30)
         while self._mounted:
@@ -354,10 +347,10 @@ class KafkaCluster:
             "log.retention.ms": -1,
             "auto.create.topics.enable": "false",
             "group.initial.rebalance.delay.ms": 0,
-            # A killed broker may register again only when its old session is over (9 s by default).
+            # If a broker was killed, it can register again only after its old session ends (9 s by default).
             "broker.session.timeout.ms": 4000,
             "broker.heartbeat.interval.ms": 500,
-            # Few partitions, since each costs files when the first group or transaction appears.
+            # Few partitions, since the first group or transaction creates the files of all of them.
             "offsets.topic.num.partitions": 4,
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.num.partitions": 4,
@@ -388,7 +381,8 @@ class KafkaCluster:
 
     def _jvm_options(self, broker: _Broker) -> list[str]:
         return [
-            # Codecs unpack native libraries there, and a killed JVM would leave them behind.
+            # Codecs unpack native libraries into this directory. A killed JVM would leave them in the
+            # system's.
             f"-Djava.io.tmpdir={broker.directory / 'tmp'}",
             f"-Dlog4j2.configurationFile={LOG4J}",
             f"-Dlog4j.configuration=file:{OLD_LOG4J}",
@@ -450,12 +444,13 @@ def await_broker(
     timeout_s: float,
     brokers: int = 1,
 ) -> None:
-    """
-    Wait until a broker lists itself, and as many others as said, in its Metadata.
+    """Wait until a broker lists itself and the other brokers in its Metadata.
+
+    Args:
+        brokers: Number of brokers to wait for.
 
     Raises:
-        KafkaDidNotStart: It ended, or the time was up; the text has the end of its log.
-
+        KafkaDidNotStart: The broker ended, or timed out; the text has the end of its log.
     """
     client = AdminClient(
         {
@@ -482,7 +477,10 @@ def await_broker(
 
 
 def _await_leadership(node_id: int, address: str, timeout_s: float = 60) -> None:
-    """A broker knows from metadata that it leads a partition before it does."""
+    """Wait until a broker serves the partitions that it leads by its metadata.
+
+    The broker knows from metadata that it leads a partition before it can serve it.
+    """
     client = AdminClient({"bootstrap.servers": address, "log_level": 0})
 
     def answers() -> bool:
@@ -520,13 +518,13 @@ def _random_uuid() -> str:
 
 
 def free_port() -> int:
-    """
-    Return a port that nobody listens on.
+    """Return a port on which no process listens.
 
-    It is taken from below the ephemeral range: while a broker is down, an outgoing connection
-    (even the client's own, to this very port) could otherwise be given its port. And it is this
-    process's until its end: another one that runs tests is given others, and so is who asks again,
-    while a broker has not bound its port yet, or is down.
+    The port is below the ephemeral range. Otherwise, while a broker is down, the system could assign its
+    port to an outgoing connection, even to the client's own connection to this port.
+
+    The port is reserved for this process until it ends. Other processes that run tests get other ports,
+    and so do later calls, also if no broker has bound the port yet.
     """
     first_ephemeral = 32768
     if _EPHEMERAL_PORTS.exists():
@@ -547,7 +545,7 @@ _ports: set[int] = set()
 
 
 def _reserved(port: int) -> bool:
-    """Reserve a port for this process: a byte of a file is locked, which ends with the process."""
+    """Reserve a port for this process by a lock on a byte of a file; the lock ends with the process."""
     with _reserving:
         if port in _ports:
             return False
@@ -561,7 +559,7 @@ def _reserved(port: int) -> bool:
 
 @cache
 def _port_locks() -> int:
-    # A descriptor, never closed: who closes a file loses its locks.
+    # Never close this descriptor: if a process closes a file, it loses its locks on it.
     return os.open(Path(tempfile.gettempdir()) / f"rig-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 

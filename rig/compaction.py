@@ -1,8 +1,7 @@
-"""
-Topics that a broker really compacts: holes in batches, batches without records, tombstones.
+"""Topics that a broker really compacts: holes in batches, batches without records, tombstones.
 
-A broker never cleans the segment that it writes to, and closes it for a record whose timestamp is
-``segment.ms`` after that of its first; so what is to be compacted is followed by filler.
+A broker never cleans the active segment. It rolls the segment if a record's timestamp is ``segment.ms``
+after that of the segment's first record; so the loaders send filler after the records to compact.
 """
 
 import itertools
@@ -64,17 +63,15 @@ class _Cluster(Protocol):
 def load_compacted(
     cluster: KafkaCluster, topics: Mapping[str, Codec], config: Mapping[str, str] | None = None
 ) -> dict[str, list[DumpedBatch]]:
-    """
-    Create topics of one partition, load each by `_load_to_compact`, and wait for their compaction.
+    """Create topics of one partition, load each by `_load_to_compact`, and wait for their compaction.
 
     Args:
-        cluster: Of one broker.
-        topics: The codec of each.
-        config: Of the topics, over `COMPACTED`.
+        cluster: A cluster of one broker.
+        topics: The codec of each topic.
+        config: Configuration of the topics, over `COMPACTED`.
 
     Returns:
-        The batches that are left of each, of a deep dump.
-
+        The batches that remain of each topic, of a deep dump.
     """
     _hasten_cleaner(cluster.bootstrap)
 
@@ -82,7 +79,7 @@ def load_compacted(
         create_topic(cluster.bootstrap, topic, config={**COMPACTED, **(config or {})})
         _load_to_compact(cluster.bootstrap, topic, topics[topic])
 
-    # Most of it is waiting for producer ids and transactions.
+    # In parallel, since producer ids and transactions take most of the time.
     with ThreadPoolExecutor(max_workers=len(topics)) as loaders:
         list(loaders.map(load, topics))
     return _wait_for_compaction(cluster, topics)
@@ -91,7 +88,7 @@ def load_compacted(
 def await_compaction(
     cluster: KafkaCluster, topic: str, is_done: Callable[[Sequence[DumpedBatch]], bool]
 ) -> None:
-    """Send filler to a topic with `COMPACTED` until the cleaner has left of it what is expected."""
+    """Send filler to a topic with `COMPACTED` until the cleaner has left the expected batches."""
     _hasten_cleaner(cluster.bootstrap)
     _wait_for_compaction(cluster, [topic], is_done)
 
@@ -99,7 +96,7 @@ def await_compaction(
 def load_old_compacted(
     kafka: OldKafka, topics: Mapping[str, tuple[MessageFormat, Codec]]
 ) -> dict[str, list[DumpedBatch]]:
-    """Do the same for topics of magic 0 and 1, each loaded by `_load_to_compact_old`."""
+    """Create and load topics of magic 0 and 1 by `_load_to_compact_old`, and wait for their compaction."""
     for topic, (message_format, codec) in topics.items():
         kafka.create_topic(topic, message_format, config=COMPACTED)
         _load_to_compact_old(kafka.bootstrap, topic, codec)
@@ -107,7 +104,7 @@ def load_old_compacted(
 
 
 def _hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
-    """Let a running broker look for something to clean ten times a second, not every 15 s."""
+    """Make a running broker's cleaner look for work ten times a second instead of every 15 s."""
     entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -115,13 +112,12 @@ def _hasten_cleaner(bootstrap: str, node_id: int = 1) -> None:
 
 
 def _load_to_compact(bootstrap: str, topic: str, codec: Codec) -> None:
-    """
-    Load partition 0 with batches of which compaction leaves every kind of remains.
+    """Load partition 0 with batches of which compaction leaves every kind of remains.
 
-    - batches with holes at their begin, in the middle, at their end, and everywhere, by idempotent,
+    - batches with holes at their beginning, in the middle, at their end, and everywhere, by idempotent,
       plain and transactional producers, in a committed transaction;
-    - batches of which nothing is left: without records, the last of its producer, in a committed and
-      in an aborted transaction; and, by a plain producer, not even a batch;
+    - batches that lose all their records and stay as empty batches: the last of their producer, in a
+      committed and in an aborted transaction; and, by a plain producer, one that disappears;
     - tombstones in a whole batch and in one with holes, for which the cleaner sets a delete horizon;
     - a batch that stays whole.
     """
@@ -143,7 +139,7 @@ def _load_to_compact(bootstrap: str, topic: str, codec: Codec) -> None:
 
 
 def _is_compacted(batches: Sequence[DumpedBatch]) -> bool:
-    """Tell whether all of that is in a partition of `_load_to_compact`."""
+    """Return whether a partition of `_load_to_compact` has all kinds of remains."""
     return (
         sum(batch.has_holes for batch in batches) >= 4
         and any(batch.has_holes and batch.is_transactional for batch in batches)
@@ -170,7 +166,7 @@ def _load_to_compact_old(bootstrap: str, topic: str, codec: Codec) -> None:
 
 
 def _is_old_compacted(batches: Sequence[DumpedBatch]) -> bool:
-    """Tell whether a partition of `_load_to_compact_old` is cleaned; of a deep dump."""
+    """Return whether a partition of `_load_to_compact_old` is cleaned; of a deep dump."""
     left = {record.offset for batch in batches for record in batch.records}
     # The first two batches, and the one of random keys, which begins at 11.
     return left & set(range(7)) == {1, 3} and len(left & set(range(11, 11 + _RANDOM_RECORDS))) <= _RANDOM_KEYS
@@ -182,18 +178,15 @@ def _wait_for_compaction(
     is_done: Callable[[Sequence[DumpedBatch]], bool] = _is_compacted,
     timeout_s: float = 180,
 ) -> dict[str, list[DumpedBatch]]:
-    """
-    Send filler to partition 0 of the topics until the broker has compacted what was before it.
+    """Send filler to partition 0 of the topics until the broker has compacted the records before it.
 
-    Afterwards nothing more is compacted, as two dumps that are alike show: what is in the segment
-    that is written to stays.
+    Ends if two dumps are alike: the broker compacts nothing more, since the active segment is never cleaned.
 
     Returns:
         The batches of each topic, of a deep dump.
 
     Raises:
-        TimedOut: They were not.
-
+        TimedOut: The broker did not compact them in time.
     """
     directories = {cluster.partition_dir(topic, 0): topic for topic in topics}
     seconds = itertools.count(1)
@@ -205,9 +198,9 @@ def _wait_for_compaction(
         try:
             dumped.update(dump_partitions(list(directories), deep=True))
         except DumpFailed:
-            return False  # the cleaner replaced a segment meanwhile: no filler, or it may do so again
+            return False  # the cleaner replaced a segment during the dump; more filler could repeat that
         undone = [directories[each] for each, batches in dumped.items() if not is_done(batches)]
-        # Later than the transaction markers too, which bear the time of today.
+        # Later than the transaction markers too, which have today's timestamp.
         later = int(time.time() * 1000) + 1000 * next(seconds)
         for topic in undone:
             load_batch(cluster.bootstrap, topic, 0, [Record(b"filler", b"", (), later)], idempotent=False)

@@ -1,8 +1,7 @@
-"""
-Small file systems for brokers' logs, which can be filled up: tmpfs, mounted where this process may mount.
+"""Small file systems that tests can fill up, for brokers' logs: tmpfs, if this process may mount.
 
-A file ``full`` takes all the room that is left. Kafka does not mind it: of its log directory it looks at
-directories only.
+A file ``full`` takes all the remaining room. Kafka ignores it, since it reads only the directories in its
+log directory.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ class MountRefused(Exception):
 
 
 def mount(directory: Path, megabytes: int) -> None:
-    """
-    Mount a file system of its own on a directory, which is created if it is not there.
+    """Mount a separate file system on a directory, which is created if it is missing.
 
     Raises:
-        MountRefused: It takes root, or CAP_SYS_ADMIN; a container may have neither.
+        MountRefused: The process is not root and lacks CAP_SYS_ADMIN, as in most containers.
     """
     directory.mkdir(parents=True, exist_ok=True)
     options = f"size={megabytes}m,mode=0700"
@@ -41,7 +39,7 @@ def mount(directory: Path, megabytes: int) -> None:
 
 
 def unmount(directory: Path) -> None:
-    """Unmount, also while a file of it is open."""
+    """Unmount, also if a file of it is open."""
     subprocess.run([_program("umount"), "--lazy", directory], check=True)
 
 
@@ -54,7 +52,7 @@ def _program(name: str) -> str:
 
 @cache
 def mounts_are_refused() -> str | None:
-    """Say why this process may not mount; None if it may."""
+    """Return the reason for which this process may not mount; None if it may."""
     with tempfile.TemporaryDirectory(prefix="rig-disk-") as directory:
         try:
             mount(Path(directory), 1)
@@ -65,7 +63,7 @@ def mounts_are_refused() -> str | None:
 
 
 def fill(directory: Path) -> None:
-    """Write until nothing more can be written, not even a byte."""
+    """Write until the file system is full, to the last byte."""
     with (directory / _FULL).open("wb", buffering=0) as file:
         for chunk in (_CHUNK, _CHUNK[:1]):
             while _has_room_for(file, chunk):
@@ -82,5 +80,5 @@ def _has_room_for(file: RawIOBase, chunk: bytes) -> bool:
 
 
 def make_room(directory: Path) -> None:
-    """Take away what `fill` has written."""
+    """Delete the file that `fill` wrote."""
     (directory / _FULL).unlink()

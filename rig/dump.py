@@ -1,4 +1,4 @@
-"""What is really in a broker's log: Kafka's own DumpLogSegments, parsed."""
+"""The batches and records in a broker's log, from the output of Kafka's own DumpLogSegments."""
 
 import re
 import subprocess
@@ -22,13 +22,11 @@ class DumpFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DumpedRecord:
-    """
-    One record inside a batch, or message inside a wrapper.
+    """One record inside a batch, or message inside a wrapper.
 
     Attributes:
         timestamp: Milliseconds since 1970, -1 for none.
-        is_valid: The CRC of its own that a message of magic 0 or 1 has is right; True for magic 2.
-
+        is_valid: Whether the message's own CRC is right (magic 0 and 1); True for magic 2.
     """
 
     offset: int
@@ -39,21 +37,19 @@ class DumpedRecord:
 
 @dataclass(frozen=True, slots=True)
 class DumpedBatch:
-    """
-    One batch as DumpLogSegments shows it.
+    """One batch as DumpLogSegments shows it.
 
-    A message of magic 0 or 1, or a wrapper of such messages, is one too. It has only one offset, the
-    last; base offset, count, sequences, producer and leader epoch are -1.
+    A message of magic 0 or 1, or a wrapper of such messages, also counts as a batch. It has only its last
+    offset; base offset, count, sequences, producer and leader epoch are -1.
 
     Attributes:
-        delete_horizon_ms: When the cleaner may drop its tombstones; None where it is not set.
-        position: Where it starts in its segment file, in bytes.
+        delete_horizon_ms: Time from which the cleaner may drop its tombstones; None if it is not set.
+        position: Start in its segment file, in bytes.
         max_timestamp: Milliseconds since 1970.
         size: Whole batch, with the 12 bytes of offset and length.
         codec: none, gzip, snappy, lz4 or zstd.
-        is_valid: The CRC is right.
-        records: What is in it; empty unless the dump was deep.
-
+        is_valid: Whether the CRC is right.
+        records: The records in it; empty unless the dump was deep.
     """
 
     base_offset: int
@@ -79,7 +75,7 @@ class DumpedBatch:
 
     @property
     def has_holes(self) -> bool:
-        """Tell whether it has records, but fewer than offsets."""
+        """Whether the batch has records, but fewer than offsets."""
         return 0 < self.count <= self.last_offset - self.base_offset
 
 
@@ -89,17 +85,15 @@ def dump_partition(directory: Path, deep: bool = False) -> list[DumpedBatch]:
 
 
 def dump_partitions(directories: Sequence[Path], deep: bool = False) -> dict[Path, list[DumpedBatch]]:
-    """
-    Return the batches of all segments of partitions, in offset order, by one run of the tool.
+    """Return the batches of all segments of partitions, in offset order, by one run of the tool.
 
     Args:
-        directories: As of `KafkaCluster.partition_dir`. The broker may be running: what it has
-            written to the file is seen, synced to disk or not.
+        directories: Directories as of `KafkaCluster.partition_dir`. If the broker is running, the dump
+            has all batches that it wrote to the file, even those that it has not synced to disk.
         deep: Decode the records too.
 
     Raises:
         DumpFailed: DumpLogSegments could not read them.
-
     """
     segments = [segment for directory in directories for segment in sorted(directory.glob("*.log"))]
     tool = ["kafka.tools.DumpLogSegments", *["--deep-iteration"] * deep, "--files", _joined(segments)]

@@ -1,4 +1,4 @@
-"""What Kafka's own tool says of a consumer group: kafka-consumer-groups --describe."""
+"""A consumer group's offsets, from Kafka's own tool: kafka-consumer-groups --describe."""
 
 import subprocess
 from dataclasses import dataclass
@@ -9,19 +9,17 @@ __all__ = ["DescribedPosition", "describe_group"]
 
 
 class DescribeFailed(Exception):
-    """The tool ended with an error, or said nothing; the text has its output."""
+    """The tool ended with an error, or printed nothing; the text has its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedPosition:
-    """
-    A partition's line; None where the tool shows a dash.
+    """A partition's line; None for a dash in the tool's output.
 
     Attributes:
-        current_offset: What the group committed.
+        current_offset: The committed offset.
         log_end_offset: The partition's end, under read_uncommitted.
         lag: The difference.
-
     """
 
     current_offset: int | None
@@ -30,12 +28,10 @@ class DescribedPosition:
 
 
 def describe_group(bootstrap: str, group: str) -> dict[tuple[str, int], DescribedPosition]:
-    """
-    Return a group's positions by topic and partition.
+    """Return a group's positions by topic and partition.
 
     Raises:
-        DescribeFailed: The tool could not tell.
-
+        DescribeFailed: The tool failed.
     """
     tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     options = ["--bootstrap-server", bootstrap, "--describe", "--group", group]

@@ -1,7 +1,6 @@
-"""
-Kafka's own jars, fetched once by Maven and kept in ``.kafka/`` of the repository.
+"""Kafka's own jars, downloaded once by Maven and kept in ``.kafka/`` of the repository.
 
-A missing Kafka is an error here, never a reason to skip a test.
+If Kafka is missing, that is an error, never a reason to skip a test.
 """
 
 import os
@@ -42,12 +41,10 @@ class MissingKafka(Exception):
 
 
 def java() -> Path:
-    """
-    Return the ``java`` command: that of JAVA_HOME, else the first on PATH.
+    """Return the ``java`` command: that of JAVA_HOME, else the first on PATH.
 
     Raises:
-        MissingKafka: There is none.
-
+        MissingKafka: No Java was found.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
@@ -70,12 +67,10 @@ def jars(version: str = KAFKA_VERSION) -> Path:
 
 
 def client_jars(version: str) -> Path:
-    """
-    Return the directory of ``kafka-clients`` of this version and what it needs; likewise.
+    """Return the directory of ``kafka-clients`` of this version and its dependencies, as `jars` does.
 
     Raises:
-        MissingKafka: Likewise.
-
+        MissingKafka: Maven is missing or failed; the text has its output.
     """
     return fetched(
         f"clients-{version}",
@@ -89,16 +84,14 @@ def class_path(version: str = KAFKA_VERSION) -> str:
 
 
 def fetched(name: str, fetch: Callable[[Path], None]) -> Path:
-    """
-    Return a directory that is kept beside the jars, made on the first call.
+    """Return a directory that is kept beside the jars, made on the first call.
 
-    Two processes may call this at once: each fetches into a directory of its own, and the first
-    to finish gives it the final name, so that directory is always complete.
+    If two processes call this at once, each fetches into its own directory, and the first to finish
+    renames it to the final name. That directory is therefore always complete.
 
     Args:
-        name: Of the directory.
-        fetch: Makes the directory that it is given, and fills it.
-
+        name: The directory's name.
+        fetch: Creates the directory that is passed, and fills it.
     """
     directory = _CACHE / name
     if not directory.exists():

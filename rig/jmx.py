@@ -9,11 +9,11 @@ __all__ = ["JmxFailed", "jmx_options", "read_count"]
 
 
 class JmxFailed(Exception):
-    """JmxTool ended with an error, or knows no such metric; the text has its output."""
+    """JmxTool ended with an error, or found no such metric; the text has its output."""
 
 
 def jmx_options(port: int) -> tuple[str, ...]:
-    """Return the JVM options of a broker whose metrics are read at this port of the loopback."""
+    """Return the JVM options that let a broker serve its metrics at this port of the loopback."""
     prefix = "-Dcom.sun.management.jmxremote"
     return (
         f"{prefix}.port={port}",
@@ -26,16 +26,14 @@ def jmx_options(port: int) -> tuple[str, ...]:
 
 
 def read_count(port: int, metric: str) -> int:
-    """
-    Return the count of a meter since the broker's start.
+    """Return the count of a meter since the broker's start.
 
     Args:
-        port: As in `jmx_options`.
+        port: The port that `jmx_options` was given.
         metric: An MBean: ``kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec``.
 
     Raises:
         JmxFailed: The broker does not answer, or has no such metric.
-
     """
     url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
     tool = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), "org.apache.kafka.tools.JmxTool"]

@@ -1,14 +1,12 @@
-"""
-Create topics and load them, with confluent-kafka.
+"""Create topics and load them, with confluent-kafka.
 
-Every loader is deterministic by its seed and returns the records that it sent, by partition, as a
-``read_committed`` reader must see them.
+Every loader is deterministic by its seed, and returns the records that it sent, by partition, as a
+``read_committed`` consumer must read them.
 
-One batch is made by one flush: the linger is long, so nothing leaves the client before, and the
-producer knows the topic's leaders when it gets the first record. (Else it hands the records to their
-partition when the metadata comes, one by one, and a flush that has begun by then sends a batch of
-those that are there. And librdkafka sends a batch uncompressed where compression would not make it
-smaller.)
+One flush makes one batch. The linger is so long that the client sends nothing before the flush. The
+producer knows the topic's leaders before it gets the first record. Otherwise, it adds the records to
+their partition one by one after the metadata response. A flush that started by then sends a smaller
+batch. If compression would not make a batch smaller, librdkafka sends it uncompressed.
 """
 
 import json
@@ -72,7 +70,7 @@ _BATCH_BY_FLUSH: dict[str, object] = {
     "batch.size": 2_000_000,
     "message.max.bytes": 2_000_000,
     "queue.buffering.max.kbytes": 1_000_000,
-    # No log: what matters is raised, and a broker that the rig has stopped is no news.
+    # No log: failures are raised, and tests stop brokers on purpose.
     "log_level": 0,
 }
 
@@ -96,7 +94,7 @@ def create_topic(
 
 
 def recreate_topic(bootstrap: str, topic: str, partitions: int = 1) -> None:
-    """Delete a topic, and create another one of its name."""
+    """Delete a topic, and create another one with the same name."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result()
 
@@ -114,10 +112,9 @@ def recreate_topic(bootstrap: str, topic: str, partitions: int = 1) -> None:
 
 
 def await_leaders(bootstrap: str, topic: str, partitions: int = 1) -> None:
-    """
-    Wait until every partition's leader answers for it.
+    """Wait until every partition's leader answers for it.
 
-    Metadata names a leader before that broker has heard of it, and for so long it refuses.
+    Metadata names a leader before that broker has received its new role, and until then it rejects requests.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
@@ -134,7 +131,7 @@ def await_leaders(bootstrap: str, topic: str, partitions: int = 1) -> None:
 
 
 def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
-    """Set some of a topic's config and leave the rest; what it holds stays as it is."""
+    """Change some of a topic's configuration without touching the other settings or the records."""
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
@@ -145,12 +142,10 @@ def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
 
 
 def random_records(rng: random.Random, count: int, value_bytes: int) -> list[Record]:
-    """
-    Make records of every kind: keys, null and empty keys, headers, tombstones, empty values.
+    """Make records of every kind: keys, null and empty keys, headers, tombstones, empty values.
 
     Args:
-        value_bytes: About the size of most values, half of it random words.
-
+        value_bytes: Approximate size of most values, half of it random words.
     """
     return [_random_record(rng, value_bytes) for _ in range(count)]
 
@@ -163,7 +158,7 @@ def load_batch(
     codec: Codec = "none",
     idempotent: bool = True,
 ) -> Loaded:
-    """Send these records to one partition as one batch, if they fit into one."""
+    """Send these records to one partition as one batch, if they fit."""
     producer = _producer(bootstrap, codec, idempotent)
     send_batch(producer, topic, partition, records)
     return {partition: list(records)}
@@ -194,12 +189,10 @@ def load_batches(
 def transactional_producer(
     bootstrap: str, transactional_id: str, codec: Codec = "none", timeout_ms: int = 60_000
 ) -> Producer:
-    """
-    Return a producer after ``init_transactions``, for tests that order transactions themselves.
+    """Return a producer after ``init_transactions``, for tests that control transactions themselves.
 
     Args:
         timeout_ms: The broker aborts a transaction that is open for longer; at most 900,000.
-
     """
     more = {"transactional.id": transactional_id, "transaction.timeout.ms": timeout_ms}
     producer = _producer(bootstrap, codec, idempotent=True, more=more)
@@ -214,7 +207,7 @@ def load_committed_transaction(
     codec: Codec = "none",
     transactional_id: str = "committed",
 ) -> Loaded:
-    """Send one batch a partition in a transaction and commit it."""
+    """Send one batch to each partition in a transaction and commit it."""
     producer = transactional_producer(bootstrap, transactional_id, codec)
     producer.begin_transaction()
     _send_batches(producer, topic, records)
@@ -224,10 +217,9 @@ def load_committed_transaction(
 
 
 def await_markers(bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
-    """
-    Wait until no transaction is open in some partitions.
+    """Wait until some partitions have no open transaction.
 
-    A coordinator writes the markers after it has answered the commit, or the abort.
+    A coordinator writes the markers after its response to the commit or abort.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
@@ -238,10 +230,10 @@ def await_markers(bootstrap: str, topic: str, partitions: Iterable[int]) -> None
 
     def are_written() -> bool:
         try:
-            every = ends(IsolationLevel.READ_UNCOMMITTED)  # first: others may write meanwhile
+            every = ends(IsolationLevel.READ_UNCOMMITTED)  # first, since others may write during the check
             return all(map(le, every, ends(IsolationLevel.READ_COMMITTED)))
         except KafkaException:
-            return False  # a leader moves
+            return False  # a partition's leader is moving
 
     wait_until(are_written, f"the last markers of {topic}", _METADATA_TIMEOUT_S)
 
@@ -253,10 +245,10 @@ def load_aborted_transaction(
     codec: Codec = "none",
     transactional_id: str = "aborted",
 ) -> Loaded:
-    """Send one batch a partition in a transaction and abort it; nothing remains to be read."""
+    """Send one batch to each partition in a transaction and abort it; no record remains visible."""
     producer = transactional_producer(bootstrap, transactional_id, codec)
     producer.begin_transaction()
-    # Flushed first: librdkafka's abort would otherwise drop them before they reach the log.
+    # Flush first: otherwise librdkafka's abort would drop them before they reach the log.
     _send_batches(producer, topic, records)
     producer.abort_transaction(60)
     await_markers(bootstrap, topic, records)
@@ -266,11 +258,10 @@ def load_aborted_transaction(
 def load_every_kind(
     bootstrap: str, topic: str, partitions: int = 4, seed: int = 0, codecs: Sequence[Codec] = CODECS
 ) -> Loaded:
-    """
-    Create a topic and load it with every kind of batch that a Kafka 4 client can make.
+    """Create a topic and load it with every kind of batch that a Kafka 4 client can make.
 
     For each of the codecs: batches of 1 record to about 1 MB, by idempotent and plain producers; one
-    record of about 900 KB; a committed transaction; an aborted one, with batches of others in
+    record of about 900 KB; a committed transaction; and an aborted one, with batches of other producers
     between its own. About 12 MB with all codecs.
     """
     create_topic(bootstrap, topic, partitions)
@@ -300,19 +291,17 @@ def load_plain(
     create: bool = True,
     first_timestamp_ms: int = FIRST_TIMESTAMP,
 ) -> int:
-    """
-    Load a large topic quickly: records of 1,000 bytes, JSON of random words and a running number.
+    """Load a large topic quickly: records of 1,000 bytes, JSON of random words and a running number.
 
-    Every batch has exactly ``records_per_batch`` records, the last of a partition perhaps fewer.
+    Every batch has exactly ``records_per_batch`` records; only the last of a partition may have fewer.
 
     Args:
-        total_bytes: Of values, before compression.
-        create: False to add to a topic that exists.
-        first_timestamp_ms: Of the first record; each other is a millisecond younger.
+        total_bytes: Size of all values, before compression.
+        create: False to add to an existing topic.
+        first_timestamp_ms: Timestamp of the first record; each following one is a millisecond later.
 
     Returns:
-        How many records were sent.
-
+        Number of records sent.
     """
     if create:
         create_topic(bootstrap, topic, partitions)
@@ -334,26 +323,24 @@ def load_values(
     records: Iterable[tuple[int, int, bytes | str]],
     partitions: int = 1,
 ) -> None:
-    """
-    Send values quickly, idempotently.
+    """Send values quickly, with idempotent producers.
 
-    Every batch has exactly ``records_per_batch`` records, the last of a partition perhaps fewer.
+    Every batch has exactly ``records_per_batch`` records; only the last of a partition may have fewer.
 
     Args:
         records: Partition, timestamp in milliseconds and value of each.
-        partitions: How many have a batch under way.
+        partitions: Number of partitions that may have a batch in flight.
 
     Raises:
-        LoadFailed: Not all were acknowledged.
-
+        LoadFailed: The broker did not acknowledge all records.
     """
     failures: list[KafkaError] = []
     delivered = _collect(failures)
     limits = {
         "batch.num.messages": records_per_batch,
-        # Bounds what waits here; a full queue is the signal to let librdkafka catch up.
+        # Limits the producer's queue; if it is full, the loader waits for librdkafka to catch up.
         "queue.buffering.max.messages": max(20_000, 4 * records_per_batch * partitions),
-        # Only failures call back: a callback a record would halve the speed.
+        # Only failures call back: a callback for each record would halve the speed.
         "delivery.report.only.error": True,
     }
     producer = _producer(bootstrap, codec, idempotent=True, more=limits)
@@ -371,8 +358,7 @@ def load_values(
 
 
 class _JsonValues:
-    """
-    Events in JSON, 1,000 bytes each, from a pool larger than any codec's window but zstd's.
+    """Events in JSON, 1,000 bytes each, from a pool larger than any codec's window except zstd's.
 
     A batch of 16 compresses to about a half by lz4, one of 256 to about 30 % by gzip.
     """
@@ -386,7 +372,7 @@ class _JsonValues:
         self._tails = [self._tail(rng, words) for _ in range(self.POOL)]
 
     def numbered(self, number: int) -> bytes:
-        """Return a value that no other number has; far apart numbers differ in their text too."""
+        """Return a value that no other number has; numbers far apart also differ in their text."""
         return self._head(number) + self._tails[number * 2654435761 % self.POOL]
 
     @staticmethod
@@ -425,7 +411,7 @@ def _batches_of_every_size(rng: random.Random) -> list[list[Record]]:
 def _load_transactions(
     transactional: Producer, idempotent: Producer, topic: str, rng: random.Random, loaded: Loaded
 ) -> None:
-    """Commit a transaction, and abort one that others' batches interrupt, in every partition."""
+    """Commit a transaction in every partition, and abort one that other producers' batches interrupt."""
     committed = {partition: random_records(rng, 7, 200) for partition in loaded}
     transactional.begin_transaction()
     _send_batches(transactional, topic, committed)
@@ -462,7 +448,7 @@ def _send_batches(producer: Producer, topic: str, records: Loaded) -> None:
 
 
 def send_batch(producer: Producer, topic: str, partition: int, records: Sequence[Record]) -> None:
-    """Send these records with a producer whose linger is long, and wait for their acknowledgement."""
+    """Send these records with a producer of long linger, and wait for their acknowledgement."""
     failures: list[KafkaError] = []
     delivered = _collect(failures)
     _know(producer, topic)
@@ -480,7 +466,7 @@ def send_batch(producer: Producer, topic: str, partition: int, records: Sequence
 
 
 def _collect(failures: list[KafkaError]) -> Callable[[KafkaError | None, Message], None]:
-    """Return what a producer calls, by which failures are kept."""
+    """Return a delivery callback that collects failures."""
 
     def delivered(error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -490,7 +476,7 @@ def _collect(failures: list[KafkaError]) -> Callable[[KafkaError | None, Message
 
 
 def _know(producer: Producer, topic: str) -> None:
-    """Let a producer have a topic's metadata, so that records go straight to their partitions."""
+    """Fetch a topic's metadata into a producer, so that records go straight to their partitions."""
     producer.list_topics(topic, _METADATA_TIMEOUT_S)
 
 

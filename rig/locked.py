@@ -1,4 +1,4 @@
-"""Real Kafka brokers whose listeners ask for TLS, certificates and passwords, with ACLs."""
+"""Real Kafka brokers whose listeners require TLS, certificates and passwords, with ACLs."""
 
 import contextlib
 import tempfile
@@ -53,12 +53,15 @@ end, for want of CPU, hangs up.
 
 @dataclass(frozen=True, slots=True)
 class LockedKafka:
-    """
-    A running cluster.
+    """A running cluster.
 
-    Its listeners: PLAINTEXT (``cluster.bootstrap``), TLS, MUTUAL (asks for a certificate), MISNAMED and
-    EXPIRED (whose certificates are bad), SASL (without TLS), SASLTLS, SHORT (SASL with short sessions), OAUTH
-    (OAUTHBEARER alone; any unsigned token is accepted, in the name of its subject).
+    Its listeners:
+
+    - PLAINTEXT: ``cluster.bootstrap``
+    - TLS, and MUTUAL, which requires a client certificate
+    - MISNAMED and EXPIRED: TLS with bad certificates
+    - SASL (without TLS), SASLTLS, and SHORT (SASL with short sessions)
+    - OAUTH: OAUTHBEARER only; the listener accepts any unsigned token under its subject
     """
 
     cluster: KafkaCluster
@@ -67,7 +70,7 @@ class LockedKafka:
     directory: Path
 
     def allow(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
-        """Grant something to a user, and wait until a broker knows it: its controller knows sooner."""
+        """Grant operations to a user, and wait until a broker applies the ACL after its controller."""
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
         bindings = [
             AclBinding(
@@ -113,7 +116,7 @@ def jaas(mechanism: str, username: str, password: str | None = None) -> str:
 def locked_kafka(
     version: str = KAFKA_VERSION, jvm: Sequence[str] = (), brokers: int = 1
 ) -> Iterator[LockedKafka]:
-    """Run the cluster inside a ``with`` block; ``jvm`` are further options of the first broker's."""
+    """Run the cluster inside a ``with`` block; ``jvm`` are further options of the first broker's JVM."""
     with tempfile.TemporaryDirectory(prefix="rig-locked-") as name:
         directory = Path(name)
         authority = Authority()

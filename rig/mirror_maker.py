@@ -1,4 +1,4 @@
-"""MirrorMaker 1 of Kafka 3.9.1, the last that had it: what `shoal mirror-maker` is compared with."""
+"""MirrorMaker 1 of Kafka 3.9.1, its last version, for comparison with `shoal mirror-maker`."""
 
 import signal
 import subprocess
@@ -36,14 +36,12 @@ def mirror_maker_1(
 
 @dataclass
 class MirrorMaker1:
-    """
-    A running ``kafka.tools.MirrorMaker``; killed at the end of the ``with`` block if it still runs.
+    """A running ``kafka.tools.MirrorMaker``; killed at the end of the ``with`` block if it still runs.
 
     Args:
         consumer: Properties of its consumer.
         producer: Properties of its producer.
-        options: The rest of its command line.
-
+        options: The other arguments of its command line.
     """
 
     consumer: Mapping[str, object]
@@ -66,17 +64,17 @@ class MirrorMaker1:
         return Path(self._directory.name) / name
 
     def output(self, lines: int = 30) -> str:
-        """Return the end of what it logged."""
+        """Return the last lines of its log."""
         return tail(self._path("log"), lines)
 
     def stop(self, timeout_s: float = 60) -> int:
-        """Let it end in good order, as by Ctrl-C; return its exit code."""
+        """Stop it cleanly, as Ctrl-C does; return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def kill(self) -> None:
-        """End it at once, by SIGKILL."""
+        """Kill it with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""MirrorMaker 2 as a dedicated process: the program whose copies are taken over."""
+"""MirrorMaker 2 as a dedicated process: shoal takes over its copies in tests."""
 
 import signal
 import subprocess
@@ -26,16 +26,14 @@ _SINGLE = {
 
 @dataclass
 class MirrorMaker2:
-    """
-    A running MirrorMaker 2; killed at the end of the ``with`` block if it still runs.
+    """A running MirrorMaker 2; killed at the end of the ``with`` block if it still runs.
 
     Args:
         source: The source cluster's bootstrap servers.
-        destination: The destination cluster's.
+        destination: The destination cluster's bootstrap servers.
         topics: A regular expression.
-        alias: The source cluster's, in front of the names of the copies.
+        alias: The source cluster's alias, which prefixes the names of the copies.
         properties: Further properties.
-
     """
 
     source: str
@@ -82,11 +80,11 @@ class MirrorMaker2:
         return Path(self._directory.name) / name
 
     def output(self, lines: int = 30) -> str:
-        """Return the end of what it logged."""
+        """Return the last lines of its log."""
         return tail(self._path("log"), lines)
 
     def stop(self, timeout_s: float = 60) -> int:
-        """Let it end in good order, as by Ctrl-C; return its exit code."""
+        """Stop it cleanly, as Ctrl-C does; return its exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout_s)

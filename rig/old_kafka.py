@@ -1,15 +1,14 @@
-"""
-A real Kafka 2.8.2 with ZooKeeper: the source of message formats that no newer broker writes.
+"""A real Kafka 2.8.2 with ZooKeeper: the source of message formats that no newer broker writes.
 
-A topic's ``message.format.version`` says in which format the broker stores what it is sent; what a
-client of today sends, it converts:
+A topic's ``message.format.version`` selects the format in which the broker stores records. The broker
+converts records of newer clients:
 
 - magic 0 (before 0.10): messages without a timestamp; a compressed wrapper holds messages with
-  absolute offsets, and its lz4 frames have the header checksum that the old Java client got wrong;
+  absolute offsets, and its lz4 frames have the wrong header checksum of the old Java client;
 - magic 1 (0.10 to 0.10.2): messages with a timestamp; a wrapper holds offsets relative to its
-  first, and may say for all of them that its own timestamp, the append time, is theirs.
+  first, and can declare its own timestamp, the append time, as that of all its messages.
 
-Clients before 0.10 knew no timestamps, and magic 1 stores -1 for them (`load_without_timestamps`).
+Clients before 0.10 sent no timestamps, and magic 1 stores -1 for them (`load_without_timestamps`).
 """
 
 import re
@@ -51,17 +50,15 @@ _FORMAT_VERSIONS: dict[MessageFormat, str] = {0: "0.9.0", 1: "0.10.2", 2: "2.8"}
 
 @dataclass
 class OldKafka:
-    """
-    One broker of Kafka 2.8.2 and its ZooKeeper, running inside a ``with`` block.
+    """One broker of Kafka 2.8.2 and its ZooKeeper, running inside a ``with`` block.
 
     Args:
         config: Broker properties, over the rig's own.
-        start_timeout_s: How long the broker may take to answer Metadata.
+        start_timeout_s: Timeout until the broker answers Metadata.
 
     Raises:
         MissingKafka: On entry: no Java, no Maven, or the download failed.
         KafkaDidNotStart: On entry.
-
     """
 
     config: Mapping[str, object] = field(default_factory=dict)
@@ -92,7 +89,7 @@ class OldKafka:
         return self._path("data") / f"{topic}-{partition}"
 
     def output(self, lines: int = 30) -> str:
-        """Return the end of what the broker logged."""
+        """Return the last lines of the broker's log."""
         return tail(self._path("broker.log"), lines)
 
     def create_topic(
@@ -111,10 +108,9 @@ class OldKafka:
         create_topic(self.bootstrap, topic, partitions, config={**own, **(config or {})})
 
     def change_format(self, topic: str, message_format: MessageFormat) -> None:
-        """
-        Let the broker store what comes from now on in this format, as an upgrade does.
+        """Make the broker store new records in this format, as an upgrade does.
 
-        The broker hears of it from ZooKeeper, after the request is answered; its log tells when.
+        The broker receives the change from ZooKeeper after its response; wait for a line in its log.
         """
         version = _FORMAT_VERSIONS[message_format]
         heard = re.compile(
@@ -125,7 +121,7 @@ class OldKafka:
         wait_until(lambda: heard.search(log.read_text()) is not None, f"format {version} of {topic}")
 
     def close(self) -> None:
-        """Kill both processes and delete everything. Harmless when repeated."""
+        """Kill both processes and delete everything. You can call it repeatedly."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
@@ -138,7 +134,7 @@ class OldKafka:
         return Path(self._directory.name) / name
 
     def _launch(self) -> None:
-        # Both at once: the broker waits for its ZooKeeper.
+        # Take both ports at once: the broker waits for its ZooKeeper.
         zookeeper_port = free_port()
         self._path("tmp").mkdir()
         self._path("server.properties").write_text(java_properties(self._properties(zookeeper_port)))
@@ -168,7 +164,7 @@ class OldKafka:
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "zookeeper.connect": f"127.0.0.1:{zookeeper_port}",
             "log.dirs": self._path("data"),
-            # The topics' own message.format.version may not be newer than the first of these.
+            # The topics' own message.format.version may not be newer than this version.
             "inter.broker.protocol.version": "2.8",
             "log.message.format.version": "0.10.2",
             "log.retention.ms": -1,
@@ -192,15 +188,14 @@ def load_old_batch(
     codec: Codec,
     message_format: MessageFormat,
 ) -> Loaded:
-    """
-    Send these records as one batch, which the broker stores in the topic's format.
+    """Send these records as one batch, which the broker stores in the topic's format.
 
-    With a codec that is one wrapper, without one a message for each record. The records must have
-    no headers, which came with magic 2.
+    If there is a codec, the batch is one wrapper, otherwise a message for each record. The records must
+    have no headers, which came with magic 2.
 
     Returns:
-        What a consumer must see, but for the timestamps of a LogAppendTime topic: none with magic 0.
-
+        The records that a consumer must read, except for timestamps of a LogAppendTime topic; magic 0
+        has none.
     """
     load_batch(bootstrap, topic, partition, records, codec, idempotent=message_format == 2)
     return {partition: _as_seen(records, message_format)}
@@ -209,10 +204,9 @@ def load_old_batch(
 def load_without_timestamps(
     bootstrap: str, topic: str, partition: int, records: Sequence[Record], codec: Codec
 ) -> Loaded:
-    """
-    Send these records as a client of Kafka 0.9 does: messages of magic 0, by Produce 1.
+    """Send these records as a client of Kafka 0.9 does: messages of magic 0, by Produce 1.
 
-    A topic of magic 1 gets them with the timestamp -1.
+    A topic of magic 1 stores them with the timestamp -1.
     """
     producer = Producer(
         {

@@ -34,15 +34,13 @@ def _die_with_parent() -> None:
 def spawn(
     arguments: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """
-    Start a child whose stdout and stderr are appended to ``log``.
+    """Start a child whose stdout and stderr are appended to ``log``.
 
-    It has a session of its own: a Ctrl-C in the terminal reaches only this process, which then
-    stops its children in order.
+    The child has a session of its own. If you press Ctrl-C, the terminal signals only this process,
+    which then stops its children in order.
 
     Args:
         environment: Variables added to this process's own.
-
     """
 
     def fork() -> subprocess.Popen[bytes]:
@@ -62,7 +60,7 @@ def spawn(
 
 @contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Become the parent of descendants whose own parent ends, so that none gets out of sight."""
+    """Become the parent of descendants whose own parent ends, so that none is lost."""
     _set_subreaper(1)
     try:
         yield
@@ -83,15 +81,14 @@ def tail(log: Path, lines: int = 30) -> str:
 
 
 def forget_peak_rss_of(process_id: int) -> None:
-    """Let `peak_rss_of` a live process be of what comes from now on (proc_pid_clear_refs(5))."""
+    """Reset the peak that `peak_rss_of` returns for a live process (proc_pid_clear_refs(5))."""
     Path(f"/proc/{process_id}/clear_refs").write_text("5")
 
 
 def peak_rss_of(process_id: int) -> int:
-    """
-    Return the highest resident set size that a live process ever had, in bytes.
+    """Return the highest resident set size of a live process since its start, in bytes.
 
-    Linux only (VmHWM in /proc); 0 for a process that is gone.
+    Linux only (VmHWM in /proc); 0 for a process that has ended.
     """
     try:
         status = Path(f"/proc/{process_id}/status").read_text()

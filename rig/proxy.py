@@ -1,12 +1,12 @@
-"""
-TCP proxies in front of a cluster's brokers, which know Kafka's framing and so where to cut.
+"""TCP proxies in front of a cluster's brokers, which cut connections at frames of Kafka's protocol.
 
 Every request and response is a frame: a length (int32, big-endian), then as many bytes. A request
-begins with its API key (int16); a broker answers the requests of a connection in their order. That
-is all that a proxy has to know to tell which frame belongs to which API.
+begins with its API key (int16); a broker answers the requests of a connection in order. From this,
+a proxy derives the API of every frame.
 
-The brokers advertise the proxies' ports (``KafkaCluster(behind_proxies=True)``), so a client that
-bootstraps at a proxy never gets around them; who uses ``KafkaCluster.bootstrap`` meets none.
+The brokers advertise the proxies' ports (``KafkaCluster(behind_proxies=True)``). If a client
+bootstraps at a proxy, it never connects around the proxies; clients of ``KafkaCluster.bootstrap``
+use none.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LISTEN_BACKLOG = 128
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 
-#: A frame's length, and the API key that a request begins with.
+#: A frame's length, and the API key at the start of a request.
 _SHORTEST_REQUEST = 4 + _INT16.size
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, for 0 s. The peer gets a RST and loses what it had not read."""
 
 
 class Step(Enum):
-    """Where in the exchange of one request and its response."""
+    """Steps in the exchange of one request and its response."""
 
     BEFORE_REQUEST = "before the request"
     """The broker gets nothing of it."""
@@ -59,22 +59,20 @@ class Step(Enum):
 
 @dataclass(eq=False)
 class Disturbance:
-    """
-    What a proxy does to one kind of request, at one step.
+    """A fault that a proxy injects into one kind of request, at one step.
 
     Attributes:
-        api_key: Whose requests.
-        step: Where.
-        after: So many requests of this API pass first.
-        times: How many it meets then.
-        stall_s: Hold the exchange there for so long, in seconds. Who hangs up meanwhile takes back
-            what was held, as with a network that lost it.
+        api_key: The API of the requests.
+        step: The step at which it occurs.
+        after: Number of requests of this API that pass first.
+        times: Number of requests that it then affects.
+        stall_s: Seconds for which it holds the exchange. If the client closes the connection meanwhile,
+            the held frame is dropped, as by a network that lost it.
         cut: Then close the connection, to both sides.
-        reset: Let the client see a reset connection, not one that was closed.
-        late: Where the client has hung up during a stall before the request: deliver it all the
-            same, as a network does that held a packet back.
-        hits: How many it met so far.
-
+        reset: Reset the client's connection (RST) instead of closing it.
+        late: If the client closes its connection during a stall before the request, deliver the request
+            all the same. A network does so that delayed a packet.
+        hits: Number of requests affected so far.
     """
 
     api_key: int
@@ -98,14 +96,12 @@ class _Exchange:
 
 
 class Proxies:
-    """
-    One proxy for each broker of a cluster, inside a ``with`` block.
+    """One proxy for each broker of a cluster, inside a ``with`` block.
 
-    A broker that is down looks as if it closed every connection at once.
+    If a broker is down, its proxy closes every connection at once.
 
     Attributes:
-        delays_s: Before each request of an API (by its key) is passed on, wait so long.
-
+        delays_s: Delay before each request of an API is forwarded, by API key.
     """
 
     def __init__(self, ports: Mapping[int, ProxiedPort]) -> None:
@@ -135,16 +131,16 @@ class Proxies:
 
     @property
     def bootstrap(self) -> str:
-        """Bootstrap servers by which a client meets only the proxies."""
+        """Bootstrap servers of the proxies, by which a client never reaches a broker directly."""
         return ",".join(f"127.0.0.1:{each.advertised}" for each in self._ports.values())
 
     def disturb(self, disturbance: Disturbance) -> None:
-        """Let something go wrong; of several that would meet a request, the oldest does."""
+        """Inject a fault; if several match a request, the oldest one applies."""
         with self._changed:
             self._disturbances.append(disturbance)
 
     def clear(self) -> None:
-        """Let all pass from now on, unhindered and uncounted, and cut what is still connected."""
+        """Remove all faults, stop counting, and cut the open connections."""
         with self._changed:
             self._disturbances.clear()
             self._requests.clear()
@@ -155,15 +151,15 @@ class Proxies:
             front.cut_all()
 
     def responses(self, api_key: int) -> int:
-        """Return how many responses of an API were passed on, or lost on purpose."""
+        """Return how many responses of an API were forwarded, or dropped on purpose."""
         return self._responses[api_key]
 
     def requests(self, api_key: int) -> int:
-        """Return how many requests of an API came."""
+        """Return how many requests of an API arrived."""
         return self._requests[api_key]
 
     def wait_for_responses(self, api_key: int, count: int, timeout_s: float) -> bool:
-        """Wait until so many responses of an API were passed on; tell whether they were in time."""
+        """Wait until this many responses of an API were forwarded; return whether they were in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._responses[api_key] >= count, timeout_s)
 
@@ -171,10 +167,10 @@ class Proxies:
         for front in self._fronts:
             front.close()
 
-    # For the connections
+    # Called by the connections.
 
     def meet(self, api_key: int) -> Disturbance | None:
-        """Count a request, and return what goes wrong with it."""
+        """Count a request, and return the fault that applies to it."""
         with self._changed:
             self._requests[api_key] += 1
             found = None
@@ -210,7 +206,7 @@ class _Front:
             try:
                 client, _ = self._listener.accept()
             except OSError:
-                return  # closed
+                return  # the proxy is closed
             try:
                 broker = socket.create_connection(("127.0.0.1", self._behind), _CONNECT_TIMEOUT_S)
             except OSError:
@@ -241,11 +237,11 @@ class _Front:
 
 
 class _Cut(Exception):
-    """The connection is over."""
+    """The connection has ended."""
 
 
 class _Connection:
-    """One connection of a client, passed on in two threads."""
+    """One connection of a client, forwarded in two threads."""
 
     def __init__(
         self,
@@ -270,13 +266,13 @@ class _Connection:
             threading.Thread(target=self._until_cut, args=(target,), name="rig-proxied", daemon=True).start()
 
     def _until_cut(self, pass_on: Callable[[], None]) -> None:
-        # ValueError: poll() finds a socket that the other thread has closed.
+        # ValueError: poll() got a socket that the other thread has closed.
         with contextlib.suppress(OSError, ValueError, _Cut):
             pass_on()
         self.cut()
 
     def cut(self, reset: bool = False) -> None:
-        """Close both sides; harmless when repeated."""
+        """Close both sides. You can call it repeatedly."""
         with self._lock:
             if self._over.is_set():
                 return
@@ -284,7 +280,7 @@ class _Connection:
         if reset:
             with contextlib.suppress(OSError):
                 self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                # Wakes the thread that reads from it, and sends no FIN before the RST.
+                # Wakes the thread that reads from the socket, and sends no FIN before the RST.
                 self._client.shutdown(socket.SHUT_RD)
                 self._client.close()
         for each in (self._client, self._broker):
@@ -296,7 +292,7 @@ class _Connection:
     def _pass_requests(self) -> None:
         for frame in _frames(self._client):
             if len(frame) < _SHORTEST_REQUEST:
-                raise _Cut  # not a Kafka client: a broker hangs up, too
+                raise _Cut  # not a Kafka client: a broker closes the connection, too
             (api_key,) = _INT16.unpack_from(frame, 4)
             delay_s = self._proxies.delays_s.get(api_key)
             if delay_s:
@@ -317,7 +313,8 @@ class _Connection:
                     self._disturb(met, frame, self._client)
                 elif met is None or not met.cut:
                     self._client.sendall(frame)
-                # Else the other thread is about to cut: an answer that was faster than that is lost.
+                # If the other thread is about to cut, the connection ends there: drop a response that came
+                # first.
             finally:
                 self._proxies.count_response(exchange.api_key)
 
@@ -341,7 +338,7 @@ class _Connection:
         receiver.sendall(frame)
 
     def _hangs_up_before(self, deadline: float) -> bool:
-        """Wait; tell at once when the client has closed or reset its side, or all is over."""
+        """Wait; return at once if the client has closed or reset its side, or the proxy closes."""
         watch = select.poll()
         watch.register(self._client.fileno(), select.POLLRDHUP)
         while (left := deadline - time.monotonic()) > 0:
@@ -350,14 +347,14 @@ class _Connection:
         return False
 
     def _deliver_late(self, frame: memoryview) -> None:
-        """Send a request whose sender is gone on a connection of its own, and wait for the answer."""
+        """Send a disconnected client's request on a separate connection, and wait for the response."""
         with socket.create_connection(self._behind, _CONNECT_TIMEOUT_S) as alone:
             alone.sendall(frame)
             next(_frames(alone), None)
 
 
 def _frames(sender: socket.socket) -> Iterator[memoryview]:
-    """Yield frames, their lengths included, until the sender ends."""
+    """Yield frames, including their lengths, until the sender ends."""
     while True:
         head = _receive(sender, 4)
         if head is None:
@@ -370,7 +367,7 @@ def _frames(sender: socket.socket) -> Iterator[memoryview]:
 
 
 def _receive(sender: socket.socket, size: int) -> bytes | None:
-    """Return exactly so many bytes; None where the sender ends before."""
+    """Return exactly this many bytes; None if the sender ends before."""
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:

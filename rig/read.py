@@ -30,23 +30,21 @@ _TIMESTAMP_TYPES = {
 }
 _QUERY_TIMEOUT_S = 60
 _SILENCE_TIMEOUT_S = 60
-# consume() returns no sooner than this unless it has all it was asked for.
+# consume() returns no sooner than this unless it has all requested records.
 _CONSUME_TIMEOUT_S = 0.1
 
 
 class ReadFailed(Exception):
-    """The topic could not be read to its end; the text says where it stopped."""
+    """The topic could not be read to its end; the text has the last position."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDigest:
-    """
-    What `digest_topic` keeps of a partition.
+    """The digest that `digest_topic` computes for a partition.
 
     Attributes:
-        count: Records.
-        sha256: Over key, value, headers and timestamp of every record, in order; not offsets.
-
+        count: Number of records.
+        sha256: Hash over key, value, headers and timestamp of every record, in order; not offsets.
     """
 
     count: int
@@ -56,12 +54,10 @@ class PartitionDigest:
 def read_topic(
     bootstrap: str, topic: str, isolation: Isolation = "read_committed"
 ) -> dict[int, list[Record]]:
-    """
-    Read a topic from its beginning up to the end offsets seen at the start, CRCs checked.
+    """Read a topic from its beginning up to the end offsets at the start, with CRC checks.
 
     Raises:
         ReadFailed: An error, or no record for a minute.
-
     """
     records: dict[int, list[Record]] = {}
     for partition, of_partition in _batches(bootstrap, topic, isolation):
@@ -72,7 +68,7 @@ def read_topic(
 def digest_topic(
     bootstrap: str, topic: str, isolation: Isolation = "read_committed"
 ) -> dict[int, PartitionDigest]:
-    """Hash a topic that is too big for `read_topic`; equal digests mean the same records."""
+    """Hash a topic that is too big for `read_topic`; if digests are equal, the records are."""
     hashes: dict[int, hashlib._Hash] = {}
     counts: dict[int, int] = {}
     for partition, records in _batches(bootstrap, topic, isolation):
@@ -86,14 +82,12 @@ def digest_topic(
 def assert_same_records(
     source: Mapping[int, Sequence[Record]], destination: Mapping[int, Sequence[Record]]
 ) -> None:
-    """
-    Compare two readings by partition, order, key, value, headers and timestamp.
+    """Compare two readings by partition, order, key, value, headers and timestamp.
 
     Offsets may differ: a mirror drops transaction markers and aborted records.
 
     Raises:
-        AssertionError: Names the first difference.
-
+        AssertionError: A record differs; the text names the first difference.
     """
     assert sorted(source) == sorted(destination), (
         f"partitions differ: {sorted(source)} in the source, {sorted(destination)} in the destination"
@@ -123,13 +117,13 @@ def _batches(bootstrap: str, topic: str, isolation: Isolation) -> Iterator[tuple
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "rig-read",  # demanded by librdkafka, never joined
+            "group.id": "rig-read",  # required by librdkafka, never joined
             "isolation.level": isolation,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "check.crcs": True,
-            "log_level": 0,  # what matters is raised
+            "log_level": 0,  # failures are raised
         }
     )
     with closing(consumer):
@@ -154,7 +148,7 @@ def _end_offsets(consumer: Consumer, topic: str) -> dict[int, int]:
 
 
 def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Return the start and end offset; asked again while the leader is moving to another broker."""
+    """Return the start and end offset; retry while the leader is moving to another broker."""
     found: list[tuple[int, int]] = []
     refusals: list[KafkaException] = []
 
@@ -175,11 +169,10 @@ def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int
 def _read_until(
     consumer: Consumer, topic: str, ends: Mapping[int, int]
 ) -> Iterator[tuple[int, list[Record]]]:
-    """
-    Yield records until every partition has reached its end.
+    """Yield records until every partition has reached its end.
 
-    A partition is read when its last record is seen, or when the consumer meets the end of the
-    log: the last offsets may be markers and aborted records, which are never shown.
+    A partition is complete if its last record was read, or if the consumer reached the end of the
+    log: the last offsets may be markers and aborted records, which a consumer never returns.
     """
     unread = {partition for partition, end in ends.items() if end > 0}
     heard = time.monotonic()
@@ -213,7 +206,7 @@ def _record(message: Message) -> Record:
 
 
 def _canonical(record: Record) -> bytes:
-    """Return bytes that differ wherever two records differ."""
+    """Return bytes that differ for any two different records."""
     return repr((record.key, record.value, record.headers, record.timestamp)).encode()
 
 

@@ -7,8 +7,7 @@ __all__ = ["Record"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """
-    A record that was sent or read.
+    """A record that was sent or read.
 
     Attributes:
         key: None is a null key, which is not the same as an empty one.
@@ -16,7 +15,6 @@ class Record:
         timestamp: Milliseconds since 1970.
         timestamp_type: "CreateTime", "LogAppendTime" or "none".
         offset: -1 for a record that was sent and not yet read.
-
     """
 
     key: bytes | None
@@ -27,7 +25,7 @@ class Record:
     offset: int = -1
 
     def same_content(self, other: "Record") -> bool:
-        """Tell whether key, value, headers and timestamp are equal; offsets may differ."""
+        """Whether key, value, headers and timestamp are equal; offsets may differ."""
         return (self.key, self.value, self.headers, self.timestamp) == (
             other.key,
             other.value,

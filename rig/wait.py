@@ -7,22 +7,20 @@ __all__ = ["TimedOut", "wait_until"]
 
 
 class TimedOut(Exception):
-    """The condition did not come true before the deadline; the text names it."""
+    """The condition was still false at the deadline; the text names it."""
 
 
 def wait_until(
     condition: Callable[[], bool], what: str, timeout_s: float = 30, interval_s: float = 0.05
 ) -> None:
-    """
-    Return as soon as ``condition()`` is true.
+    """Return as soon as ``condition()`` is true.
 
     Args:
-        condition: Asked again every ``interval_s`` seconds, and at least once.
+        condition: Called every ``interval_s`` seconds, and at least once.
         what: Names the condition in the error: "waited 30 s for {what}".
 
     Raises:
-        TimedOut: It was still false after ``timeout_s`` seconds.
-
+        TimedOut: The condition was still false after ``timeout_s`` seconds.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():

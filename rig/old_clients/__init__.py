@@ -1,13 +1,12 @@
-"""
-Clients of Kafka from 0.8.2 to 2.8.2, other people's code: what speaks the protocol's old versions.
+"""Clients of Kafka from 0.8.2 to 2.8.2, from other projects, which use the protocol's old versions.
 
-Kafka's own Java clients run in a JVM with the jars of their version (`OldClient.java`), kafka-python 2.0.2 in
-a process of its own (`kafka_python_2.py`), which does what it did with Kafka 0.8.2, 0.9 and 0.10.
+Kafka's own Java clients run in a JVM with the jars of their version (`OldClient.java`). kafka-python 2.0.2
+runs in a separate process (`kafka_python_2.py`), with its behaviour for Kafka 0.8.2, 0.9 and 0.10.
 
-Both programs take words as ``name=value`` and print what they do as lines of JSON: ``{"assigned": [0, 1]}``
-when their partitions change, and for each record its partition, offset, timestamp, timestamp type, key and
-value (base64, or null) and headers. A producer reads lines of partition, timestamp, key and value, with tabs
-between and "-" for null, and prints the partition and offset of each.
+Both programs take arguments as ``name=value`` and print JSON lines: ``{"assigned": [0, 1]}`` if their
+partitions change, and for each record its partition, offset, timestamp and timestamp type, key and value
+(base64, or null) and headers. A producer reads lines of partition, timestamp, key and value, separated by
+tabs, with "-" for null. It prints the partition and offset of each.
 
     for client in OLD_CLIENTS:
         client.read("127.0.0.1:9092", "orders", partitions=4, records=1000)
@@ -38,30 +37,28 @@ _HERE = Path(__file__).parent
 _JAVA_PROGRAM = _HERE / "OldClient.java"
 _PYTHON_PROGRAM = _HERE / "kafka_python_2.py"
 _KAFKA_PYTHON = "kafka-python==2.0.2"
-#: What it imports besides, where its own copy is too old for this Python.
+#: A dependency of it, since its own copy is too old for this Python.
 _SIX = "six==1.17.0"
 
 _RUN_TIMEOUT_S = 120.0
 
 
 class OldClientFailed(Exception):
-    """A client ended with an error, or did not end; the text has what it said."""
+    """A client ended with an error, or did not end; the text has its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class OldClient:
-    """
-    One client, of one version.
+    """One client, of one version.
 
     Attributes:
-        name: For tests' names.
-        fetch_version: The newest Fetch that it sends where a broker knows them all.
-        produce_version: Likewise.
-        joins_groups: It shares partitions with other members; 0.8.2 could only commit.
-        command: Returns the command that runs it, up to its words; fetches what it needs on the first call.
-        words: That it is always given.
-        dots: What stands for the dots in names of settings: kafka-python has underscores.
-
+        name: Name in test ids.
+        fetch_version: The newest Fetch version that it sends, if a broker supports all.
+        produce_version: The newest Produce version that it sends, likewise.
+        joins_groups: Whether it shares partitions with other members; 0.8.2 could only commit.
+        command: Returns the command that runs it, without arguments; fetches its packages on the first call.
+        words: Arguments of every call.
+        dots: Replacement for dots in names of settings: kafka-python has underscores.
     """
 
     name: str
@@ -74,7 +71,7 @@ class OldClient:
 
     @property
     def fetched_magic(self) -> int:
-        """The newest message format that its Fetch can be answered with."""
+        """The newest message format that a broker may return to its Fetch."""
         return 0 if self.fetch_version < 2 else 1 if self.fetch_version < 4 else 2
 
     @property
@@ -83,7 +80,7 @@ class OldClient:
         return 0 if self.produce_version < 2 else 1 if self.produce_version < 3 else 2
 
     def as_seen(self, record: Record) -> Record:
-        """Return a record of today as this client must see it: without what its format has no place for."""
+        """Return a current record as this client must read it: without the fields that its format lacks."""
         magic = self.fetched_magic
         return Record(
             record.key,
@@ -103,16 +100,14 @@ class OldClient:
         records: int,
         settings: Mapping[str, object] | None = None,
     ) -> dict[int, list[Record]]:
-        """
-        Read partitions from their beginning, belonging to no group.
+        """Read partitions from their beginning, without a group.
 
         Args:
-            records: How many there are at least; whatever else comes soon afterwards is read, too.
-            settings: Of the client, by their Java names.
+            records: Smallest number of records; the client also reads any that follow soon.
+            settings: Client settings, by their Java names.
 
         Raises:
-            OldClientFailed: It did not find so many, or something else went wrong.
-
+            OldClientFailed: The client read fewer records, or failed otherwise.
         """
         words = [f"partitions={partitions}", f"records={records}"]
         return _by_partition(self._run("consume", bootstrap, topic, words, settings))
@@ -126,20 +121,23 @@ class OldClient:
         records: int,
         settings: Mapping[str, object] | None = None,
     ) -> dict[int, list[Record]]:
-        """Read exactly so many records as a group's only member, from where it is, commit them, and leave."""
+        """Read exactly this many records as a group's only member, commit, and leave.
+
+        Reading starts at the committed offset.
+        """
         words = [f"group={group}", f"records={records}", "commit=true"]
         return _by_partition(self._run("consume", bootstrap, topic, words, settings))
 
     def member(
         self, bootstrap: str, topic: str, group: str, settings: Mapping[str, object] | None = None
     ) -> "Member":
-        """Return a member of a group, which reads while a ``with`` block lasts and never commits."""
+        """Return a group member that reads inside a ``with`` block and never commits."""
         return Member(self._command("consume", bootstrap, topic, [f"group={group}"], settings))
 
     def follower(
         self, bootstrap: str, topic: str, partitions: int, settings: Mapping[str, object] | None = None
     ) -> "Member":
-        """Return what reads partitions from their beginning while a ``with`` block lasts, in no group."""
+        """Return a reader of partitions from their beginning inside a ``with`` block, without a group."""
         return Member(self._command("consume", bootstrap, topic, [f"partitions={partitions}"], settings))
 
     def produce(
@@ -149,14 +147,12 @@ class OldClient:
         records: Sequence[tuple[int, Record]],
         settings: Mapping[str, object] | None = None,
     ) -> list[tuple[int, int]]:
-        """
-        Send records to the partitions that they come with.
+        """Send records to their partitions.
 
-        Timestamps are sent where the client's format has them; headers never.
+        The client sends timestamps if its format has them, and never headers.
 
         Returns:
-            For each its partition and the offset that was acknowledged.
-
+            The partition and acknowledged offset of each record.
         """
         lines = [
             f"{partition}\t{record.timestamp if self.produced_magic else '-'}\t"
@@ -242,12 +238,10 @@ class Member:
             raise OldClientFailed(f"ended with {self._process.returncode}:\n{self._errors}")
 
     def listen(self) -> None:
-        """
-        Take in what it has said so far.
+        """Read its output so far.
 
         Raises:
-            OldClientFailed: It has ended.
-
+            OldClientFailed: The client has ended.
         """
         self._take_in()
         if self._process.poll() is not None:
@@ -262,7 +256,7 @@ class Member:
                 self.records.setdefault(event["partition"], []).append(_record(event))
 
     def errors(self) -> str:
-        """Return the end of what it logged, also when it has ended."""
+        """Return the last lines of its log, also after it has ended."""
         return self._errors if self._errors is not None else tail(self._log)
 
     def _read(self) -> None:
@@ -274,17 +268,15 @@ class Member:
 def console_consumer(
     bootstrap: str, topic: str, records: int, *, group: str | None = None, fetch_version: int | None = None
 ) -> list[str]:
-    """
-    Read with the console consumer of Kafka 2.8.2, told to print partition, offset, timestamp, key and value.
+    """Read with the console consumer of Kafka 2.8.2: partition, offset, timestamp, key and value.
 
     Args:
-        records: It ends after so many.
-        group: None for one of its own.
-        fetch_version: The newest Fetch that it knows.
+        records: Number of records after which it ends.
+        group: None for a generated one.
+        fetch_version: The newest Fetch version that it may use.
 
     Returns:
-        Its lines; of values that are text.
-
+        Its output lines; the values must be text.
     """
     printed = [
         word
@@ -346,7 +338,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _kafka_python() -> list[str]:
     directory = fetched("kafka-python-2.0.2", _install_kafka_python)
-    # Found before the site-packages, where the package of the same name is that shoal uses.
+    # This directory comes before site-packages, which has the newer version that shoal uses.
     return ["env", f"PYTHONPATH={directory}", sys.executable, str(_PYTHON_PROGRAM)]
 
 
@@ -410,7 +402,7 @@ OLD_CLIENTS: tuple[OldClient, ...] = (
         "Java 1.0.2 up to Fetch 3", 3, 2, lambda: _kafka_clients("1.0.2", "FETCH:3,PRODUCE:2,LIST_OFFSETS:1")
     ),
     OldClient("Java 2.8.2", 12, 9, lambda: _kafka_clients("2.8.2")),
-    # For messages of before magic 2 its producer knows Produce 2 alone.
+    # Its producer uses only Produce 2 for messages before magic 2.
     OldClient(
         "Java 2.8.2 up to Fetch 1",
         1,

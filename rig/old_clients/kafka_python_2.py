@@ -1,13 +1,12 @@
-"""
-kafka-python 2.0.2 as a program, pinned to the requests of an old broker: `OldClient.java` in Python.
+"""kafka-python 2.0.2 as a program, pinned to the requests of an old broker: `OldClient.java` in Python.
 
     consume bootstrap=HOST:PORT topic=NAME (partitions=COUNT | group=NAME) [records=COUNT [commit=true]]
     produce bootstrap=HOST:PORT topic=NAME
 
-and in both ``api_version=0.9`` and ``client.NAME=VALUE`` for settings of the client. What goes in and out is
-told in the package's docstring.
+Both accept ``api_version=0.9``, and ``client.NAME=VALUE`` for settings of the client. The package's docstring
+describes input and output.
 
-It is run with the directory of this version in front of the path, since shoal uses the same package's third.
+Run it with the directory of this version first in the path, since shoal uses version 3 of the same package.
 """
 
 import base64
@@ -19,7 +18,7 @@ from typing import Any
 
 import six
 
-# Its own copy of six is from before Python 3.12, and cannot be imported there.
+# Its own copy of six is from before Python 3.12, which cannot import it.
 sys.modules["kafka.vendor.six"] = six
 sys.modules["kafka.vendor.six.moves"] = six.moves
 
@@ -29,7 +28,7 @@ from kafka.version import __version__  # noqa: E402
 
 _TIMESTAMP_TYPES = {None: "none", 0: "CreateTime", 1: "LogAppendTime"}
 _POLL_MS = 200
-#: Polls that find nothing more before a reader believes that there is nothing more.
+#: Number of empty polls after which a reader ends.
 _QUIET_POLLS = 3
 _ACKNOWLEDGED_S = 60
 
@@ -64,7 +63,7 @@ def _client(options: dict[str, str]) -> dict[str, Any]:
 
 
 class _Reader:
-    """A consumer, and what it has said."""
+    """A consumer, and the lines that it printed."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._consumer = KafkaConsumer(
@@ -85,18 +84,18 @@ class _Reader:
             self._consumer.seek_to_beginning(*partitions)
 
     def read_until(self, stop: threading.Event) -> None:
-        """Read until told to stop."""
+        """Read until the event is set."""
         while not stop.is_set():
             self._poll()
 
     def read(self, records: int) -> None:
-        """Read so many records, and whatever else comes."""
+        """Read this many records, and any that follow soon."""
         quiet = 0
         while self._count < records or quiet < _QUIET_POLLS:
             quiet = 0 if self._poll() else quiet + 1
 
     def read_and_commit(self, records: int) -> None:
-        """Read so many records and not one more, and commit them."""
+        """Read exactly this many records, and commit them."""
         while self._count < records:
             self._poll(records - self._count)
         self._consumer.commit({each: OffsetAndMetadata(at, "") for each, at in self._next.items()})
