@@ -1,8 +1,7 @@
-"""
-What mirroring costs: shoal and what a user would pick instead, between two real Kafka clusters.
+"""The cost of mirroring: shoal and its alternatives, between two real Kafka clusters.
 
     python -m bench            everything; takes a while
-    python -m bench --help     what can be chosen
+    python -m bench --help     lists the options
 
-How it measures, and how to add a mover, is told in `bench.mover` and `bench.measure`.
+If you want to know how it measures, or to add a mover, read `bench.measure` and `bench.mover`.
 """

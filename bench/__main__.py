@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Bench:
-    """Two clusters and how often to run."""
+    """Two clusters, and the number of runs."""
 
     source: KafkaCluster
     destination: KafkaCluster
@@ -55,7 +55,7 @@ class Bench:
         return results
 
     def warm_up(self, shapes: Sequence[Shape], megabytes: int) -> None:
-        """Let both brokers' JVMs compile what they will run, or the first mover would pay for it."""
+        """Let both brokers' JVMs compile their code first; otherwise, the first mover would pay for it."""
         for shape in shapes:
             for cluster in (self.source, self.destination):
                 load(cluster.bootstrap, shape, f"{shape.name}_warm", megabytes)
@@ -123,7 +123,7 @@ def main() -> None:
     arguments = _parse()
     movers = [MOVERS[name] for name in arguments.movers]
     shapes = [shape for shape in TOPICS if shape.name in arguments.topics]
-    # A broker that is starved of CPU for a while must not be taken for dead: Kafka's own default.
+    # If a broker lacks CPU for a while, the controller must not fence it: Kafka's own default.
     patient = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
     with two_clusters(jvm=BENCH_JVM, heap=_HEAP, config=patient) as (source, destination):
         bench = Bench(source, destination, arguments.repeat)

@@ -1,16 +1,15 @@
-"""
-What a mirror costs that decodes (*deep*), and one that copies whole batches (*shallow*), on the same topic.
+"""Compare a mirror that decodes (*deep*) with one that copies whole batches (*shallow*), on the same topic.
 
     python -m bench.before_after                 the table, on standard output
     python -m bench.before_after --append        the table to results.md, and before_after.svg
 
-It draws what KIP-712 and Pinterest's article drew: CPU, memory, garbage collection, batch sizes and message
-conversions, before and after.
+The charts are those of KIP-712 and of Pinterest's article: CPU, memory, garbage collection, batch sizes and
+message conversions, before and after.
 
-Each run is one mover between two brokers. A first topic lets it start and warm up. Then a second topic is
-filled with batches that were made before, as fast as the source takes them, and the mover is measured until
-all of that is at the destination: neither its start nor the making of the batches is in the numbers. Movers
-take turns, N times. The filling and the brokers share the machine with the mover.
+Each run is one mover between two brokers. The mover starts and warms up on a first topic. Then the bench
+fills a second topic with prepared batches, as fast as the source accepts them. It measures the mover until
+all of them are at the destination. The numbers therefore exclude the mover's start and the making of the
+batches. Movers take turns, N times. The filling and the brokers share the machine with the mover.
 """
 
 import argparse
@@ -65,7 +64,7 @@ _SHAPES = {
     for shape in (
         *TOPICS,
         Shape("b256_lz4", "lz4", 256),
-        # No mirror avoids these conversions: the destination's topic says how it is stored.
+        # No mirror avoids these conversions: the destination's topic sets the codec.
         Shape("b256_lz4_to_gzip", "lz4", 256, stored_with="gzip"),
     )
 }
@@ -115,7 +114,7 @@ class _Bench:
         assert job.beside is not None
         for topic in (job.topic, job.beside):
             create_topic(job.source, topic, PARTITIONS)
-        if not isinstance(mover, MirrorMaker2):  # which creates its own
+        if not isinstance(mover, MirrorMaker2):  # MirrorMaker 2 creates its own
             for topic in (job.topic, job.beside):
                 create_topic(job.destination, topic, PARTITIONS)
         self._fill(made_first, job.beside)
@@ -137,7 +136,7 @@ class _Bench:
             sample_until(all_of(job.beside, copy_of_first), tree, self.timeout_s, log)
             settled_at = time.monotonic() + _SETTLE_S
             sample_until(lambda: time.monotonic() >= settled_at, tree, self.timeout_s, log)
-            conversions = self._conversions()  # those of the first topic are no part of it
+            conversions = self._conversions()  # exclude those of the first topic
             began, began_at = len(tree.samples) - 1, time.time()
             with _InBackground(lambda: self._fill(made_bulk, job.topic)) as filled:
                 sample_until(filled, tree, self.timeout_s, log)
@@ -171,7 +170,7 @@ class _Bench:
 
 
 class _InBackground(AbstractContextManager[Callable[[], bool]]):
-    """Calls a function in a thread; gives what tells whether it has returned, and raises what it raised."""
+    """Call a function in a thread; provides a check whether it has returned, and raises its exception."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function
@@ -181,7 +180,7 @@ class _InBackground(AbstractContextManager[Callable[[], bool]]):
     def _call(self) -> None:
         try:
             self._function()
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # raised on exit
             self._error = error
 
     def __enter__(self) -> Callable[[], bool]:
@@ -195,7 +194,7 @@ class _InBackground(AbstractContextManager[Callable[[], bool]]):
 
 
 def _since(tree: ProcessTree, began: int) -> tuple[tuple[float, float, int], ...]:
-    """Return the samples from one on: seconds and CPU-seconds since then, and memory."""
+    """Return the samples from this one on: seconds and CPU-seconds since then, and memory."""
     first = tree.samples[began]
     return tuple(
         (each.at_s - first.at_s, each.cpu_s - first.cpu_s, each.rss_bytes) for each in tree.samples[began:]
@@ -209,7 +208,7 @@ def _delete(cluster: KafkaCluster, *topics: str) -> None:
 
 
 def _store_with(cluster: KafkaCluster, compression_type: str) -> None:
-    """Set how the cluster's only broker compresses the topics that do not say it themselves."""
+    """Set how the cluster's only broker compresses topics without a ``compression.type`` of their own."""
     entry = ConfigEntry("compression.type", compression_type, incremental_operation=AlterConfigOpType.SET)
     (node_id,) = cluster.node_ids
     broker = ConfigResource(ConfigResource.Type.BROKER, str(node_id), incremental_configs=[entry])
@@ -255,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parsed = _parse(arguments)
     movers = [_MOVERS[name] for name in parsed.movers]
     load_before, jmx_port = os.getloadavg()[0], free_port()
-    # A broker that is starved of CPU for a while must not be taken for dead: Kafka's own default.
+    # If a broker lacks CPU for a while, the controller must not fence it: Kafka's own default.
     patient = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
     source, destination = (
         KafkaCluster(config=patient, heap="1g", jvm=BENCH_JVM, broker_jvm=broker_jvm)

@@ -19,19 +19,18 @@ _STEP_S = 0.5
 
 @dataclass(frozen=True)
 class Run:
-    """
-    One mover on one topic, from the moment the topic begins to fill until all is copied.
+    """One mover on one topic, from the first record until all are copied.
 
     Attributes:
         topic: The name of its shape.
-        gigabytes: Of uncompressed records.
-        samples: Of the mover's processes: seconds and CPU-seconds since then, and resident bytes.
-        gc_pauses_s: Of its JVM meanwhile.
-        batches: At the destination.
-        batch_bytes: All of these.
-        batch_records: Likewise.
+        gigabytes: Size of the uncompressed records.
+        samples: Samples of the mover's processes: seconds and CPU-seconds since the start, and resident
+            bytes.
+        gc_pauses_s: Garbage collection pauses of its JVM in that time.
+        batches: Number of batches at the destination.
+        batch_bytes: Their total size.
+        batch_records: Their number of records.
         conversions: Records that the destination's broker converted.
-
     """
 
     topic: str
@@ -73,7 +72,7 @@ _COLUMNS: dict[str, tuple[_Quantity, str]] = {
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Return a Markdown table: of each topic and mover the medians, and the CPU beside that of the first."""
+    """Return a Markdown table: medians of each topic and mover, and the CPU relative to the first mover's."""
     rows = []
     for topic, movers in _by_topic(runs):
         first = _median(next(iter(movers.values())), _COLUMNS["CPU-s/GB"][0])
@@ -94,7 +93,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def chart(runs: Sequence[Run]) -> str:
-    """Return the picture: bars of what movers took, and lines of CPU and memory over time."""
+    """Return the chart: bars of CPU and memory of each mover, and lines of both over time."""
     names = list(dict.fromkeys(run.mover for run in runs))
     panels: list[dict[str, Any]] = [
         {
@@ -137,7 +136,7 @@ def _small(text: str) -> dict[str, Any]:
 
 
 def _scaled_cpu(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
-    """Yield the bars of CPU, so that the first mover takes what the KIP says of MirrorMaker 1."""
+    """Yield the bars of CPU, scaled so that the first mover has the KIP's value of MirrorMaker 1."""
     for topic, movers in _by_topic(runs):
         first = median(run.cpu_s_per_gb for run in next(iter(movers.values())))
         for mover, own in movers.items():
@@ -152,7 +151,7 @@ def _scaled_cpu(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 
 def _cores(run: Run) -> Iterator[dict[str, float]]:
-    """Yield the cores at work, of each half second or longer."""
+    """Yield the busy cores of each half second or longer."""
     kept = [run.samples[0]]
     for sample in run.samples[1:]:
         if sample[0] - kept[-1][0] >= _STEP_S:

@@ -1,8 +1,7 @@
-"""
-Charts, as SVG, from Vega-Lite specifications.
+"""Charts, as SVG, from Vega-Lite specifications.
 
-vl-convert draws them: one wheel without dependencies. Matplotlib would bring NumPy into the environment, and
-pyarrow loads NumPy where it finds it: the Python workers that are measured would grow by it.
+vl-convert draws them: one wheel without dependencies. Matplotlib would bring NumPy into the environment. If
+NumPy is installed, pyarrow loads it, and the measured Python workers would grow by it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +22,13 @@ _CONFIG = {
 
 
 def svg(panels: Sequence[Mapping[str, Any]], title: str, *, shared_colours: bool = True) -> str:
-    """
-    Return a picture of panels one above the other, each a view of Vega-Lite.
+    """Return a chart of panels one above the other, each a view of Vega-Lite.
 
     Args:
-        panels: From top to bottom.
-        title: Of all.
-        shared_colours: A colour means the same in each panel, and there is one legend; else one for each.
-
+        panels: Panels from top to bottom.
+        title: Title of the chart.
+        shared_colours: Whether a colour means the same in each panel, with one legend; otherwise each panel
+            has its own.
     """
     resolve = {"scale": {"color": "shared" if shared_colours else "independent"}}
     heading = {"text": title, "anchor": "start"}
@@ -48,15 +46,13 @@ def line_layer(
     logarithmic_y: bool = False,
     stepped: bool = False,
 ) -> dict[str, Any]:
-    """
-    Return lines, one for each name in the rows' ``line``.
+    """Return lines, one for each name in the rows' ``line``.
 
     Args:
-        rows: With the fields of ``x`` and ``y``, and ``line``.
+        rows: Rows with the fields of ``x`` and ``y``, and ``line``.
         x: A field and the axis's title.
         y: Likewise.
-        names: Of the lines, in the legend's order.
-
+        names: Names of the lines, in the legend's order.
     """
     return {
         "data": {"values": list(rows)},
@@ -72,16 +68,14 @@ def line_layer(
 def bar_layer(
     rows: Sequence[Mapping[str, Any]], x: tuple[str, str], names: Sequence[str], rows_by: str
 ) -> dict[str, Any]:
-    """
-    Return a horizontal bar for each row, coloured by its ``line``, with its extremes if it has any.
+    """Return a horizontal bar for each row, coloured by its ``line``, with its extremes if it has any.
 
     Args:
-        rows: With the field of ``x``, ``line`` and the field that ``rows_by`` names; ``least`` and ``most``
-            are the extremes.
+        rows: Rows with the field of ``x``, ``line`` and the field that ``rows_by`` names; ``least`` and
+            ``most`` are the extremes.
         x: A field and the axis's title.
-        names: Of the lines, in the bars' order.
+        names: Names of the lines, in the bars' order.
         rows_by: The field by which bars form groups.
-
     """
     place = {"field": "line", "type": "nominal", "sort": list(names), "title": None}
     offset = {"yOffset": {"field": rows_by, "type": "nominal"}}
@@ -129,7 +123,7 @@ def rule_layer(values: Mapping[float, str]) -> list[dict[str, Any]]:
 
 
 def span_layer(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Return shaded spans: rows with ``from``, ``to`` and ``span``, the name by which they are coloured."""
+    """Return shaded spans: rows with ``from``, ``to`` and ``span``, the name that selects the colour."""
     return {
         "data": {"values": list(rows)},
         "mark": {"type": "rect", "opacity": 0.25},

@@ -1,5 +1,4 @@
-"""
-A copy loop on confluent-kafka (librdkafka): what one would write in Python without shoal.
+"""A copy loop on confluent-kafka (librdkafka): the usual mirror in Python without shoal.
 
 Idempotent, batches of up to 512 KB, the topic's own codec.
 """
@@ -23,11 +22,11 @@ CONFLUENT_LOOP = PlainCommand("confluent-kafka loop", _arguments)
 
 
 def copy(source: str, destination: str, topic: str, to: str, codec: str) -> None:
-    """Copy a topic from its beginning up to the end offsets seen at the start."""
+    """Copy a topic from its beginning up to the end offsets at the start."""
     consumer = Consumer(
         {
             "bootstrap.servers": source,
-            "group.id": "confluent-loop",  # demanded by librdkafka, never joined
+            "group.id": "confluent-loop",  # required by librdkafka, never joined
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
         }

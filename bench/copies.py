@@ -1,9 +1,8 @@
-"""
-What it costs to compare all copies with the committed pairs: ``python -m bench.copies --help``.
+"""The cost of comparing all copies with the committed pairs: ``python -m bench.copies --help``.
 
 A mirror compares them at its start and at each ``--refresh``. Two real clusters have topics of the same
-names, a group has a pair for each partition, and nothing is lost: the usual case. Each comparison is measured
-on connections that are open, as those of a running mirror are.
+names, a group has a pair for each partition, and no record is lost: the usual case. Each comparison uses
+connections that are already open, as in a running mirror.
 """
 
 import argparse
@@ -43,7 +42,7 @@ _GROUP = "bench.copies"
 
 
 def _commit_pairs(source: Cluster, destination: Cluster, partitions: list[TopicPartition]) -> None:
-    """Commit a pair as a mirror does that found all topics empty."""
+    """Commit the pairs of a mirror whose topics are all empty."""
     ids = [cluster.refresh().topics for cluster in (source, destination)]
     pairs = {}
     for number, partition in enumerate(partitions):

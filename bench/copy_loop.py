@@ -1,5 +1,4 @@
-"""
-What a Spark task of shoal does, without Spark: one lane with all partitions of a topic.
+"""The work of one Spark task of shoal, without Spark: one worker with all partitions of a topic.
 
 Usage: python -m bench.copy_loop SOURCE DESTINATION TOPIC COPY
 """
@@ -16,7 +15,7 @@ from shoal.mirroring.task.task import run_copy_task
 
 
 def copy_topic(source_servers: str, destination_servers: str, topic: str, copy: str) -> bool:
-    """Copy what a topic has now; return whether all of it is at the destination."""
+    """Copy a topic up to its current end; return whether all of it is at the destination."""
     source, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_servers})
     destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
     with Cluster(source) as cluster:

@@ -1,11 +1,10 @@
-"""
-The floor: the same bytes received from the source broker and sent on, with no work at all.
+"""The floor: receive the same bytes from the source broker and send them on, with no work at all.
 
-A rehearsal, which is not measured, fetches the topic and writes down every Fetch request. The
-floor sends exactly these requests, receives each response into one reused buffer and sends as many
-bytes over loopback to a sink, a process that reads them into a buffer and answers four bytes. The
-next request is under way while a response is sent on. Nothing is decoded: no mover in Python that
-goes through user space can cost less, but by larger or fewer system calls.
+An unmeasured rehearsal fetches the topic and records every Fetch request. The floor sends exactly these
+requests and receives each response into one reused buffer. It sends as many bytes over loopback to a sink,
+a process that reads them into a buffer and answers four bytes. The next request is in flight while the
+floor sends a response on. The floor decodes nothing. If a mover in Python goes through user space, it can
+cost less only by larger or fewer system calls.
 """
 
 import argparse
@@ -57,8 +56,7 @@ class Floor:
 
 
 def rehearse(source: str, topic: str) -> list[bytes]:
-    """
-    Read a topic to its end and return every Fetch request sent, framed.
+    """Read a topic to its end and return every Fetch request sent, framed.
 
     The log does not change, so the same requests get the same responses again.
     """
@@ -100,7 +98,7 @@ def _fetch(topic: str, positions: dict[int, int]) -> Any:
 
 
 def _next_offset(partition: Any, position: int) -> int:
-    """Return the offset after the last whole batch; where none came whole, the old position."""
+    """Return the offset after the last whole batch; if there is none, the old position."""
     assert partition.error_code == 0, partition.error_code
     records = MemoryRecords(bytes(partition.records))
     while (batch := records.next_batch()) is not None:
@@ -109,7 +107,7 @@ def _next_offset(partition: Any, position: int) -> int:
 
 
 def move(source: str, sink_port: int, requests: Path) -> None:
-    """Be the floor: this is what is measured."""
+    """Run the floor: the measured process."""
     frames = _frames(requests.read_bytes())
     view = memoryview(bytearray(2 * MAX_BYTES))
     ack = bytearray(4)
@@ -126,7 +124,7 @@ def move(source: str, sink_port: int, requests: Path) -> None:
 
 
 def drain(port_file: Path) -> None:
-    """Be the sink: read frames, answer each with four bytes, end with the connection."""
+    """Run the sink: read frames, answer each with four bytes, end with the connection."""
     view = memoryview(bytearray(2 * MAX_BYTES))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port_file.write_text(f"{server.getsockname()[1]}\n")

@@ -1,23 +1,22 @@
-"""
-What down-conversion costs, lazy and eager: ``python -m bench.gateway --help``.
+"""The cost of down-conversion, lazy and eager: ``python -m bench.gateway --help``.
 
-Old consumers ask for 50 MB each of a topic of 10:1 gzip data, all at once: through ``shoal gateway`` from a
+Old consumers request 50 MB each of a topic of 10:1 gzip data, all at once: through ``shoal gateway`` from a
 real Kafka 4.1.0, and from shoal's embedded broker with its log on disk. The consumers are raw sockets in one
-other process: they send Fetch 3, look whether the answer has an error, and count and discard its bytes, so
-that the cores are the server's. Then fewer of them read small batches, through gateways with chunks of every
+separate process. They send Fetch 3, check the response for an error, and count and discard its bytes, so that
+the server gets the cores. Then fewer consumers read small batches, through gateways with chunks of every
 size.
 
-Eager conversion is what KIP-283 did away with: a whole response is converted before its first byte is sent.
-It is the same program with a chunk, and in the gateway a buffer, that no response is larger than; that chunk
-is converted for the response's length already, and nothing says how many may be at it at once.
+KIP-283 replaced eager conversion, which converts a whole response before its first byte is sent. The eager
+server is the same program with a chunk, and in the gateway a buffer, larger than any response. The server
+converts that chunk to compute the response's length, without a limit on concurrent conversions.
 
-What is stated of lazy conversion: the process has no more than when it was idle, what the conversions take
-that are under way at a time (as many as there are cores: `BOUND_OF_CONVERSIONS`), and for each consumer its
-thread and a chunk, and in the gateway its upstream's buffer (`BOUND_PER_CONSUMER`).
+The stated bound of lazy conversion is the memory of the idle process, plus these:
 
-MB are of bytes as consumers receive them, compressed; memory is the highest resident set (VmHWM) since they
-began to ask.
-With its defaults it takes about eight minutes, on a machine on which nothing else may run:
+- the concurrent conversions, as many as there are cores: `BOUND_OF_CONVERSIONS`
+- for each consumer its thread and a chunk, and in the gateway its upstream's buffer: `BOUND_PER_CONSUMER`
+
+MB are of bytes as consumers receive them, compressed; memory is the highest resident set (VmHWM) since their
+first request. With its defaults it takes about eight minutes, on an otherwise idle machine:
 
     python -m bench.gateway --append
 """
@@ -86,7 +85,7 @@ _SMALL_TOPIC, _RECORDS_PER_SMALL_BATCH = "gzip-in-small-batches", 10
 _SMALL_FETCH_BYTES = 5 * _MEGABYTE
 
 _RECORD_BYTES = 1000
-#: With so many, gzip leaves a tenth of a batch.
+#: With this many digits, gzip compresses a batch to a tenth.
 _RANDOM_HEX_DIGITS = 160
 
 _READ_BYTES = 256 * 1024
@@ -94,16 +93,14 @@ _READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True)
 class Asked:
-    """
-    What consumers ask for.
+    """The consumers' requests.
 
     Attributes:
-        topic: With one partition.
-        consumers: How many, at the same time.
-        fetch_bytes: In one response.
-        seconds: After which they hang up.
-        once: They hang up when each has had one whole response, if that is sooner.
-
+        topic: A topic with one partition.
+        consumers: Number of concurrent consumers.
+        fetch_bytes: Limit of one response.
+        seconds: Time after which they disconnect.
+        once: Disconnect after one whole response each, if that is sooner.
     """
 
     topic: str
@@ -115,16 +112,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Had:
-    """
-    What consumers had.
+    """The consumers' results.
 
     Attributes:
-        seconds: From the first request to the last byte.
-        received_bytes: By all.
-        first_byte_s: From its first request to the first bytes of a message, of each consumer; None where
-            there were none.
-        responses: Whole ones.
-
+        seconds: Time from the first request to the last byte.
+        received_bytes: Bytes that all consumers received.
+        first_byte_s: Time from each consumer's first request to the first bytes of a message; None if it
+            received none.
+        responses: Number of whole responses.
     """
 
     seconds: float
@@ -135,16 +130,14 @@ class Had:
 
 @dataclass(frozen=True)
 class Run:
-    """
-    What a server did.
+    """A server's results.
 
     Attributes:
         server: "gateway" or "embedded broker".
-        chunk_bytes: Of conversion.
-        idle_bytes: Resident when all consumers were connected and had asked for nothing.
+        chunk_bytes: Chunk size of conversion.
+        idle_bytes: Resident set when all consumers were connected and had sent no request.
         peak_bytes: The highest resident set since then.
-        cpu_s: User and system time of the server's.
-
+        cpu_s: User and system time of the server.
     """
 
     server: str
@@ -164,12 +157,12 @@ class Run:
         return self.had.received_bytes / max(self.had.seconds, 1e-9)
 
 
-# The consumers, in a process of their own
+# The consumers, in a separate process
 
 
 @dataclass
 class _Consumer:
-    """One connection, on which the same is asked for again and again."""
+    """One connection, which repeats the same request."""
 
     sock: socket.socket
     request: bytes
@@ -186,7 +179,7 @@ class _Consumer:
         self.sock.sendall(self.request)
 
     def receive(self, buffer: memoryview) -> int:
-        """Receive some bytes, and ask again at a response's end; return how many."""
+        """Receive some bytes, and send the next request at a response's end; return the number of bytes."""
         count = self.sock.recv_into(buffer)
         if not count:
             raise MoverFailed("the server hung up")
@@ -202,7 +195,7 @@ class _Consumer:
         return count
 
 
-#: All of a response to Fetch 3 before its record set, and some of that: what comes first are the sizes.
+#: All of a response to Fetch 3 before its record set, and the sizes at the set's beginning.
 _HEAD_BYTES = 100
 
 
@@ -226,7 +219,7 @@ def _fetch_3(topic: str, fetch_bytes: int) -> bytes:
 
 
 def _be_consumers(address: str, asked: Asked) -> None:
-    """Connect, say so, wait for a word, and print what the consumers had."""
+    """Connect, report that, wait for the start line, and print the consumers' results."""
     host, port = address.rsplit(":", 1)
     request = _fetch_3(asked.topic, asked.fetch_bytes)
     consumers = [
@@ -256,7 +249,7 @@ def _be_consumers(address: str, asked: Asked) -> None:
     print(json.dumps(asdict(had)), flush=True)
 
 
-# The servers, each in a process of its own
+# The servers, each in a separate process
 
 
 @dataclass(frozen=True)
@@ -302,14 +295,14 @@ def _embedded(data: Path, chunk_bytes: int, directory: Path) -> AbstractContextM
 
 
 def _be_gateway(arguments: Sequence[str]) -> int:
-    """Be ``shoal gateway``."""
+    """Run ``shoal gateway``."""
     if str(_EAGER_CHUNK_BYTES) in arguments:
         _convert_eagerly()
     return shoal_main(["gateway", *arguments])
 
 
 def _convert_eagerly() -> None:
-    """Have this process convert a response at once, before its length is told."""
+    """Make this process convert a whole response before it sends the response's length."""
     convert_chunk = DownConversion._convert_chunk
 
     def convert_all(self: DownConversion, most_source_bytes: int) -> bytearray:
@@ -320,7 +313,7 @@ def _convert_eagerly() -> None:
 
 
 def _be_broker(data: Path, chunk_bytes: int) -> None:
-    """Be the embedded broker, until killed."""
+    """Run the embedded broker until killed."""
     if chunk_bytes == _EAGER_CHUNK_BYTES:
         _convert_eagerly()
     config = {"shoal.old.versions": "true", "shoal.down.conversion.chunk.bytes": str(chunk_bytes)}
@@ -330,7 +323,7 @@ def _be_broker(data: Path, chunk_bytes: int) -> None:
 
 
 def _leader(bootstrap: str, topic: str) -> str:
-    """Return the address that a server tells for the leader of partition 0."""
+    """Return the address that a server advertises for the leader of partition 0."""
     told = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)
     leader = told.brokers[told.topics[topic].partitions[0].leader]
     return f"{leader.host}:{leader.port}"
@@ -568,7 +561,7 @@ def main() -> None:
         return
     arguments = _parse()
     load_before = os.getloadavg()[0]
-    # A tenth is left of them by gzip, and a little more is needed than one response holds.
+    # Gzip leaves a tenth of them; the topic needs a little more than one response holds.
     records = int(arguments.fetch_megabytes * 1.2 * 10 * _MEGABYTE / _RECORD_BYTES)
     runs: list[Run] = []
     sweep: list[Run] = []

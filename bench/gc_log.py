@@ -1,11 +1,10 @@
-"""
-The pauses that a JVM logs with ``-Xlog:gc:file=FILE:time``.
+"""The pauses that a JVM logs with ``-Xlog:gc:file=FILE:time``.
 
 One line each, in local time with its offset from UTC::
 
     [2026-11-22T15:25:01.123+0000] GC(7) Pause Young (Normal) (G1 Evacuation Pause) 24M->5M(256M) 2.345ms
 
-What a collector does beside the program (``Concurrent Mark Cycle``) is no pause.
+If a collector works concurrently with the program (``Concurrent Mark Cycle``), that is no pause.
 """
 
 import re
@@ -20,13 +19,11 @@ _PAUSE = re.compile(r"^\[(?P<at>[^]]+)\]\s*GC\(\d+\) Pause .*?(?P<ms>[\d.,]+)ms$
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """
-    A pause of a JVM to collect garbage.
+    """A pause of a JVM to collect garbage.
 
     Attributes:
         at: Its end, as Unix time.
-        seconds: How long it was.
-
+        seconds: Its duration.
     """
 
     at: float
@@ -34,7 +31,7 @@ class Pause:
 
 
 def pauses(log: str) -> Iterable[Pause]:
-    """Yield the pauses in a log, in its order; a line that is only half written is left out."""
+    """Yield the pauses in a log, in its order, without a last line that is incomplete."""
     for found in _PAUSE.finditer(log):
         at = datetime.fromisoformat(found["at"]).timestamp()
         yield Pause(at, float(found["ms"].replace(",", ".")) / 1000)

@@ -1,9 +1,8 @@
-"""
-How far a mirror is behind: ``python -m bench.lag --help``.
+"""The lag of a mirror: ``python -m bench.lag --help``.
 
 A producer sends records one by one, at random moments, without a linger. Two consumers of the same kind
-wait for them, one at each cluster. A record's lag is from the call of ``produce`` to its arrival at the
-consumer; what the source's own consumer waits for is the part that no mirror can take away.
+wait for them, one at each cluster. A record's lag is the time from the call of ``produce`` to its arrival at
+the consumer. The lag of the source's own consumer is the part that no mirror can avoid.
 """
 
 import argparse
@@ -48,7 +47,7 @@ _VALUE_BYTES = 1000
 _NUMBER = struct.Struct(">q")
 
 _STARTS_S = 180.0
-#: What every mover may take to compile what it runs.
+#: Time for every mover to compile its code.
 _WARM_UP_S = 30.0
 _ARRIVES_S = 60.0
 _ENDS_S = 30.0
@@ -71,17 +70,15 @@ LAG_MOVERS: dict[str, Mover] = {
 
 @dataclass(frozen=True)
 class Lag:
-    """
-    One mover's run.
+    """One mover's run.
 
     Attributes:
         mover: Its name.
-        source_ms: From the call of ``produce`` to the source's own consumer, of each measured record.
-        destination_ms: To the consumer at the destination.
-        seconds: That were measured.
-        cpu_s: User and system time of the mover meanwhile.
+        source_ms: Time from the call of ``produce`` to the source's own consumer, of each measured record.
+        destination_ms: Time to the consumer at the destination.
+        seconds: Duration of the measurement.
+        cpu_s: User and system time of the mover in that time.
         load: The machine's load average over a minute before the mover was started.
-
     """
 
     mover: str
@@ -93,7 +90,7 @@ class Lag:
 
 
 class _Arrivals:
-    """A consumer's thread; `at_ns` says when each record came, by number, 0 for never."""
+    """A consumer's thread; `at_ns` is the arrival time of each record, by number, 0 for never."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.at_ns = array("q")
@@ -102,7 +99,7 @@ class _Arrivals:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
-                "group.id": "bench-lag",  # demanded by librdkafka, never joined
+                "group.id": "bench-lag",  # required by librdkafka, never joined
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
             }
@@ -132,7 +129,7 @@ class _Arrivals:
 
 
 class _Load:
-    """A producer's thread; `sent_ns` says when each record was sent, by number."""
+    """A producer's thread; `sent_ns` is the time of each record's sending, by number."""
 
     def __init__(self, bootstrap: str, topic: str, records_per_s: float) -> None:
         self.sent_ns = array("q")
@@ -179,12 +176,10 @@ class _Load:
 def measure_lag(
     mover: Mover, source: KafkaCluster, destination: KafkaCluster, seconds: float, records_per_s: float
 ) -> Lag:
-    """
-    Let a mover run beside a steady load.
+    """Run a mover beside a steady load.
 
     Raises:
-        MoverFailed: It ended, or a record did not arrive, or one arrived twice.
-
+        MoverFailed: The mover ended, or a record did not arrive, or one arrived twice.
     """
     load_average = os.getloadavg()[0]
     topic = f"lag{next(_numbers)}"
@@ -202,7 +197,7 @@ def measure_lag(
             _await_topic(destination, command.copy, process, job.directory)
             with _Arrivals(destination.bootstrap, command.copy) as at_destination:
                 wait_until(lambda: len(at_destination.at_ns) > 0, "the first record", _STARTS_S)
-                time.sleep(_WARM_UP_S)  # the time itself is what is wanted, here and below
+                time.sleep(_WARM_UP_S)  # the time itself is the purpose, here and below
                 first, cpu_before = len(load.sent_ns), cpu_s()
                 time.sleep(seconds)
                 last, cpu_after = len(load.sent_ns), cpu_s()
@@ -282,7 +277,7 @@ def _cells(times_ms: Sequence[float]) -> list[str]:
 
 
 def chart(lags: Sequence[Lag], title: str) -> str:
-    """Return the distributions as SVG: which part of the records is there after so many milliseconds."""
+    """Return the distributions as SVG: the part of the records that has arrived after each time."""
     by_line = {lag.mover: lag.destination_ms for lag in lags}
     by_line["the source's own consumer"] = list(itertools.chain(*(lag.source_ms for lag in lags)))
     rows: list[dict[str, Any]] = []

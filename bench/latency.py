@@ -1,4 +1,4 @@
-"""Percentiles of times, without a sample lost."""
+"""Percentiles of times, of all samples."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,12 +9,10 @@ __all__ = ["Percentiles"]
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """
-    Nearest-rank percentiles: each is a time that was measured. All in milliseconds; nan where there is none.
+    """Nearest-rank percentiles in milliseconds: each is a measured time; nan if there is none.
 
     Attributes:
-        count: Of times.
-
+        count: Number of times.
     """
 
     count: int

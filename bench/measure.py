@@ -1,10 +1,9 @@
-"""
-Run a mover once and tell what it used.
+"""Run a mover once and return its resource usage.
 
-CPU is counted for the whole process tree. Descendants come and go, so every process is looked at ten
-times a second and its last reading kept; where the operating system's own account at the end
-(wait4, which has every descendant that was waited for, to the microsecond) says more, it is right:
-what it has above the readings is added to Python's share, as the JVMs are few and long-lived.
+CPU is counted for the whole process tree. Since descendants come and go, the tree is sampled ten times a
+second, and each process's last reading is kept. At the end, the operating system's own account (wait4) has
+every descendant that was waited for, to the microsecond. If it is higher than the readings, the difference
+is added to Python's share, since the JVMs are few and long-lived.
 """
 
 import contextlib
@@ -58,18 +57,16 @@ class MoverFailed(Exception):
 
 @dataclass(frozen=True)
 class Usage:
-    """
-    What one run used.
+    """Resource usage of one run.
 
     Attributes:
-        wall_s: From the start of the command to its end, or to the last record copied.
+        wall_s: Time from the start of the command to its end, or to the last record copied.
         jvm_cpu_s: User and system time of the mover's Java processes.
-        python_cpu_s: Of its other processes.
-        source_cpu_s: Of the source brokers meanwhile.
-        destination_cpu_s: Of the destination brokers meanwhile.
+        python_cpu_s: User and system time of its other processes.
+        source_cpu_s: User and system time of the source brokers during the run.
+        destination_cpu_s: User and system time of the destination brokers during the run.
         jvm_peak_rss: Bytes; the highest sum over Java processes at one time.
         python_peak_rss: The same over the others. Pages that forked workers share count for each.
-
     """
 
     wall_s: float
@@ -84,15 +81,13 @@ class Usage:
 def measure(
     mover: Mover, job: Job, source: KafkaCluster, destination: KafkaCluster, timeout_s: float = 1800
 ) -> tuple[Usage, str | None]:
-    """
-    Let a mover copy a topic.
+    """Let a mover copy a topic.
 
     Returns:
-        What it used, and the destination topic, None where there is none.
+        Its usage, and the destination topic, None if there is none.
 
     Raises:
-        MoverFailed: It failed, or the copy has another number of records than the source.
-
+        MoverFailed: The mover failed, or the copy has another number of records than the source.
     """
     expected = sum(end_offsets(job.source, job.topic))
     log = job.directory / "mover.log"
@@ -120,7 +115,7 @@ def measure(
 
 
 def all_copied(bootstrap: str, copy: str | None, expected: int) -> Callable[[], bool]:
-    """Return what tells whether a topic has so many records; it may be still to be created."""
+    """Return a check whether a topic has this many records; the topic need not exist yet."""
     assert copy is not None, "a mover that runs on needs a copy to be counted"
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
@@ -152,14 +147,12 @@ def _end_offsets(admin: AdminClient, topic: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """
-    One look at a process tree.
+    """One sample of a process tree.
 
     Attributes:
-        at_s: When, by the monotonic clock.
+        at_s: Its time, by the monotonic clock.
         cpu_s: User and system time so far.
         rss_bytes: Resident memory; pages that forked workers share count for each.
-
     """
 
     at_s: float
@@ -168,11 +161,10 @@ class Sample:
 
 
 class ProcessTree:
-    """
-    CPU and memory of a process and all its descendants, those that have ended included.
+    """CPU and memory of a process and all its descendants, including those that have ended.
 
-    Inside `adopting_orphans`, where a descendant whose parent ends becomes a child of this process:
-    every child that this process did not have before is taken for one. They are waited for here.
+    Use it inside `adopting_orphans`: if a descendant's parent ends, the descendant becomes a child of this
+    process. The tree counts every child that this process did not have before, and waits for it.
     """
 
     def __init__(self, root: int) -> None:
@@ -196,24 +188,24 @@ class ProcessTree:
         return max(self._at_end_s, sum(self._cpu_s.values())) - self.jvm_cpu_s
 
     def sample(self) -> None:
-        """Look at every process of the tree, also at those whose parent has ended."""
+        """Sample every process of the tree, including those whose parent has ended."""
         self._find_descendants()
         rss, high_water = {True: 0, False: 0}, {True: 0, False: 0}
         for pid, process in self._known.items():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied), process.oneshot():
                 times = process.cpu_times()
                 self._cpu_s[pid] = times.user + times.system
-                # Asked every time: a process is called otherwise before it execs.
+                # Read at each sample: a process has another name before it execs.
                 self._is_jvm[pid] = process.name() == "java"
                 rss[self._is_jvm[pid]] += process.memory_info().rss
-                # Between two looks a process may have been larger than the sum at either.
+                # Between two samples a process may have been larger than the sum at either.
                 high_water[self._is_jvm[pid]] = max(high_water[self._is_jvm[pid]], peak_rss_of(pid))
         self.jvm_peak_rss = max(self.jvm_peak_rss, rss[True], high_water[True])
         self.python_peak_rss = max(self.python_peak_rss, rss[False], high_water[False])
         self.samples.append(Sample(time.monotonic(), sum(self._cpu_s.values()), sum(rss.values())))
 
     def finish(self, cpu_at_end_s: float) -> None:
-        """Take in the operating system's account: CPU of the root and all it has waited for."""
+        """Add the operating system's account: CPU of the root and of every descendant it waited for."""
         self._at_end_s = cpu_at_end_s
 
     def survivors(self) -> list[int]:
@@ -222,7 +214,7 @@ class ProcessTree:
         return [pid for pid, process in self._known.items() if _runs(process)]
 
     def reap(self) -> None:
-        """Wait for adopted processes that have ended; their CPU is known by then."""
+        """Wait for adopted processes that have ended; their CPU is already sampled."""
         for pid in list(self._adopted):
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG)[0] == 0:
@@ -246,12 +238,11 @@ class ProcessTree:
 
 
 class TreeCpu:
-    """
-    CPU-seconds of a process and all its descendants so far, read while they run.
+    """CPU-seconds of a process and all its descendants so far, read while they run.
 
-    Each is looked at twice a second and its last reading kept: Spark ends workers that have been idle for a
-    minute, and its daemon does not wait for them, so that no account of the operating system has theirs.
-    What a process uses after its last reading is not counted.
+    Each process is sampled twice a second, and its last reading kept. If a Spark worker is idle for a minute,
+    Spark ends it, and its daemon does not wait for it: no account of the operating system has its time.
+    CPU that a process uses after its last reading is not counted.
     """
 
     def __init__(self, root: int) -> None:
@@ -291,7 +282,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def run_to_end(command: Command, log: Path, timeout_s: float) -> tuple[float, ProcessTree]:
-    """Run a command until it ends by itself and its descendants have ended too; return wall time."""
+    """Run a command until the command and its descendants have ended; return wall time."""
     with running(command, log) as (process, tree):
         began = time.monotonic()
         exited = os.pidfd_open(process.pid)
@@ -302,7 +293,7 @@ def run_to_end(command: Command, log: Path, timeout_s: float) -> tuple[float, Pr
         finally:
             os.close(exited)
         wall_s = time.monotonic() - began
-        tree.sample()  # a zombie's times can still be read
+        tree.sample()  # a zombie's times are still readable
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         tree.finish(usage.ru_utime + usage.ru_stime)
@@ -315,7 +306,7 @@ def run_to_end(command: Command, log: Path, timeout_s: float) -> tuple[float, Pr
 def run_until(
     is_done: Callable[[], bool], command: Command, log: Path, timeout_s: float
 ) -> tuple[float, ProcessTree]:
-    """Run a command that never ends, until ``is_done()``, and kill it; return wall time."""
+    """Run a command that never ends by itself until ``is_done()``, and kill it; return wall time."""
     with running(command, log) as (process, tree):
         began = time.monotonic()
 
@@ -329,7 +320,7 @@ def run_until(
 
 
 def sample_until(condition: Callable[[], bool], tree: ProcessTree, timeout_s: float, log: Path) -> None:
-    """Look at the tree ten times a second until the condition holds; raise `TimedOut` with the log's end."""
+    """Sample the tree ten times a second until the condition holds; raise `TimedOut` with the log's end."""
     began = time.monotonic()
     while not condition():
         tree.sample()
@@ -345,7 +336,7 @@ def _check_deadline(began: float, timeout_s: float, log: Path) -> None:
 
 @contextlib.contextmanager
 def running(command: Command, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], ProcessTree]]:
-    """Run a command inside a ``with`` block; at its end nothing of it is left."""
+    """Run a command inside a ``with`` block, and end all its processes afterwards."""
     with adopting_orphans():
         process = spawn(command.arguments, log, command.environment)
         tree = ProcessTree(process.pid)

@@ -18,14 +18,12 @@ _aliases = itertools.count(1)
 
 @dataclass(frozen=True)
 class MirrorMaker2:
-    """
-    The dedicated MirrorMaker 2 process (``connect-mirror-maker.sh``), with that script's heap.
+    """The dedicated MirrorMaker 2 process (``connect-mirror-maker.sh``), with that script's heap.
 
-    It keeps its positions in the destination, by the source's alias: each run has a new one.
+    MirrorMaker 2 keeps its positions in the destination, by the source's alias: each run has a new one.
 
     Attributes:
-        linger_ms: How long its producers wait for their batches to fill.
-
+        linger_ms: Time for which its producers wait for their batches to fill.
     """
 
     name: str = "MirrorMaker 2, tuned"

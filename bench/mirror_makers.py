@@ -1,4 +1,4 @@
-"""MirrorMaker 1, and shoal's ``mirror-maker`` and ``mirror`` in its place: movers that run on."""
+"""MirrorMaker 1, and shoal's ``mirror-maker`` and ``mirror``: movers that do not end by themselves."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +17,10 @@ __all__ = ["FollowingShoal", "MirrorMaker1Mover", "ShoalMirrorMaker"]
 
 @dataclass(frozen=True)
 class MirrorMaker1Mover:
-    """
-    ``kafka.tools.MirrorMaker`` of Kafka 3.9.1, with the heap of its start script (256 MB).
+    """``kafka.tools.MirrorMaker`` of Kafka 3.9.1, with the heap of its start script (256 MB).
 
     Its batches are as large as those of MirrorMaker 2 in `bench.mirror_maker_2`, and it has a stream for each
-    partition. Records without a key go to any partition, so copies are counted as a whole.
+    partition. If a record has no key, it goes to any partition, so copies are counted over all partitions.
     """
 
     name: str = "MirrorMaker 1"
@@ -35,12 +34,10 @@ class MirrorMaker1Mover:
 
 @dataclass(frozen=True)
 class ShoalMirrorMaker:
-    """
-    ``shoal mirror-maker``, with the files and options of MirrorMaker 1.
+    """``shoal mirror-maker``, with the files and options of MirrorMaker 1.
 
     Attributes:
-        raw: Copy batches as they are (``--use.raw.bytes``); else decode each, and compress it again.
-
+        raw: Copy batches as they are (``--use.raw.bytes``); otherwise decode each, and compress it again.
     """
 
     name: str
@@ -67,7 +64,7 @@ class FollowingShoal:
 
 
 def _shoal(job: Job, arguments: Sequence[str]) -> Command:
-    # After -Xlog:disable on the command line, and so above it.
+    # After -Xlog:disable on the command line, so that it takes precedence.
     gc_log = f"spark.driver.extraJavaOptions={job.gc_log_option}"
     return Command(
         [sys.executable, "-m", "shoal", *arguments, "--conf", gc_log],
@@ -78,7 +75,7 @@ def _shoal(job: Job, arguments: Sequence[str]) -> Command:
 
 
 def _group(job: Job) -> str:
-    """Return a group that is not that of `bench.copy_loop`, which is called as its copy is."""
+    """Return a group other than that of `bench.copy_loop`, which has the name of its copy."""
     return f"{job.copy}_mover"
 
 

@@ -1,8 +1,7 @@
-"""
-What a mover is: anything that copies one topic when a command is run.
+"""A mover: any command that copies one topic.
 
-To add one, make an object with a ``name`` and a ``command`` and put it into `bench.movers.MOVERS`.
-Where a single command does it all, `PlainCommand` is that object:
+If you want to add one, make an object with a ``name`` and a ``command`` and put it into
+`bench.movers.MOVERS`. If a single command is enough, use `PlainCommand`:
 
     PlainCommand("shoal", lambda job: ["shoal", "mirror", "--once",
                                        "--from", job.source, "--to", job.destination,
@@ -24,18 +23,16 @@ __all__ = ["Command", "Job", "Mover", "PlainCommand"]
 
 @dataclass(frozen=True)
 class Job:
-    """
-    One topic to copy once.
+    """One topic to copy once.
 
     Attributes:
         source: Bootstrap servers of the source cluster.
         destination: Bootstrap servers of the destination cluster.
-        topic: In the source, complete before the mover starts.
-        copy: The name it should have in the destination, never used before.
-        codec: What the topic's batches are compressed with.
-        directory: Empty, and deleted after the run.
-        beside: Another topic of the source, which a mover that runs on copies too.
-
+        topic: Name in the source, complete before the mover starts.
+        copy: Name in the destination, never used before.
+        codec: Codec of the topic's batches.
+        directory: An empty directory, deleted after the run.
+        beside: Another topic of the source, which a mover that does not end by itself also copies.
     """
 
     source: str
@@ -48,12 +45,12 @@ class Job:
 
     @property
     def topics(self) -> str:
-        """All topics to copy, with commas between."""
+        """All topics to copy, separated by commas."""
         return ",".join(filter(None, (self.topic, self.beside)))
 
     @property
     def gc_log(self) -> Path:
-        """Where the mover's JVM logs its garbage collections, if it is started with `gc_log_option`."""
+        """The mover's log of garbage collections, if its JVM is started with `gc_log_option`."""
         return self.directory / "gc.log"
 
     @property
@@ -63,15 +60,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Command:
-    """
-    How to start a mover.
+    """The command that runs a mover.
 
     Attributes:
-        arguments: The command line. The process and all its descendants are what is measured.
-        copy: The destination topic in which copied records are counted; None where there is none.
-        ends_by_itself: False for a mover that runs on: it is stopped when everything is copied.
+        arguments: The command line. The process and all its descendants are measured.
+        copy: The destination topic in which copied records are counted; None if there is none.
+        ends_by_itself: False if the bench has to stop the mover after everything is copied.
         environment: Variables added to the environment.
-
     """
 
     arguments: Sequence[str]
@@ -81,17 +76,16 @@ class Command:
 
 
 class Mover(Protocol):
-    """Something that copies a topic."""
+    """An object that copies a topic."""
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Its name in the table."""
 
     def command(self, job: Job) -> AbstractContextManager[Command]:
-        """
-        Prepare a run, unmeasured, and give the command.
+        """Prepare a run, unmeasured, and provide the command.
 
-        The context ends after the run; what was started to prepare it ends with it.
+        The context ends after the run, and ends all processes of the preparation.
         """
 
 

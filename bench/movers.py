@@ -1,4 +1,4 @@
-"""The movers that are compared, in the order of the table."""
+"""The movers to compare, in the order of the table."""
 
 from bench.confluent_loop import CONFLUENT_LOOP
 from bench.floor import Floor

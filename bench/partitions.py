@@ -1,14 +1,13 @@
-"""
-What idle partitions cost: ``python -m bench.partitions --help``.
+"""The cost of idle partitions: ``python -m bench.partitions --help``.
 
 Two movers of the same kind run side by side between the same clusters: one has the busy partitions alone, the
-other as many busy ones and a thousand idle ones. They are given the same work in turns, and each time the CPU
-of the one that has it is taken, from before the first record is loaded until its copy is complete:
+other as many busy ones and a thousand idle ones. They take turns with the same work. Each time, the bench
+measures the CPU of the working mover, from before the first record is loaded until its copy is complete:
 
 - *steady*: records come at a steady rate, so that each fetch brings little;
-- *backlog*: all that is copied was there before (the copy loop is stopped by SIGSTOP while it is loaded).
+- *backlog*: all copied records were there before (SIGSTOP stops the copy loop during the load).
 
-*idle* is the CPU of a minute in which nothing comes.
+*idle* is the CPU of a minute without records.
 """
 
 import argparse
@@ -57,7 +56,7 @@ _STARTS_S = 300.0
 _COPIES_S = 600.0
 _ENDS_S = 30.0
 
-#: So long a mover has to be quiet before it counts as idle: longer than it commits and reports.
+#: If a mover is quiet for so long, it counts as idle: longer than its intervals of commits and reports.
 _QUIET_S = 10.0
 
 _IDLE_PER_TOPIC = 50
@@ -65,17 +64,15 @@ _IDLE_PER_TOPIC = 50
 
 @dataclass
 class _Runner:
-    """
-    A mover that runs on, and what it used.
+    """A mover that does not end by itself, and its usage.
 
     Attributes:
-        name: For the table.
+        name: Name in the table.
         busy: The topic that gets records.
         idle: The topics that get none.
         backlog: CPU-seconds per GB of each backlog.
         steady: CPU-seconds per GB of each steady load.
         idle_minute: CPU-seconds of each minute without records.
-
     """
 
     name: str
@@ -89,7 +86,7 @@ class _Runner:
     idle_minute: list[float] = field(default_factory=list)
 
     def cpu_s(self) -> float:
-        """Return the CPU-seconds of it and all its descendants so far."""
+        """Return the CPU-seconds of the mover and all its descendants so far."""
         if self.process.poll() is not None:
             raise MoverFailed(f"{self.name} ended with {self.process.returncode}:\n{tail(self.log)}")
         return self.tree_cpu_s()
@@ -103,7 +100,7 @@ class _Bench:
 
     def await_copy(self, runner: _Runner) -> None:
         def is_copied() -> bool:
-            runner.cpu_s()  # raises where it has ended
+            runner.cpu_s()  # raises if it has ended
             ends = [self._ends(each, runner.busy) for each in (self.source, self.destination)]
             return ends[0] == ends[1]
 
@@ -130,7 +127,7 @@ class _Bench:
         )
 
     def backlog(self, runner: _Runner, megabytes: int) -> float:
-        """Return the CPU-seconds per GB of copying what was there before."""
+        """Return the CPU-seconds per GB of copying records that were there before."""
         before = runner.cpu_s()
         runner.process.send_signal(signal.SIGSTOP)
         try:
@@ -141,14 +138,14 @@ class _Bench:
         return (runner.cpu_s() - before) / megabytes * 1000
 
     def steady(self, runner: _Runner, megabytes_per_s: float, seconds: float) -> float:
-        """Return the CPU-seconds per GB of copying what comes at a steady rate."""
+        """Return the CPU-seconds per GB of copying records that come at a steady rate."""
         before = runner.cpu_s()
         count = self._send(runner.busy, megabytes_per_s, seconds)
         self.await_copy(runner)
         return (runner.cpu_s() - before) / (count * _VALUE_BYTES) * 1e9
 
     def _send(self, topic: str, megabytes_per_s: float, seconds: float) -> int:
-        """Send records of random bytes to random partitions, evenly over the time; return how many."""
+        """Send records of random bytes to random partitions, evenly over the time; return their number."""
         failures: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -177,9 +174,9 @@ class _Bench:
         return sent
 
     def await_quiet(self, runner: _Runner) -> None:
-        """Wait until a mover has nothing left to do, and does not do what it does now and then either."""
+        """Wait until a mover has copied everything and has no periodic work left, such as a commit."""
         self.await_copy(runner)
-        time.sleep(_QUIET_S)  # the time itself is what is wanted
+        time.sleep(_QUIET_S)  # the time itself is the purpose
 
     def verify(self, runner: _Runner) -> None:
         if digest_topic(self.source.bootstrap, runner.busy) != digest_topic(
@@ -189,7 +186,7 @@ class _Bench:
 
 
 def _copy(source_servers: str, destination_servers: str, group: str, topics: Sequence[str]) -> None:
-    """Be the copy loop: what a Spark task of shoal does, with all partitions of some topics, until killed."""
+    """Run the copy loop of a Spark task of shoal, with all partitions of some topics, until killed."""
     source, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_servers})
     destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
     with Cluster(source) as cluster:
@@ -229,7 +226,7 @@ def _running(
 
 
 def table(runners: Sequence[_Runner], loads: Sequence[float]) -> str:
-    """Return a Markdown table; the last row is what the idle partitions add."""
+    """Return a Markdown table; the last row is the additional cost of the idle partitions."""
     head = ("", "backlog, CPU-s/GB", "steady, CPU-s/GB", "idle, CPU-s a minute")
     measured = [(each.backlog, each.steady, each.idle_minute) for each in runners]
     few, many = measured
@@ -272,7 +269,7 @@ def _parse() -> argparse.Namespace:
 
 def _measure(bench: _Bench, runners: Sequence[_Runner], arguments: argparse.Namespace) -> None:
     for runner in runners:
-        bench.load(runner.busy, 20)  # whatever is done for the first time is done
+        bench.load(runner.busy, 20)  # a first run of everything that is slow the first time
         bench.await_quiet(runner)
     for turn in range(arguments.repeat):
         say(f"turn {turn + 1} of {arguments.repeat}")

@@ -1,4 +1,4 @@
-"""Tables, the text around them, and what is said meanwhile."""
+"""Tables, the text around them, and progress messages."""
 
 import os
 import platform
@@ -23,17 +23,15 @@ GIGABYTE = 1_000_000_000
 
 @dataclass(frozen=True)
 class Result:
-    """
-    A mover on a topic: one run on a small topic, one on a large one of the same shape.
+    """A mover on a topic: one run on a small topic, one on a large one of the same shape.
 
-    What a run costs is its start plus so much a byte. Two runs are enough to tell these apart:
-    the steady state is what the additional bytes of the large run cost, and the start what is left
-    of the small run. It holds for every mover alike, and needs no look into any of them.
+    A run costs its start plus an amount for each byte. Two runs are enough to separate them: the steady
+    state is the cost of the additional bytes of the large run, and the start is the rest of the small run.
+    This holds for every mover alike, without instrumentation of any of them.
 
     Attributes:
         wire_bytes: The large topic's batches, as they are stored and sent.
         small_bytes: Uncompressed, as are `large_bytes`.
-
     """
 
     topic: str
@@ -45,12 +43,12 @@ class Result:
     large: Usage
 
     def steady(self, of_run: str) -> float:
-        """Return how much of one field of `Usage` a further uncompressed GB costs."""
+        """Return one field of `Usage` for a further uncompressed GB."""
         more = getattr(self.large, of_run) - getattr(self.small, of_run)
         return float(more) / ((self.large_bytes - self.small_bytes) / GIGABYTE)
 
     def start(self, of_run: str) -> float:
-        """Return how much of one field of `Usage` a run costs before its first byte."""
+        """Return one field of `Usage` for a run up to its first byte."""
         return float(getattr(self.small, of_run)) - self.steady(of_run) * self.small_bytes / GIGABYTE
 
     def cells(self) -> list[str]:
@@ -91,7 +89,7 @@ _COLUMNS = [
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return a Markdown table that also reads well as it is."""
+    """Return a Markdown table that is also readable as plain text."""
     rows = [_COLUMNS, *(result.cells() for result in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     lines = [_line(row, widths) for row in rows]
@@ -100,7 +98,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def heading(small_megabytes: int, large_megabytes: int, repeat: int) -> str:
-    """Return what a reader must know to compare the numbers with others."""
+    """Return the conditions that a reader needs to compare the numbers with others."""
     return "\n".join(
         [
             f"## {datetime.now(UTC):%Y-%m-%d}",
@@ -120,7 +118,7 @@ def heading(small_megabytes: int, large_megabytes: int, repeat: int) -> str:
 
 
 def machine() -> str:
-    """Return what a reader must know of the machine and its software: one sentence without its end."""
+    """Return the machine and its software, as one sentence without its end."""
     memory = psutil.virtual_memory().total / GIGABYTE
     return (
         f"{os.cpu_count()} cores ({_processor()}), {memory:.0f} GB; "
@@ -135,7 +133,7 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def say(line: str) -> None:
-    """Say on stderr what is done next, and when."""
+    """Print the next step and the time on stderr."""
     print(time.strftime("%X"), line, file=sys.stderr, flush=True)
 
 
@@ -153,7 +151,7 @@ def _times(repeat: int) -> str:
 
 
 def versions(*packages: str) -> str:
-    """Return names and versions of those of these packages that are installed."""
+    """Return names and versions of these packages, if they are installed."""
     found = []
     for package in packages:
         try:

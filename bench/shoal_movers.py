@@ -1,4 +1,4 @@
-"""shoal, twice: as its user runs it, through Spark; and its copy loop alone, in one plain process."""
+"""shoal, twice: the command, through Spark; and its copy loop alone, in one plain process."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ __all__ = ["COPY_LOOP", "SHOAL"]
 
 @dataclass(frozen=True)
 class Shoal:
-    """``shoal mirror --once``, with the state that a first run leaves behind (Spark's cached classes)."""
+    """``shoal mirror --once``, with the state of an earlier run (Spark's cached classes)."""
 
     name: str = "shoal"
 
@@ -35,12 +35,12 @@ class Shoal:
         yield Command(_mirror(job), job.copy, environment=environment)
 
     def _use_it_before(self, job: Job, environment: dict[str, str]) -> None:
-        """Mirror an empty topic, unmeasured, until Spark's class data archive is there."""
+        """Mirror an empty topic, unmeasured, until Spark's class data archive exists."""
         if self._has_archive():
             return
         empty = replace(job, topic=f"{job.copy}_empty", copy=f"{job.copy}_empty_copy")
         create_topic(job.source, empty.topic)
-        # The first start leaves a mark, the second makes the archive in the background.
+        # The first start leaves a mark, the second creates the archive in the background.
         for _ in range(2):
             subprocess.run(_mirror(empty), env={**os.environ, **environment}, check=True, capture_output=True)
         wait_until(self._has_archive, "Spark's class data archive", timeout_s=300)
@@ -52,7 +52,7 @@ class Shoal:
 def _mirror(job: Job) -> Sequence[str]:
     between = ["--from", job.source, "--to", job.destination]
     topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
-    # A group of its own: each run copies everything.
+    # A separate group: each run copies everything.
     return [sys.executable, "-m", "shoal", "mirror", "--once", *between, *topics, "--group", job.copy]
 
 

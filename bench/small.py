@@ -1,13 +1,13 @@
-"""
-What small batches cost, one or many of a partition in a request, or joined: ``python -m bench.small --help``.
+"""The cost of small batches, one or many in a request, or joined: ``python -m bench.small --help``.
 
-The copy loop (what one Spark task of shoal does, without Spark) copies the same topics again and again from
-one real Kafka broker to another, each time to a new topic. With ``--agent JAR`` the destination's broker has
-shoal's Java agent, and takes many batches in a request from those who ask for it; one in a request is the
-stock path of the same broker. Without it, many and one are measured between real Kafka and shoal's embedded
-broker, whose CPU is that of a program in Python: only what the mover takes says something then.
+The copy loop is one Spark task of shoal, without Spark. The copy loop copies the same topics repeatedly from
+one real Kafka broker to another, each time to a new topic. If you pass ``--agent JAR``, the destination's
+broker runs shoal's Java agent, and accepts many batches in a request from clients that ask for it. One batch
+in a request is the stock path of the same broker. Without an agent, many and one are measured between real
+Kafka and shoal's embedded broker. The CPU of that broker is that of a program in Python: then only the
+mover's numbers are meaningful.
 
-MB and GB are bytes as they lie at the source, not records before compression.
+MB and GB are bytes as they are stored at the source, not records before compression.
 """
 
 import argparse
@@ -65,26 +65,26 @@ _COPIES_S = 1800.0
 
 @dataclass(frozen=True)
 class Shape:
-    """Batches of a topic."""
+    """A topic's batches."""
 
     name: str
     records_per_batch: int
 
 
-#: About so large, lz4, with records of 100 bytes.
+#: Approximate sizes, lz4, with records of 100 bytes.
 SHAPES = (Shape("300 B", 3), Shape("2 KB", 26), Shape("16 KB", 220))
 
 
 @dataclass(frozen=True)
 class Way:
-    """
-    How batches are sent.
+    """A way to send batches.
 
     Attributes:
-        name: For the table.
+        name: Name in the table.
         multi_batch: The mirror's option.
         rebatch: Likewise.
-        connections: To the destination's broker, with as many partitions each, from a process each.
+        connections: Number of connections to the destination's broker, each from a separate process with
+            an equal share of the partitions.
     """
 
     name: str
@@ -101,15 +101,13 @@ JOINED = Way("`--rebatch 64k`", MultiBatch.OFF, "64k")
 
 @dataclass(frozen=True)
 class Run:
-    """
-    One copy.
+    """One copy.
 
     Attributes:
-        megabytes_per_s: From the first connection to the last commit.
+        megabytes_per_s: Rate from the first connection to the last commit.
         mover_s_per_gb: The mover's CPU-seconds.
         broker_s_per_gb: The destination broker's.
         batch_bytes: The mean at the source.
-
     """
 
     megabytes_per_s: float
@@ -120,12 +118,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Destination:
-    """
+    """A destination to measure.
+
     Attributes:
-        name: For the table.
+        name: Name in the table.
         bootstrap: Its address.
         cpu_s: Returns the CPU-seconds of its broker so far.
-        ways: What is measured with it.
+        ways: The ways to measure with it.
     """
 
     name: str
@@ -135,7 +134,7 @@ class Destination:
 
 
 class _Counting(Uncontrolled):
-    """Nobody's task, which counts."""
+    """A control without a driver, which counts."""
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -151,7 +150,7 @@ class _Counting(Uncontrolled):
 def _copy(
     source_servers: str, destination_servers: str, topic: str, copy: str, way: Mapping[str, Any]
 ) -> None:
-    """Be the mover, and print what it took."""
+    """Run the mover, and print its usage."""
     source, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_servers})
     destination, _ = ClientConfig.from_properties("destination", {"bootstrap.servers": destination_servers})
     with Cluster(source) as cluster:
@@ -167,11 +166,11 @@ def _copy(
         rebatch=Rebatch.parse("rebatch", way["rebatch"]) if way["rebatch"] else None,
     )
     shares = [ranges[number :: way["connections"]] for number in range(way["connections"])]
-    # As Spark has it: each lane in a process of its own.
+    # As in Spark: each worker in a separate process.
     context = get_context("spawn")
     everyone = context.Barrier(len(shares))
     with ProcessPoolExecutor(len(shares), context, initializer=_wait_for, initargs=(everyone,)) as pool:
-        list(pool.map(_share_copied, [([], settings)] * len(shares)))  # all of them are there now
+        list(pool.map(_share_copied, [([], settings)] * len(shares)))  # all processes exist now
         began = time.monotonic()
         copied = list(pool.map(_share_copied, [(share, settings) for share in shares]))
         seconds = time.monotonic() - began
@@ -187,7 +186,7 @@ def _copy(
 
 @dataclass(frozen=True)
 class _Copied:
-    """What one lane did."""
+    """The result of one worker."""
 
     cpu_s: float
     bytes_in: int
@@ -212,10 +211,10 @@ def _share_copied(task: tuple[Sequence[CopyRange], CopySettings]) -> _Copied:
 
 
 def _load(bootstrap: str, topic: str, shape: Shape, megabytes: float, partitions: int) -> int:
-    """Load a topic with batches of one size; return how many there are."""
+    """Load a topic with batches of one size; return their number."""
     create_topic(bootstrap, topic, partitions)
     dice = random.Random(0)
-    # Half of it is random: it compresses a little, as records do.
+    # Half of it is random: it compresses a little, as real records do.
     values = [dice.randbytes(_RECORD_BYTES // 4).hex().ljust(_RECORD_BYTES, "x") for _ in range(10_000)]
     batches = int(megabytes * 1e6 / (61 + shape.records_per_batch * 0.74 * _RECORD_BYTES))
     first_ms = int(time.time() * 1000) - 3_600_000
@@ -234,7 +233,7 @@ def _load(bootstrap: str, topic: str, shape: Shape, megabytes: float, partitions
 
 @dataclass
 class Bench:
-    """A source, and how often to run."""
+    """A source, and the number of runs."""
 
     source: KafkaCluster
     directory: Path
@@ -309,7 +308,7 @@ def _embedded(directory: Path) -> Iterator[Destination]:
 
 
 def _serve(port: int) -> None:
-    """Be the embedded broker, until killed."""
+    """Run the embedded broker until killed."""
     with Broker("127.0.0.1", port, config={"shoal.multi.batch.produce": "true"}):
         signal.pause()
 
@@ -424,7 +423,7 @@ def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argpa
             for way in destination.ways
             if way.name in wanted and way.connections <= arguments.partitions
         ]
-        for destination, way in ways:  # whatever is done for the first time is done
+        for destination, way in ways:  # a first run of everything that is slow the first time
             bench.run(destination, topic, batches, arguments.partitions, way)
             bench.verify(destination, topic)
         for _ in range(arguments.repeat):

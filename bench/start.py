@@ -1,9 +1,8 @@
-"""
-How long a mirror takes to copy its first batch: ``python -m bench.start --help``.
+"""The time in which a mirror copies its first batch: ``python -m bench.start --help``.
 
-A fresh state directory, then one start after the other: what Spark's start is spared is kept there. Each
-mirror is a command of its own, between two embedded brokers of this process that know nothing of the one
-before. The clock runs from the command to the first batch in the destination's log.
+All starts share one state directory, empty at first: it caches parts of Spark's start. Each mirror is a
+separate command, between two new embedded brokers of this process. The clock runs from the command to the
+first batch in the destination's log.
 """
 
 import argparse
@@ -40,17 +39,15 @@ _ARCHIVE_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True)
 class Start:
-    """
-    One start of a mirror.
+    """One start of a mirror.
 
     Attributes:
         once: With ``--once``, or as a service.
-        number: How many there were with this state directory, this one included.
-        first_batch_s: From the command to the first batch at the destination.
+        number: Number of starts with this state directory so far, including this one.
+        first_batch_s: Time from the command to the first batch at the destination.
         jvm_cpu_s: User and system time of Spark's JVM until then.
-        python_cpu_s: Of the driver and of all Python processes of Spark's.
-        load: Processes that wanted to run on this machine in the minute before, 1 of them this measurement.
-
+        python_cpu_s: User and system time of the driver and of all Python processes of Spark.
+        load: Runnable processes on this machine in the minute before, including this measurement.
     """
 
     once: bool
@@ -62,12 +59,10 @@ class Start:
 
 
 def measure_start(state: Path, number: int, *, once: bool) -> Start:
-    """
-    Start a mirror and wait for its first batch, then for its end, and for what it does in the background.
+    """Start a mirror and wait for its first batch, then for its end and its background work.
 
     Raises:
-        MoverFailed: It ended without copying.
-
+        MoverFailed: The mirror ended without copying.
     """
     load = os.getloadavg()[0]
     with _brokers() as (source, destination), tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
@@ -121,7 +116,7 @@ def _copied(destination: Broker) -> bool:
 
 
 def _wait_for_archive(state: Path) -> None:
-    """Wait until nobody makes a class data archive: who does holds a lock."""
+    """Wait until no process is creating a class data archive, under its lock."""
 
     def all_free() -> bool:
         return all(_is_free(mark) for mark in (state / "shoal" / "class-archives").glob("*.seen"))

@@ -1,12 +1,11 @@
-"""
-What it costs to find where partitions go on: ``python -m bench.starts --help``.
+"""The cost of finding the positions of partitions: ``python -m bench.starts --help``.
 
 A task does this at a mirror's start, for all of its partitions together. Two real clusters have topics of the
-same names, and three starts are measured, each with connections of its own:
+same names, and three starts are measured, each with new connections:
 
 - *first start*: there are no positions, and the copies are empty;
-- *with positions*: all is mirrored, and the group knows it;
-- *positions lost*: all is mirrored, and nothing but the copies shows it.
+- *with positions*: everything is mirrored, and the group has the positions;
+- *positions lost*: everything is mirrored, and only the copies show it.
 """
 
 import argparse
@@ -88,7 +87,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _load(source: KafkaCluster, topics: Sequence[str]) -> None:
-    """Give each partition a batch of records that differ."""
+    """Send each partition a batch of distinct records."""
     producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 500, "compression.type": "lz4"})
     for topic, number, record in itertools.product(topics, range(_PER_TOPIC), range(_RECORDS)):
         producer.produce(topic, f"{topic} {number} {record}".encode(), partition=number)

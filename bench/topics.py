@@ -1,4 +1,4 @@
-"""The topics that are mirrored."""
+"""The mirrored topics."""
 
 import time
 from dataclasses import dataclass
@@ -13,16 +13,14 @@ PARTITIONS = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """
-    What the batches of a topic are like.
+    """The shape of a topic's batches.
 
     Attributes:
         records_per_batch: Each record's value has 1,000 bytes, JSON with random words.
-        age_days: How old the records are: a broker forgets who wrote batches that are older than a
-            day, and shoal then keeps one of a partition in flight.
-        stored_with: The ``compression.type`` of the destination's topic: a codec, with which the
-            destination's broker compresses each batch again if it comes with another.
-
+        age_days: Age of the records. If batches are older than a day, a broker forgets their producer, and
+            shoal then keeps one of a partition in flight.
+        stored_with: The ``compression.type`` of the destination's topic. If a batch has another codec, the
+            destination's broker compresses it again.
     """
 
     name: str
@@ -34,19 +32,19 @@ class Shape:
 
 TOPICS = (
     Shape("b16_lz4", "lz4", 16),  # a busy service that does not wait for its batches to fill
-    Shape("b256_gzip", "gzip", 256),  # the dearest codec to open and close again
-    Shape("b1024_lz4", "lz4", 1024),  # batches of about 450 KB: what is left is moving bytes
+    Shape("b256_gzip", "gzip", 256),  # the most expensive codec to decode and encode
+    Shape("b1024_lz4", "lz4", 1024),  # batches of about 450 KB: mostly the cost of moving bytes
     Shape("b16_lz4_old", "lz4", 16, age_days=30),  # a backfill
 )
 
-#: What a run without ``--topics`` compares.
+#: The topics that a run compares without ``--topics``.
 USUAL_TOPICS = TOPICS[:3]
 
 
 def load(bootstrap: str, shape: Shape, topic: str, megabytes: int) -> int:
     """Create and load a topic of this shape; return its uncompressed bytes."""
     total_bytes = megabytes * 1_000_000
-    # An hour for the records' own milliseconds: a broker refuses what lies in its future.
+    # An hour for the records' own milliseconds: a broker refuses timestamps in its future.
     age_ms = shape.age_days * 86_400_000 + 3_600_000
     return 1000 * load_plain(
         bootstrap,

@@ -1,15 +1,15 @@
-"""
-Archive topics: write every batch to a file as it is, unopened.
+"""Archive topics: write every batch to a file as it is, without decoding it.
 
     python examples/archive_batches.py --from source:9092 --topics orders,clicks --archive /data/archive
 
 Each partition gets a directory with one file in the format of Kafka's own log
-segments, so that kafka-dump-log.sh reads it, and replay_batches.py sends it
-again. Several of these may run: they share the partitions, by --group.
+segments: kafka-dump-log.sh can read it, and replay_batches.py can send it
+again. You can run several processes: they share the partitions, by --group.
 
-A batch is on the disk before its offset is committed, and where the archive
-goes on is looked up in the archive itself: whatever happens in between, each
-batch is in it once. Without --once it runs until SIGINT or SIGTERM.
+Each batch is written to disk before its offset is committed. The archive
+itself holds the position at which it continues. If a process fails at any
+point, each batch is therefore still in the archive exactly once.
+Without --once, the program runs until SIGINT or SIGTERM.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from shoal.records import split
 
 
 class Archive(RebalanceListener):
-    """The files of the partitions that this process has."""
+    """The files of the partitions that are assigned to this process."""
 
     def __init__(self, directory: Path, consumer: RawConsumer) -> None:
         self.directory = directory
@@ -51,17 +51,17 @@ class Archive(RebalanceListener):
         self.files[record.topic_partition].write(record.value)
 
     def flush(self) -> None:
-        """Have everything on the disk."""
+        """Flush everything to disk."""
         for file in self.files.values():
             file.flush()
             os.fsync(file.fileno())
 
 
 def go_to_end(file: BinaryIO) -> int | None:
-    """Cut off a batch that a crash left half written; return the offset behind the last whole one, if any."""
+    """Truncate a batch that a crash left incomplete; return the offset after the last whole one, if any."""
     file.seek(0)
     size, next_offset = 0, None
-    # An archive of many gigabytes would be looked through piece by piece, or keep an index.
+    # An archive of many gigabytes would be read in pieces, or have an index.
     for batch in split(memoryview(file.read())):
         size += len(batch.view)
         next_offset = batch.header.next_offset

@@ -1,13 +1,12 @@
-"""
-A rebalance listener that creates destination topics before anything is mirrored to them.
+"""A rebalance listener that creates destination topics before anything is mirrored to them.
 
     PYTHONPATH=examples shoal mirror-maker \
         --consumer.config consumer.properties --producer.config producer.properties --include 'orders.*' \
         --consumer.rebalance.listener create_topics:CreateTopics \
         --rebalance.listener.args 'bootstrap.servers=destination:9092 retention.ms=86400000'
 
-The topics have as many partitions as the group shares, and the settings that are given. What is not created
-here, shoal creates like the source's.
+The topics have as many partitions as the group shares, and the given settings. If the listener does not
+create a topic, shoal creates it like the source's.
 """
 
 from __future__ import annotations
@@ -21,12 +20,16 @@ from shoal.handlers import MirrorMakerRebalanceListener
 
 
 class CreateTopics(MirrorMakerRebalanceListener):
-    """Made with ``name=value`` pairs: ``bootstrap.servers``, and settings of the topics."""
+    """Create destination topics before shoal mirrors to them.
+
+    Args:
+        args: ``name=value`` pairs: ``bootstrap.servers``, and settings of the topics.
+    """
 
     def __init__(self, args: str) -> None:
         settings = dict(pair.split("=", 1) for pair in args.split())
         self._admin = AdminClient({"bootstrap.servers": settings.pop("bootstrap.servers")})
-        # Else the broker would compress everything anew.
+        # Otherwise the broker would compress every batch again.
         self._settings = {"compression.type": "producer", **settings}
 
     def before_starting_fetchers(
@@ -42,6 +45,6 @@ class CreateTopics(MirrorMakerRebalanceListener):
             try:
                 future.result()
             except KafkaException as error:
-                # Another member of the group was faster.
+                # Another member of the group may have created it first.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise

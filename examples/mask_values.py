@@ -1,5 +1,4 @@
-"""
-A message handler that drops what is marked as internal, and masks card numbers in values.
+"""A message handler that drops records that are marked as internal, and masks card numbers in values.
 
     PYTHONPATH=examples shoal mirror-maker \
         --consumer.config consumer.properties --producer.config producer.properties --include orders \
@@ -17,7 +16,7 @@ from shoal.handlers import MirrorMakerMessageHandler, ProducerRecord
 
 
 class MaskValues(MirrorMakerMessageHandler):
-    """Made with a regular expression for what is masked."""
+    """Drop internal records, and mask the matches of a regular expression, the argument, in values."""
 
     def __init__(self, args: str) -> None:
         self._secret = re.compile(args.encode())

@@ -1,11 +1,11 @@
-"""
-Replay an archive: send every batch of it again, as it is, unopened.
+"""Replay an archive: send every batch of it again as it is, without decoding it.
 
     python examples/replay_batches.py --archive /data/archive --to destination:9092
 
-It reads what archive_batches.py wrote, and any other file of batches in the
+The program reads the files of archive_batches.py, and any other files in the
 format of Kafka's log segments, in a directory for each partition. Each batch
-goes to the partition that it came from; the topics have to be there.
+goes to the partition that it came from. If a topic does not exist, create it
+first.
 """
 
 import argparse
@@ -40,15 +40,15 @@ def main() -> int:
             for path in files:
                 if path.stat().st_size == 0:
                     continue
-                # Nothing is read into memory: a batch goes from the page cache to the socket.
+                # No batch is read into memory: it goes from the page cache to the socket.
                 with path.open("rb") as file:
                     content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
                 for batch in split(content):
-                    # send() waits where buffer.memory is full: the archive may be of any size.
+                    # If buffer.memory is full, send() waits, so that the archive may have any size.
                     topic = partition.topic + args.suffix
                     futures.append(producer.send(topic, batch.view, partition=partition.partition))
     for future in futures:
-        future.result()  # raises what went wrong with it
+        future.result()  # raises the batch's error
     print(f"{len(futures)} batches replayed")
     return 0
 
