@@ -1,5 +1,4 @@
-"""
-Kill, cut and stall everything, and compare record by record: ``python -m tests.chaos --help``.
+"""Kill, disconnect and stall everything, and compare record by record: ``python -m tests.chaos --help``.
 
 The exit code is 0 only if every trial was exact.
 """
@@ -26,7 +25,7 @@ from .report import line_of, markdown
 from .scenarios import SCENARIOS, ScenarioPlan, draw_scenario
 from .trial import Outcome, run_scenario_trial, run_trial
 
-#: Among so many trials one with the fault that is wanted is looked for.
+#: Number of trials to search for one with the selected fault.
 _SEARCHED = 5_000
 
 
@@ -76,7 +75,7 @@ def main() -> int:
         for number in numbers:
             print(f"{number:3} {_plan(seed, number, kind, scenarios)}")
         return 0
-    # As Ctrl-C: the brokers end, and what they wrote is removed.
+    # As Ctrl-C: the brokers end, and their files are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     logs = args.logs or Path(tempfile.mkdtemp(prefix="shoal-chaos-"))
     print(f"seed {seed}, {len(numbers)} trials, logs in {logs}", flush=True)
@@ -126,7 +125,7 @@ def _plan(seed: int, number: int, kind: Kind | None, scenarios: Sequence[str]) -
 
 
 def _arena_for(kind: Kind | None, *, with_agent: bool) -> AbstractContextManager[Arena | None]:
-    """Scenarios alone need no clusters."""
+    """Open the clusters, unless only scenarios are selected."""
     return nullcontext() if kind is Kind.SCENARIO else open_arena(with_agent=with_agent)
 
 
@@ -137,7 +136,7 @@ def _run(arena: Arena | None, plan: Plan | ScenarioPlan, logs: Path, patience: f
         assert arena is not None, "only scenarios go without one"
         return run_trial(plan, arena, logs, patience)
     except Exception as error:
-        # One trial that breaks takes no other with it; it counts as one that was not exact.
+        # If a trial raises, the others continue; it counts as a trial that was not exact.
         logs.mkdir(parents=True, exist_ok=True)
         (logs / "traceback.txt").write_text(traceback.format_exc(), encoding="utf-8")
         return Outcome(plan, problems=[f"the trial itself failed: {type(error).__name__}: {error}"])

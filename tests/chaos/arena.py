@@ -1,4 +1,4 @@
-"""Two clusters of three brokers each, proxies before them all, and what can be done to them."""
+"""Two clusters of three brokers each, with proxies before all of them, and the faults to inject."""
 
 from __future__ import annotations
 
@@ -32,30 +32,31 @@ _CONFIG = {
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
     _EXPIRATION: DEFAULT_EXPIRATION_MS,
-    # Kafka's default is 10 minutes: here what may be forgotten is forgotten while it is needed.
+    # Kafka's default is 10 minutes: here brokers forget producers while the mirror still needs them.
     "producer.id.expiration.check.interval.ms": 200,
-    # Few threads: six brokers share the machine with what they are there for.
+    # Few threads: six brokers share the machine with the mirror.
     "num.network.threads": 2,
     "num.io.threads": 4,
     "log.cleaner.enable": "false",
 }
 _HEAP = "256m"
 
-#: Of a destination broker. What a trial writes are a few MB, which are deleted a minute after its end.
+#: Of a destination broker. A trial writes a few MB, which are deleted a minute after its end.
 _DISK_MEGABYTES = 256
 
-#: How long a broker may go on with a full disk: until it next appends anything.
+#: Time for a broker to end with a full disk: it continues until its next append.
 _ENDS_WITHIN_S = 20.0
 _PREFERRED = 0
 
 
 @dataclass
 class Arena:
-    """
+    """Two clusters, their proxies and their disks.
+
     Attributes:
-        clusters: By side.
-        proxies: In front of their brokers.
-        has_disks: Whether the destination's brokers have disks that can be filled up.
+        clusters: The clusters, by side.
+        proxies: The proxies in front of their brokers.
+        has_disks: Whether the trials can fill the disks of the destination's brokers.
     """
 
     clusters: dict[Side, KafkaCluster]
@@ -75,12 +76,12 @@ class Arena:
         return self.proxies[side].bootstrap
 
     def expire_producers_after(self, expiration_ms: int) -> None:
-        """Set the destination's ``producer.id.expiration.ms``, a dynamic setting, and wait until it holds."""
+        """Set the destination's ``producer.id.expiration.ms``, a dynamic setting, and wait for its effect."""
         if expiration_ms == self._expiration_ms:
             return
         admin = AdminClient({"bootstrap.servers": self.bootstrap(Side.DESTINATION), "log_level": 0})
         entry = ConfigEntry(_EXPIRATION, str(expiration_ms), incremental_operation=AlterConfigOpType.SET)
-        # One at a time: that is all that librdkafka takes, and it takes no default for all brokers.
+        # One at a time: librdkafka accepts only one, and no default for all brokers.
         for node_id in range(1, BROKERS + 1):
             change = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=[entry])
             admin.incremental_alter_configs([change])[change].result()
@@ -96,10 +97,9 @@ class Arena:
         self._expiration_ms = expiration_ms
 
     def bring_about(self, event: Event, topic: str) -> None:
-        """
-        Do something to a cluster; returns when the broker is back.
+        """Apply an event to a cluster; return when the broker is back.
 
-        One broker of a cluster is down at a time: with two, nothing could be written at all.
+        Only one broker of a cluster is down at a time: with two, no write could succeed.
         """
         assert event.side is not None
         cluster = self.clusters[event.side]
@@ -119,7 +119,7 @@ class Arena:
                     _fill_disk(cluster, event)
                 case EventKind.KILL_BROKER:
                     cluster.kill(event.node_id)
-                    time.sleep(event.down_s)  # how long it stays away, not for a condition
+                    time.sleep(event.down_s)  # the length of its absence, not a wait for a condition
                     cluster.start(event.node_id)
                 case EventKind.RESTART_BROKER:
                     cluster.stop(event.node_id)
@@ -140,10 +140,9 @@ class Arena:
 
 @contextmanager
 def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
-    """
-    Start everything, once for many trials: about half a minute on two cores.
+    """Start everything, once for many trials: about half a minute on two cores.
 
-    With shoal's agent, the destination's brokers take several batches in a request.
+    If the brokers run shoal's agent, the destination's accept several batches in a request.
     """
     has_disks = disk.mounts_are_refused() is None
     agent = [f"-javaagent:{agent_jar()}"] if with_agent else []
@@ -167,7 +166,7 @@ def open_arena(*, with_agent: bool = False) -> Iterator[Arena]:
 
 
 def _fill_disk(cluster: KafkaCluster, event: Event) -> None:
-    """Fill a broker's disk up, wait until that ends it, and start it again with room."""
+    """Fill a broker's disk, wait until the broker ends, and start it again with room."""
     directory = cluster.log_dirs[event.node_id]
     disk.fill(directory)
     cluster.await_end(event.node_id, _ENDS_WITHIN_S)
@@ -190,7 +189,7 @@ def _in_sync(admin: AdminClient) -> bool:
 
 
 def _move_leaders(bootstrap: str, topic: str, steps: int) -> None:
-    """Let each partition be led by the replica that is so many steps after its first."""
+    """Move each partition's leadership to the replica this many steps after its first."""
     found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)
     partitions = found.topics[topic].partitions
     admin = KafkaAdminClient(bootstrap_servers=bootstrap.split(","))

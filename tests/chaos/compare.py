@@ -1,4 +1,4 @@
-"""Two readings of a topic, record by record."""
+"""Compare two readings of a topic, record by record."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from rig.record import Record
 
 __all__ = ["Comparison", "compare", "compare_at_least_once", "mirrored_of", "while_stopped"]
 
-#: So many differences are described.
+#: Number of differences to describe.
 _DESCRIBED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """
+    """The differences between two readings.
+
     Attributes:
-        records: Of the source.
-        lost: In the source, not in the destination.
-        duplicated: More often in the destination than in the source; what was never in the source
-            counts here, too.
-        reordered: In both as often, in another order.
-        details: The first differences, for people.
-        again: More often in the destination than in the source, as `compare_at_least_once` allows.
+        records: Number of records in the source.
+        lost: Records in the source but not in the destination.
+        duplicated: Surplus records in the destination, including records that were never in the source.
+        reordered: Records that occur equally often in both, in another order.
+        details: Descriptions of the first differences.
+        again: Surplus records in the destination, as `compare_at_least_once` allows.
     """
 
     records: int = 0
@@ -53,7 +53,7 @@ class Comparison:
 def compare(
     source: Mapping[int, Sequence[Record]], destination: Mapping[int, Sequence[Record]]
 ) -> Comparison:
-    """Count what differs in partition, key, value, headers, timestamp or order; offsets may differ."""
+    """Count differences in partition, key, value, headers, timestamp or order; offsets may differ."""
     result = Comparison()
     for partition in sorted({*source, *destination}):
         result += _compare(partition, source.get(partition, ()), destination.get(partition, ()))
@@ -63,8 +63,7 @@ def compare(
 def compare_at_least_once(
     source: Mapping[int, Sequence[Record]], destination: Mapping[int, Sequence[Record]]
 ) -> Comparison:
-    """
-    Count what is lost, and what was never in the source; what is there again is no difference.
+    """Count records that are lost or were never in the source; a repeated record is no difference.
 
     Nor is its order: a first copy may come late.
     """
@@ -83,7 +82,7 @@ def compare_at_least_once(
 
 
 def mirrored_of(former: Sequence[Record], copy: Sequence[Record]) -> list[Record]:
-    """Return the records that a partition's copy has of a topic that was deleted: its first ones."""
+    """Return the copied records of a topic that was deleted: the first ones of a partition's copy."""
     both = zip(former, copy, strict=False)
     same = itertools.takewhile(lambda pair: _content(pair[0]) == _content(pair[1]), both)
     return [record for record, _ in same]
@@ -92,10 +91,10 @@ def mirrored_of(former: Sequence[Record], copy: Sequence[Record]) -> list[Record
 def while_stopped(
     former: Sequence[Record], now: Sequence[Record], copy: Sequence[Record], *, has_stopped: bool
 ) -> list[str]:
-    """
-    Say where a mirror that must not go on in a topic created anew has mixed the two, or did not stop.
+    """Describe how a mirror that must stop at a recreated topic mixed both topics, or did not stop.
 
-    A partition's copy has nothing of the new topic if it has anything of the former one, else all of it.
+    If a partition's copy has any record of the former topic, it must have none of the new one; otherwise it
+    must have all of them.
     """
     mirrored = mirrored_of(former, copy)
     of_new = [_content(each) for each in copy[len(mirrored) :]]
@@ -116,7 +115,7 @@ def _compare(partition: int, source: Sequence[Record], destination: Sequence[Rec
     kept = Counter(ours) & Counter(theirs)
     reordered = sum(a != b for a, b in zip(_only(ours, kept), _only(theirs, kept), strict=True))
     details = [f"partition {partition}: {len(ours)} records in the source, {len(theirs)} in the destination"]
-    # Of what is doubled the later ones are the doubles.
+    # Of duplicates, the later ones are surplus.
     for what, which, where in (("lost", lost, source), ("duplicated", more, destination[::-1])):
         found = [each for each in where if _content(each) in which]
         details += [f"  {what}: key {each.key!r} at offset {each.offset}" for each in found[:_DESCRIBED]]

@@ -26,10 +26,10 @@ _BATCH_BY_FLUSH: dict[str, object] = {
     "log_level": 0,
 }
 
-#: Rounds of old records, and of fresh ones, where they come in turn.
+#: Rounds of old records, and of fresh ones, if they alternate.
 _IN_TURN = 8
 
-#: What makes sure that nothing is deleted, however old.
+#: Keeps all records, however old.
 _CONFIG = {"retention.ms": "-1", "min.insync.replicas": "2"}
 
 
@@ -52,7 +52,7 @@ def create_on(bootstrap: str, topic: str, replicas: list[list[int]]) -> None:
 
 
 def add_partitions(bootstrap: str, topic: str, partitions: int, replicas: list[list[int]]) -> None:
-    """Add partitions to a topic that has so many, and wait until all brokers have them."""
+    """Add partitions to a topic that has this many, and wait until all brokers have them."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     more = NewPartitions(topic, partitions + len(replicas), replica_assignment=replicas)
     admin.create_partitions([more])[topic].result()
@@ -68,13 +68,13 @@ def _await_replicas(admin: AdminClient, topic: str, partitions: int) -> None:
 
 
 def delete_on(bootstrap: str, topic: str) -> None:
-    """Delete a topic that a trial is through with."""
+    """Delete a topic that a trial no longer needs."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result()
 
 
 def await_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Wait until no transaction is open any more (markers come after the commit), and return the ends."""
+    """Wait until no transaction is open (markers come after the commit), and return the end offsets."""
     ends: list[int] = []
 
     def is_settled() -> bool:
@@ -89,7 +89,7 @@ def _watermarks(bootstrap: str, topic: str, partitions: int, isolation: Isolatio
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "chaos",  # demanded by librdkafka, never joined
+            "group.id": "chaos",  # required by librdkafka, never joined
             "isolation.level": isolation,
             "log_level": 0,
         }
@@ -111,14 +111,13 @@ def load(
     rounds: int | None = None,
     first_key: int = 1,
 ) -> int:
-    """
-    Load a topic, the plan's unless another is named; every record has a key that no other has.
+    """Load a topic, by default the plan's; every record has a unique key.
 
-    In each round each partition gets a batch: by an idempotent or a plain producer, in a transaction
-    that commits, or in one that aborts, with a batch of somebody else's in between.
+    In each round each partition gets a batch: by an idempotent or a plain producer, in a committed
+    transaction, or in an aborted one. An aborted one has a batch of another producer between its own.
 
     Returns:
-        How many records a reader of the plan's isolation level sees.
+        Number of records that a consumer of the plan's isolation level reads.
     """
     chosen = range(plan.partitions) if partitions is None else partitions
     loader = _Loader(bootstrap, plan, topic or plan.topic, chosen, first_key)

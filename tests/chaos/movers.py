@@ -1,4 +1,4 @@
-"""How a trial's mirrors are started: `shoal mirror`, `shoal mirror-maker`, or a task without Spark."""
+"""The mirrors of a trial: `shoal mirror`, `shoal mirror-maker`, or a task without Spark."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ["Mover"]
 
 _TASK = Path(__file__).with_name("task.py")
 
-#: Of a mirror-maker in its group. A dead one is soon forgotten (KIP-735 made the default 45 s); one that only
-#: waits for its CPU is not.
+#: Of a mirror-maker in its group. If a member is dead, the group soon removes it (KIP-735 raised the
+#: default to 45 s); if it only waits for its CPU, it stays.
 _SESSION_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Mover:
-    """
+    """A mirror of a trial.
+
     Attributes:
-        plan: The trial's.
+        plan: The trial's plan.
         source: Bootstrap servers; of proxies, as those of the destination.
         destination: Likewise.
-        directory: For files, and for checkpoints.
+        directory: Directory for files, and for checkpoints.
     """
 
     plan: Plan
@@ -37,13 +38,12 @@ class Mover:
     directory: Path
 
     def arguments(self, ends: Sequence[int], *, once: bool, goes_on: bool = False) -> list[str]:
-        """
-        Return arguments for Python.
+        """Return arguments for Python.
 
         Args:
-            ends: Of the topic's partitions, for a task: it knows no others.
-            once: End when all is copied; `shoal mirror-maker` never does.
-            goes_on: In a topic that was deleted and created anew.
+            ends: End offsets of the topic's partitions, for a task: it cannot find others.
+            once: End after everything is copied; `shoal mirror-maker` never does.
+            goes_on: Continue in a topic that was deleted and recreated.
         """
         match self.plan.kind:
             case Kind.PRODUCT | Kind.TOPICS:
@@ -58,7 +58,7 @@ class Mover:
         timeout = {"request.timeout.ms": plan.request_timeout_ms}
         source = self._file("source", {**timeout, "isolation.level": plan.isolation})
         change = plan.topic_change
-        # An expression may match what does not exist yet; a name may not.
+        # An expression may match a topic that does not exist yet; a name may not.
         topics = f"{plan.topic}(-new)?" if change and change.change is Change.TOPIC else plan.topic
         return [
             *["-m", "shoal", "mirror", "--json", "--verbose"],

@@ -1,8 +1,7 @@
-"""
-What a trial does, drawn from its seed: the same seed and number make the same plan.
+"""The plan of a trial, drawn from its seed: the same seed and number make the same plan.
 
-Moments are counted, not timed: a fault comes when the destination's proxies have seen so many
-answers to Produce requests, or meets the so-and-so-manieth request of its kind.
+Moments are counted, not timed. A fault comes after a number of Produce responses of the destination, or
+it affects the request of its kind with a given number.
 """
 
 from __future__ import annotations
@@ -40,29 +39,29 @@ BROKERS = 3
 DAY_MS = 86_400_000
 THIRTY_DAYS_MS = 30 * DAY_MS
 
-#: What the two destinations know of producers by default; a day, as in every Kafka.
+#: Default producer expiration of the two destinations; a day, as in every Kafka.
 DEFAULT_EXPIRATION_MS = DAY_MS
 
-#: For trials whose producers are forgotten while they copy. Not much longer than a broker's restart.
+#: For trials in which brokers forget producers during the copy. Slightly longer than a broker's restart.
 SHORT_EXPIRATION_MS = 3_000
 
-#: In trials with stalls: shorter than the longest of them, so that some requests run into it.
+#: For trials with stalls: shorter than the longest of them, so that some requests time out.
 QUICK_REQUEST_TIMEOUT_MS = 4_000
 _STALLS_S = (0.3, 1.5, 6.0)
 
 
-#: Of all trials, so many have a process paused, or a second mirror; and for how long a pause lasts. Requests
-#: and sessions time out within the longest one.
+#: Of all trials, this part has a paused process or a second mirror; and the lengths of pauses. The longest
+#: pause exceeds the timeouts of requests and sessions.
 _PAUSED = 0.25
 _PAUSES_S = (0.5, 1.5, 6.0, 12.0)
 
 
-#: Of all trials between real clusters, so many have an active controller fail, or a disk filled up.
+#: Of all trials between real clusters, this part has a controller failover or a full disk.
 _CLUSTER_EVENTS = 0.2
 
 
 class Kind(Enum):
-    """What mirrors, and into what."""
+    """The kind of mirror and of destination."""
 
     PRODUCT = "product"
     """``shoal mirror``, a process with Spark."""
@@ -82,7 +81,7 @@ class Kind(Enum):
         return self in (Kind.PRODUCT, Kind.TOPICS, Kind.MAKER)
 
 
-#: Of ten trials that are no scenarios, so many are of each kind.
+#: Of ten trials that are no scenarios, the number of each kind.
 _OTHERS = (
     *(Kind.PRODUCT, Kind.ENGINE, Kind.TOPICS),
     *(Kind.PRODUCT, Kind.ENGINE, Kind.MAKER),
@@ -95,7 +94,7 @@ KINDS = tuple(kind for other in _OTHERS for kind in (other, Kind.SCENARIO))
 
 
 class Age(Enum):
-    """How old the records are, and so whether the destination's brokers forget who sent them."""
+    """Age of the records, which determines whether the destination's brokers forget their producer."""
 
     FRESH = "fresh"
     OLD = "30 days old"
@@ -113,7 +112,7 @@ class Side(Enum):
 
 
 class Api(IntEnum):
-    """The API keys that shoal uses while it copies."""
+    """The API keys that shoal uses during a copy."""
 
     PRODUCE = 0
     FETCH = 1
@@ -143,7 +142,7 @@ _SIDE_OF = {
 
 
 class EventKind(Enum):
-    """What is done to a process or to a cluster."""
+    """Events of a process or of a cluster."""
 
     KILL_WORKER = "kill -9 of a Python worker"
     KILL_TASK = "kill -9 of a task's process"
@@ -166,12 +165,13 @@ class EventKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """
+    """An event of a process or of a cluster.
+
     Attributes:
-        after: When the destination has answered so many Produce requests.
-        side: Of the broker, or of the leaders.
-        node_id: The broker; or by how much each partition's leader moves on.
-        down_s: Between a broker's end and its start, or a process's pause and its continuation.
+        after: Number of Produce responses by the destination before it.
+        side: Side of the broker, or of the leaders.
+        node_id: The broker; or the number of steps by which each partition's leader moves.
+        down_s: Time between a broker's end and its start, or a process's pause and its continuation.
     """
 
     kind: EventKind
@@ -195,9 +195,7 @@ BROKER_EVENTS = frozenset({EventKind.KILL_BROKER, EventKind.RESTART_BROKER, Even
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """
-    What a proxy does; the fields are those of `rig.proxy.Disturbance`.
-    """
+    """A proxy's fault; the fields are those of `rig.proxy.Disturbance`."""
 
     side: Side
     api: Api
@@ -224,7 +222,7 @@ class Network:
 
 
 class Error(IntEnum):
-    """What a broker answers whose disk is full, or that has lost its replicas."""
+    """Errors of a broker that has a full disk, or has lost its replicas."""
 
     REQUEST_TIMED_OUT = 7
     RECORD_LIST_TOO_LARGE = 18
@@ -235,14 +233,13 @@ class Error(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """
-    An error that the embedded broker answers to Produce requests.
+    """An error that the embedded broker returns to Produce requests.
 
     Attributes:
-        after: So many requests pass first.
-        times: How many are refused.
-        effect: ``"before"``: nothing was written; ``"after"``: it was.
-        partition: Only this one is refused; None for all of the request.
+        after: Number of requests that pass first.
+        times: Number of requests to refuse.
+        effect: ``"before"``: no record was written; ``"after"``: they were.
+        partition: The only partition to refuse; None for the whole request.
     """
 
     error: Error
@@ -257,7 +254,7 @@ class Refusal:
 
     @property
     def stops(self) -> bool:
-        """Whether a partition has to stop: time does not heal it."""
+        """Whether a partition has to stop, because retries do not help."""
         return self.error is Error.RECORD_LIST_TOO_LARGE
 
     def __str__(self) -> str:
@@ -266,7 +263,7 @@ class Refusal:
 
 
 class Change(Enum):
-    """What becomes of the source's topics."""
+    """A change of the source's topics."""
 
     RECREATED = "source topic deleted and created anew"
     PARTITIONS = "partitions added"
@@ -274,7 +271,7 @@ class Change(Enum):
 
 
 class Meanwhile(Enum):
-    """What the mirror does while the topics change."""
+    """The mirror's state while the topics change."""
 
     RUNS = "while it runs"
     WORKERS_PAUSED = "while its workers are paused"
@@ -285,16 +282,15 @@ class Meanwhile(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """
-    A change of the source's topics, all of whose records are there when it is over.
+    """A change of the source's topics; after it, the topics have all their records.
 
     Attributes:
-        after: When the destination has answered so many Produce requests.
-        rounds: How often each of the new partitions gets a batch.
-        goes_on: Of a topic created anew: the mirror continues at once; else it stops, and continues when
-            it is told to.
-        latest: Of what is created: the mirror has ``--start latest``, and was started once before.
-        down_s: How much longer than the change a pause lasts, or the mirror is down.
+        after: Number of Produce responses by the destination before it.
+        rounds: Number of batches for each of the new partitions.
+        goes_on: Of a recreated topic: whether the mirror continues at once; otherwise it stops, and
+            continues with another option.
+        latest: Of a created topic: the mirror has ``--start latest``, and was started once before.
+        down_s: Additional time of the pause, or of the mirror's absence, after the change.
     """
 
     change: Change
@@ -320,28 +316,27 @@ Fault = Event | Network | Refusal | TopicChange
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """
-    A trial.
+    """A trial.
 
     Attributes:
-        seed: Of the whole run.
-        number: The trial's in it.
-        partitions: Of the topic.
-        rounds: How often each partition gets a batch (or a transaction's batches).
+        seed: Seed of the whole run.
+        number: The trial's number in it.
+        partitions: Number of partitions of the topic.
+        rounds: Number of batches (or of a transaction's batches) for each partition.
         largest_batch: Records in the largest batches.
-        codecs: Of the batches, in turn.
-        layout_seed: Which broker leads which partition, and what is in the records.
-        delay_s: How long each Produce request is held up, so that there are moments.
+        codecs: Codecs of the batches, in turn.
+        layout_seed: Determines the partitions' leaders, and the contents of the records.
+        delay_s: Delay of each Produce request, so that there are moments.
         request_timeout_ms: The mirror's ``request.timeout.ms``.
         fetch_buffer_bytes: The mirror's.
         commit_interval_ms: The mirror's.
-        isolation: The mirror's ``isolation.level``, and that of who compares.
+        isolation: The ``isolation.level`` of the mirror and of the comparison.
         streams: The product only: it streams until all faults have come, and is stopped by SIGTERM
             before ``--once`` completes it.
-        slice_s: How long its slices are then: short ones end and begin while things go wrong.
-        again: Run it once more when it is done: nothing may change.
-        several: The embedded broker takes several batches of a partition in a request.
-        together_bytes: How many bytes of a partition may go into a request then, without Spark.
+        slice_s: Length of its slices then: short ones end and begin during faults.
+        again: Run once more after the end: the copy must not change.
+        several: The embedded broker accepts several batches of a partition in a request.
+        together_bytes: Limit for a partition's bytes in a request then, without Spark.
         rebatch: The mirror's ``--rebatch``.
         raw: Of ``mirror-maker``: ``--use.raw.bytes``.
         at_least_once: Of ``mirror-maker``: ``--delivery at-least-once``.
@@ -377,7 +372,7 @@ class Plan:
 
     @property
     def new_topic(self) -> str:
-        """The one that a `TopicChange` creates."""
+        """The topic that a `TopicChange` creates."""
         return f"{self.topic}-new"
 
     @property
@@ -409,7 +404,7 @@ def kind_of(number: int) -> Kind:
 
 
 def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
-    """Make the plan of a trial that is no scenario; its kind follows from the number, unless it is given."""
+    """Make the plan of a trial that is no scenario; without a kind, the number determines it."""
     dice = random.Random(f"{seed}/{number}")
     kind = kind or kind_of(number)
     plan = Plan(
@@ -440,7 +435,7 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
 
 
 def _with_cluster_events(plan: Plan) -> Plan:
-    """Let a controller fail over, or a disk fill up, by dice of their own: the rest is older than that."""
+    """Add a controller failover or a full disk, by separate dice: older seeds keep their plans."""
     dice = random.Random(f"{plan.seed}/{plan.number}/cluster events")
     if plan.kind is Kind.EMBEDDED or dice.random() >= _CLUSTER_EVENTS:
         return plan
@@ -452,14 +447,14 @@ def _with_cluster_events(plan: Plan) -> Plan:
 
 
 def _with_topic_change(plan: Plan) -> Plan:
-    """Let the source's topics change early enough that the mirror is still at work."""
+    """Change the source's topics so early that the mirror is still copying."""
     if plan.kind is not Kind.TOPICS:
         return plan
     dice = random.Random(f"{plan.seed}/{plan.number}/topics")
     change = dice.choice([Change.RECREATED, Change.RECREATED, Change.PARTITIONS, Change.TOPIC])
     down = [Meanwhile.KILLED, Meanwhile.STOPPED]
     paused = [Meanwhile.RUNS, Meanwhile.WORKERS_PAUSED, Meanwhile.PAUSED]
-    # What is created while the mirror is down is what it could pass over.
+    # If a topic is created while the mirror is down, the mirror could skip its records.
     meanwhile = dice.choice([*down, *(down if change is not Change.RECREATED else []), *paused])
     topic_change = TopicChange(
         change=change,
@@ -482,7 +477,7 @@ def _as_maker(plan: Plan) -> Plan:
 
 
 def _with_pauses(plan: Plan) -> Plan:
-    """Let processes be paused, or a second mirror come, by dice of their own: the rest is older than that."""
+    """Add paused processes or a second mirror, by separate dice: older seeds keep their plans."""
     dice = random.Random(f"{plan.seed}/{plan.number}/pauses")
     if dice.random() >= _PAUSED:
         return plan
@@ -502,12 +497,12 @@ def _with_pauses(plan: Plan) -> Plan:
 
 
 def _with_small_batches(plan: Plan) -> Plan:
-    """Draw what is done about small batches, by dice of its own: the rest of a plan is older than that."""
+    """Draw the options for small batches, by separate dice: older seeds keep their plans."""
     dice = random.Random(f"{plan.seed}/{plan.number}/small batches")
     return replace(
         plan,
         several=plan.kind is Kind.EMBEDDED and dice.random() < 0.6,
-        # So few that there are many requests, and moments.
+        # A low limit, so that there are many requests, and moments.
         together_bytes=dice.choice([600, 1_500, 20_000]),
         rebatch=dice.choice(["500", "4k", "4k:zstd"]) if dice.random() < 0.15 else None,
     )
@@ -539,7 +534,7 @@ def _refusal(plan: Plan, after: int, dice: random.Random) -> Refusal:
         Error.NOT_ENOUGH_REPLICAS: "before",
     }.get(error) or dice.choice(["before", "after"])
     partition = dice.choice([None, dice.randrange(plan.partitions)])
-    # What stops a partition ends the process: started again, it meets the next.
+    # If a partition stops, the process ends; the next start meets the next error.
     times = dice.randint(1, 2 if error is Error.RECORD_LIST_TOO_LARGE else 6)
     return Refusal(error, after, times, effect, partition)
 
@@ -580,12 +575,12 @@ def _network(plan: Plan, after: int, dice: random.Random) -> Network:
     api = dice.choice([*[Api.PRODUCE] * 12, *[Api.FETCH] * 4, *others])
     side = _SIDE_OF.get(api) or dice.choice(list(Side))
     if plan.kind is Kind.EMBEDDED and side is Side.DESTINATION:
-        api, side = Api.FETCH, Side.SOURCE  # no proxy is before the embedded broker: it has faults of its own
+        api, side = Api.FETCH, Side.SOURCE  # the embedded broker has no proxy, but its own faults
     step = dice.choice(list(Step))
     if api is Api.PRODUCE and dice.random() < 0.25:
         step = Step.BEFORE_RESPONSE
     stall_s = dice.choice([0.0, 0.0, *_STALLS_S])
-    # All others are few: one of the first of its kind.
+    # There are few of all others: one of the first of its kind.
     if api is not Api.PRODUCE:
         after = dice.randint(0, 12 if api is Api.FETCH else 3)
     late = (

@@ -1,4 +1,4 @@
-"""The mirror as processes that can be killed: the product with its JVM and workers, or the engine alone."""
+"""The mirror as processes to kill: the product with its JVM and workers, or the engine alone."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from .plan import EventKind
 
 __all__ = ["Ended", "MirrorRun", "end_orphans"]
 
-#: How long it may take until there is a JVM, or a Python worker, to be killed.
+#: Timeout until there is a JVM, or a Python worker, to kill.
 _APPEARS_WITHIN_S = 60
 
 
 class Ended(Exception):
-    """There is nothing (any more) that could be killed."""
+    """There is no process (any more) to kill."""
 
 
 class MirrorRun:
-    """
-    One process, from its start to its end, which writes to two files.
+    """One process, from its start to its end, which writes to two files.
 
     Attributes:
-        killed: Whether an end of it that is no success is ours.
-        orphans: What was left behind when its parent was killed.
+        killed: Whether the trial is the cause if the process ends without success.
+        orphans: Processes that survived the kill of their parent.
     """
 
     def __init__(
         self, arguments: Sequence[str], log: Path, environment: dict[str, str] | None = None
     ) -> None:
-        """
+        """Start a process.
+
         Args:
-            arguments: For this Python.
-            log: Without a suffix; gets ``.out`` and ``.err``.
-            environment: Over this process's own.
+            arguments: Arguments for this Python.
+            log: A path without suffix; gets ``.out`` and ``.err``.
+            environment: Variables over this process's own.
         """
         self.killed = False
         self.orphans: list[psutil.Process] = []
@@ -65,8 +65,7 @@ class MirrorRun:
         return self._process.poll() is None
 
     def suffer(self, kind: EventKind, paused_s: float = 0.0) -> None:
-        """
-        Kill it or a part of it, or pause it for some seconds.
+        """Kill the process or a part of it, or pause it for some seconds.
 
         Raises:
             Ended: There is no such part, and none appears.
@@ -87,22 +86,21 @@ class MirrorRun:
                 self._kill_first()
                 _kill(jvm[0])
             case EventKind.KILL_WORKER:
-                # The driver survives it: nothing else may end by it.
+                # The driver survives it: no other process may end because of it.
                 killed = 0
-                while not killed:  # they may have just ended by themselves, as with their slice
+                while not killed:  # they may have just ended by themselves, with their slice
                     killed = sum(map(_kill, self._await_any(_is_worker)))
             case (
                 EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER | EventKind.PAUSE_WORKERS | EventKind.PAUSE_ALL
             ):
                 with self.paused(kind):
-                    time.sleep(paused_s)  # how long they are paused, not for a condition
+                    time.sleep(paused_s)  # the length of the pause, not a wait for a condition
             case _:
                 raise ValueError(f"{kind} does not happen to a process")
 
     @contextlib.contextmanager
     def paused(self, kind: EventKind) -> Iterator[None]:
-        """
-        Pause it, or a part of it, within the block.
+        """Pause the process, or a part of it, within the block.
 
         Raises:
             Ended: There is no such part, and none appears.
@@ -136,16 +134,16 @@ class MirrorRun:
         self._process.kill()
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it and all that it started."""
+        """Kill the process and all its descendants."""
         self.orphans += self._children()
         self._process.kill()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return its exit code; None where it does not end in time."""
+        """Return its exit code; None if it does not end in time."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -157,7 +155,7 @@ class MirrorRun:
             try:
                 found = json.loads(line)
             except ValueError:
-                continue  # it was killed while it wrote
+                continue  # it was killed during the write
             if isinstance(found, dict):
                 return found
         return {}
@@ -190,7 +188,7 @@ class MirrorRun:
 
 
 def end_orphans(orphans: Sequence[psutil.Process], within_s: float) -> list[str]:
-    """Wait until orphans have ended by themselves; end those that have not, and return what they were."""
+    """Wait until orphans have ended by themselves; kill the others, and return their descriptions."""
     deadline = time.monotonic() + within_s
     left = []
     for each in orphans:
@@ -198,7 +196,7 @@ def end_orphans(orphans: Sequence[psutil.Process], within_s: float) -> list[str]
             if each.status() != psutil.STATUS_ZOMBIE:
                 each.wait(max(0.0, deadline - time.monotonic()))
         except (psutil.NoSuchProcess, FileNotFoundError):
-            continue  # pidfd_open, by which psutil waits, answers ENOENT for one that is just being reaped
+            continue  # if one is just being reaped, pidfd_open, by which psutil waits, returns ENOENT
         except psutil.TimeoutExpired:
             left.append(_command(each))
             each.kill()
@@ -206,7 +204,7 @@ def end_orphans(orphans: Sequence[psutil.Process], within_s: float) -> list[str]
 
 
 def _kill(process: psutil.Process) -> bool:
-    """Kill a process; tell whether it was there."""
+    """Kill a process; return whether it existed."""
     try:
         process.kill()
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What a run has to say: a line a trial, and a table at the end."""
+"""The output of a run: a line for each trial, and a table at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["line_of", "markdown"]
 
 
 def line_of(outcome: Outcome) -> str:
-    """Return one line about a trial; more where it was not exact."""
+    """Return one line about a trial; several if it was not exact."""
     plan, comparison = outcome.plan, outcome.comparison
     verdict = "exact" if outcome.is_exact else "NOT EXACT"
     phases = ", ".join(f"{name} {seconds:.0f}" for name, seconds in outcome.phases.items() if seconds >= 1)

@@ -1,8 +1,7 @@
-"""
-The engine alone, in a process that can be killed: what one Spark task does, without Spark.
+"""The engine alone, in a process to kill: the work of one Spark task, without Spark.
 
-Its argument is JSON; its last line on stdout, too: which partitions stopped, and why. What it waits
-for goes to stderr, with the time.
+Its argument is JSON. So is its last line on stdout: the stopped partitions and their reasons. The reasons
+for which it waits go to stderr, with the time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shoal.topic_partition import TopicPartition
 
 
 class Telling(Uncontrolled):
-    """Nobody's task, which writes down what it waits for."""
+    """A control without a driver, which prints the reasons for waits."""
 
     def __init__(self) -> None:
         self._told: dict[TopicPartition, str | None] = {}

@@ -1,4 +1,4 @@
-"""A handful of the trials that `make chaos` runs by the hundred, each of them drawn from its seed."""
+"""Some of the hundreds of trials of `make chaos`, each drawn from its seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.chaos.scenarios.promises import Findings, at_least_once, exact, exact
 from tests.chaos.trial import run_trial
 from tests.two_brokers import Content
 
-#: What is drawn from it is stated beside each trial's number.
+#: The faults drawn from it are stated beside each trial's number.
 SEED = 0
 
 
@@ -75,7 +75,7 @@ def test_controllers_fail_and_disks_fill_up_where_brokers_are_real() -> None:
 
 
 @pytest.mark.long
-# Six brokers start with the first; a process may take 150 s, and be started again.
+# The first trial starts six brokers; a process may take 150 s, and be started again.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("kind", "number", "faults"),
@@ -122,7 +122,7 @@ def test_controllers_fail_and_disks_fill_up_where_brokers_are_real() -> None:
 )
 def test_a_trial_is_exact(arena: Arena, tmp_path: Path, kind: Kind, number: int, faults: str) -> None:
     plan = draw(SEED, number, kind)
-    assert str(plan) == faults  # else another trial would run under this name
+    assert str(plan) == faults  # otherwise another trial would run under this name
     outcome = run_trial(plan, arena, tmp_path / "trial")
     assert outcome.is_exact, line_of(outcome)
     assert len(outcome.came) == len(plan.faults), line_of(outcome)
@@ -148,7 +148,7 @@ def test_scenario_keeps_its_promise(name: str) -> None:
 def test_scenario_notices_that_a_copy_is_not_compared(
     monkeypatch: pytest.MonkeyPatch, answer: Preceding, name: str
 ) -> None:
-    """Of two dozen trials most do; a mirror that always gives the same answer must not pass them."""
+    """Of two dozen trials most do; a mirror that always gives the same answer must fail them."""
     monkeypatch.setattr(nonempty, "compare_preceding", lambda *args, **more: answer)
     plans = (ScenarioPlan(SEED, number, name) for number in range(24))
     assert any(run_scenario(plan, SCENARIOS[name]())[1] for plan in plans)
@@ -171,7 +171,7 @@ def test_scenario_of_a_damaged_copy_breaks_its_promise() -> None:
     assert exact_or_stopped(found(ever[:3], ["something else"]))
     assert exact_or_stopped(found([*ever[:2], ever[3]], ["documented"]))
     assert exact_or_stopped(found(ever[1:], lost=1)) == []
-    # The topic was filled again, and its first two records came behind the stop once more.
+    # The topic was filled again, and its first two records came once more after the stop.
     again = Findings([*ever, *ever[:2]], ever, ever[2:4], ["documented"], 0, lambda _: True)
     assert exact_or_stopped(again) == []
     assert exact_or_stopped(replace(again, stopped=[]))

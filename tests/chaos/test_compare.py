@@ -1,4 +1,4 @@
-"""A comparison that did not see what is lost, doubled or out of order would make every trial exact."""
+"""The comparison finds lost, duplicated and reordered records; otherwise every trial would be exact."""
 
 from __future__ import annotations
 

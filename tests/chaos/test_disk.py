@@ -1,4 +1,4 @@
-"""A disk that is not full, or stays full, would let a trial test nothing."""
+"""The rig fills a disk and empties it; otherwise a trial with a full disk would test nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mirror that is not started as its plan says would keep another promise."""
+"""A mirror is started with its plan's options; otherwise it would keep another promise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.chaos.plan import Change, Kind, Plan, draw
 
 
 def plan_with(kind: Kind, change: Change | None = None, *, latest: bool = False) -> Plan:
-    """Return the first plan of a kind, and with a change of topics where one is named."""
+    """Return the first plan of a kind, with a change of topics if one is named."""
     for number in itertools.count():
         plan = draw(0, number, kind)
         found = plan.topic_change

@@ -1,4 +1,4 @@
-"""The proxies that the trials rely on, in front of the embedded broker."""
+"""The proxies of the trials, in front of the embedded broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def connect(proxies: Proxies) -> socket.socket:
 
 
 def ask(proxies: Proxies, api_key: int = API_VERSIONS) -> bytes:
-    """Return all that comes before the connection ends, or a whole response."""
+    """Return all bytes before the connection ends, or a whole response."""
     with connect(proxies) as client:
         client.sendall(REQUESTS[api_key])
         found = b""
@@ -69,7 +69,7 @@ def test_a_connection_is_cut_at_each_step_of_a_request(proxies: Proxies, step: S
     proxies.disturb(Disturbance(API_VERSIONS, step))
     expected = whole[: len(whole) // 2] if step is Step.WITHIN_RESPONSE else b""
     assert ask(proxies) == expected
-    assert ask(proxies) == whole  # once, as was said
+    assert ask(proxies) == whole  # only once, as planned
 
 
 @pytest.mark.parametrize("step", [Step.BEFORE_RESPONSE, Step.WITHIN_RESPONSE])
@@ -115,7 +115,7 @@ def test_what_is_stalled_and_let_go_arrives_whole(proxies: Proxies, step: Step) 
 def test_a_request_whose_sender_has_hung_up_arrives_only_where_it_shall_be_late(
     proxies: Proxies, late: bool
 ) -> None:
-    # One that is not late ends with the hang-up, however long it could have been.
+    # If it is not late, it ends when the client disconnects, before the end of the stall.
     stall_s = 0.5 if late else 30.0
     proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_REQUEST, stall_s=stall_s, cut=False, late=late))
     with connect(proxies) as client:

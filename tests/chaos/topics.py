@@ -1,4 +1,4 @@
-"""The topics of a trial at the source: loaded, changed while the mirror works, compared with their copies."""
+"""The source topics of a trial: load them, change them during the copy, and compare them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from .plan import BROKERS, Change, Plan, TopicChange
 
 __all__ = ["SourceTopics"]
 
-#: No load of a trial has so many records, so no two have a key in common.
+#: No load of a trial has this many records, so that no two share a key.
 _KEYS_OF_A_LOAD = 1_000_000
 
-#: Batches of each partition that are there before the first start of a mirror with ``--start latest``.
+#: Batches of each partition before the first start of a mirror with ``--start latest``.
 _ROUNDS_BEFORE = 5
 
-#: How many partitions are added, at most.
+#: Largest number of partitions to add.
 _MOST_ADDED = 3
 
 
 class SourceTopics:
-    """
-    What the topics of a trial hold, and what of it must be at the destination.
+    """The records of a trial's topics, and which of them must be at the destination.
 
     Attributes:
-        names: The topics that there are.
-        problems: What is wrong with the trial itself: a load that cannot be read back.
+        names: The existing topics.
+        problems: Problems of the trial itself: a load that cannot be read back.
     """
 
     def __init__(self, bootstrap: str, plan: Plan) -> None:
@@ -55,7 +54,7 @@ class SourceTopics:
             delete_on(self._bootstrap, topic)
 
     def load_what_is_passed_over(self) -> None:
-        """Load what is there before the first start of a mirror with ``--start latest``."""
+        """Load records before the first start of a mirror with ``--start latest``, which must skip them."""
         self._load(self._plan.topic, range(self._plan.partitions), _ROUNDS_BEFORE)
         before = self._read(self._plan.topic)
         self._passed_over = {partition: len(records) for partition, records in before.items()}
@@ -77,7 +76,7 @@ class SourceTopics:
     # The change
 
     def change(self, change: TopicChange) -> None:
-        """Change the topics; what is new is loaded when this returns."""
+        """Change the topics, and load the new ones before returning."""
         topic, partitions = self._plan.topic, range(self._plan.partitions)
         match change.change:
             case Change.RECREATED:
@@ -101,14 +100,13 @@ class SourceTopics:
     def _replicas(self, partitions: int) -> list[list[int]]:
         return [self._dice.sample(range(1, BROKERS + 1), BROKERS) for _ in range(partitions)]
 
-    # What is promised
+    # Promises
 
     def compare(self, destination: str) -> Comparison:
-        """
-        Compare all topics with their copies.
+        """Compare all topics with their copies.
 
-        Of a topic that was created anew the copy has the former topic's records from the first one on, as
-        far as the mirror came, and then all of the new one's, in order.
+        If a topic was recreated, its copy begins with the former topic's records, up to the mirror's
+        position. All of the new topic's follow, in order.
         """
         comparison = Comparison()
         for topic in self.names:
@@ -125,7 +123,7 @@ class SourceTopics:
         return comparison
 
     def compare_stopped(self, destination: str, stopped: Mapping[str, str]) -> list[str]:
-        """Say what is wrong with the copy of a topic created anew, in which the mirror must not go on."""
+        """Describe the faults in the copy of a recreated topic in which the mirror must stop."""
         if not self._was_recreated:
             return []
         topic = self._plan.topic
@@ -156,6 +154,6 @@ class SourceTopics:
 
 
 def _read_copy(bootstrap: str, topic: str) -> dict[int, list[Record]]:
-    """Read a topic of the destination; it has no records if there is none."""
+    """Read a topic of the destination; if it does not exist, it has no records."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     return read_topic(bootstrap, topic) if topic in admin.list_topics(timeout=30).topics else {}

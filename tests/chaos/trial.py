@@ -1,4 +1,4 @@
-"""One trial: load a topic, mirror it while things go wrong, and compare."""
+"""One trial: load a topic, mirror it under faults, and compare."""
 
 from __future__ import annotations
 
@@ -44,53 +44,53 @@ from .topics import SourceTopics
 
 __all__ = ["Outcome", "run_scenario_trial", "run_trial"]
 
-#: One process may take so long, whatever goes wrong: brokers come back within ten seconds.
+#: Timeout of one process, with all faults: brokers come back within ten seconds.
 _ATTEMPT_S = 150.0
 
-#: So many processes one after the other may fail, those that were killed not counted.
+#: Number of processes that may fail one after the other, without those that were killed.
 _FAILURES = 4
 
-#: An orphan ends when it has noticed that its driver is gone; a lease is 30 s, a request's time-out, too.
+#: An orphan ends after it notices that its driver is gone; a lease is 30 s, and so is a request's timeout.
 _ORPHANS_END_WITHIN_S = 45.0
 
-#: How long a stream may take until it has copied anything.
+#: Timeout until a stream has copied anything.
 _STREAM_S = 90.0
 
-#: A stream that has been idle for so long will bring no fault's moment any more.
+#: If a stream is idle for so long, no further fault can occur.
 _IDLE_S = 15.0
 
-#: So many streams, one after the other, before the trial is completed by ``--once``.
+#: Number of streams, one after the other, before ``--once`` completes the trial.
 _STREAMS = 3
 
 _POLL_S = 0.005
 
-#: Between two looks at the group's positions.
+#: Interval between reads of the group's positions.
 _POLL_COMMITTED_S = 0.3
 
-#: So many processes, one after the other, may be killed, or end without an error, before all is copied.
+#: Number of processes that may be killed, or end without an error, before everything is copied.
 _ATTEMPTS = 12
 
-#: How long a second mirror-maker copies beside the first.
+#: Time for which a second mirror-maker copies beside the first.
 _MEMBER_S = 15.0
 
-#: By which a partition stops whose topic was created anew (docs/operating.md).
+#: Reason for which a partition of a recreated topic stops (docs/operating.md).
 _CREATED_AGAIN = "created again"
 
 
 @dataclass
 class Outcome:
-    """
+    """The result of a trial.
+
     Attributes:
-        plan: The trial that was run.
-        comparison: Of both topics, at the end.
-        problems: What should not happen although no record is wrong: a partition that stopped, a
-            process that did not end.
-        came: The names of the faults that came, or were met.
-        attempts: Processes that were started.
-        failures: Those that ended with an error by themselves.
-        errors: What they said last, each.
-        seconds: All in all.
-        phases: Seconds by what they were spent on.
+        plan: The plan that was run.
+        comparison: Comparison of both topics, at the end.
+        problems: Problems besides wrong records: a partition that stopped, a process that did not end.
+        came: The names of the faults that occurred.
+        attempts: Number of processes started.
+        failures: Number of processes that ended by themselves with an error.
+        errors: The last error of each of them.
+        seconds: Duration of the trial.
+        phases: Seconds of each phase.
     """
 
     plan: Plan | ScenarioPlan
@@ -109,11 +109,10 @@ class Outcome:
 
 
 def run_trial(plan: Plan, arena: Arena, logs: Path, patience: float = 1.0) -> Outcome:
-    """
-    Run a plan; ``logs`` gets what its processes wrote, and both logs where they differ.
+    """Run a plan; write the processes' output to ``logs``, and both clusters' logs if they differ.
 
     Args:
-        patience: How many times as long as on two idle cores a process may take.
+        patience: Factor of the timeouts, 1 for two idle cores.
     """
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -142,7 +141,7 @@ def run_scenario_trial(plan: ScenarioPlan) -> Outcome:
 
 
 def _embedded(plan: Plan) -> Broker:
-    """Return a broker that forgets producers so soon that it does between two requests in flight."""
+    """Return a broker that forgets a producer between two of its requests in flight."""
     return Broker(
         config={
             "producer.id.expiration.ms": str(plan.expiration_ms),
@@ -261,10 +260,10 @@ class _Trial:
                 delete_on(self._arena.bootstrap(Side.DESTINATION), topic)
 
     def _keep(self) -> None:
-        """Keep what is needed to find out what happened."""
+        """Keep the files for a diagnosis."""
         for side, cluster in self._arena.clusters.items():
             for node_id, log_dir in cluster.log_dirs.items():
-                # Of a topic that is created during the trial, too.
+                # Also of a topic that is created during the trial.
                 for partition in sorted(log_dir.glob(f"{self.plan.topic}-*")):
                     where = self._logs / side.value / str(node_id) / partition.name
                     shutil.copytree(partition, where, dirs_exist_ok=True)
@@ -273,7 +272,7 @@ class _Trial:
         lines = [repr(self.plan), str(self.plan), *self.outcome.problems, *comparison.details]
         (self._logs / "trial.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    # What goes wrong
+    # Faults
 
     def _let_things_go_wrong(self) -> None:
         for proxies in self._arena.proxies.values():
@@ -300,7 +299,7 @@ class _Trial:
         self._arena.proxies[fault.side].disturb(disturbance)
 
     def _refuse(self, broker: Broker) -> None:
-        """Line up the embedded broker's faults: of several, the oldest comes first."""
+        """Queue the embedded broker's faults: of several, the oldest comes first."""
         passed = 0
         for fault in self.plan.faults:
             if isinstance(fault, Refusal):
@@ -321,7 +320,7 @@ class _Trial:
         self._broker_faults.append((refusal, broker.faults.add(ApiKey.PRODUCE, **how)))  # type: ignore[arg-type]
 
     def _answered(self) -> int:
-        """How many Produce requests the destination has answered."""
+        """Number of Produce requests that the destination has answered."""
         if self._broker:
             return sum(fault.hits for _, fault in self._broker_faults)
         return self._arena.proxies[Side.DESTINATION].responses(Api.PRODUCE)
@@ -341,21 +340,21 @@ class _Trial:
             self._came.append(event.name)
 
     def _await_moment(self, after: int) -> bool:
-        """Wait until the destination has answered so many Produce requests; tell whether it has."""
+        """Wait until the destination has answered this many Produce requests; return whether it has."""
         while self._answered() < after:
             if self._over.wait(_POLL_S):
                 return False
         return True
 
     def _do_to_mirror(self, do: Callable[[MirrorRun], None]) -> bool:
-        """Do something to the process that runs, or to the next one; tell whether it was done."""
+        """Apply a function to the running process, or to the next one; return whether it was applied."""
         while not self._over.is_set():
             run = self._current
             if run is not None and run.is_running:
                 try:
                     do(run)
                 except Ended:
-                    continue  # perhaps the next one has what is to be killed
+                    continue  # perhaps the next one has such a part to kill
                 return True
             self._over.wait(_POLL_S)
         return False
@@ -376,7 +375,7 @@ class _Trial:
                 case Meanwhile.STOPPED:
                     self._change_while_down(EventKind.SIGTERM, change)
         except Exception as error:
-            # In a thread of its own it would be lost.
+            # In its own thread the exception would be lost.
             self.outcome.problems.append(f"{change.name}: {type(error).__name__}: {error}")
 
     def _change(self, change: TopicChange) -> None:
@@ -388,7 +387,7 @@ class _Trial:
     def _change_paused(self, run: MirrorRun, kind: EventKind, change: TopicChange) -> None:
         with run.paused(kind):
             self._change(change)
-            time.sleep(change.down_s)  # how much longer they are paused, not for a condition
+            time.sleep(change.down_s)  # the additional pause, not a wait for a condition
 
     def _change_while_down(self, kind: EventKind, change: TopicChange) -> None:
         with self._starting:
@@ -398,7 +397,7 @@ class _Trial:
                     run.suffer(kind)
                 run.wait(_ATTEMPT_S * self._patience)
             self._change(change)
-            time.sleep(change.down_s)  # how much longer it is down, not for a condition
+            time.sleep(change.down_s)  # the additional absence, not a wait for a condition
 
     def _contend(self) -> None:
         """Start a second mirror for the same group: whichever of the two copies, the copy is exact."""
@@ -448,11 +447,11 @@ class _Trial:
         self.outcome.problems.append(f"{failures} of {attempts} attempts failed, and none has copied all")
 
     def _is_done(self, run: MirrorRun, code: int, *, once: bool) -> bool:
-        """Whether everything is copied, or nothing more may be."""
+        """Whether everything is copied, or no further copying is allowed."""
         if self.plan.kind is Kind.MAKER:
             return code == 0 and self._is_committed()
         if self.plan.kind is Kind.TOPICS and self._has_changed and not self._is_eventful:
-            # What is left is for the runs that follow: what they end with, and leave, is what is promised.
+            # The following runs do the rest: the promises are about their exit codes and their copy.
             return run.killed or code in self._good_codes or self._has_stopped_as_it_must(run)
         if code in self._good_codes:
             return (once and not run.killed) or bool(run.last_line().get("complete"))
@@ -460,7 +459,7 @@ class _Trial:
 
     @property
     def _good_codes(self) -> tuple[int, ...]:
-        """Exit codes of who has copied all; 4 is that of a mirror which continued in a topic created anew."""
+        """Exit codes of a complete copy; 4 is that of a mirror that continued in a recreated topic."""
         return (0, 4) if self._was_recreated and self._goes_on else (0,)
 
     def _has_stopped_as_it_must(self, run: MirrorRun) -> bool:
@@ -500,13 +499,13 @@ class _Trial:
 
     @property
     def _is_eventful(self) -> bool:
-        """Whether something is still to come, or is not over yet: a broker that is down."""
+        """Whether an event is still to come, or not over yet, as of a broker that is down."""
         return any(each.is_alive() for each in self._events) or any(
             fault.api is Api.PRODUCE and not met.hits for fault, met in self._disturbances
         )
 
     def _stop_stream(self, run: MirrorRun) -> int | None:
-        """Let a stream run until all faults have come, then stop it as its user would."""
+        """Let a stream run until all faults have come, then stop it as an operator would."""
         deadline = time.monotonic() + _STREAM_S * self._patience
         answered = self._answered()
         while run.is_running and self._is_wanted(run) and time.monotonic() < deadline:
@@ -519,24 +518,24 @@ class _Trial:
         return run.wait(_ATTEMPT_S * self._patience)
 
     def _is_wanted(self, run: MirrorRun) -> bool:
-        """Whether a stream has something to do, or suffer, yet."""
+        """Whether a stream still has records to copy, or faults to come."""
         return self._is_eventful or (self.plan.kind is Kind.MAKER and not self._is_committed())
 
     def _judge(self, run: MirrorRun, code: int, *, once: bool) -> None:
-        """Count an attempt that did not complete; a stopped partition is a problem of its own."""
+        """Count an attempt that did not complete; if a partition stopped, that is a separate problem."""
         if run.killed or (code == 0 and not once) or (not once and self._has_stopped_as_it_must(run)):
             return
         if code == -signal.SIGTERM and not once:
-            return  # nothing was left to suffer before Python had installed its handlers
+            return  # no fault was left before Python had installed its handlers
         self.outcome.failures += 1
         self.outcome.errors.append(run.last_error())
         stopped = run.last_line().get("stopped") or {}
         if any(isinstance(fault, Refusal) and fault.stops for fault in self.plan.faults):
-            return  # what it has to do: it stops, says why, and goes on when started again
+            return  # as documented: it stops with a reason, and the next start continues
         self.outcome.problems += [f"{partition} stopped: {reason}" for partition, reason in stopped.items()]
 
     def _stay_and_go_on(self) -> None:
-        """Started again, what has stopped stays so; told to, it goes on."""
+        """Start it again, and require the same stop; then let it continue by its option."""
         run, code = self._run_to_its_end(self._logs / "stop")
         if code != 0 and not self._has_stopped_as_it_must(run):
             self.outcome.problems.append(f"a run that may only stop ended with {code}: {run.last_line()}")
@@ -545,7 +544,7 @@ class _Trial:
         self._goes_on = True
 
     def _once_more(self) -> None:
-        """What is complete stays as it is; in a topic that changed late, it is completed."""
+        """Run once more: a complete copy stays the same; one of a topic that changed late is completed."""
         self._run_once(self._logs / "again", "a run with little or nothing to do")
 
     def _run_once(self, log: Path, what: str) -> None:
@@ -566,7 +565,7 @@ class _Trial:
         return run, code
 
     def _judge_doubles(self) -> None:
-        """With at-least-once delivery a record may be there again only after something went wrong."""
+        """Allow a duplicate in at-least-once delivery only after a fault."""
         if self.outcome.comparison.again and not self.outcome.came:
             self.outcome.problems.append(
                 f"{self.outcome.comparison.again} records are there again for nothing"

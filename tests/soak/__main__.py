@@ -1,7 +1,6 @@
-"""
-Let a mirror run between two locked clusters that are never left in peace: ``python -m tests.soak --help``.
+"""Run a mirror between two locked clusters under constant faults: ``python -m tests.soak --help``.
 
-The exit code is 0 only if nothing was lost, doubled or reordered, memory stayed flat, and everything was as
+The exit code is 0 only if no record was lost, doubled or reordered, memory stayed flat, and everything was as
 quick as promised.
 """
 
@@ -44,7 +43,7 @@ def main() -> int:
         for each in plan.disturbances:
             print(f"{each.at_s:6.0f} s  {each}")
         return 0
-    # As Ctrl-C: the load ends early; or, where there is none, the brokers, and what they wrote is removed.
+    # As Ctrl-C: the load ends early. If there is none yet, the brokers end, and their files are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logs = args.logs or Path(tempfile.mkdtemp(prefix="shoal-soak-"))
     began = time.monotonic()
@@ -54,7 +53,7 @@ def main() -> int:
 
     say(f"seed {plan.seed}, {len(plan.disturbances)} disturbances, logs in {logs}")
     outcome = soak(plan, logs, say)
-    # Whole: an hour is not to be repeated for the sake of a table.
+    # The whole outcome: if only the table fails, the hour need not be repeated.
     (logs / "outcome.pickle").write_bytes(pickle.dumps(outcome))
     text, picture = markdown(outcome), chart(outcome)
     (logs / "soak.md").write_text(text, encoding="utf-8")

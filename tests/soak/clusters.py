@@ -1,4 +1,4 @@
-"""Two clusters of three real brokers, whose listener for clients asks for TLS, a login and ACLs."""
+"""Two clusters of three real brokers, whose client listener requires TLS, a login and ACLs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .plan import Disturbance, Kind
 
 __all__ = ["GROUP", "PREFIX", "LockedClusters", "open_clusters"]
 
-#: Of the topics that are mirrored, and that the mirror's principal may touch.
+#: Prefix of the mirrored topics, to which the ACLs of the mirror's principal are limited.
 PREFIX = "soak."
 GROUP = "soak-mirror"
 
-#: No super user: he may do what he was granted.
+#: No super user: only the granted operations are allowed.
 _MIRROR = "bob"
 _MECHANISM = "SCRAM-SHA-512"
 _LISTENER = "LOCKED"
@@ -75,11 +75,12 @@ _CLUSTER_EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class LockedClusters:
-    """
+    """The two clusters, and the access to them.
+
     Attributes:
-        arena: The clusters, and what can be done to them.
+        arena: The clusters, and the faults to inject.
         properties: The mirror's client properties, by side.
-        admins: Of the harness, by side.
+        admins: Admin clients of the harness, by side.
     """
 
     arena: Arena
@@ -91,7 +92,7 @@ class LockedClusters:
         return self.arena.bootstrap(side)
 
     def new_topic(self, name: str, partitions: int) -> int:
-        """Create a topic at the source; return when the broker had done it, in nanoseconds since 1970."""
+        """Create a topic at the source; return the time of its completion, in nanoseconds since 1970."""
         new = NewTopic(name, partitions, BROKERS)
         self.admins[Side.SOURCE].create_topics([new])[name].result(60)
         created_ns = time.time_ns()
@@ -99,7 +100,7 @@ class LockedClusters:
         return created_ns
 
     def new_partition(self, topic: str, partitions: int) -> int:
-        """Let a source topic have so many; return when the broker had done it, in nanoseconds since 1970."""
+        """Add partitions to a source topic; return the time of completion, in nanoseconds since 1970."""
         new = NewPartitions(topic, partitions)
         self.admins[Side.SOURCE].create_partitions([new])[topic].result(60)
         created_ns = time.time_ns()
@@ -107,7 +108,7 @@ class LockedClusters:
         return created_ns
 
     def disturb(self, disturbance: Disturbance) -> None:
-        """Do something to a cluster; returns when the broker is back and all replicas are in sync."""
+        """Apply a fault to a cluster; return when the broker is back and all replicas are in sync."""
         assert disturbance.side is not None
         event = Event(
             _CLUSTER_EVENTS[disturbance.kind],
@@ -122,7 +123,7 @@ class LockedClusters:
         self.arena.heal()
 
     def topics(self, side: Side) -> list[str]:
-        """Return the names of the topics that are for the mirror."""
+        """Return the names of the mirrored topics."""
         return [name for name in self.admins[side].list_topics(timeout=30).topics if name.startswith(PREFIX)]
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
@@ -137,11 +138,10 @@ class LockedClusters:
 
 @contextmanager
 def open_clusters(relogin_ms: int) -> Iterator[LockedClusters]:
-    """
-    Start everything; credentials are made anew.
+    """Start everything, with new credentials.
 
     Args:
-        relogin_ms: ``connections.max.reauth.ms``: after this a login has to be renewed.
+        relogin_ms: ``connections.max.reauth.ms``: after this a client has to renew its login.
     """
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         directory = Path(name)
@@ -163,14 +163,14 @@ def _cluster(directory: Path, relogin_ms: int) -> KafkaCluster:
     config = {
         "default.replication.factor": BROKERS,
         "min.insync.replicas": 2,
-        # Few threads: six brokers share the machine with what they are there for.
+        # Few threads: six brokers share the machine with the mirror.
         "num.network.threads": 2,
         "num.io.threads": 4,
-        # Kafka's own: the rig's shorter ones would take a broker that is starved of CPU for dead.
+        # Kafka's own: with the rig's shorter one, the controller would fence a broker that lacks CPU.
         "broker.session.timeout.ms": 9_000,
         "broker.heartbeat.interval.ms": 2_000,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # The brokers among themselves, and the harness.
+        # The connections between brokers, and the harness.
         "super.users": "User:ANONYMOUS",
         "sasl.enabled.mechanisms": _MECHANISM,
         f"{listener}.{_MECHANISM.lower()}.sasl.jaas.config": f"{_SCRAM} required;",
@@ -219,7 +219,7 @@ def _grant(admin: AdminClient, side: Side) -> None:
     ]
 
     def is_granted() -> bool:
-        """The controllers of a cluster that has just started may still be electing."""
+        """Create the ACLs; the controllers of a cluster that has just started may still be electing."""
         try:
             for future in admin.create_acls(bindings).values():
                 future.result(30)

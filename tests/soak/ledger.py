@@ -1,8 +1,7 @@
-"""
-What was sent and what arrived, record by record.
+"""The sent and the arrived records, one by one.
 
-Every record bears its topic, its partition and its number there, counted from 0 without gaps over all
-that is sent, records of aborted transactions among them.
+Every record has its topic, its partition and its number there. The numbers count all sent records from 0
+without gaps, including those of aborted transactions.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Arrival", "Fate", "Ledger", "Tally", "read_value", "write_value"]
 
 
 class Fate(IntEnum):
-    """What became of a record at the source."""
+    """The result of sending a record to the source."""
 
     OPEN = 0
     COMMITTED = 1
@@ -41,14 +40,15 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """
+    """Counts over all records.
+
     Attributes:
-        committed: Records that the source's brokers acknowledged, those of committed transactions among them.
-        arrived: Different records that came out at the destination.
-        lost: Committed and not arrived.
-        doubled: Arrivals of what had arrived before.
-        reordered: Arrivals behind a record that was sent later.
-        never_sent: Arrivals of what was aborted, or is nobody's.
+        committed: Records that the source's brokers acknowledged, including those of committed transactions.
+        arrived: Distinct records that arrived at the destination.
+        lost: Committed records that did not arrive.
+        doubled: Arrivals of records that had arrived before.
+        reordered: Arrivals after a record that was sent later.
+        never_sent: Arrivals of aborted or unknown records.
     """
 
     committed: int = 0
@@ -65,7 +65,7 @@ class Tally:
 
 @dataclass
 class _Partition:
-    """By sequence number."""
+    """Fates and arrivals of a partition's records, by sequence number."""
 
     sent_ns: array[int] = field(default_factory=lambda: array("q"))
     fates: bytearray = field(default_factory=bytearray)
@@ -77,7 +77,7 @@ class _Partition:
     never_sent: int = 0
 
     def settle(self) -> int:
-        """Move on to the oldest record that is neither arrived nor out of the game; return its number."""
+        """Advance to the oldest record that can still arrive; return its number."""
         end = len(self.fates)
         while self.settled < end and (
             self.arrived_ns[self.settled] or self.fates[self.settled] in (Fate.ABORTED, Fate.UNKNOWN)
@@ -87,7 +87,7 @@ class _Partition:
 
 
 class Ledger:
-    """Kept by the producers' threads and by the consumer's."""
+    """The records of all partitions, updated by the threads of the producers and of the consumer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class Ledger:
         self._never_sent = 0
 
     def open(self, topic: str, partition: int) -> int:
-        """Return the number of the next record, which is sent now."""
+        """Return the number of the next record to send."""
         with self._lock:
             kept = self._partitions.setdefault((topic, partition), _Partition())
             kept.sent_ns.append(time.time_ns())
@@ -104,19 +104,19 @@ class Ledger:
             return len(kept.fates) - 1
 
     def close(self, topic: str, partition: int, number: int, fate: Fate) -> None:
-        """Note what became of a record."""
+        """Record the fate of a record."""
         with self._lock:
             self._partitions[topic, partition].fates[number] = fate
 
     def visible_from_now(self, records: Iterable[tuple[str, int, int]]) -> None:
-        """Let the lag of these begin now: a transaction's records can be read when it is committed."""
+        """Start the lag of these records now: a transaction's records are readable once it is committed."""
         now_ns = time.time_ns()
         with self._lock:
             for topic, partition, number in records:
                 self._partitions[topic, partition].sent_ns[number] = now_ns
 
     def arrive(self, topic: str, partition: int, number: int) -> None:
-        """Note an arrival at the destination, now, and what is wrong with it."""
+        """Record an arrival at the destination, now, and its faults."""
         now_ns = time.time_ns()
         with self._lock:
             kept = self._partitions.get((topic, partition))
@@ -133,12 +133,12 @@ class Ledger:
             kept.newest_arrived = max(number, kept.newest_arrived)
 
     def stray(self) -> None:
-        """Note an arrival that is no record of ours, or in another partition than it was sent to."""
+        """Record an arrival of an unknown record, or in another partition than it was sent to."""
         with self._lock:
             self._never_sent += 1
 
     def first_arrival_ns(self, topic: str, partitions: Iterable[int]) -> int | None:
-        """Return when the first record of some partitions arrived; None where none has."""
+        """Return the time of the first arrival in some partitions; None if there is none."""
         with self._lock:
             found = [
                 min(filter(None, kept.arrived_ns), default=None)
@@ -148,7 +148,7 @@ class Ledger:
         return min((each for each in found if each is not None), default=None)
 
     def missing(self) -> dict[tuple[str, int], int]:
-        """Return the oldest record that has not arrived, by partition, of those where one is missing."""
+        """Return the oldest record that has not arrived, for each partition that lacks one."""
         with self._lock:
             return {
                 partition: kept.settle()
@@ -157,7 +157,7 @@ class Ledger:
             }
 
     def oldest_missing_s(self) -> float:
-        """Return for how long the oldest record that has not arrived is on its way; 0 where none is."""
+        """Return the age of the oldest record that has not arrived; 0 if there is none."""
         now_ns = time.time_ns()
         with self._lock:
             oldest = [
@@ -168,7 +168,7 @@ class Ledger:
         return (now_ns - min(oldest)) / 1e9 if oldest else 0.0
 
     def tally(self) -> Tally:
-        """Count, once nothing is sent any more and everything had time to arrive."""
+        """Count, after the last record was sent and all had time to arrive."""
         with self._lock:
             every = list(self._partitions.values())
             committed = sum(kept.fates.count(Fate.COMMITTED) for kept in every)
@@ -195,7 +195,7 @@ class Ledger:
             return sent, sent - sum(kept.arrived_ns.count(0) for kept in every)
 
     def arrivals(self) -> Iterator[Arrival]:
-        """Yield all arrivals, by partition. Not while records arrive."""
+        """Yield all arrivals, by partition. Do not call it while records arrive."""
         for kept in self._partitions.values():
             for sent_ns, arrived_ns in zip(kept.sent_ns, kept.arrived_ns, strict=True):
                 if arrived_ns:
@@ -203,14 +203,15 @@ class Ledger:
 
 
 def write_value(topic: str, partition: int, number: int, padding: bytes) -> bytes:
-    """Return a record's value, from which `read_value` gets its address back."""
+    """Return a record's value, which `read_value` parses."""
     return f"{topic}/{partition}/{number}/".encode() + padding
 
 
 def read_value(value: bytes | None) -> tuple[str, int, int]:
-    """
+    """Return topic, partition and number of a value.
+
     Raises:
-        ValueError: It is no value of `write_value`'s.
+        ValueError: The value is not one of `write_value`.
     """
     topic, partition, number, _ = (value or b"").split(b"/", 3)
     return topic.decode(), int(partition), int(number)

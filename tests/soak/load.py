@@ -18,12 +18,12 @@ from .ledger import Fate, Ledger, write_value
 
 __all__ = ["Load", "LoadedTopic"]
 
-#: What is due after each goes to one partition, and so into one batch.
+#: The records of each tick go to one partition, and so into one batch.
 _TICK_S = 0.02
-#: Not longer, so that what an open transaction holds back can be told from lag.
+#: Short, so that the delay by an open transaction is distinguishable from lag.
 _TRANSACTION_S = (0.2, 0.8)
 _ABORTED = 0.15
-#: Of the records, in transactions.
+#: Part of the records, in transactions.
 _TRANSACTIONAL = 0.15
 _BURST_EVERY_S = 5.0
 _BURST = 100
@@ -31,20 +31,21 @@ _CALL_S = 60.0
 
 _PRODUCER: dict[str, object] = {
     "linger.ms": 5,
-    "message.timeout.ms": 0,  # a broker that is away comes back
+    "message.timeout.ms": 0,  # a broker that is down comes back
     "topic.metadata.refresh.interval.ms": 5_000,
     "topic.metadata.refresh.fast.interval.ms": 100,
     "reconnect.backoff.max.ms": 1_000,
     "retry.backoff.ms": 50,
-    "log_level": 0,  # of brokers that are away
+    "log_level": 0,  # of brokers that are down
 }
 
 
 @dataclass
 class LoadedTopic:
-    """
+    """A topic, and its kind of load.
+
     Attributes:
-        partitions: As many as records are sent to; may grow.
+        partitions: Number of partitions that get records; may grow.
         transactional: Whether its records are sent in transactions.
     """
 
@@ -55,7 +56,7 @@ class LoadedTopic:
 
 
 class Load:
-    """Threads that send until they are told to stop; a context manager."""
+    """Threads that send until they are stopped; a context manager."""
 
     def __init__(self, bootstrap: str, ledger: Ledger, seed: int, records_per_s: float) -> None:
         self._bootstrap = bootstrap
@@ -85,14 +86,14 @@ class Load:
         self.stop()
 
     def stop(self) -> None:
-        """Send nothing more; return when the fate of all that was sent is known."""
+        """Stop sending; return once the fate of all sent records is known."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
     @property
     def transactions(self) -> tuple[int, int]:
-        """How many committed and how many aborted."""
+        """Numbers of committed and of aborted transactions."""
         return self._fates[Fate.COMMITTED], self._fates[Fate.ABORTED]
 
     @property
@@ -100,7 +101,7 @@ class Load:
         return list(self._topics)
 
     def add(self, topic: LoadedTopic) -> None:
-        """Send records to this topic, too; it exists."""
+        """Send records to this topic, too; it must exist."""
         self._topics.append(topic)
 
     def _guarded(self, send: Callable[[], None]) -> None:
@@ -140,7 +141,7 @@ class Load:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if topic.transactional:
-                return  # the transaction's end says more
+                return  # the transaction's end decides
             if error is not None:
                 self.errors.append(f"{topic.name}-{partition} {number}: {error}")
             self._ledger.close(topic.name, partition, number, Fate.UNKNOWN if error else Fate.COMMITTED)
@@ -177,12 +178,13 @@ class Load:
                 for _ in range(max(1, int(duration_s * self._rate * _TRANSACTIONAL))):
                     records.append(self._send(producer, *self._choose(transactional=True)))
                 self._stop.wait(duration_s)
-                # What aborts is flushed first: else librdkafka would drop it before it reaches the log.
+                # Flush before an abort: otherwise librdkafka would drop the records before they reach the
+                # log.
                 producer.flush(_CALL_S)
                 fate = self._abort(producer) if aborts else self._commit(producer, records)
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort():
-                    # Fenced, or in doubt: a new producer of the same id ends what the old one began.
+                    # Fenced, or in doubt: a new producer with the same id ends the old one's transaction.
                     producer = self._transactional_producer()
                 else:
                     fate = self._abort(producer)

@@ -39,13 +39,14 @@ of the allocator, and of topics that are added. A JVM grows into its heap of 512
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """
+    """One sample of the mirror's memory.
+
     Attributes:
-        at_s: On `time.monotonic`.
-        process_id: Of the mirror's first process, by which lives are told apart.
+        at_s: Time by `time.monotonic`.
+        process_id: Id of the mirror's first process, which identifies a run of the mirror.
         used: Bytes. Resident, for driver and JVM; for the workers, which share most of their pages with
             their daemon, the proportional set size of all of them and the daemon.
-        load: The machine's load average over a minute: whether something else ran beside the soak.
+        load: The machine's load average over a minute, which shows whether other programs ran beside it.
     """
 
     at_s: float
@@ -55,12 +56,13 @@ class MemorySample:
 
 
 class MemoryWatch:
-    """A thread that looks every ten seconds; a context manager."""
+    """A thread that takes a sample every ten seconds; a context manager."""
 
     def __init__(self, process_id: Callable[[], int | None]) -> None:
-        """
+        """Prepare the thread.
+
         Args:
-            process_id: Of the mirror that runs now, if one does.
+            process_id: Returns the id of the running mirror's process, None if none runs.
         """
         self._process_id = process_id
         self._over = threading.Event()
@@ -96,10 +98,10 @@ def _used(driver: psutil.Process) -> dict[Role, int]:
 
 
 def growth_per_hour(samples: Sequence[MemorySample], role: Role) -> float:
-    """
-    Return by how many bytes an hour a part grows.
+    """Return the growth of a part in bytes per hour.
 
-    The median slope over all pairs of samples (Theil and Sen): a worker that comes or goes moves it little.
+    The median slope over all pairs of samples (Theil and Sen): a worker that starts or ends changes it
+    little.
     """
     pairs = combinations(((each.at_s, each.used[role]) for each in samples), 2)
     return 3600 * statistics.median((b - a) / (t - s) for (s, a), (t, b) in pairs)

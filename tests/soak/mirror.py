@@ -1,4 +1,4 @@
-"""``shoal mirror`` as a service: started, watched, asked to end and started again."""
+"""``shoal mirror`` as a service: started, watched, stopped and started again."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _END_TIMEOUT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """
-    How one life of the mirror came to its end.
+    """The end of one run of the mirror.
 
     Attributes:
-        seconds: From SIGTERM to its end.
+        seconds: Time from SIGTERM to its end.
         summary: Its last JSON object.
     """
 
@@ -68,7 +67,7 @@ class Mirror:
         self._process = MirrorProcess(*self._what(), *refresh, state=self._logs / "state")
 
     def stop(self) -> None:
-        """Ask it to end as its user would, and note how long it takes and with what."""
+        """Stop it as an operator would, and record the duration and the summary."""
         process = self._process
         assert process is not None
         began = time.monotonic()
@@ -85,7 +84,7 @@ class Mirror:
         self._forget()
 
     def check(self) -> None:
-        """Note where it ended by itself, and start it again, as a service manager would."""
+        """If it ended by itself, record that, and start it again, as a service manager would."""
         if self._process is None:
             return
         try:
@@ -113,7 +112,7 @@ class Mirror:
         wait_until(is_killed, "a Python worker", timeout_s=60)
 
     def verify(self) -> tuple[int, str]:
-        """Run ``shoal verify``; return its exit code and what it said."""
+        """Run ``shoal verify``; return its exit code and its output."""
         done = shoal("verify", *self._what(), state=self._logs / "state", timeout_s=1800)
         return done.returncode, done.stdout + done.stderr
 

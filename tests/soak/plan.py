@@ -1,4 +1,4 @@
-"""What happens to the clusters and to the mirror in a soak, and when: drawn from a seed."""
+"""The disturbances of clusters and mirror in a soak, with their times: drawn from a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Disturbance", "Kind", "Plan", "draw"]
 
 
 class Kind(Enum):
-    """What is done, to a cluster or to the mirror."""
+    """Kinds of disturbances of a cluster or of the mirror."""
 
     MOVE_LEADERS = "leaders move"
     RESTART_BROKER = "clean restart of a broker"
@@ -24,7 +24,7 @@ class Kind(Enum):
     RESTART_MIRROR = "SIGTERM and start of the mirror"
 
 
-#: What happens in every soak, however short.
+#: Disturbances of every soak, however short.
 _ALWAYS = (
     (Kind.MOVE_LEADERS, Side.SOURCE),
     (Kind.MOVE_LEADERS, Side.DESTINATION),
@@ -33,29 +33,30 @@ _ALWAYS = (
     (Kind.NEW_TOPIC, Side.SOURCE),
     (Kind.NEW_PARTITION, Side.SOURCE),
 )
-#: What comes on top where there is time.
+#: Further disturbances, if there is time.
 _ALSO = (
     (Kind.KILL_BROKER, Side.SOURCE),
     (Kind.KILL_BROKER, Side.DESTINATION),
     (Kind.KILL_WORKER, None),
 )
 
-#: Between two disturbances, where there is time; a broker's restart is over after 20 to 30 s.
+#: Between two disturbances, if there is time; a broker's restart is over after 20 to 30 s.
 _INTERVAL_S = 100.0
-#: Nothing happens in the last part of a run, so that its end can be told from a disturbance.
+#: The last part of a run has no disturbance, so that its end is distinguishable from one.
 _QUIET_END = 0.08
-#: When the mirror is restarted, as a part of the run: early, since memory is judged over one process's life.
+#: Time of the mirror's restart, as a part of the run: early, since memory is judged over one process.
 _RESTART_AT = 0.12
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """
+    """A disturbance of a cluster or of the mirror.
+
     Attributes:
-        at_s: Since the mirror caught up with the load for the first time.
-        side: Where; None for what happens to the mirror.
-        node_id: The broker; or by how much each partition's leader moves on.
-        down_s: Between a broker's end and its start.
+        at_s: Time since the mirror caught up with the load for the first time.
+        side: Side of the cluster; None for the mirror.
+        node_id: The broker; or the number of steps by which each partition's leader moves.
+        down_s: Time between a broker's end and its start.
     """
 
     kind: Kind
@@ -71,14 +72,15 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """
+    """The plan of a soak.
+
     Attributes:
-        seconds: How long the load lasts, from when the mirror has caught up with it.
-        records_per_s: Over all topics.
+        seconds: Duration of the load after the mirror has caught up with it.
+        records_per_s: Rate over all topics.
         refresh_s: The mirror's ``--refresh``.
-        ends_within_s: From SIGTERM to the mirror's end, at most.
-        noticed_within_s: On top of ``refresh_s``: until the first record of a new topic or partition has
-            arrived, at most.
+        ends_within_s: Limit from SIGTERM to the mirror's end.
+        noticed_within_s: Limit, in addition to ``refresh_s``, until the first record of a new topic or
+            partition has arrived.
     """
 
     seed: int

@@ -1,4 +1,4 @@
-"""What a soak came to: a section for ``bench/results.md`` and its chart."""
+"""The report of a soak: a section for ``bench/results.md`` and its chart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lag(arrivals: Iterable[Arrival]) -> Percentiles:
 
 
 def undisturbed(outcome: Outcome) -> list[Arrival]:
-    """Return the arrivals of records that were not on their way during any disturbance."""
+    """Return the arrivals of records that were not in flight during any disturbance."""
     return [each for each in outcome.arrivals if not any(window.touches(each) for window in outcome.windows)]
 
 

@@ -25,17 +25,17 @@ from .watch import Watch
 
 __all__ = ["Outcome", "Window", "soak"]
 
-#: After a disturbance, when its replicas are in sync again: what still counts as disturbed.
+#: Time after a disturbance, from its replicas' being in sync again, that still counts as disturbed.
 _SETTLES_S = 15.0
 
-#: Patient: who develops runs other things beside it.
+#: Long, since a developer may run other things beside it.
 _STARTS_S = 900.0
 _CATCHES_UP_S = 120.0
-#: Who is less behind has caught up.
+#: If the lag is smaller, the mirror has caught up.
 _BEHIND_S = 3.0
 _DRAINS_S = 180.0
 
-#: Memory is judged over the last part of a run, in one life of the mirror of at least so long.
+#: Memory is judged over the last part of a run, in one process of the mirror that covers that part.
 _MEMORY_PART = 0.5
 _MEMORY_S = 600.0
 
@@ -45,11 +45,10 @@ _TELL_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """
-    A disturbance, from its beginning to when all is as before; nanoseconds since 1970.
+    """A disturbance, from its beginning to the full recovery; nanoseconds since 1970.
 
     Attributes:
-        noticed_s: From the creation of a topic or a partition to the arrival of its first record.
+        noticed_s: Time from the creation of a topic or a partition to the arrival of its first record.
     """
 
     disturbance: Disturbance
@@ -63,17 +62,16 @@ class Window:
 
 @dataclass
 class Outcome:
-    """
-    What a soak came to.
+    """The result of a soak.
 
     Attributes:
-        began_ns: When the mirror had caught up with the load for the first time.
-        arrivals: Of records that were sent after that.
-        tally: What arrived, by the consumer that watched all the time.
-        comparison: Of both clusters' topics, read once more at the end.
-        verified: What ``shoal verify`` ended with.
-        transactions: That committed and that aborted.
-        problems: Sentences; empty where all went well.
+        began_ns: Time at which the mirror had caught up with the load for the first time.
+        arrivals: Arrivals of records that were sent after that.
+        tally: Counts of the consumer that read during the whole run.
+        comparison: Comparison of both clusters' topics, read once more at the end.
+        verified: Exit code and output of ``shoal verify``.
+        transactions: Numbers of committed and of aborted ones.
+        problems: Sentences; empty if there is none.
     """
 
     plan: Plan
@@ -93,15 +91,14 @@ class Outcome:
 
 
 def soak(plan: Plan, logs: Path, say: Callable[[str], object]) -> Outcome:
-    """
-    Run it all.
+    """Run a soak.
 
     Args:
-        logs: A directory, made where it is missing: the mirror's messages and Spark's log.
-        say: Told what happens, a line at a time.
+        logs: A directory, created if it is missing: the mirror's messages and Spark's log.
+        say: Receives progress messages, one line each.
     """
     logs.mkdir(parents=True, exist_ok=True)
-    # A login lasts a fifteenth of the run, so that many are renewed.
+    # A login lasts a fifteenth of the run, so that the mirror renews it often.
     with open_clusters(relogin_ms=int(plan.seconds * 1000 / 15)) as clusters:
         say("six brokers run")
         return _Soak(plan, clusters, logs, say).run()
@@ -137,7 +134,7 @@ class _Soak:
                 except TimedOut as error:
                     self._outcome.problems.append(str(error))
                 except KeyboardInterrupt:
-                    # What was seen so far is judged; who asks once more ends it at once.
+                    # The arrivals so far are judged; a second Ctrl-C ends the run at once.
                     self._outcome.problems.append("it was ended before its time")
                 self._outcome.ended_ns = time.time_ns()
             self._say("the load has ended")
@@ -146,7 +143,7 @@ class _Soak:
         self._judge()
         return self._outcome
 
-    # While it runs
+    # During the run
 
     def _await_caught_up(self) -> None:
         def is_caught_up() -> bool:
@@ -169,7 +166,7 @@ class _Soak:
             if now_s - self._told > _TELL_EVERY_S:
                 self._told = now_s
                 self._tell()
-            time.sleep(min(1.0, at_s - now_s))  # the time that a soak is about
+            time.sleep(min(1.0, at_s - now_s))  # the duration of the soak itself
 
     def _tell(self) -> None:
         sent, arrived = self._ledger.count()
@@ -244,7 +241,7 @@ class _Soak:
             missing = [f"{topic}-{number}" for topic, number in self._ledger.missing()]
             self._outcome.problems.append(f"{error}; missing in {', '.join(sorted(missing))}")
 
-    # When it is over
+    # After the run
 
     def _judge(self) -> None:
         outcome = self._outcome
@@ -275,7 +272,7 @@ class _Soak:
             )
 
     def _read(self, side: Side, topic: str) -> dict[int, list[Record]]:
-        """Read all of a topic; nothing where it was never made."""
+        """Read a whole topic; if it was never created, it has no records."""
         is_there = topic in self._clusters.topics(side)
         return read_topic(self._clusters.bootstrap(side), topic) if is_there else {}
 

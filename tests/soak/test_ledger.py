@@ -1,4 +1,4 @@
-"""What the consumer at the destination calls lost, doubled and reordered."""
+"""The consumer at the destination counts lost, doubled and reordered records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.soak.ledger import Fate, Ledger, Tally, read_value, write_value
 
 
 def sent(*fates: Fate) -> Ledger:
-    """Return a ledger with one partition, of whose records this became."""
+    """Return a ledger with one partition, whose records have these fates."""
     ledger = Ledger()
     for fate in fates:
         ledger.close("t", 0, ledger.open("t", 0), fate)

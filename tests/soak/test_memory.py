@@ -1,4 +1,4 @@
-"""Growth is told from noise."""
+"""Growth of memory is distinguished from noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a soak is drawn from its seed."""
+"""The disturbances of a soak are drawn from its seed."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from tests.soak.plan import draw
 from tests.soak.report import chart, lag, markdown, undisturbed
 from tests.soak.run import soak
 
-#: Of load; starting six brokers and Spark, and comparing, take the third minute.
+#: Of load; the third minute is for starting six brokers and Spark, and for the comparison.
 MINUTES = 2.0
 REFRESH_S = 5
 
-#: Loose: a busy machine of two cores is no place to measure. The benchmark does.
+#: Loose, since a busy machine of two cores cannot measure lag. The benchmark does.
 LAG_MS = 3_000
 ENDS_WITHIN_S = 20.0
 NOTICED_WITHIN_S = 45.0

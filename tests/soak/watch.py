@@ -1,4 +1,4 @@
-"""The independent consumer at the destination: every record, when it comes, into the ledger."""
+"""The independent consumer at the destination: it records every arrival in the ledger."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _POLL_S = 0.1
 
 
 class Watch:
-    """
-    Two threads: one finds topics and partitions, the other reads them all from their beginning.
+    """Two threads: one finds topics and partitions, the other reads them all from their beginning.
 
     No group: its rebalances would look like lag.
     """
@@ -35,7 +34,7 @@ class Watch:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
-                "group.id": "soak-watch",  # demanded by librdkafka, never joined
+                "group.id": "soak-watch",  # required by librdkafka, never joined
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -44,7 +43,7 @@ class Watch:
                 "topic.metadata.refresh.interval.ms": 5_000,
                 "topic.metadata.refresh.fast.interval.ms": 50,
                 "reconnect.backoff.max.ms": 500,
-                "log_level": 0,  # of brokers that are away
+                "log_level": 0,  # of brokers that are down
             }
         )
         self._threads = [
@@ -99,7 +98,7 @@ class Watch:
         topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
         expected = self._positions.get((topic, partition), 0)
         if offset != expected:
-            # A mirror's log has no gaps; and a record that is read twice was not written twice.
+            # A mirror's log has no gaps; and if a record is read twice, it was not written twice.
             self.errors.append(f"{topic}-{partition}: offset {offset} was read, {expected} expected")
             if offset < expected:
                 return

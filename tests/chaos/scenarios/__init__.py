@@ -1,13 +1,12 @@
-"""
-What happens to clusters, positions and tasks, each with the promise that it is held against.
+"""Scenarios of clusters, positions and tasks, each with the promise that the copy must keep.
 
-The other trials of this folder kill, cut and stall between two real clusters,
+The other trials of this folder kill, disconnect and stall between two real clusters,
 and the copy must be exact. Here the clusters change under the mirror: topics
-are deleted and created, logs are compacted, positions get lost, clocks are
-wrong. Some of that no mirror can make good, so each scenario has a promise of
-its own (:mod:`.promises`). Source and destination are embedded brokers and the
-tasks are threads, which die at any step: that gives moments that no process
-could be stopped at, and a thousand trials in the time of a hundred.
+are deleted and created, logs are compacted, positions are lost, clocks are
+wrong. No mirror can compensate all of that, so each scenario has a promise of
+its own (:mod:`.promises`). Source and destination are embedded brokers, and the
+tasks are threads that can end at any step. No process could be stopped at these
+moments, and a thousand trials take the time of a hundred.
 """
 
 import sys

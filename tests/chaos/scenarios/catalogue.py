@@ -1,4 +1,4 @@
-"""The scenarios: each says what happens, and what is promised of the copy all the same."""
+"""The scenarios: each has an event, and a promise that the copy must still keep."""
 
 from __future__ import annotations
 
@@ -40,20 +40,19 @@ from .stage import DAY_MS, Partition, Stage
 
 __all__ = ["SCENARIOS", "Scenario"]
 
-#: How long a task may wait for offsets that a topic created again does not have.
+#: Time for a task to wait for offsets that a recreated topic does not have.
 _NEW_TOPIC_PATIENCE_S = 5.0
 
-#: No record of the source has it.
+#: No record of the source has this value.
 _FOREIGN = b"of another producer"
 
 
 class Scenario:
-    """
-    Something that happens to clusters, positions or tasks.
+    """An event of clusters, positions or tasks.
 
     Attributes:
-        name: For reports, and to repeat a trial.
-        promise: Returns what is wrong with a partition.
+        name: Name for reports, and to repeat a trial.
+        promise: Returns the faults of a partition.
         stops: Patterns of the documented sentences by which a partition may stop.
     """
 
@@ -67,21 +66,21 @@ class Scenario:
         return {}
 
     def begin(self, stage: Stage) -> None:
-        """Prepare the stage; nothing was mirrored yet."""
+        """Prepare the stage, before the first task."""
 
     def round(self, stage: Stage) -> None:
-        """The source has grown: let something happen, and start a task."""
+        """Apply the event after the source has grown, and start a task."""
         stage.task()
 
     def end(self, stage: Stage) -> None:
-        """Undo what would keep a task from completing."""
+        """Undo everything that would keep a task from completing."""
 
     def copy(self, stage: Stage, number: int) -> list[Content]:
-        """Return the records of the destination that are to be compared."""
+        """Return the records of the destination to compare."""
         return stage.brokers.copied(stage.topic, number)
 
     def seen(self, record: Content) -> Content:
-        """Return what of a record is to be compared."""
+        """Return the part of a record to compare."""
         return record
 
 
@@ -106,7 +105,8 @@ class SourceTopicRecreated(Scenario):
             _recreate_source(stage)
             stage.task()
         else:
-            # In the middle of a task. If its first position is of the new topic, it waits, and says so, for
+            # In the middle of a task. If its first position is of the new topic, it waits, and reports that,
+            # for
             # the offsets that the former one had.
             acting = Acting(stage.dice.randint(0, 15), lambda: _recreate_source(stage))
             stage.task(acting, patience_s=_NEW_TOPIC_PATIENCE_S)
@@ -124,7 +124,7 @@ def _recreate_source(stage: Stage) -> None:
 
 
 class SourceFilledAgain(Scenario):
-    """The positions are gone with the topic, and the copy's last batch is in the new one: once."""
+    """The positions disappear with the topic, and the copy's last batch is in the new one: once."""
 
     name = "source topic deleted and filled again with its records behind others"
     stops = (r"deleted and filled again", r"deleted and created again")
@@ -147,7 +147,7 @@ class SourceFilledAgain(Scenario):
 
 
 def _store_again(partition: Partition, found: Sequence[RecordBatch]) -> None:
-    """Fill a partition with the batches of another log, but for those of transactions."""
+    """Fill a partition with the batches of another log, except those of transactions."""
     for batch in found:
         header = batch.header
         if header.records_count and not header.is_transactional and not header.is_control:
@@ -209,7 +209,7 @@ class SourceCompacted(Scenario):
 
 
 class DestinationCompacted(SourceCompacted):
-    """The copy is compacted, as its source's settings say, while nothing is committed for what is behind."""
+    """The copy is compacted with its source's settings, while later positions are not committed."""
 
     name = "copy compacted between a kill and the next start"
 
@@ -221,10 +221,9 @@ class DestinationCompacted(SourceCompacted):
 
 
 def _compact(broker: Broker, stage: Stage, number: int, partition: Partition) -> Log:
-    """
-    Let a broker's log cleaner run: up to some offset only the last update of each key stays.
+    """Run a broker's log cleaner: up to some offset only the last update of each key stays.
 
-    As the cleaner does, drop aborted records, and let them replace nothing. Returns the new log.
+    As the cleaner does, drop aborted records, which replace no others. Returns the new log.
     """
     shown = {record.value for record in partition.history.committed}
     before = broker.log(stage.topic, number)
@@ -277,7 +276,7 @@ class SourceErrors(Scenario):
 
 
 class StaleMetadata(Scenario):
-    """Brokers that have not heard of an election yet name the former leader, or its epoch."""
+    """Brokers that have not received an election yet return the former leader, or its epoch."""
 
     name = "metadata from before an election"
 
@@ -293,7 +292,7 @@ class StaleMetadata(Scenario):
 
 def _name_gone_leader(topic: str, response: Any) -> Any:
     here = response.brokers[0]
-    # The discard port, at which nobody listens.
+    # The discard port, on which no process listens.
     response.brokers.append(type(here)(node_id=99, host=here.host, port=9, rack=None))
     for each in _partitions_of(topic, response):
         each.leader_id = 99
@@ -363,7 +362,7 @@ class SourceRetention(Scenario):
 
 
 def _visible_from(partition: Partition, start: int) -> list[Content]:
-    """Return the records that the source shows from an offset on; their values have their offsets."""
+    """Return the records that a consumer of the source sees from an offset on, with offsets as values."""
     return [
         each for each in partition.history.committed if int((each.value or b"").rsplit(b" ", 1)[-1]) >= start
     ]
@@ -517,12 +516,12 @@ class PositionsLost(Scenario):
                 self._remember(stage)
 
     def _remember(self, stage: Stage) -> None:
-        with suppress(KeyError):  # nothing is committed yet
+        with suppress(KeyError):  # no position is committed yet
             self._former.append(stage.brokers.pair())
 
 
 class PositionsDeleted(Scenario):
-    """The copy and the source are as they were: they show where the mirror was, and nothing stops."""
+    """Positions are deleted; copy and source are intact and show the position, and no partition stops."""
 
     name = "positions deleted, and nothing else changed"
 
@@ -547,7 +546,7 @@ class WrongClock(Scenario):
 
 
 class _Shifted:
-    """The module ``time``, with a wall clock that is wrong, and that is set now and then if dice say so."""
+    """The module ``time``, with a wrong wall clock, which the dice may set again."""
 
     def __init__(self, by_s: float, steps: random.Random | None) -> None:
         self._by_s = by_s

@@ -1,10 +1,9 @@
-"""
-What a copy must hold, whatever happened: the promises that scenarios are held against.
+"""The contents that a copy must have after a scenario: its promises.
 
 ``ever`` are the records that the source ever had, in their order; ``present``
-those that it still has; ``copy`` what the destination holds. In every scenario
-the copy repeats nothing and reorders nothing: it is a part of ``ever`` in the
-same order. A promise says what may be missing.
+are those that it still has; ``copy`` are those of the destination. In every
+scenario the copy repeats and reorders no record: it is a part of ``ever`` in
+the same order. A promise determines which records may be missing.
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ class Keyed(Hashable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """
-    What one partition looked like at the end of a trial.
+    """The state of one partition at the end of a trial.
 
     Attributes:
         ever: All records that the source ever had.
         present: Those that it has now.
         copy: Those of the destination.
         stopped: The sentences by which the partition stopped; none if it is complete.
-        lost: How many records the mirror reported as lost; None if it could not count them.
-        documented: Tells whether a sentence is one that the scenario may stop by.
+        lost: Number of records that the mirror reported as lost; None if it could not count them.
+        documented: Returns whether the scenario may stop by a sentence.
     """
 
     ever: Sequence[Keyed]
@@ -47,7 +45,7 @@ class Findings:
 
 
 def exact(found: Findings) -> list[str]:
-    """Everything that the source ever had, once, in order; nothing stops."""
+    """Require every record that the source ever had, once, in order, and no stop."""
     problems = [f"stopped: {each}" for each in found.stopped]
     if list(found.copy) != list(found.ever):
         problems += _out_of_place(found) or [_count("differs", found)]
@@ -55,11 +53,10 @@ def exact(found: Findings) -> list[str]:
 
 
 def exact_or_stopped(found: Findings) -> list[str]:
-    """
-    Nothing twice, nothing out of order, nothing skipped that the source still has.
+    """Require no record twice, none out of order, and none skipped that the source still has.
 
-    If the partition stopped, by a documented sentence, nothing is skipped before the copy's end.
-    If it is complete, what is missing is what the source has no more, or was reported as lost.
+    If the partition stopped, by a documented sentence, no record before the copy's end is skipped. If it
+    is complete, a missing record was deleted from the source, or reported as lost.
     """
     problems = [f"stopped: {each}" for each in found.stopped if not found.documented(each)]
     problems += _out_of_place(found)
@@ -74,7 +71,7 @@ def exact_or_stopped(found: Findings) -> list[str]:
 
 
 def at_least_once(found: Findings) -> list[str]:
-    """Everything at least once, the first copies in order."""
+    """Require every record at least once, the first copies in order."""
     problems = [f"stopped: {each}" for each in found.stopped]
     firsts = list(dict.fromkeys(found.copy))
     wanted = [each for each in firsts if each in set(found.ever)]
@@ -84,10 +81,9 @@ def at_least_once(found: Findings) -> list[str]:
 
 
 def last_values(found: Findings) -> list[str]:
-    """
-    What compaction promises: the last value of each key, and no value after a later one.
+    """Require the promise of compaction: the last value of each key, and no value after a later one.
 
-    If the partition stopped, by a documented sentence, the copy is right as far as it goes.
+    If the partition stopped, by a documented sentence, the copy is right up to its end.
     """
     problems = [f"stopped: {each}" for each in found.stopped if not found.documented(each)]
     problems += _out_of_place(found)
@@ -100,7 +96,7 @@ def last_values(found: Findings) -> list[str]:
 
 
 def _out_of_place(found: Findings) -> list[str]:
-    """Say where the copy is no part of the source's history in the same order."""
+    """Describe the records by which the copy is no part of the source's history in the same order."""
     place = 0
     for number, record in enumerate(found.copy):
         try:
@@ -112,10 +108,9 @@ def _out_of_place(found: Findings) -> list[str]:
 
 
 def _missing(found: Findings) -> list[Keyed]:
-    """
-    Return what the source has and the copy has not, up to the copy's end if the partition stopped.
+    """Return records of the source that the copy lacks, up to the copy's end if the partition stopped.
 
-    A topic that was deleted and filled again may have a record again behind the copy's end: that one is not
+    A topic that was deleted and filled again may repeat a record after the copy's end: that one is not
     skipped, but still to come.
     """
     copied = set(found.copy)

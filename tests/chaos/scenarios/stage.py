@@ -1,4 +1,4 @@
-"""A trial of a scenario: two embedded brokers, tasks that die at any step, and what happens to them."""
+"""A trial of a scenario: two embedded brokers, tasks that end at any step, and their faults."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = ["Partition", "ScenarioPlan", "Stage", "draw_scenario", "run_scenario"
 
 DAY_MS = 86_400_000
 
-#: Where a batch has its leader epoch.
+#: The bytes of a batch's leader epoch.
 _LEADER_EPOCH = slice(12, 16)
 
-#: The records of a topic that was created again are so much younger.
+#: The records of a recreated topic are later by this much.
 _NEW_TOPIC_MS = 60_000
 
-#: One task may take so long, whatever goes wrong.
+#: Timeout of one task, with all its faults.
 _TASK_S = 40.0
 
-#: So many tasks may end without success at the end, where nothing goes wrong any more.
+#: Number of tasks that may fail at the end, after the faults.
 _LAST_ATTEMPTS = 3
 
-#: What brokers answer in passing.
+#: Transient errors of brokers.
 _PASSING: dict[ApiKey, list[ErrorCode]] = {
     ApiKey.PRODUCE: [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -63,9 +63,7 @@ _PASSING: dict[ApiKey, list[ErrorCode]] = {
 
 @dataclass(frozen=True, slots=True)
 class ScenarioPlan:
-    """
-    A trial of a scenario; the same seed, number and name make the same one.
-    """
+    """A trial of a scenario; the same seed, number and name make the same one."""
 
     seed: int
     number: int
@@ -80,7 +78,7 @@ class ScenarioPlan:
 
 
 class LedHistory(History):
-    """What happened to a partition; its batches have the leader epoch that the log has when they come."""
+    """The history of a partition; its batches get the log's current leader epoch when they arrive."""
 
     def store(self, batch: bytes | bytearray, *, shown: bool = False) -> None:
         batch = bytearray(batch)
@@ -89,13 +87,11 @@ class LedHistory(History):
 
 
 class Partition:
-    """
-    A partition of the source, whatever becomes of its topic.
+    """A partition of the source, which survives the deletion of its topic.
 
     Attributes:
-        history: Of the topic that is there now.
+        history: History of the current topic.
         present: The records that the source has now.
-
     """
 
     def __init__(self, history: History) -> None:
@@ -114,23 +110,24 @@ class Partition:
         return [record for number, record in found if self._is_present(number, record)]
 
     def begin_anew(self, log: Log) -> None:
-        """The topic was deleted and created again; its records differ from the former ones by their times."""
+        """Delete and recreate the topic; its records differ from the former ones by their times."""
         self._before = self.ever
         self.history = LedHistory(log, self.history.base_timestamp + _NEW_TOPIC_MS)
         self._is_present = lambda number, record: True
 
     def keeps(self, is_present: Callable[[int, Content], bool]) -> None:
-        """The source deleted records: it keeps those of which this is true, by number and record."""
+        """Delete records from the source: keep those for which this is true, by number and record."""
         self._is_present = is_present
 
 
 class Stage:
-    """
+    """Two brokers, the source's partitions and the tasks of a trial.
+
     Attributes:
-        brokers: Source and destination, with the settings of the tasks that are started from now on.
-        dice: Of this trial.
-        partitions: Of the one topic.
-        lost: How many records the tasks reported as lost, by partition; None for uncounted.
+        brokers: Source and destination, with the settings of future tasks.
+        dice: The trial's dice.
+        partitions: Partitions of the one topic.
+        lost: Number of records that the tasks reported as lost, by partition; None for uncounted.
     """
 
     topic = "topic"
@@ -155,10 +152,10 @@ class Stage:
         return self.brokers.destination
 
     def set(self, **changes: Any) -> None:
-        """Change the settings of the tasks to come."""
+        """Change the settings of future tasks."""
         self.brokers = self.brokers.with_settings(**changes)
 
-    # What goes wrong all the time
+    # Permanent faults
 
     def source_grows(self) -> None:
         """Let producers write to every partition of the source."""
@@ -166,10 +163,10 @@ class Stage:
             grow(each.history, self.dice)
 
     def trouble(self) -> None:
-        """Let a request of some kind, some time from now, be refused in passing, or its connection be cut."""
+        """Let a later request of some kind fail with a transient error, or disconnect its client."""
         broker = self.dice.choice([self.source, self.destination])
         api = self.dice.choice([ApiKey.PRODUCE, ApiKey.PRODUCE, ApiKey.FETCH, *_PASSING])
-        broker.faults.add(api, times=self.dice.randint(1, 8))  # so many pass
+        broker.faults.add(api, times=self.dice.randint(1, 8))  # number of requests that pass
         if self.dice.random() < 0.5:
             broker.faults.add(api, drop=self.dice.choice(["before", "within", "after"]))
             return
@@ -185,10 +182,9 @@ class Stage:
     # Tasks
 
     def task(self, control: Watched | None = None, *, patience_s: float = _TASK_S) -> list[str] | None:
-        """
-        Run a task to its end; return the sentences by which partitions stopped, None if it was killed.
+        """Run a task to its end; return the sentences by which partitions stopped, None if it was killed.
 
-        A task that still waits when the patience ends is told to stop.
+        If a task still waits when the patience ends, it is stopped.
         """
         if control is None:
             may_die = self.dice.random() < 0.7
@@ -213,7 +209,7 @@ class Stage:
                     self.lost[each["partition"]] = None if known is None or lost is None else known + lost
 
     def settle(self) -> dict[int, list[str]]:
-        """Let nothing go wrong any more, and mirror what there is; return why partitions stopped."""
+        """End all faults, and mirror the rest; return the reasons for which partitions stopped."""
         self.source.faults.clear()
         self.destination.faults.clear()
         for _ in range(_LAST_ATTEMPTS):
@@ -229,7 +225,7 @@ class Stage:
         return stopped or {number: ["the task did not complete"] for number in range(len(self.partitions))}
 
     def findings(self, scenario: Scenario, stopped: dict[int, list[str]]) -> Iterator[Findings]:
-        """Yield what each partition looks like."""
+        """Yield the state of each partition."""
         for number, partition in enumerate(self.partitions):
             yield Findings(
                 ever=[scenario.seen(each) for each in partition.ever],
@@ -242,7 +238,7 @@ class Stage:
 
 
 def grow(history: History, dice: random.Random) -> None:
-    """Let something happen in a partition of the source: batches, transactions, gaps."""
+    """Add to a partition of the source: batches, transactions, gaps."""
     counts = [dice.randint(1, 4) for _ in range(dice.randint(1, 4))]
     match dice.randrange(6):
         case 0:
@@ -257,13 +253,13 @@ def grow(history: History, dice: random.Random) -> None:
 
 
 def draw_scenario(seed: int, number: int, names: Sequence[str]) -> ScenarioPlan:
-    """Draw one of the scenarios: over many trials, each comes as often as the others."""
+    """Draw one of the scenarios: over many trials, each comes equally often."""
     in_turn = random.Random(f"{seed}/{number // len(names)}/scenarios").sample(names, len(names))
     return ScenarioPlan(seed, number, in_turn[number % len(names)])
 
 
 def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[str]]:
-    """Run a trial; return its stage as it was left, and what was not as promised."""
+    """Run a trial; return its stage at the end, and the broken promises."""
     dice = random.Random(f"{plan.seed}/{plan.number}/{plan.scenario}")
     with _quick_retries(), ExitStack() as stack:
         several = dice.random() < 0.4
@@ -294,7 +290,7 @@ def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[st
 
 @contextmanager
 def _quick_retries() -> Iterator[None]:
-    """Let tasks wait for milliseconds where they would wait for seconds."""
+    """Shorten the retry delays of tasks from seconds to milliseconds."""
     with (
         patch.object(partition_state, "Backoff", partial(Backoff, 1, 20)),
         patch.object(worker, "FETCH_MAX_WAIT_MS", 20),
