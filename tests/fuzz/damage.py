@@ -1,8 +1,6 @@
-"""
-Damage to bytes that were well-formed, aimed at what parsers believe.
+"""Damage well-formed bytes, especially lengths and counts, which parsers rely on.
 
-A length or a count is somewhere among the bytes; where, is left to chance, so
-every number is put over every place sooner or later.
+The place is random: each number sooner or later replaces every length and count in the bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 
 __all__ = ["HUGE_NUMBERS", "garbage", "mutated"]
 
-#: What a length, a count, an offset or a varint must never be believed to be.
+#: A parser must never trust such a length, count, offset or varint.
 HUGE_NUMBERS = [
     *(struct.pack(">b", value) for value in (-128, -1, 0, 1, 127)),
     *(struct.pack(">h", value) for value in (-(2**15), -2, -1, 0, 1, 2**15 - 1)),
@@ -21,7 +19,7 @@ HUGE_NUMBERS = [
     *(struct.pack(">q", value) for value in (-(2**63), -2, -1, 0, 2**63 - 1, 2**62, 2**31)),
     b"\x80\x80\x80\x80\x08",  # 2^31 as a varint
     b"\xff\xff\xff\xff\x07",  # 2^31 - 1
-    b"\xff\xff\xff\xff\x0f",  # 2^32 - 1: -1 where it is signed
+    b"\xff\xff\xff\xff\x0f",  # 2^32 - 1: -1 if it is signed
     b"\xff\xff\xff\xff\x7f",
     b"\xff" * 9 + b"\x01",  # 2^64 - 1
     b"\x80" * 16 + b"\x01",
@@ -30,7 +28,7 @@ HUGE_NUMBERS = [
 
 @st.composite
 def mutated(draw: st.DrawFn, whole: bytes, most_changes: int = 3) -> bytes:
-    """Draw a changed copy: flipped, cut, overwritten, extended, with parts of itself doubled or moved."""
+    """Draw a changed copy: flipped, truncated, overwritten, extended, with parts doubled or moved."""
     data = bytearray(whole)
     for _ in range(draw(st.integers(1, most_changes))):
         position = draw(st.integers(0, len(data)))
@@ -55,6 +53,6 @@ def mutated(draw: st.DrawFn, whole: bytes, most_changes: int = 3) -> bytes:
 
 
 def garbage(most_bytes: int = 300) -> st.SearchStrategy[bytes]:
-    """Draw bytes of no form at all, or of numbers that could be lengths, one after the other."""
+    """Draw bytes without any format, or a sequence of numbers that could be lengths."""
     numbers = st.lists(st.sampled_from(HUGE_NUMBERS) | st.binary(max_size=6), max_size=40)
     return st.binary(max_size=most_bytes) | numbers.map(b"".join)

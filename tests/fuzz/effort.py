@@ -1,9 +1,8 @@
-"""
-How hard the fuzz tests try, and what an input may cost.
+"""The number of inputs of the fuzz tests, and the limits of an input's cost.
 
-In the normal suite each draws a few hundred inputs, always the same ones, so
-that a change is never blamed for what it did not do. To search for new ones:
-``SHOAL_FUZZ_EXAMPLES=20000 pytest tests/fuzz``.
+In the normal suite each test draws a few hundred inputs, always the same ones, so
+that a failure always belongs to the current change. If you want to search for new
+ones: ``SHOAL_FUZZ_EXAMPLES=20000 pytest tests/fuzz``.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ __all__ = ["bounded", "effort"]
 
 _SEARCH = "SHOAL_FUZZ_EXAMPLES"
 
-#: Far more than any input here takes; a loop over what a count merely claims takes minutes.
+#: Far more than any input here takes; a loop over a false count takes minutes.
 _SECONDS = 20.0
 
 #: Python's objects for the smallest elements on the wire: 200 bytes and more for a byte or two.
 _BYTES_FOR_EACH = 600
-#: The decoder of a message's version is compiled when it is first used. What a count claims is gigabytes.
+#: The decoder of a message's version is compiled at its first use. A false count would take gigabytes.
 _BYTES_ANYHOW = 16 * 1024 * 1024
 
 
 def effort(examples: int) -> settings:
-    """Return settings for so many examples in the normal suite; a search replaces the number."""
+    """Return settings for this many examples in the normal suite; a search replaces the number."""
     searched = os.environ.get(_SEARCH)
     return settings(
         max_examples=int(searched or examples),
         derandomize=searched is None,
         deadline=None,
-        # A broker is the same for all examples: that it survives is the point.
+        # All examples share a broker: its survival is the point.
         suppress_health_check=[
             HealthCheck.function_scoped_fixture,
             HealthCheck.too_slow,
@@ -48,13 +47,11 @@ def effort(examples: int) -> settings:
 
 @contextmanager
 def bounded(size: int, *, more_bytes: int = 0) -> Iterator[None]:
-    """
-    Check the time and the memory that reading an input takes.
+    """Check the time and the memory of reading an input.
 
     Args:
-        size: Of the input, in bytes.
-        more_bytes: What may be allocated besides, where a limit was given.
-
+        size: Size of the input, in bytes.
+        more_bytes: Additional memory that may be allocated, if a limit was given.
     """
     began = time.monotonic()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""A lane between two brokers that may answer wrongly, and what must hold of what it copied."""
+"""A worker between two brokers that may answer wrongly, and the conditions for its copy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ASKED = [
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Hurry all retries: what is waited for comes at once here, or never."""
+    """Shorten all retry delays: the awaited condition comes at once here, or never."""
     original = backoff.Backoff.__init__
 
     def at_once(self: backoff.Backoff, first_ms: int = 1, longest_ms: int = 20) -> None:
@@ -52,7 +52,7 @@ def hurried() -> Iterator[None]:
 
 
 def lane(brokers: TwoBrokers) -> TaskResult | ShoalError:
-    """Run a lane to its end; whatever it raises must be ours."""
+    """Run a worker to its end; if it raises, that must be one of shoal's errors."""
     control = Watched()
     running = brokers.start(control=control)
     deadline = time.monotonic() + LANE_S
@@ -84,7 +84,7 @@ def filled(stack: TwoBrokers) -> tuple[TwoBrokers, list[History]]:
 
 
 def patient(brokers: TwoBrokers) -> TwoBrokers:
-    """Wait for answers as long as a busy machine may need for them."""
+    """Raise the timeouts to those that a busy machine may need."""
     return brokers.with_settings(
         source=replace(brokers.settings.source, request_timeout_ms=20_000),
         destination=replace(brokers.settings.destination, request_timeout_ms=20_000),
@@ -97,10 +97,10 @@ def is_in_order_among(copied: list[Content], stored: list[Content]) -> bool:
 
 
 def check(brokers: TwoBrokers, histories: list[History], lie: Lie) -> None:
-    """Check that nothing is at the destination that the source does not have, or has elsewhere."""
+    """Check that the destination has only records of the source, and in the same places."""
     for number, history in enumerate(histories):
         copied = brokers.copied(partition=number)
-        # Which transactions were aborted is what the source says, and nothing else shows it.
+        # If a transaction was aborted, only the source's answer shows it.
         assert all(each in history.uncommitted for each in copied)
         if lie is not changed_fields:
             assert is_in_order_among(copied, history.uncommitted)

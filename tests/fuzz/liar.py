@@ -1,9 +1,8 @@
-"""
-A broker that answers wrongly: real answers, changed on their way to the socket.
+"""A broker that answers wrongly: real responses, changed on their way to the socket.
 
-Three kinds of lies. Bytes that are damaged; answers that are well-formed and
-make no sense (numbers out of any range, elements that are missing or doubled,
-other names); and peers that speak no Kafka, say nothing or hang up.
+Three kinds of lies: damaged bytes; well-formed responses that make no sense
+(numbers out of any range, elements that are missing or doubled, other names);
+and peers that do not use Kafka's protocol, send nothing or disconnect.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ __all__ = [
     "places",
 ]
 
-#: From an answer (its size included), the API and the version, to what is sent in its place.
+#: Maps a response (with its size), the API and the version to the bytes to send in its place.
 Lie = Callable[[bytes, ApiKey, int, random.Random], bytes]
 
-#: What the encoder says of a value that does not fit into its field.
+#: Errors of the encoder if a value does not fit into its field.
 CANNOT_BE_WRITTEN = (struct.error, UnicodeEncodeError, TypeError, AttributeError, AssertionError)
 
 _NUMBERS = (0, 1, -1, 2, 5, 127, -128, 2**15 - 1, -(2**15), 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**40)
@@ -56,7 +55,7 @@ _NAMES = (
 
 
 def damaged_bytes(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
-    """Change some bytes behind the correlation id; the size is right, or nobody would read on."""
+    """Change some bytes after the correlation id; the size stays right, so that the client reads on."""
     body = bytearray(answer[8:])
     for _ in range(draw.randint(1, 3)):
         at = draw.randrange(len(body) + 1)
@@ -76,7 +75,7 @@ def damaged_bytes(answer: bytes, api: ApiKey, version: int, draw: random.Random)
 
 
 def no_kafka(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
-    """Say something else altogether, or only a part of it, or nothing."""
+    """Send other bytes, or a part of the response, or nothing."""
     return draw.choice(
         (
             b"",
@@ -87,14 +86,14 @@ def no_kafka(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> b
             b"\xff\xff\xff\xff",
             b"\x7f\xff\xff\xff",
             answer[: draw.randrange(len(answer))],
-            answer[:4] + draw.randbytes(4) + answer[8:],  # the answer to another request
+            answer[:4] + draw.randbytes(4) + answer[8:],  # the response to another request
             draw.randbytes(draw.randint(1, 100)),
         )
     )
 
 
 def changed_fields(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
-    """Change the values of some fields, wherever they are."""
+    """Change the values of some fields, anywhere."""
     message = decode_response(api, version, memoryview(answer)[4:])
     change_fields(message, draw)
     try:
@@ -104,7 +103,7 @@ def changed_fields(answer: bytes, api: ApiKey, version: int, draw: random.Random
 
 
 def change_fields(message: object, draw: random.Random) -> None:
-    """Change the values of some of a message's fields, to what can perhaps not be written."""
+    """Change the values of some of a message's fields; the encoder may reject the result."""
     found = list(places(message))
     for _ in range(draw.randint(1, 3)):
         if found:
@@ -113,7 +112,7 @@ def change_fields(message: object, draw: random.Random) -> None:
 
 
 def places(message: object) -> Iterator[tuple[object, str, object]]:
-    """Return all fields of a message and of what it contains: whose, its name, its value."""
+    """Return all fields of a message and of its parts: owner, name, value."""
     for field in message._struct.fields.values():  # type: ignore[attr-defined]
         if not field.for_version_q(message._version):  # type: ignore[attr-defined]
             continue
@@ -143,7 +142,7 @@ def _other(value: object, draw: random.Random) -> object:
 
 
 def _whole(parts: Sequence[Part]) -> bytes:
-    """Join the parts of an answer that is in memory, as are all of a broker without files."""
+    """Join the parts of a response, all of which are in memory if a broker has no files."""
     found = bytearray()
     for part in parts:
         assert isinstance(part, bytes | bytearray | memoryview)
@@ -153,7 +152,7 @@ def _whole(parts: Sequence[Part]) -> bytes:
 
 @contextmanager
 def lying(broker: Broker, api: ApiKey, lie: Lie, draw: random.Random, times: int) -> Iterator[None]:
-    """Have a broker lie in its next answers to an API; then it tells the truth again."""
+    """Make a broker lie in its next responses to an API; then it answers correctly again."""
     left = times
     honest = broker._server._answer
 
@@ -169,7 +168,7 @@ def lying(broker: Broker, api: ApiKey, lie: Lie, draw: random.Random, times: int
             return parts
         told = lie(whole, api, header.api_version, draw)
         if lie is no_kafka:
-            # What follows would never be in step again.
+            # The following responses would never be in step again.
             raise CloseConnection("a lie", told)
         return [told]
 

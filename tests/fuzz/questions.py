@@ -1,4 +1,4 @@
-"""What a client asks of a cluster, and the APIs that it asks: to be answered wrongly."""
+"""The calls of a client to a cluster, and their APIs, for brokers that answer wrongly."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _prepare(cluster: Cluster) -> None:
     prepare(options, cluster, cluster, patience_s=0.2)
 
 
-#: What a client asks, and the APIs that it asks.
+#: Each call of a client, and the APIs that it uses.
 QUESTIONS: dict[Callable[[Cluster], object], tuple[ApiKey, ...]] = {
     lambda cluster: cluster.refresh(): (ApiKey.API_VERSIONS, ApiKey.METADATA),
     lambda cluster: cluster.connection(cluster.partition(PARTITION).leader): (ApiKey.METADATA,),

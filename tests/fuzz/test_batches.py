@@ -1,4 +1,4 @@
-"""Record sets of any bytes: split, decided, opened and written anew, or refused, at a bounded cost."""
+"""Record sets of any bytes: split, decided, opened and written again, or refused, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ RECORD_SETS = [*_recorded(), *BUILT]
 
 
 def open_all(record_set: bytes | bytearray) -> None:
-    """Do all that may become of a record set; whatever is wrong with it must be said by our errors."""
+    """Apply every operation to a record set; if one fails, it must raise one of shoal's errors."""
     view = memoryview(bytearray(record_set))
     aborted = AbortedTransactions([(5, 0), (-1, 3)])
     found: list[RecordBatch] = []
@@ -85,7 +85,7 @@ def open_all(record_set: bytes | bytearray) -> None:
         for each in split(view):
             found.append(each)
             header = each.header
-            struct.pack(">qq", header.next_offset, header.last_offset)  # are asked for next, and committed
+            struct.pack(">qq", header.next_offset, header.last_offset)  # to request next, and to commit
             decide(header, 3, aborted, keep_append_time=True)
             if header.is_control and header.magic == 2:
                 with contextlib.suppress(CorruptBatch):
@@ -126,11 +126,11 @@ def down_convert(record_set: memoryview, magic: int) -> None:
             limit_bytes=LIMIT_BYTES,
         )
         assert sum(map(len, found.chunks())) == found.size
-        struct.pack(">q", found.next_offset)  # is asked for next
+        struct.pack(">q", found.next_offset)  # to request next
 
 
 def stamp_all_runs(record_set: bytearray, headers: Sequence[BatchHeader]) -> None:
-    """Begin a run at each batch; what it takes are batches that were found, and nothing else changes."""
+    """Begin a run at each batch; only batches that were found are taken, and nothing else changes."""
     position = 0
     for number, header in enumerate(headers):
         copy = memoryview(bytearray(record_set))
@@ -154,7 +154,7 @@ def stamp_all_runs(record_set: bytearray, headers: Sequence[BatchHeader]) -> Non
 
 
 def rechecked(record_set: bytes) -> bytearray:
-    """Make the first batch's length and CRC right again, so that what is behind them is looked at."""
+    """Correct the first batch's length and CRC, so that parsers read the bytes after them."""
     data = bytearray(record_set)
     if len(data) <= HEADER_SIZE:
         return data

@@ -1,4 +1,4 @@
-"""Requests that no client sends: the embedded broker answers or hangs up, and serves the others."""
+"""Requests that no client sends: the embedded broker answers or disconnects, and serves the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.fuzz.effort import effort
 from tests.fuzz.liar import CANNOT_BE_WRITTEN, change_fields
 from tests.vectors import Vector, vectors
 
-#: A request may ask the broker to wait for as long as it likes; nobody waits for that here.
+#: If a request asks the broker to wait for any time, the test does not wait for the response.
 _PATIENCE_S = 0.5
 
 REQUESTS = [each for each in vectors() if each.direction == "request"]
@@ -48,10 +48,10 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     }
     data = tmp_path_factory.mktemp("data") if request.param == "files" else None
     with Broker(config=config, data=data) as running:
-        # The names that kio_messages makes up, and those in the recorded frames.
+        # The names that kio_messages generates, and those in the recorded frames.
         for name in ("a", "orders", "topic"):
             running.create_topic(name, 2)
-            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that there is something to read
+            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that the log has records
         yield running
 
 
@@ -59,7 +59,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def _nothing_fails(
     broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A handler that raises is logged; a thread that dies says so; and the broker lives on."""
+    """Check that no handler raised (logged), no thread died (reported), and the broker still runs."""
     died: list[object] = []
     monkeypatch.setattr(threading, "excepthook", died.append)
     yield
@@ -72,9 +72,9 @@ def _nothing_fails(
 
 
 def ask(broker: Broker, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Send bytes, read what comes for a while, and look whether the broker is well."""
+    """Send bytes, read the response for a while, and check the broker's health."""
     connected = socket.create_connection((broker.host, broker.port), timeout=_PATIENCE_S)
-    # It may hang up at any moment, or have us wait.
+    # The broker may disconnect at any moment, or let the client wait.
     with connected as sock, contextlib.suppress(OSError):
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)

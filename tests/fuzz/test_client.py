@@ -1,4 +1,4 @@
-"""Brokers that answer wrongly: each question ends with a value or one of our errors, in time."""
+"""Brokers that answer wrongly: each call ends with a value or one of shoal's errors, in time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_wrong_answer_becomes_a_value_or_an_error_of_ours(
 ) -> None:
     question = data.draw(st.sampled_from(list(QUESTIONS)))
     api = data.draw(st.sampled_from(QUESTIONS[question]))
-    # Drawn before anything that a busy machine may be too slow for.
+    # Drawn before all steps for which a busy machine may be too slow.
     times = data.draw(st.integers(1, 3))
     began = time.monotonic()
     with Cluster(impatient_config(broker)) as cluster:
@@ -61,11 +61,11 @@ def test_a_wrong_answer_becomes_a_value_or_an_error_of_ours(
     assert time.monotonic() - began < 30
 
 
-# What was found
+# Defects found earlier
 
 
 def said(broker: Broker, api: ApiKey, change: Callable[[Any], object]) -> AbstractContextManager[None]:
-    """Have a broker say something that is well-formed, in all its answers to an API."""
+    """Make a broker send a well-formed change in all its responses to an API."""
 
     def lie(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
         message = decode_response(api, version, memoryview(answer)[4:])
@@ -77,7 +77,7 @@ def said(broker: Broker, api: ApiKey, change: Callable[[Any], object]) -> Abstra
 
 @pytest.fixture
 def cluster(broker: Broker) -> Iterator[Cluster]:
-    # Nothing is waited for in vain here: it may have the patience that a busy machine takes.
+    # No wait is in vain here, so the timeout may be long enough for a busy machine.
     with Cluster(replace(impatient_config(broker), request_timeout_ms=20_000)) as cluster:
         cluster.refresh()
         yield cluster

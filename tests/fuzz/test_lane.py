@@ -1,9 +1,8 @@
-"""
-Whole lanes whose clusters answer wrongly for a while.
+"""Whole workers whose clusters answer wrongly for a while.
 
-Each ends with what it should, or with an error of ours, and in time. Damage
-that a checksum or the protocol's form can show never reaches the destination:
-what is there is what the source has, in its order, nothing twice.
+Each ends as expected, or with one of shoal's errors, and in time. If a checksum
+or the protocol's format shows the damage, it never reaches the destination:
+the destination has the source's records, in order, none of them twice.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ VERIFY_ASKS = {
 
 @pytest.fixture(scope="module")
 def mirrored() -> Iterator[TwoBrokers]:
-    """Two clusters and a mirror that is complete."""
+    """Run two clusters and a mirror that is complete."""
     with TwoBrokers.started() as stack:
         brokers, _ = filled(stack)
         assert patient(brokers).run().complete
@@ -63,7 +62,7 @@ def test_a_lane_survives_wrong_answers_or_ends_with_an_error_of_ours(
         with lying(getattr(brokers, side), api, lie, random.Random(seed), times):
             lane(brokers)
         check(brokers, histories, lie)
-        # Now that everybody tells the truth, the next attempt goes on from there.
+        # Both brokers answer correctly now, so the next attempt continues from there.
         outcome = lane(patient(brokers))
         check(brokers, histories, lie)
         if lie is no_kafka:

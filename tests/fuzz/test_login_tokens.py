@@ -1,4 +1,4 @@
-"""Tokens of SASL that no client should send: the exchange answers or refuses them, and logs nobody in."""
+"""SASL tokens that no client should send: the exchange answers or refuses them, and none logs in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> UserFile:
     return UserFile(path)
 
 
-#: Pieces of which tokens are made.
+#: Parts of the generated tokens.
 _PIECES = st.sampled_from(
     ["n,,", "y,,", "p=tls-unique,,", "n=bob", "n==2C", "n=", "r=mine", "r=", "c=biws", "p=eHh4", "s=", "i=1"]
 )

@@ -1,4 +1,4 @@
-"""Every message from the network, damaged: it is read or refused, at a cost that its size bounds."""
+"""Every message from the network, damaged: it is read or refused, at a cost bounded by its size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DECODERS = pytest.mark.parametrize("largest_for_compiled", [1 << 30, 0], ids=["c
 
 
 def read_all(vector: Vector, frame: bytes) -> None:
-    """Read a frame as what the vector is, with every decoder that gets such frames."""
+    """Read a frame of the vector's kind with every decoder that gets such frames."""
     view = memoryview(frame)
     with contextlib.suppress(ProtocolError):
         if vector.direction == "request":
@@ -127,7 +127,7 @@ def _non_nullable(schema: Any, version: int, path: tuple[str, ...] = ()) -> list
 def test_null_is_refused_where_the_protocol_has_none(
     api_key: ApiKey, largest_for_compiled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka's own reader says "non-nullable field was serialized as null"."""
+    """If a field is not nullable, null is refused: Kafka's own reader raises "serialized as null"."""
     monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", largest_for_compiled)
     refused = 0
     for is_request in (True, False):
@@ -157,7 +157,7 @@ def _decode(api_key: ApiKey, version: int, is_request: bool, frame: bytes) -> An
 def _with_null(
     api_key: ApiKey, version: int, is_request: bool, schema: Any, path: tuple[str, ...]
 ) -> bytes | None:
-    """Make up a message with kio, and write it with null at a path; None where it has no such place."""
+    """Generate a message with kio, and write it with null at a path; None if it has no such place."""
     for seed in range(20):
         message = kio_messages.random_message(schema, random.Random(f"{api_key}{version}{path}{seed}"))
         if is_request:

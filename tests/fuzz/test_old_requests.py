@@ -1,8 +1,7 @@
-"""
-Requests of the versions that Kafka 4 has removed, as no client sends them.
+"""Requests of the versions that Kafka 4 has removed, as no client sends them.
 
 They go to the embedded broker, and to a gateway before a cluster that has only the versions of Kafka 4. Both
-answer with an error of Kafka's or hang up, serve the others meanwhile, and need no more memory than they may.
+return one of Kafka's errors or disconnect, serve other clients meanwhile, and keep to their memory limits.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 from tests.integration.gateway_process import GatewayProcess, gateway_process
 
-#: A request may ask for a wait as long as it likes; nobody waits for that here.
+#: If a request asks for a wait of any length, the test does not wait for the response.
 _PATIENCE_S = 0.5
 _MEGABYTE = 1 << 20
-#: Of what a batch may expand to, a broker and a gateway keep a few copies for a moment.
+#: Of a batch's limit when expanded, a broker and a gateway keep a few copies for a moment.
 _MOST_BYTES = 300 * _MEGABYTE
 
 _OLD_VERSIONS = {
@@ -60,14 +59,12 @@ VERSIONS = [(key, version) for key, versions in _OLD_VERSIONS.items() for versio
 
 @dataclass
 class Server:
-    """
-    What is asked.
+    """The server under test.
 
     Attributes:
-        address: Where.
-        broker: The embedded broker, which is this or stands behind it.
+        address: Its address.
+        broker: The embedded broker: the server itself, or the one behind the gateway.
         gateway: None for the broker itself.
-
     """
 
     address: str
@@ -85,7 +82,7 @@ class Server:
         return threading.active_count()
 
     def check(self, caplog: pytest.LogCaptureFixture) -> None:
-        """A handler that raises is logged as an error, and a process that is dead serves nobody."""
+        """Check that no handler raised, which is logged as an error, and that the process still runs."""
         failed = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert not failed, failed[0].exc_text or failed[0].getMessage()
         if self.gateway is not None:
@@ -106,7 +103,7 @@ def _broker(old_versions: bool) -> Iterator[Broker]:
         # The names that random messages have.
         for name in ("a", "orders"):
             running.create_topic(name, 2)
-            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that there is something to read
+            running.log(name).append_marker(7, 0, Marker.COMMIT, 0)  # so that the log has records
         yield running
 
 
@@ -134,13 +131,13 @@ def _nothing_fails(
 
 
 def ask(server: Server, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Send bytes, read what comes for a while, and look whether the server is well."""
+    """Send bytes, read the response for a while, and check the server's health."""
     host, port = server.address.rsplit(":", 1)
     connected = socket.create_connection((host, int(port)), timeout=_PATIENCE_S)
-    # It may hang up at any moment, or have us wait.
+    # The server may disconnect at any moment, or let the client wait.
     with connected as sock, contextlib.suppress(OSError):
         sock.sendall(data)
-        # First an answer: a gateway makes none for who has hung up.
+        # First a response: if a client has disconnected, a gateway does not make one.
         size = bytearray()
         while len(size) < 4 and (received := sock.recv(4 - len(size))):
             size += received
@@ -164,7 +161,7 @@ def request(api: ApiKey, version: int, *fields: Any) -> bytes:
 
 
 def call(server: Server, api: ApiKey, version: int, *fields: Any) -> Any:
-    """Ask, and read the answer with another codec."""
+    """Send a request, and read the response with another codec."""
     with Wire(server.address) as wire:
         wire.send_bytes(request(api, version, *fields))
         frame = wire.receive_frame()
@@ -173,7 +170,7 @@ def call(server: Server, api: ApiKey, version: int, *fields: Any) -> Any:
 
 
 def fetch(server: Server, version: int, topic: str, offset: int = 0, most_bytes: int = _MEGABYTE) -> Any:
-    """Return a partition's part of the answer: partition, error code, high watermark, messages."""
+    """Return a partition's part of the response: partition, error code, high watermark, messages."""
     limit = (50 * _MEGABYTE,) if version >= 3 else ()
     answer = call(server, ApiKey.FETCH, version, -1, 0, 1, *limit, [(topic, [(0, offset, most_bytes)])])
     return answer.topics[0][1][0]
@@ -226,7 +223,7 @@ def test_a_frame_that_is_too_long_or_negative_ends_the_connection(
     server: Server, size: int, version: int
 ) -> None:
     with Wire(server.address) as wire:
-        # A gateway looks at what a request is before it says that it is too long.
+        # A gateway reads the kind of request before it refuses the length.
         wire.send_bytes(struct.pack(">i", size) + struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1))
         assert wire.receive_frame() is None
 
@@ -292,7 +289,7 @@ def test_clients_that_never_read_hold_up_nobody_and_little_memory(server: Server
     wait_until(lambda: server.threads() <= threads_before, "the threads of clients that are gone to end")
 
 
-# What is produced
+# Produced records
 
 MESSAGE_SETS = [
     bytes(message(magic, key=b"key", offset=0) + message(magic, None, key=b"other", offset=1))
@@ -358,7 +355,7 @@ def test_what_is_produced_may_not_expand_without_end(server: Server, magic: int)
     assert server.peak_bytes() - before < _MOST_BYTES
 
 
-# What is stored
+# Stored records
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -397,14 +394,14 @@ def test_stored_batches_that_are_damaged_are_answered_with_an_error_or_what_is_w
     try:
         log.store(bytes(with_right_checksum) + bytes(batch(2, base_offset=start + 5)))
     except CorruptBatch:
-        assume(False)  # not even a log would have it
+        assume(False)  # a log would refuse it, too
     for version in range(4):
         fetch(server, version, topic, start)
         assert fetch(server, version, topic, start + 5)[1] == ErrorCode.NONE
     server.check(caplog)
 
 
-# What a cluster says
+# A cluster's responses
 
 BEFORE_A_CLUSTER = pytest.mark.parametrize("server", ["gateway"], indirect=True)
 
@@ -469,7 +466,7 @@ def _topic(server: Server, name: str) -> str:
 
 
 def _bomb(head: bytes, zeros: int = 2**30) -> bytes:
-    """Compress a few bytes and very many zeros, without having them."""
+    """Compress a few bytes and very many zeros, without holding them in memory."""
     compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
     parts = [compressor.compress(head)]
     block = bytes(_MEGABYTE)

@@ -1,4 +1,4 @@
-"""What others may write where shoal reads: commits of its group, and words on its control connections."""
+"""Input that others may write to shoal: commits of its group, and messages on its control connections."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ JSON = st.recursive(
 
 @st.composite
 def changed(draw: st.DrawFn, whole: dict[str, Any]) -> dict[str, Any]:
-    """Draw an object some of whose values are something else, whole or in part."""
+    """Draw an object with some values replaced, whole or in part."""
     values: dict[str, Any] = json.loads(json.dumps(whole))
     for name in draw(st.lists(st.sampled_from(sorted(whole)), min_size=1, max_size=3)):
         value = values.get(name)
@@ -60,7 +60,7 @@ def read_pair(metadata: str) -> None:
     with bounded(len(metadata)), contextlib.suppress(ConfigError):
         pair = MirrorPosition.from_committed(Committed(10, metadata))
         if pair is not None:
-            # All of it goes into requests, batches and the next commit sooner or later.
+            # All of it sooner or later goes into requests, batches and the next commit.
             identity = pair.identity
             struct.pack(">qqh", pair.destination_offset, identity.producer_id, identity.producer_epoch)
             struct.pack(">qqii", *pair.origin, pair.destination_leader_epoch, pair.source_leader_epoch)
@@ -98,7 +98,7 @@ STATE = {
 
 
 class Impostor:
-    """Somebody who listens where a driver did."""
+    """A server that listens on a former driver's address."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -169,7 +169,7 @@ def test_a_task_believes_what_is_well_formed_and_takes_itself_for_an_orphan_else
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[tuple[ControlServer, list[Any]]]:
-    """A driver, and what was reported to it."""
+    """Run a driver, and collect the reports that it receives."""
     heard: list[Any] = []
     server = ControlServer("127.0.0.1", "token", Events(heard.append))
     server.renew(MemberId("member", 1), 3000.0)

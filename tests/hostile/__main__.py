@@ -1,5 +1,4 @@
-"""
-Hostile clients and clusters against all that listens and connects: ``python -m tests.hostile --help``.
+"""Hostile clients and clusters against all servers and clients: ``python -m tests.hostile --help``.
 
 The exit code is 0 only if every promise was kept.
 """

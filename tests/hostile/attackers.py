@@ -1,9 +1,8 @@
-"""
-Many connections in one thread, each with one request of an attack at a time.
+"""Many connections in one thread, each with one request of an attack at a time.
 
-A request is done when an answer has come, or when the server has hung up. An API that may let a client wait
-as long as the request says gets some patience and is then left without a word, as a client that dies would.
-Any other that has no answer after a long time is a hang.
+A request is done if a response has come, or if the server has closed the connection. If a request may make
+the server wait, the attacker waits for a while and then disconnects without a word, as a client that dies.
+Any other request without a response after a long time is a hang.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ __all__ = ["HANG_S", "End", "LogIn", "Tally", "attack"]
 #: Logs in on a new socket.
 LogIn = Callable[[socket.socket], None]
 
-#: Answers to arrays of hundreds of partitions took 3 s. By the caller's clock, which may leave out what the
-#: machine did meanwhile.
+#: Responses with arrays of hundreds of partitions took 3 s. By the caller's clock, which may exclude time
+#: that the machine spent on other programs.
 HANG_S = 60.0
-#: A batch of so many records as may be takes a broker half a minute of a core.
+#: A batch with the largest number of records takes a broker half a minute of a core.
 _BOMB_HANG_S = 600.0
 _WAIT_S = 0.5
 _MAY_WAIT = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 
-#: Behind a Produce request, which may want no answer: ApiVersions, answered or not served any more.
+#: After a Produce request, which may get no response: ApiVersions, answered or no longer served.
 _SENTINEL_ID = 0x5E4711
 _SENTINEL = struct.pack(">ihhih", 10, ApiKey.API_VERSIONS, 0, _SENTINEL_ID, -1)
 
@@ -50,14 +49,12 @@ class End(Enum):
 
 @dataclass
 class Tally:
-    """
-    What came of requests.
+    """Results of requests.
 
     Attributes:
-        longest_s: The longest time to an answer, of requests that neither wait nor are bombs.
-        longest: Which request that was.
-        hung: Requests without an answer.
-
+        longest_s: The longest response time, of requests that neither wait nor are bombs.
+        longest: The request that took it.
+        hung: Requests without a response.
     """
 
     ends: Counter[End] = field(default_factory=Counter)
@@ -81,7 +78,7 @@ class Tally:
 
 
 class _Connection:
-    """One connection, and the request that is on it."""
+    """One connection, and its current request."""
 
     def __init__(self, address: tuple[str, int], log_in: LogIn | None) -> None:
         self.socket = socket.create_connection(address, timeout=HANG_S)
@@ -97,7 +94,7 @@ class _Connection:
         self._left_of_answer = 0
 
     def begin(self, sent: Input, now: float) -> None:
-        """Send a request from now on, by the clock of whoever waits for the answer."""
+        """Start to send a request, at a time of the clock that measures the response."""
         self.sent, self.began, self.waits_since = sent, time.monotonic(), now
         self._received.clear()
         self._left_of_answer = 0
@@ -123,7 +120,7 @@ class _Connection:
         self._unsent = self._unsent[self.socket.send(self._unsent) :]
 
     def receive(self, tally: Tally) -> End | None:
-        """Read what there is; return how the request ended, if it did."""
+        """Read the available bytes; return how the request ended, if it did."""
         data = self.socket.recv(_RECEIVED_BYTES)
         if not data:
             return End.HUNG_UP
@@ -155,17 +152,16 @@ def attack(
     clock: Callable[[], float] = time.monotonic,
     log_in: LogIn | None = None,
 ) -> Tally:
-    """
-    Send all inputs, over so many connections at a time, and return what came of them by a clock.
+    """Send all inputs, over this many connections at a time, and return the results by a clock.
 
-    Each connection logs in first if it is told how.
+    If `log_in` is given, each connection logs in first.
     """
     tally = Tally()
     selector = selectors.DefaultSelector()
     busy: set[_Connection] = set()
 
     def begin(connection: _Connection | None) -> None:
-        """Send the next input on a connection that is free, or a new one; close it if there is none."""
+        """Send the next input on a free connection, or a new one; close it if there is none."""
         following = next(inputs, None)
         if following is None:
             if connection is not None:

@@ -1,7 +1,6 @@
-"""
-Small requests that ask for much: record sets that expand, of every codec and format, and long arrays.
+"""Small requests with a large effect: record sets that expand, of every codec and format, and long arrays.
 
-Each is made once, since to compress takes longer than to send.
+Each is made once, since compressing it takes longer than sending it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _made(name: str) -> bytes:
 
 
 def _batch_bomb(codec: Codec, unit: bytes) -> bytes:
-    """Compress one record over and over again, or one that is very long: none of them is kept."""
+    """Compress one record repeatedly, or one that is very long, without holding them in memory."""
     count = _EXPANDED // len(unit)
     records = raw_batch(
         _squeezed(codec, unit, count), attributes=codec, last_offset_delta=count - 1, records_count=count
@@ -60,7 +59,7 @@ def _squeezed(codec: Codec, unit: bytes, count: int) -> bytes:
             parts = [compressor.compress(block) for _ in range(count * len(unit) // len(block))]
             return b"".join([*parts, compressor.flush()])
         case Codec.SNAPPY:
-            # It shrinks to a twentieth at best; a request has 1 MB for it.
+            # In the worst case it shrinks to a twentieth; a request has 1 MB for it.
             return compressed(unit * (16 * _MEGABYTE // len(unit)), codec)
         case _:
             return compressed(unit * count, codec)

@@ -1,16 +1,15 @@
-"""
-Hostile clients against ``shoal broker`` and ``shoal gateway``, each in a process of its own.
+"""Hostile clients against ``shoal broker`` and ``shoal gateway``, each in a separate process.
 
-In steps. Each step sends some thousand requests while a crowd keeps connections and a bomb or two go off,
-and an honest client is served all the while. After each, these promises are checked:
+In steps. Each step sends some thousand requests, while a crowd occupies connections and one or two bombs
+arrive. An honest client is served all the time. After each step, these promises are checked:
 
 - the process runs, and printed no traceback;
-- no request was left without an answer that may not be, by a clock that stands still while these processes
-  wait for a CPU;
+- no request that requires a response was left without one, by a clock that stands still while these
+  processes wait for a CPU;
 - the honest client was served each time, within :data:`SERVED_S`;
-- threads and sockets are back to what they were before the first step, within :data:`BACK_S`;
+- threads and sockets are back to their numbers before the first step, within :data:`BACK_S`;
 - the server never has more threads or sockets than its connections need;
-- a gateway that asks for a login serves no stranger, and hangs up on each;
+- if a gateway requires a login, it serves no client without one, and disconnects each of them;
 - the process never needed more memory than :data:`MOST_BYTES`.
 """
 
@@ -51,24 +50,25 @@ __all__ = ["MOST_BYTES", "SERVED_S", "SERVERS", "ClientResult", "Target", "attac
 
 _MEGABYTE = 1 << 20
 
-#: Promises; the machine may do much else meanwhile.
+#: Promises; the machine may be busy with other programs.
 SERVED_S = 30.0
 BACK_S = 30.0
 MOST_BYTES = 1024 * _MEGABYTE
 
-#: What can be attacked. Behind the last one is a gateway with users, which stands for a locked cluster.
+#: The servers to attack. Behind the last one is a gateway with users, which stands for a locked cluster.
 SERVERS = ("broker", "gateway", "gateway-users", "gateway-pass-through")
 _WITH_LOGIN = SERVERS[2:]
 
 _CONNECTIONS = 32
-#: Of a gateway that asks for a login: more than the campaign has at a time, but for a flood of strangers.
+#: Of a gateway that requires a login: more than the campaign has at a time, except for a flood.
 _MOST_CONNECTIONS = 100
 _FLOOD = 500
-#: So many that a flood comes faster than its passwords can be looked at.
+#: So many that a flood comes faster than its passwords can be checked.
 _ITERATIONS = 40_000
 #: A gateway has at most one connection to the cluster for each client.
 _MOST_SOCKETS = 2 * _MOST_CONNECTIONS + 50
-#: Of connections, and of those that just ended. 276 were seen on a busy machine; 888 if logins have no bound.
+#: Threads of open and recently closed connections. On a busy machine the highest number seen is 276. If
+#: logins have no bound, it is 888.
 _MOST_THREADS = 450
 _BOMBS_IN_A_STEP = 2
 _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
@@ -76,14 +76,12 @@ _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a reque
 
 @dataclass
 class Target:
-    """
-    A server under attack.
+    """A server under attack.
 
     Attributes:
         name: One of :data:`SERVERS`.
-        process: What is attacked.
-        behind: What is behind a gateway; the broker comes last.
-
+        process: The server to attack.
+        behind: The servers behind a gateway; the broker comes last.
     """
 
     name: str
@@ -101,13 +99,13 @@ class Target:
 
     @property
     def log_in(self) -> LogIn | None:
-        """How its clients log in, if they have to."""
+        """The login of its clients, if it requires one."""
         return log_in if self.name in _WITH_LOGIN else None
 
     @classmethod
     @contextlib.contextmanager
     def started(cls, name: str) -> Iterator[Target]:
-        """Start a server, which must end in good order."""
+        """Start a server, and require a clean end."""
         with ExitStack() as stack:
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
             arguments = ["--listen", "127.0.0.1:0", "--data", str(room / "data")]
@@ -148,7 +146,7 @@ class Target:
 
 
 def _users(room: Path) -> tuple[str, ...]:
-    """Write a file of users, and return the options by which a gateway asks for their login."""
+    """Write a file of users, and return the options by which a gateway requires their login."""
     file = room / "users.toml"
     file.touch(mode=0o600)
     secrets = {each: salted(each, PASSWORD.encode(), b"salt of 16 bytes", _ITERATIONS) for each in HASHES}
@@ -158,14 +156,12 @@ def _users(room: Path) -> tuple[str, ...]:
 
 @dataclass
 class ClientResult:
-    """
-    What a campaign against one server came to.
+    """Results of a campaign against one server.
 
     Attributes:
-        strangers: How many of which kind came without a login.
-        without_cpu_s: For how long the processes waited for a CPU of the machine.
-        problems: The promises that were broken, each with the step.
-
+        strangers: Number of clients without a login, by kind.
+        without_cpu_s: Time for which the processes waited for a CPU of the machine.
+        problems: The broken promises, each with its step.
     """
 
     target: str
@@ -264,7 +260,7 @@ class _Step:
         self.result.problems += visits.problems
 
     def _inputs(self, numbers: list[int]) -> Iterator[Input]:
-        """Put bombs among the step's inputs, each kind in its turn."""
+        """Insert bombs into the step's inputs, each kind in its turn."""
         every = max(1, len(numbers) // _BOMBS_IN_A_STEP)
         for at, number in enumerate(numbers):
             if at % every == every // 2:
@@ -301,7 +297,7 @@ class _Step:
 
 
 class _Watch:
-    """Sees the most threads and sockets that a process has meanwhile; use it as a context manager."""
+    """Records the largest numbers of threads and sockets of a process; a context manager."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
@@ -319,7 +315,7 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):  # that it ended is found elsewhere
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):  # another check finds this
             while not self._ended.wait(0.05):
                 threads, sockets = _held(self._process)
                 self.most_threads = max(self.most_threads, threads)
@@ -327,7 +323,7 @@ class _Watch:
 
 
 def _held(process: ServerProcess) -> tuple[int, int]:
-    """Return how many threads and sockets a process has; its files are topics' segments, which may grow."""
+    """Return the numbers of a process's threads and sockets; its files are segments, which may grow."""
     found = psutil.Process(process.process_id)
     descriptors = Path(f"/proc/{process.process_id}/fd")
     sockets = 0

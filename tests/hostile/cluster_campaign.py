@@ -1,17 +1,17 @@
-"""
-A hostile cluster against all that asks one: the mirror's engine, verify, group members, producers, clients.
+"""A hostile cluster against all clients: the mirror's engine, verify, group members, producers, clients.
 
-In trials. In each, a victim asks embedded brokers of which one lies in a share of its answers, until it told
-so many lies; victim and brokers run in this process. After each, these promises are checked:
+In trials. In each, a victim sends requests to embedded brokers, one of which lies in a share of its
+responses, up to a number of lies. Victim and brokers run in this process. After each trial, these promises
+are checked:
 
-- the victim ended by itself, within :data:`VICTIM_S`, with what it should or with an error of shoal's;
-- what a mirror copied is what the source has; and in its order, nothing twice, whole in the end, if the
-  form of the answers alone showed the lies;
-- no thread died of an exception, and nothing was logged as an error;
-- threads and descriptors are back to what they were, within :data:`BACK_S`;
+- the victim ended by itself, within :data:`VICTIM_S`, as expected or with an error of shoal's;
+- a mirror copied only records of the source; and if the format of the responses alone showed the lies,
+  the copy is in order, has no duplicates and is complete in the end;
+- no thread died of an exception, and no error was logged;
+- threads and descriptors are back to their former numbers, within :data:`BACK_S`;
 - this process never needed more memory than :data:`MOST_BYTES`.
 
-A seed repeats the trials, but not the order in which threads come to ask.
+A seed repeats the trials, but not the order in which threads send requests.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _READS = (ApiKey.METADATA, ApiKey.FETCH, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiK
 _GROUP = (ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT)
 _WRITES = (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
 _MEMBER = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP)
-#: What each victim asks.
+#: The APIs that each victim uses.
 _ASKED = {
     "mirror": (*_READS, *_GROUP, *_WRITES),
     "verify": (*_READS, *_GROUP),
@@ -83,14 +83,12 @@ _IMPATIENT = {
 
 @dataclass
 class ClusterResult:
-    """
-    What a campaign came to.
+    """Results of a campaign.
 
     Attributes:
         told: The lies, by kind and API.
-        ends: How victims ended: by their name and ``whole`` or the error's class.
-        problems: The promises that were broken, each with its trial.
-
+        ends: Results of the victims: by their name and ``whole`` or the error's class.
+        problems: The broken promises, each with its trial.
     """
 
     trials: int = 0
@@ -105,17 +103,15 @@ class ClusterResult:
 
 @dataclass(frozen=True)
 class _Trial:
-    """
-    One trial, as its seed and number say.
+    """One trial, drawn from its seed and number.
 
     Attributes:
-        victim: Who is lied to.
-        side: Which of two clusters lies.
-        lies: Of what kinds.
-        rate: In what share of the answers.
-        most: How many at most.
-        about: In answers to which APIs; to any if there are none.
-
+        victim: The client that gets the lies.
+        side: The side of the lying cluster.
+        lies: Kinds of lies.
+        rate: Share of the responses that lie.
+        most: Largest number of lies.
+        about: APIs of the lying responses; any if there are none.
     """
 
     seed: int
@@ -153,17 +149,17 @@ def _drawn(seed: int, number: int) -> _Trial:
         tuple(draw.sample(kinds, draw.randint(1, 3))),
         draw.choice((0.1, 0.3, 0.7, 1.0)),
         draw.randint(1, _MOST_LIES),
-        # Else most lies would be about what each connection begins with.
+        # Otherwise most lies would affect the first requests of each connection.
         frozenset(draw.sample(_ASKED[victim], draw.randint(1, 3)) if draw.random() < 0.8 else ()),
     )
 
 
 def lie_to_all(seed: int, *, first: int, lies: int, deadline: float) -> Iterator[ClusterResult]:
-    """Run trials until so many lies were told; yield the result so far, and end at a broken promise."""
+    """Run trials up to this many lies; yield the result so far, and end at a broken promise."""
     result = ClusterResult()
     began = time.monotonic()
     number = first
-    # A process that has run other tests may have needed more before.
+    # If the process has run other tests, it may have needed more before.
     most_bytes = max(MOST_BYTES, _peak_bytes())
     with Watch() as watch, hurried():
         while result.told.total() < lies and time.monotonic() < deadline and not result.problems:
@@ -210,7 +206,7 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-# Who is lied to
+# Victims
 
 
 @contextmanager
@@ -223,7 +219,7 @@ def _lying(trial: _Trial, broker: Broker, told: Told) -> Iterator[None]:
 def _mirror(trial: _Trial, told: Told) -> str:
     with TwoBrokers.started(multi_batch=trial.number % 2 == 0) as stack:
         brokers, histories = filled(stack)
-        # `check` asks for the order only if no lie could be true.
+        # `check` requires the order only if no lie could be true.
         strictness = no_kafka if trial.are_recognisable else changed_fields
         with _lying(trial, getattr(brokers, trial.side), told):
             outcome = lane(brokers)
@@ -251,7 +247,7 @@ def _verify(trial: _Trial, told: Told) -> str:
 
 
 def _group(trial: _Trial, told: Told) -> str:
-    """Two members of a group read, commit and leave."""
+    """Run two members of a group that read, commit and leave."""
     properties = {
         **_IMPATIENT,
         "group.id": "group",
@@ -305,7 +301,7 @@ def _producer(trial: _Trial, told: Told) -> str:
 
 
 def _client(trial: _Trial, told: Told) -> str:
-    """Every question that a client can ask, one after the other, in any order."""
+    """Make every call of a client, one after the other, in any order."""
     draw = random.Random(f"questions:{trial.seed}:{trial.number}")
     outcome: object = None
     with _broker_with_records() as broker, _lying(trial, broker, told):
@@ -318,7 +314,7 @@ def _client(trial: _Trial, told: Told) -> str:
     return _how(outcome)
 
 
-#: Who is lied to, by name.
+#: The victims, by name.
 VICTIMS: dict[str, Callable[[_Trial, Told], str]] = {
     "mirror": _mirror,
     "verify": _verify,
@@ -347,11 +343,11 @@ def _how(outcome: object) -> str:
     return type(outcome).__name__ if isinstance(outcome, BaseException) else "whole"
 
 
-# What is watched
+# Observation
 
 
 class Watch(logging.Handler):
-    """Errors that are logged, threads that die, and what this process holds."""
+    """Collects logged errors and died threads, and counts this process's threads and descriptors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -382,11 +378,11 @@ class Watch(logging.Handler):
 
     @staticmethod
     def held() -> tuple[int, int]:
-        """Return how many threads and descriptors there are."""
+        """Return the numbers of threads and descriptors."""
         return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
 
     def complaints(self, before: tuple[int, int]) -> Sequence[str]:
-        """Return what was found since the last time, and what did not go back."""
+        """Return the problems since the last call, and threads or descriptors that are left over."""
         deadline = time.monotonic() + BACK_S
         while any(now > then for now, then in zip(self.held(), before, strict=True)):
             if time.monotonic() > deadline:

@@ -1,9 +1,9 @@
-"""
-A hostile cluster against ``shoal mirror`` and ``shoal verify`` as users run them: processes, Spark included.
+"""A hostile cluster against ``shoal mirror`` and ``shoal verify`` as processes, including Spark.
 
-Few runs, since each takes a while; each fourth is a mirror, or as many as are asked for. After each: the
-process ended within :data:`RUN_S`, with an exit code that is documented, and printed no traceback; what a
-mirror copied is what the source has; and if the form of the answers alone showed the lies, the copy is whole.
+Few runs, since each takes a while; every fourth is a mirror, or as many as selected. After each, these
+promises are checked: the process ended within :data:`RUN_S`, with a documented exit code, and printed no
+traceback. A mirror copied only records of the source; and if the format of the responses alone showed the
+lies, the copy is complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["CommandResult", "lie_to_commands"]
 
 RUN_S = 280.0
 
-#: Without what a start asks first, or most runs would end there.
+#: Without the first requests of a start, since most runs would end there.
 _ABOUT = {
     "verify": frozenset(ApiKey) - {ApiKey.API_VERSIONS},
     "mirror": frozenset(ApiKey) - {ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS},
@@ -40,13 +40,11 @@ _DOCUMENTED = {value for name, value in vars(exit_codes).items() if name.startsw
 
 @dataclass
 class CommandResult:
-    """
-    What the runs came to.
+    """Results of the runs.
 
     Attributes:
-        ends: How many ended with which exit code, by command.
-        peak_bytes: Of the largest process, a JVM as a rule.
-
+        ends: Number of runs by command and exit code.
+        peak_bytes: Memory of the largest process, usually a JVM.
     """
 
     runs: int = 0
@@ -60,7 +58,7 @@ class CommandResult:
 def lie_to_commands(
     seed: int, *, first: int, runs: int, deadline: float, mirror_every: int = 4
 ) -> Iterator[CommandResult]:
-    """Run commands one after the other, each fourth a mirror; yield the result so far after each."""
+    """Run commands one after the other, every fourth a mirror; yield the result so far after each."""
     result = CommandResult()
     for number in range(first, first + runs):
         if time.monotonic() > deadline or result.problems:

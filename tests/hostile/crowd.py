@@ -1,4 +1,4 @@
-"""Clients that keep a server's connections: slow, silent, deaf and gone ones, as long as a step lasts."""
+"""Clients that occupy a server's connections during a step: slow, silent, deaf and dead ones."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _LONGEST_WAIT_MS = 2**31 - 1
 
 
 class Crowd:
-    """
-    A crowd of clients; use it as a context manager.
+    """A crowd of clients; use it as a context manager.
 
-    8 send a request byte by byte. 40 connect and say nothing. 4 ask for much and never read. 24 begin a
-    request or ask for a wait of 24 days, and are gone: half of them without a word, by a reset.
+    8 send a request byte by byte. 40 connect and send nothing. 4 request much data and never read. 24 begin a
+    request, or request a wait of 24 days, and disconnect: half of them by a reset.
     """
 
     def __init__(self, address: tuple[str, int], seed: int, step: int) -> None:
@@ -68,7 +67,7 @@ class Crowd:
         client = self._connect()
         self._send(client, fetch(_LONGEST_WAIT_MS) if number % 3 else self._request()[:-3])
         if number % 2:
-            # A reset, as of a machine that is gone.
+            # A reset, as if the client's machine had failed.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
 
@@ -90,14 +89,14 @@ class Crowd:
 
     @staticmethod
     def _send(client: socket.socket, data: bytes) -> None:
-        # It may have hung up, or have no room for what a deaf client asks.
+        # The server may have disconnected, or have no room for a deaf client's request.
         with contextlib.suppress(OSError):
             client.settimeout(1)
             client.sendall(data)
 
 
 def fetch(wait_ms: int) -> bytes:
-    """Write a Fetch v4 of a topic's end or beginning; -1 is an offset that none has, and is not waited at."""
+    """Write a Fetch v4 of a topic's end or beginning; at -1, an invalid offset, a broker does not wait."""
     asked = old_messages.schema(ApiKey.FETCH, 4, is_request=True)(
         -1, wait_ms, 1, 50 << 20, 0, [(topic, [(0, 0, 1 << 20)]) for topic in TOPICS]
     )

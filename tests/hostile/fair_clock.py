@@ -1,4 +1,4 @@
-"""Tells a hang from a busy machine: a clock that stands still while processes wait for a CPU."""
+"""A clock that stands still while processes wait for a CPU, to distinguish a hang from a busy machine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ __all__ = ["FairClock"]
 
 _EVERY_S = 0.1
 
-#: It never stands still for good, or nothing would ever be a hang.
+#: The clock never stands still for good; otherwise no hang would ever be found.
 _SLOWEST = 0.05
 
 
 class FairClock:
-    """
-    Seconds in which processes had the CPU that they wanted.
+    """Count the seconds in which processes had the CPU that they needed.
 
-    The time for which their threads were ready to run and did not is left out, as Linux counts it: the second
-    number of ``schedstat`` in /proc, in nanoseconds. A process that waits for something else, as for a lock
-    that nobody opens, is not ready to run. Threads that wait at the same time count more than once, so the
-    clock rather waits too long: twenty times as long at most.
+    The clock excludes the time for which their threads were ready to run and did not run. Linux counts it:
+    the second number of ``schedstat`` in /proc, in nanoseconds. If a process waits for something else, such
+    as a lock that no thread releases, it is not ready to run. Threads that wait at the same time count more
+    than once. The clock is therefore rather too slow than too fast: by a factor of twenty at most.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class FairClock:
         self._now = 0.0
 
     def now(self) -> float:
-        """Return the seconds since the clock was made; looked up ten times a second at most."""
+        """Return the seconds since the clock was made, read ten times a second at most."""
         passed = self._monotonic() - self._read_at
         if passed >= _EVERY_S:
             waited = dict(self._waits())

@@ -1,10 +1,9 @@
-"""
-Requests that no client sends, each made from a seed and its number alone.
+"""Requests that no client sends, each made from only a seed and its number.
 
 Four kinds: recorded frames whose bytes are damaged; recorded frames with other values, and messages of every
 API and version that are well-formed and make no sense; Produce requests with record sets that no client
-writes; and bytes that are no request. The codecs that write them are kio's, kafka-python's former one, and,
-for what kio does not let be wrong, shoal's own.
+writes; and bytes that are no request. The codecs that write them are kio's, kafka-python's former one, and
+shoal's own if kio refuses to write a wrong value.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .record_sets import hostile_records
 
 __all__ = ["TOPICS", "Input", "Kind", "draw_input"]
 
-#: What the servers have: the names that the generators and the recorded frames use.
+#: The servers' topics: the names that the generators and the recorded frames use.
 TOPICS = ("a", "orders", "topic")
 
 _NEWEST_API = 100
@@ -58,12 +57,10 @@ _SHARES: Mapping[Kind, int] = {
 
 @dataclass(frozen=True)
 class Input:
-    """
-    One request.
+    """One request.
 
     Attributes:
-        frame: With its size, which is right.
-
+        frame: The frame with its size, which is right.
     """
 
     number: int
@@ -110,7 +107,7 @@ def _other_values(draw: random.Random) -> bytes:
 
 
 def _any_message(draw: random.Random) -> bytes:
-    """Write a message of an API and version that kio or kafka-python's former codec knows."""
+    """Write a message of an API and version that kio or kafka-python's former codec supports."""
     codec, api, version = draw.choice(_versions(only_served=draw.random() < 0.8))
     if codec == "old":
         asked = old_messages.random_message(old_messages.schema(api, version, is_request=True), draw)

@@ -1,8 +1,7 @@
-"""
-A cluster that lies in whatever it is asked: more ways to do so than tests/fuzz/liar.py has.
+"""A cluster that lies in all its responses, in more ways than tests/fuzz/liar.py.
 
-Errors that are none or that nobody expects, leaders elsewhere, other topic ids, sizes that are wrong, answers
-that never end, that come too late, or that stop in the middle.
+False or unexpected errors, wrong leaders, other topic ids, wrong sizes. Some responses never end, come too
+late, or stop in the middle.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from tests.fuzz.liar import CANNOT_BE_WRITTEN, changed_fields, damaged_bytes, no
 
 __all__ = ["LIES", "RECOGNISABLE", "TOO_LATE_S", "Told", "lying_about"]
 
-#: Longer than the victims wait for an answer.
+#: Longer than the victims wait for a response.
 TOO_LATE_S = 0.4
 _ENDLESS_S = 3.0
 
-#: All that Kafka 4.1 has, and some that it has not.
+#: All of Kafka 4.1's codes, and some others.
 _ERROR_CODES = (*range(-1, 130), 999, -999, 2**15 - 1, -(2**15))
 _NODES = (-1, 0, 1, 2, 99, 2**31 - 1, -(2**31))
 _HOSTS = ("127.0.0.1", "", "no such host", "::1", "0.0.0.0", "\0", "x" * 300)
 _PORTS = (0, 1, -1, 65_536, 2**31 - 1)
 _EPOCHS = (-1, 0, 1, 2**31 - 1, -(2**31))
 
-#: From an answer, its size included, to what is sent in its place. It may take its time, or hang up.
+#: Maps a response, with its size, to the parts to send in its place. It may delay, or disconnect.
 Lie = Callable[[bytes, ApiKey, int, random.Random], Sequence[Part]]
 
 
 class _Endless:
-    """A part of an answer that goes on until the client has enough of it."""
+    """A part of a response that continues until the client disconnects."""
 
     def __len__(self) -> int:
         return 1
@@ -60,7 +59,7 @@ def _damaged(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> S
 
 
 def _no_kafka(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
-    # What follows would never be in step again.
+    # The following responses would never be in step again.
     raise CloseConnection("a lie", no_kafka(answer, api, version, draw))
 
 
@@ -69,7 +68,7 @@ def _other_values(answer: bytes, api: ApiKey, version: int, draw: random.Random)
 
 
 def _errors(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
-    """Refuse some of what was asked, or all of it, for any reason."""
+    """Refuse a part of the request, or all of it, for any reason."""
 
     def change(owner: Any, name: str, value: object) -> None:
         if name == "error_code" and draw.random() < 0.7:
@@ -79,7 +78,7 @@ def _errors(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Se
 
 
 def _leaders(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
-    """Name other nodes, other addresses, other leader epochs."""
+    """Return other nodes, other addresses, other leader epochs."""
 
     def change(owner: Any, name: str, value: object) -> None:
         if draw.random() < 0.5:
@@ -97,7 +96,7 @@ def _leaders(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> S
 
 
 def _topic_ids(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
-    """Give topics other ids, as if each had been created anew."""
+    """Give topics other ids, as if each had been recreated."""
 
     def change(owner: Any, name: str, value: object) -> None:
         if name == "topic_id":
@@ -107,7 +106,7 @@ def _topic_ids(answer: bytes, api: ApiKey, version: int, draw: random.Random) ->
 
 
 def _offsets(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
-    """Move all that is an offset, within the log and far out of it."""
+    """Move all offsets, within the log and far out of it."""
 
     def change(owner: Any, name: str, value: object) -> None:
         if isinstance(value, int) and ("offset" in name or "watermark" in name) and draw.random() < 0.7:
@@ -118,7 +117,7 @@ def _offsets(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> S
 
 
 def _sizes(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
-    """Claim another size, and leave the client waiting for the rest or with a rest."""
+    """Claim another size, so that the client waits for the rest or gets too many bytes."""
     size = len(answer) - 4
     claimed = draw.choice((0, 3, -1, -(2**31), size - 1, size + 1, size + 4096, 1 << 26, 1 << 30, 2**31 - 1))
     return [struct.pack(">i", claimed) + answer[4:]]
@@ -135,7 +134,7 @@ def _late(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequ
 
 
 def _stopped(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
-    """Send a part of the answer, and hang up or say nothing more."""
+    """Send a part of the response, and disconnect or send nothing more."""
     part = answer[: draw.randrange(len(answer))]
     if draw.random() < 0.5:
         raise CloseConnection("a lie", part)
@@ -168,17 +167,15 @@ LIES: dict[str, Lie] = {
     "stopped": _stopped,
 }
 
-#: The protocol's form or the time shows these; the others could be true.
+#: The protocol's format or the time shows these; the others could be true.
 RECOGNISABLE = ("no Kafka", "sizes", "endless", "late", "stopped")
 
 
 class Told(Counter[tuple[str, str]]):
-    """
-    How many lies of each kind were told, and in answers to which API; only what differs is a lie.
+    """Numbers of lies by kind and API; if a lie equals the true response, it does not count.
 
     Attributes:
-        answers: How many answers there were, true ones included.
-
+        answers: Number of all responses, including true ones.
     """
 
     answers = 0
@@ -194,7 +191,7 @@ def lying_about(
     draw: random.Random,
     told: Told,
 ) -> Iterator[None]:
-    """Have a broker lie in a share of its answers to some APIs, until it told so many lies."""
+    """Make a broker lie in a share of its responses to some APIs, up to a number of lies."""
     honest = broker._server._answer
     before = told.total()
 

@@ -1,4 +1,4 @@
-"""An honest client that comes again and again, and measures how long it is served in."""
+"""An honest client that returns repeatedly, and measures the time of its requests."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ _EVERY_S = 0.5
 
 
 class Probe:
-    """
-    Connects, asks for metadata, writes a record and reads it, twice a second; use it as a context manager.
+    """Connects, fetches metadata, writes a record and reads it, twice a second; a context manager.
 
     Attributes:
-        served: How many times it was.
-        longest_s: The longest time for all of that.
-        problems: Whatever was wrong.
-
+        served: Number of successful rounds.
+        longest_s: The longest time of a round.
+        problems: Failures.
     """
 
     def __init__(self, address: str, log_in: LogIn | None = None) -> None:
@@ -62,7 +60,7 @@ class Probe:
         return wire
 
     def _run(self) -> None:
-        is_ended = False  # it comes once at least
+        is_ended = False  # at least one round
         while not is_ended:
             began = time.monotonic()
             try:

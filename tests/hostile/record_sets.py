@@ -46,7 +46,7 @@ def _whole_batch(draw: random.Random) -> bytes:
 
 
 def _wrong_numbers(draw: random.Random) -> bytes:
-    """Write a header whose checksum is right, and that says what the records are not."""
+    """Write a header that contradicts its records, with a right checksum."""
     records = bytes(batch(2))[61:]
     return bytes(
         raw_batch(

@@ -1,4 +1,4 @@
-"""What a campaign came to, as lines while it runs and as tables at its end."""
+"""The results of a campaign, as lines while it runs and as tables at its end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def cluster_table(result: ClusterResult, seed: int) -> str:
 
 
 def command_line_of(result: CommandResult) -> str:
-    """Return one line about commands that are lied to so far."""
+    """Return one line about commands under attack so far."""
     ends = ", ".join(f"{count} {command}: {code}" for (command, code), count in result.ends.items())
     return (
         f"commands: {result.runs} runs (exit codes: {ends}), {result.told.total():,} lies in "

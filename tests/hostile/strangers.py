@@ -1,9 +1,8 @@
-"""
-Clients of a gateway that asks for a login, and that have none: each a connection of its own.
+"""Clients without credentials of a gateway that requires a login, each on a separate connection.
 
-A wrong password in PLAIN costs a server as much as a right one; a SCRAM exchange is left half-way; requests
-come before the login; and many are gone before they are told anything, while the server still works for them.
-None may be served, and each that stays is hung up on.
+A wrong password in PLAIN costs a server as much as a right one. A SCRAM exchange stops half-way. Requests
+come before the login; and many clients disconnect before a response, while the server still works for them.
+The gateway must serve none of them, and disconnect each that stays.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ __all__ = ["PASSWORD", "USER", "Stranger", "Visits", "flood", "log_in", "visit"]
 
 USER, PASSWORD = "alice", "alice-secret"
 
-#: So many at a time, which is fewer than a gateway lets in; those that do not stay come beside them.
+#: Clients at a time, fewer than a gateway admits; those that do not stay come in addition.
 _AT_A_TIME = 24
-#: Another of the loopback's addresses than an honest client's: room is made by the address with the most.
+#: A loopback address other than an honest client's: the address with the most connections makes room.
 _FROM = "127.0.0.66"
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
-#: What a server may answer before the login.
+#: APIs that a server may answer before the login.
 _BEFORE_LOGIN = (ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE)
 
 
@@ -46,13 +45,11 @@ class Stranger(Enum):
 
 @dataclass
 class Visits:
-    """
-    What came of strangers.
+    """Results of clients without credentials.
 
     Attributes:
-        kinds: How many of which kind came.
-        problems: Who was let in or left hanging.
-
+        kinds: Number of clients, by kind.
+        problems: Clients that were admitted or left hanging.
     """
 
     kinds: Counter[Stranger] = field(default_factory=Counter)
@@ -60,7 +57,7 @@ class Visits:
 
 
 def visit(address: tuple[str, int], seed: int, step: int, count: int) -> Visits:
-    """Have so many strangers come to a server, and return what came of them."""
+    """Connect this many clients without credentials to a server, and return the results."""
     visits = Visits()
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         come = [
@@ -74,16 +71,15 @@ def visit(address: tuple[str, int], seed: int, step: int, count: int) -> Visits:
 
 
 def flood(address: tuple[str, int], seed: int, step: int, count: int) -> None:
-    """
-    Have strangers send wrong passwords one right after the other, and wait for nothing.
+    """Send wrong passwords, one connection right after the other, without waiting.
 
-    The first ones have to make room for later ones, while the server has still to look at their passwords.
+    The first ones have to make room for later ones, before the server has checked their passwords.
     """
     draw = random.Random(f"flood:{seed}:{step}")
     with contextlib.ExitStack() as sockets:
         for _ in range(count):
             client = sockets.enter_context(_connected(address))
-            with contextlib.suppress(OSError):  # it had to make room already
+            with contextlib.suppress(OSError):  # the server closed it to make room
                 client.sendall(b"".join(_wrong_login(draw, USER)))
 
 
@@ -165,19 +161,20 @@ def _drawn(draw: random.Random) -> Iterator[Input]:
 
 
 def _refused(client: socket.socket, *frames: bytes) -> str | None:
-    """Send a login, and read until the server hangs up; what tells of a success is a problem."""
+    """Send a login, and read until the server disconnects; if it reports a success, that is a problem."""
     client.sendall(b"".join(frames))
     last = None
     while (answer := _answer(client)) is not None:
         last = answer
-    # Behind a handshake of v0 a success is an empty frame; else the token's answer has error 0 and no bytes.
+    # After a handshake of v0 a success is an empty frame; otherwise the token's response has error 0 and no
+    # bytes.
     if last == b"" or (last is not None and last[:6] == b"\0\0\0\x24\0\0"):
         return f"it was let in: {last!r}"
     return None
 
 
 def _answer(client: socket.socket) -> bytes | None:
-    """Return the next frame without its size; None when the server hung up."""
+    """Return the next frame without its size; None if the server closed the connection."""
     size = _exactly(client, 4)
     return None if size is None else _exactly(client, int.from_bytes(size))
 
@@ -195,7 +192,7 @@ def _exactly(client: socket.socket, count: int) -> bytes | None:
 
 
 def _reset(client: socket.socket) -> None:
-    """Have the socket's end be a reset, as of a machine that is gone."""
+    """Make the socket end with a reset, as if its machine had failed."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

@@ -1,4 +1,4 @@
-"""A few seconds of each campaign, minutes of each in the long tier, and that what is watched is seen."""
+"""A few seconds of each campaign, minutes of each in the long tier, and tests of the observation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.hostile.strangers import visit
 
 SEED = 7
 
-#: Those that are refused at once: the smoke is to take seconds.
+#: The server refuses these at once: the smoke test is to take seconds.
 CHEAP_BOMBS = ("gigabytes claimed by snappy", "gigabytes claimed by zstd")
 
 
@@ -59,7 +59,7 @@ def lied_to(lies: int, first: int = 0) -> ClusterResult:
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_outlives_hostile_clients(name: str) -> None:
     has_login = name.startswith("gateway-")
-    requests = 200 if has_login else 600  # each connection logs in, and many are hung up on
+    requests = 200 if has_login else 600  # each connection logs in, and the server disconnects many
     result = attacked(name, requests, step_requests=requests // 2, bombs=CHEAP_BOMBS)
     assert result.requests == requests
     assert result.ends[End.ANSWERED] > requests // 6
@@ -98,7 +98,7 @@ def test_commands_outlive_a_hostile_cluster() -> None:
     assert result.told.total() > 0
 
 
-#: A gateway takes 47 MB when it starts, and some 90 MB under so many bombs: two are converted at a time.
+#: A gateway takes 47 MB when it starts, and some 90 MB under so many bombs: it converts two at a time.
 MOST_BYTES_OF_BOMBED = 130 << 20
 MOST_BYTES_AFTER_BOMBS = 80 << 20
 
@@ -118,11 +118,11 @@ def test_a_gateway_s_memory_does_not_grow_while_a_bomb_repeats(rounds: int) -> N
 
 
 def memory_of(process_id: int) -> tuple[int, int]:
-    """Return the resident memory that a process has had at most, and has now, in bytes."""
+    """Return the highest and the current resident memory of a process, in bytes."""
     return peak_rss_of(process_id), psutil.Process(process_id).memory_info().rss
 
 
-# That it can fail
+# Failures that the campaigns must find
 
 
 @pytest.mark.parametrize("number", range(50))
@@ -162,7 +162,7 @@ def test_a_server_that_waits_for_a_cpu_does_not_hang(monkeypatch: pytest.MonkeyP
         def answer_late() -> None:
             client, _ = listener.accept()
             with client:
-                time.sleep(1)  # the machine's, which the clock below leaves out
+                time.sleep(1)  # time of the machine, which the clock below excludes
                 client.sendall(bytes.fromhex("00000004 00000001"))
                 client.recv(1)
 
@@ -236,7 +236,7 @@ def test_a_wrong_password_that_is_taken_is_a_problem() -> None:
             for _ in range(30):
                 with listener.accept()[0] as client:
                     client.recv(1 << 16)
-                    # A handshake's answer, and a token's with error 0, no message and no bytes.
+                    # A handshake's response, and a token's with error 0, no message and no bytes.
                     client.sendall(bytes.fromhex("0000000a 00000011 0000 00000000"))
                     client.sendall(bytes.fromhex("0000000c 00000024 0000 ffff 00000000"))
 
@@ -296,5 +296,5 @@ def test_a_mirror_that_loses_a_record_is_a_problem(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture(autouse=True)
 def _room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers keep their data where pytest removes it."""
+    """Let servers keep their data in a directory that pytest removes."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
