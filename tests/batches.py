@@ -1,8 +1,7 @@
-"""
-Record batches for tests, built field by field so that any of them can be wrong on purpose.
+"""Record batches for tests, built field by field so that any field can be wrong on purpose.
 
-Nothing here uses ``shoal.records`` to write bytes, and the checksum is
-aiokafka's: what these functions build is not what the code under test thinks.
+This module never writes bytes with ``shoal.records``, and the checksum is
+aiokafka's: the batches are independent of the code under test.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def payload(records: Sequence[Record], codec: Codec = Codec.NONE) -> bytes:
 
 
 def compressed(data: bytes | bytearray, codec: Codec) -> bytes:
-    """Compress as a client does that is not ours."""
+    """Compress with another project's codec, as a client does."""
     return bytes(_COMPRESS[codec](bytes(data)))
 
 
@@ -150,11 +149,10 @@ def batch(
     base_sequence: int = -1,
     holes: Sequence[int] = (),
 ) -> bytearray:
-    """
-    Build a batch as a broker keeps it.
+    """Build a batch as a broker stores it.
 
-    ``values`` are those of the records, or how many to make up; ``holes`` are
-    offset deltas that compaction took out. Writable, as a receive buffer is.
+    ``values`` are those of the records, or the number of records to generate; ``holes`` are
+    offset deltas that compaction removed. The result is writable, as a receive buffer is.
     """
     if isinstance(values, int):
         values = [b"value %d" % number for number in range(values)]
@@ -179,7 +177,7 @@ def batch(
 
 
 def marker(kind: int, producer_id: int, *, base_offset: int = 0) -> bytearray:
-    """Build a transaction marker as a coordinator has it written: 0 aborts, 1 commits."""
+    """Build a transaction marker of a coordinator: 0 aborts, 1 commits."""
     record = Record(value=struct.pack(">hi", 0, 7), key=struct.pack(">hh", 0, kind))
     return raw_batch(
         payload([record]),
@@ -200,7 +198,7 @@ def message(
     timestamp: int = TIMESTAMP,
     crc: int | None = None,
 ) -> bytearray:
-    """Build a message of magic 0 or 1; one with a codec in its attributes wraps others in its value."""
+    """Build a message of magic 0 or 1; if its attributes have a codec, its value wraps others."""
     covered = struct.pack(">bB", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     for part in (key, value):
         covered += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
@@ -235,7 +233,7 @@ def patched(original: bytes | bytearray, position: int, replacement: bytes) -> b
 
 
 def view(data: bytes | bytearray) -> RecordBatch:
-    """Return the one batch that ``data`` is."""
+    """Return the only batch in ``data``."""
     (found,) = split(memoryview(data))
     assert len(found.view) == len(data)
     return found

@@ -1,4 +1,4 @@
-"""A real browser, headless Chromium, and what it can say of a page: requests, complaints, contrast."""
+"""A real browser, headless Chromium, and its observations of a page: requests, console messages, contrast."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from selenium.webdriver.chrome.service import Service
 
 __all__ = ["Browser", "started_browser"]
 
-#: The names under which systems have it.
+#: The command's names on different systems.
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
-#: Without these it asks its maker's hosts, and not the page's, which is what the tests listen for.
+#: Without these Chromium also sends requests to its maker's hosts, and the tests collect all requests.
 _ARGUMENTS = (
     "--headless",
     "--no-sandbox",
@@ -36,7 +36,7 @@ _ARGUMENTS = (
     "--disable-extensions",
 )
 
-#: The contrast of an element's text with what is behind it (WCAG 2), and the elements with the least.
+#: The contrast of an element's text with its background (WCAG 2), and the elements with the least.
 _CONTRASTS = """
 function channels(colour) {
   const found = colour.match(/[\\d.]+/g).map(Number);
@@ -78,18 +78,18 @@ class Browser:
         self.driver = driver
 
     def open(self, url: str) -> None:
-        """Load a page, and forget what was said and asked before."""
+        """Load a page, and drop earlier console messages and requests."""
         self.driver.get("about:blank")
         self.complaints()
         self.requests()
         self.driver.get(url)
 
     def script(self, code: str, *arguments: Any) -> Any:
-        """Run the body of a function in the page; return what it returns."""
+        """Run the body of a function in the page; return its result."""
         return self.driver.execute_script(code, *arguments)
 
     def text(self, selector: str = "body") -> str:
-        """Return the text of an element as it is shown."""
+        """Return the visible text of an element."""
         return str(self.script("return document.querySelector(arguments[0]).innerText", selector))
 
     def click(self, selector: str) -> None:
@@ -105,13 +105,13 @@ class Browser:
         self.wait_for(lambda browser: text in browser.text(selector))
 
     def prefer(self, scheme: str) -> None:
-        """Prefer ``light`` or ``dark``, as a user's system does."""
+        """Prefer ``light`` or ``dark``, as the system's setting does."""
         self.driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         )
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Give the page a window of so many CSS pixels."""
+        """Resize the window to this many CSS pixels."""
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
@@ -126,7 +126,7 @@ class Browser:
         ]
 
     def requests(self) -> list[str]:
-        """Return the addresses of all requests since the last call; none that is part of the page itself."""
+        """Return the addresses of all requests since the last call, without those inside the page itself."""
         events = [json.loads(each["message"])["message"] for each in self.driver.get_log("performance")]
         urls = [
             event["params"]["request"]["url"]
@@ -136,11 +136,11 @@ class Browser:
         return [url for url in urls if not url.startswith(("data:", "about:"))]
 
     def contrasts(self) -> list[tuple[float, str]]:
-        """Return the contrast and the text of everything that is written, the least first."""
+        """Return the contrast and the text of all texts, the least first."""
         return sorted((float(contrast), str(text)) for contrast, text in self.script(_CONTRASTS))
 
     def screenshot(self, file: Path) -> None:
-        """Keep the whole page as a picture."""
+        """Save the whole page as a picture."""
         height = int(self.script("return document.documentElement.scrollHeight"))
         width = int(self.script("return innerWidth"))
         self.resize(width, height)
@@ -149,7 +149,7 @@ class Browser:
 
 @contextmanager
 def started_browser(profile: Path) -> Iterator[Browser]:
-    """Start a browser; skip the test where there is none, except in CI, where there must be one."""
+    """Start a browser; if there is none, skip the test, except in CI, where one is required."""
     chromium = next(filter(None, map(shutil.which, _CHROMIUM)), None)
     chromedriver = shutil.which("chromedriver")
     if chromium is None or chromedriver is None:

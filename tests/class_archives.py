@@ -1,8 +1,7 @@
-"""
-The class data archive that all tests share which start Spark's JVM.
+"""The class data archive that all tests share if they start Spark's JVM.
 
 A start without one takes 4 s and 7 CPU-seconds longer (`shoal.spark.launch.archive`), and each test has a
-state directory of its own.
+separate state directory.
 """
 
 from pathlib import Path
@@ -14,7 +13,7 @@ _ARCHIVES = Path(__file__).parents[1] / ".kafka" / "class-archives"
 
 
 def share_class_archives(state_home: Path) -> None:
-    """Let a mirror whose ``XDG_STATE_HOME`` is this directory use the shared archive, or make it."""
+    """Let a mirror with this ``XDG_STATE_HOME`` use the shared archive, or create it."""
     own = state_home / "shoal" / "class-archives"
     if not own.exists():
         _ARCHIVES.mkdir(parents=True, exist_ok=True)

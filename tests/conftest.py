@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from tests.tiers import OnlyPython, mark_tiers
 
-# No deadline: how long an example takes says more about the machine than about the code.
+# No deadline: an example's time depends more on the machine than on the code.
 settings.register_profile("shoal", deadline=None)
 settings.load_profile("shoal")
 
@@ -16,7 +16,7 @@ _only_python = OnlyPython()
 sys.addaudithook(_only_python)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses by these marks
+@pytest.hookimpl(tryfirst=True)  # before -m selects by these marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mark_tiers(config, items)
 

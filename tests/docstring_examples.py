@@ -36,7 +36,7 @@ def broker_with_orders() -> Iterator[Broker]:
 
 
 def failures_of(name: str, addresses: Mapping[str, str], **names: Any) -> str:
-    """Run the examples of a public name, with the addresses replaced; return what is wrong, or nothing."""
+    """Run the examples of a public name, with the addresses replaced; return the failures as text."""
     text = example_of(name)
     for written, used in addresses.items():
         text = text.replace(written, used)

@@ -1,4 +1,4 @@
-"""A driver of one's own behind a control server."""
+"""A driver for tests behind a control server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Events"]
 
 
 class Events:
-    """Implements ``DriverEvents`` by functions; a partition may always be taken."""
+    """Implements ``DriverEvents`` by functions; every partition can be taken at any time."""
 
     def __init__(
         self,

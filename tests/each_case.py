@@ -1,9 +1,8 @@
-"""
-One test over many recorded cases, with a subtest for each.
+"""One test over many recorded cases, with a subtest for each.
 
-As ``pytest.mark.parametrize``, whose items would be collected one by one: of
-the recorded frames there are thousands, which takes longer than to read them
-all. What fails is named, and the cases behind it are still looked at.
+In contrast to ``pytest.mark.parametrize``, the cases are not collected one by one:
+there are thousands of recorded frames, and collecting them takes longer than reading
+them. If a case fails, the report names it, and the following cases still run.
 """
 
 from __future__ import annotations
@@ -21,17 +20,15 @@ __all__ = ["each_case"]
 def each_case(
     argument: str, cases: Iterable[Any], name: Callable[[Any], str] = str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """
-    Call a test for each case, as a subtest that bears the case's name.
+    """Call a test for each case, as a subtest with the case's name.
 
     Args:
-        argument: Of the test; its others are fixtures, which all cases share.
+        argument: The test's argument for the case; its others are fixtures, which all cases share.
         cases: At least one, in order.
-        name: What a case is called; no two by the same.
+        name: Returns a case's name, which must be unique.
 
     Raises:
-        ValueError: There are no cases, or two of one name.
-
+        ValueError: There are no cases, or two have the same name.
     """
     found = list(cases)
     names = [name(each) for each in found]

@@ -1,4 +1,4 @@
-"""A member of a group whose every request the test sends itself; it holds the group alone."""
+"""The only member of a group, whose every request is sent by the test itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""
-The one byte by which Java's gzip streams differ from zlib's: the operating system in their header.
+"""The one byte by which Java's gzip streams differ from zlib's: the operating system in their header.
 
-RFC 1952 has a byte for it, which nobody reads: zlib writes 3 for Unix, Java since 16 writes 255 for
+RFC 1952 has a byte for it, which readers ignore: zlib writes 3 for Unix, Java since 16 writes 255 for
 unknown (JDK-8244706).
 """
 
@@ -22,7 +21,7 @@ def with_javas_gzip_header(messages: bytes) -> bytes:
         end = position + 12 + int.from_bytes(changed[position + 8 : position + 12])
         magic, attributes = changed[position + 16 : position + 18]
         if attributes & _CODEC_MASK == _GZIP:
-            # Behind the timestamp, and the lengths of key and value.
+            # After the timestamp, and the lengths of key and value.
             stream = position + 18 + 8 * magic + 8
             assert changed[stream : stream + 2] == b"\x1f\x8b"
             changed[stream + _OPERATING_SYSTEM] = _UNKNOWN

@@ -1,8 +1,6 @@
-"""
-Well-formed messages by kio, a codec that shares nothing with the one under test.
+"""Well-formed messages by kio, a codec that shares no code with the one under test.
 
-kio aborts the process on some malformed lengths: it only ever gets bytes that
-are well-formed.
+If a length is malformed, kio may abort the process: pass it only well-formed bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _TEXTS = ("", "a", "orders", "κ\N{FISH}")
 
 
 def request_schema(api_key: int, version: int) -> Any:
-    """Return kio's class of a request, or None where it has no such version."""
+    """Return kio's class of a request, or None if it has no such version."""
     try:
         return load_request_schema(api_key, version)
     except KioIndexError:
@@ -48,7 +46,7 @@ def request_schema(api_key: int, version: int) -> Any:
 
 
 def response_schema(api_key: int, version: int) -> Any:
-    """Return kio's class of a response, or None where it has no such version."""
+    """Return kio's class of a response, or None if it has no such version."""
     try:
         return load_response_schema(api_key, version)
     except KioIndexError:
@@ -84,7 +82,7 @@ def _written(*entities: Any) -> bytes:
 
 
 def decode(schema: Any, frame: bytes) -> tuple[Any, Any]:
-    """Read a frame that is known to be well-formed into its header and its message."""
+    """Read a well-formed frame into its header and its message."""
     header, size = entity_reader(schema.__header_schema__)(frame, 0)
     message, rest = entity_reader(schema)(frame, size)
     assert size + rest == len(frame)
@@ -92,7 +90,7 @@ def decode(schema: Any, frame: bytes) -> tuple[Any, Any]:
 
 
 def random_message(schema: Any, draw: random.Random) -> Any:
-    """Make up a value for every field, also for those that have a default."""
+    """Generate a value for every field, including those that have a default."""
     hints = _hints(schema)
     return schema(
         **{
@@ -149,7 +147,7 @@ def _primitive(kafka_type: str, draw: random.Random) -> Any:
 
 
 def _rarely(draw: random.Random) -> bool:
-    """Long values are rare, so that a frame can be cut at each of its bytes in no time."""
+    """Draw long values rarely, so that a test can quickly cut a frame at each of its bytes."""
     return draw.random() < 0.03
 
 

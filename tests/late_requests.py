@@ -1,4 +1,4 @@
-"""Produce requests that arrive when a test wants them to: what a killed process leaves behind."""
+"""Late requests of a killed process: the test chooses when they arrive."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ __all__ = ["Doomed", "Requests", "arrive"]
 
 
 class Requests:
-    """
-    The batches that lanes sent, one a request, with the very bytes.
+    """The batches that workers sent, one in each request, as raw bytes.
 
     Attributes:
         sent: A copy of each.
-        killed: Whether the lane that was to die has died.
-
+        killed: Whether the doomed worker was killed.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, sender: ModuleType = worker) -> None:
-        """Watch every lane of this process, or what another module sends."""
+        """Record the requests of every worker of this process, or of another sending module."""
         self.sent: list[bytes] = []
         self.killed = False
         self._left: int | None = None
@@ -44,7 +42,7 @@ class Requests:
         monkeypatch.setattr(sender, "ProduceConnection", Watched)
 
     def die_after(self, requests: int) -> None:
-        """Let a lane be killed when it has sent so many, and one more that never leaves."""
+        """Kill a worker after it has sent this many requests, and one more that never leaves."""
         self._left = requests
         self.killed = False
 
@@ -74,7 +72,7 @@ class Doomed(Watched):
 def arrive(
     destination: ClientConfig, requests: Sequence[bytes], topic: str = "topic"
 ) -> list[ProduceOutcome]:
-    """Let requests arrive, one after the other, on a connection of their own; return the answers."""
+    """Deliver requests, one after the other, on a separate connection; return the responses."""
     partition = TopicPartition(topic, 0)
     with Cluster(destination) as cluster:
         cluster.refresh({topic})

@@ -1,4 +1,4 @@
-"""A registry in which everything that can happen has happened, and what is served of one."""
+"""A registry with every possible event, and its output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ JVM = ProcessUsage(
 def report(
     partition: TopicPartition = FIRST, *, process: Mapping[str, Any] | None = None, **changes: Any
 ) -> TaskReport:
-    """Return what a task may report of one partition."""
+    """Return a task's report of one partition."""
     of_partition: dict[str, Any] = {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -70,7 +70,7 @@ def report(
 
 
 def busy_metrics() -> Metrics:
-    """Return a registry with every kind of thing in it."""
+    """Return a registry with every kind of event in it."""
     metrics = Metrics()
     metrics.apply(report(committed_offset=4, waiting_for="a leader"))
     metrics.apply(report(SECOND, stopped=[5, "because"], decisions={"copied": 1, "dropped: control": 3}))
@@ -78,13 +78,13 @@ def busy_metrics() -> Metrics:
 
 
 def samples(metrics: Metrics) -> Samples:
-    """Return what is served of a registry, read by Prometheus's own library: by name and sorted labels."""
+    """Return a registry's output, read by Prometheus's own library: by name and sorted labels."""
     processes = LocalProcesses()
     return parsed(Exposition(metrics, lambda: [*processes(), JVM]).text())
 
 
 def parsed(text: bytes) -> Samples:
-    """Return what a scrape has, by name and sorted labels."""
+    """Return a scrape's values, by name and sorted labels."""
     return {
         (each.name, tuple(sorted(each.labels.items()))): each.value
         for family in text_string_to_metric_families(text.decode())
@@ -93,7 +93,7 @@ def parsed(text: bytes) -> Samples:
 
 
 def labels_by_metric(found: Samples) -> dict[str, frozenset[str]]:
-    """Return the names of the labels of everything that is served."""
+    """Return the names of the labels of all metrics."""
     labels: dict[str, frozenset[str]] = defaultdict(frozenset)
     for name, names_and_values in found:
         labels[name] |= {label for label, _ in names_and_values}

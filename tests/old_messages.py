@@ -1,8 +1,7 @@
-"""
-Messages of the versions that Kafka 4 has removed, by a second codec.
+"""Messages of the versions that Kafka 4 has removed, by a second codec.
 
 kafka-python's former message classes were written by hand, version for version, when these
-versions were current; the ones that shoal uses are generated from Kafka's definitions.
+versions were current; shoal uses classes that are generated from Kafka's definitions.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _classes() -> dict[tuple[int, int, bool], Any]:
 
 
 def schema(api_key: int, version: int, *, is_request: bool) -> Any:
-    """Return the class of a message, or None where there is none."""
+    """Return the class of a message, or None if there is none."""
     return _classes().get((api_key, version, is_request))
 
 
@@ -62,7 +61,7 @@ def encode_response(message: Any, correlation_id: int) -> bytes:
 
 
 def random_message(message_class: Any, draw: random.Random) -> Any:
-    """Make up a value for every field."""
+    """Generate a value for every field."""
     return message_class(*(_value(field, draw) for field in message_class.SCHEMA.fields))
 
 

@@ -1,4 +1,4 @@
-"""``shoal broker`` and ``shoal gateway`` as their users run them: processes."""
+"""``shoal broker`` and ``shoal gateway`` as processes, as operators run them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
 
 class ServerProcess:
-    """
-    A process that listens.
+    """A server's process.
 
     Attributes:
-        address: Where clients connect to.
-        log: What it printed.
-        process_id: The process's.
-
+        address: Address for clients.
+        log: Its output.
+        process_id: The process's id.
     """
 
     def __init__(self, verb: str, log: Path, arguments: Sequence[str]) -> None:
@@ -46,7 +44,7 @@ class ServerProcess:
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Wait until it listens, and end it, which must be in good order."""
+        """Wait until it listens; at the end of the block stop it, and require a clean end."""
         try:
             wait_until(self.listens, f"the {self._verb}")
             yield self
@@ -55,7 +53,7 @@ class ServerProcess:
         assert code == 0, f"the {self._verb} ended with {code}:\n{tail(self.log)}"
 
     def end(self) -> int:
-        """End it by SIGTERM, and return its exit code."""
+        """Stop it by SIGTERM, and return its exit code."""
         self._process.terminate()
         try:
             return self._process.wait(20)

@@ -1,4 +1,4 @@
-"""What Hypothesis draws for the tests: batches, record sets, and damage to them."""
+"""Hypothesis strategies for the tests: batches, record sets, and damage to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 @st.composite
 def batches(draw: st.DrawFn, min_payload: int = 0) -> bytearray:
-    """Draw a batch of magic 2 with a right CRC; its payload is not one that can be decoded."""
+    """Draw a batch of magic 2 with a right CRC; its payload cannot be decoded."""
     last_offset_delta = draw(st.integers(0, 2**31 - 1))
     return raw_batch(
         draw(st.binary(min_size=min_payload, max_size=200)),
@@ -39,12 +39,12 @@ def record_sets() -> st.SearchStrategy[bytearray]:
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Draw something well-formed and then change, cut, double or insert some of its bytes."""
+    """Draw well-formed bytes and then change, cut, double or insert some of them."""
     data = bytearray(draw(whole))
     for _ in range(draw(st.integers(1, 4))):
         position = draw(st.integers(0, len(data)))
         length = draw(st.integers(0, 8))
-        # Lengths and counts hide behind bytes like these.
+        # Values that change lengths and counts.
         replacement = draw(
             st.sampled_from([b"", b"\0", b"\1", b"\x7f", b"\x80", b"\xff", b"\xff" * 5, b"\xff\xff\xff\x7f"])
             | st.binary(max_size=8)

@@ -1,4 +1,4 @@
-"""``scripts/audit``, with a stand-in for pip-audit: what fails a build, and what only is said."""
+"""``scripts/audit``, with a stand-in for pip-audit: findings that fail a build, and mere messages."""
 
 from __future__ import annotations
 

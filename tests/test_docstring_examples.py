@@ -1,4 +1,4 @@
-"""Each public name of shoal shows how to use it, and the example does what it shows."""
+"""Each public name of shoal has an example of its use, and the example's output is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents name files that are there, and versions that agree."""
+"""The documents name existing files, and versions that agree."""
 
 from __future__ import annotations
 

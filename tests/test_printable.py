@@ -98,7 +98,7 @@ def test_values_for_json_are_printable_at_every_depth() -> None:
 def test_errors_have_no_control_characters_in_any_log_of_spark(error: ShoalError) -> None:
     assert SAFE in str(error)
     assert not set(HOSTILE) & set(str(error)) - set(SAFE)
-    # Spark logs an error of a Python process as its traceback, and copies and pickles it before.
+    # Spark logs an error of a Python process as its traceback, after copying and pickling it.
     reported = "".join(traceback.format_exception(ReportedError(pickle.loads(pickle.dumps(error)))))
     assert SAFE in reported
     assert not set(HOSTILE) & set(reported) - set(SAFE)

@@ -1,4 +1,4 @@
-"""What ``import shoal`` offers."""
+"""The names that ``import shoal`` provides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def documented(name: str) -> Any:
-    """Run the definitions of the documentation's example, and return one."""
+    """Run the definitions of the documentation's example, and return one of them."""
     (code,) = (
         each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if name in each
     )

@@ -1,4 +1,4 @@
-"""The workflows of GitHub run what the Makefile offers, with the versions that the package announces."""
+"""GitHub's workflows run the Makefile's targets, with the versions that the package announces."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
-"""
-The three tiers of the tests, and the one place that says which test is in which.
+"""The three tiers of the tests, and the only assignment of tests to tiers.
 
 ``make test``
     All tests that start nothing but Python: units, embedded brokers, commands without Spark. And one smoke of
     each verb on real Kafka (`SMOKES`, marked ``smoke``).
 ``make test-integration``
-    Marked ``integration``: real Kafka, real Spark, other people's clients.
+    Marked ``integration``: real Kafka, real Spark, other projects' clients.
 ``make test-long``
-    Marked ``long``: what takes minutes, needs a browser, or repeats a test with another version.
+    Marked ``long``: tests that take minutes, need a browser, or repeat a test with another version.
 
-Nobody has to remember a mark. All of ``tests/integration`` is ``integration``; a test that asks for a fixture
-``spark`` or ``browser`` gets its mark by that; and a test of the first tier that starts a JVM fails and says
-which mark it lacks.
+You rarely have to mark a test. All of ``tests/integration`` is ``integration``. If a test uses the fixture
+``spark`` or ``browser``, it gets its mark by that. If a test of the first tier starts a JVM, it fails, and
+the message names the missing mark.
 """
 
 from __future__ import annotations
@@ -38,20 +37,18 @@ SMOKES = {
     'format("shoal")': "test_format_shoal.py::test_a_job_of_a_standalone_cluster_copies_a_topic",
 }
 
-#: Fixtures of these names start what they are named after.
+#: Fixtures of these names start Spark or a browser.
 _TIER_OF_FIXTURE = {"browser": "long", "spark": "integration"}
 
-#: What only a test with a mark may start.
+#: Programs that only a test with a mark may start.
 _HEAVY = ("java", "spark-submit", "spark-class", "chromedriver")
 
 
 def mark_tiers(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """
-    Mark what has just been collected.
+    """Mark the collected tests.
 
     Raises:
-        pytest.UsageError: A smoke is not there any more, though its file is collected whole.
-
+        pytest.UsageError: A smoke test does not exist any more, though its whole file is collected.
     """
     smokes = {f"tests/integration/{each}" for each in SMOKES.values()}
     for item in items:
@@ -81,7 +78,7 @@ class OnlyPython:
         if event != "subprocess.Popen" or self.running is None or _may_start_all(self.running):
             return
         program = Path(os.fsdecode(arguments[0]))
-        # A stand-in that the test has written itself is not meant.
+        # If the test has written a stand-in itself, it may start that.
         if program.name in _HEAVY and not any(part.startswith("pytest-of-") for part in program.parts):
             pytest.fail(f"starts {program}: mark it with integration or long (tests/tiers.py says which)")
 

@@ -24,5 +24,5 @@ class _Names(Mapping[uuid.UUID, str]):
         return 0
 
 
-#: Every id is named by its own text.
+#: Names every id by its own text.
 NAMES = _Names()

@@ -1,8 +1,7 @@
-"""
-Two embedded brokers, a lane of the copy loop between them, and what must come out of it.
+"""Two embedded brokers, a worker of the copy loop between them, and checks of its copy.
 
-What the destination holds is decoded by aiokafka, from the bytes in the
-broker's log: neither what is compared nor how it is read is ours.
+aiokafka decodes the destination's records, from the bytes in the broker's
+log: neither the compared records nor their decoding are shoal's own.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ ABORT, COMMIT = 0, 1
 
 
 class Content(NamedTuple):
-    """A record without what a mirror changes: its offset."""
+    """A record without its offset, which a mirror changes."""
 
     timestamp: int
     key: bytes | None
@@ -83,7 +82,7 @@ class Content(NamedTuple):
 
 
 def _decode(batch: bytes | bytearray | memoryview) -> list[Content]:
-    # A LogAppendTime batch shows its records' own times once the bit is cleared.
+    # If the bit is cleared, a LogAppendTime batch shows its records' own times.
     attributes = int.from_bytes(batch[21:23]) & ~batches.LOG_APPEND_TIME
     decoder = MemoryRecords(bytes(batches.patched(bytes(batch), 21, attributes.to_bytes(2))))
     decoded = decoder.next_batch()
@@ -107,14 +106,14 @@ def batches_of(log: Log) -> list[RecordBatch]:
 
 
 def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
-    """
-    Return all records of a destination's log.
+    """Return all records of a destination's log.
 
-    Its offsets are checked to have no gap unless it is compacted, its batches to have right CRCs and counts.
+    Checks that its batches have right CRCs and counts, and that its offsets have no gap, unless it is
+    compacted.
     """
     records: list[Content] = []
     expected = log.log_start_offset
-    least_end = log.log_end_offset  # more may come while this reads
+    least_end = log.log_end_offset  # more may arrive during the read
     for batch in batches_of(log):
         verify_crc(batch)
         assert is_compacted or batch.header.base_offset == expected
@@ -127,13 +126,11 @@ def content_of(log: Log, *, is_compacted: bool = False) -> list[Content]:
 
 
 class History:
-    """
-    What happened to a partition of the source, and what a reader must see of it.
+    """The history of a partition of the source, and the records that a reader must see of it.
 
     Attributes:
         committed: The records that ``read_committed`` shows.
         uncommitted: Those that ``read_uncommitted`` shows.
-
     """
 
     def __init__(self, log: Log, base_timestamp: int = NOW_MS) -> None:
@@ -144,7 +141,7 @@ class History:
         self.next_offset = log.log_end_offset
 
     def store(self, batch: bytes | bytearray, *, shown: bool = False) -> None:
-        """Put a batch into the log as it is; its base offset must be :attr:`next_offset` or later."""
+        """Append a batch to the log as it is; its base offset must be :attr:`next_offset` or later."""
         self.log.store(memoryview(batch))
         self.next_offset = self.log.log_end_offset
         if shown:
@@ -152,14 +149,14 @@ class History:
             self.uncommitted += _decode(batch)
 
     def batch(self, count: int = 3, **fields: Any) -> bytearray:
-        """Build a batch for the log's end whose values occur nowhere else."""
+        """Build a batch for the log's end, with unique values."""
         values = [b"value at %d" % (self.next_offset + number) for number in range(count)]
         return batches.batch(
             values, **{"base_offset": self.next_offset, "base_timestamp": self.base_timestamp, **fields}
         )
 
     def plain(self, *counts: int, **fields: Any) -> Self:
-        """Add batches with so many records."""
+        """Add batches with these numbers of records."""
         for count in counts:
             self.store(self.batch(count, **fields), shown=True)
         return self
@@ -185,24 +182,24 @@ class History:
         return self
 
     def holed(self, count: int, holes: Sequence[int], **fields: Any) -> Self:
-        """Add a batch that compaction took some records out of."""
+        """Add a batch from which compaction removed some records."""
         self.store(self.batch(count, holes=holes, **fields), shown=True)
         return self
 
     def gap(self, offsets: int) -> Self:
-        """Leave offsets out that compaction took with their whole batches."""
+        """Skip offsets, as if compaction removed their whole batches."""
         self.next_offset += offsets
         return self
 
     def gap_at_the_end(self, offsets: int) -> Self:
-        """Let the log end behind a gap: no client can do it, a compacted and rolled log can."""
+        """End the log after a gap: no client can do this, but a compacted and rolled log can."""
         self.next_offset += offsets
         self.log._log_end_offset = self.next_offset
         return self
 
 
 def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
-    """Take away all from the batch on that does not end before ``end``, as an unclean election does."""
+    """Truncate the log as an unclean election does: before the first batch that ends at ``end`` or later."""
     before = broker.log(topic, partition)
     after = Log(before.name, before.config)
     for batch in batches_of(before):
@@ -216,7 +213,7 @@ def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
 
 
 class Watched(Uncontrolled):
-    """A task's control that remembers reports and waits, and can be told to stop."""
+    """A task's control that collects reports and waits, and that a test can stop."""
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
@@ -241,7 +238,7 @@ class Watched(Uncontrolled):
 
     @property
     def runs(self) -> list[list[int]]:
-        """The runs of the one partition, however many reports they came in."""
+        """The runs of the one partition, from any number of reports."""
         found: list[list[int]] = []
         for report in self.reports:
             for each in report["partitions"]:
@@ -260,7 +257,7 @@ class Watched(Uncontrolled):
 
 
 class RunningLane:
-    """A lane in a thread, for what has to happen while it runs."""
+    """A worker in a thread, for tests that act while it runs."""
 
     def __init__(self, run: Callable[[], TaskResult]) -> None:
         self._outcome: TaskResult | BaseException | None = None
@@ -274,7 +271,7 @@ class RunningLane:
             self._outcome = error
 
     def result(self, timeout_s: float = 20.0) -> TaskResult:
-        """Wait for its end; raises what it raised."""
+        """Wait for its end, and return its result or raise its exception."""
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the lane does not end"
         if isinstance(self._outcome, BaseException):
@@ -293,7 +290,7 @@ class RunningLane:
 
 @dataclass(frozen=True)
 class TwoBrokers:
-    """Source and destination, and lanes between them."""
+    """Source and destination, and workers between them."""
 
     source: Broker
     destination: Broker
@@ -302,11 +299,10 @@ class TwoBrokers:
     @classmethod
     @contextmanager
     def started(cls, *, multi_batch: bool = False) -> Iterator[TwoBrokers]:
-        """
-        Start both.
+        """Start both.
 
-        With ``multi_batch`` the destination takes several batches in a request. Without it nobody asks
-        whether it does, so that each Produce request has a batch.
+        With ``multi_batch`` the destination accepts several batches in a request. Otherwise the mirror does
+        not request that, so that each Produce request has one batch.
         """
         config = {"shoal.multi.batch.produce": str(multi_batch).lower()}
         with ExitStack() as stack:
@@ -329,7 +325,7 @@ class TwoBrokers:
         source = replace(self.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
         return self.with_settings(source=source)
 
-    # What there is
+    # Contents
 
     def topic(self, name: str = "topic", partitions: int = 1, **destination_config: str) -> list[History]:
         """Create a topic on both sides; return the histories of the source's partitions."""
@@ -340,17 +336,17 @@ class TwoBrokers:
         return [History(log) for log in self.source.topics.topic(name).logs]
 
     def copied(self, topic: str = "topic", partition: int = 0) -> list[Content]:
-        """Return what the destination holds."""
+        """Return the destination's records."""
         return content_of(self.destination.log(topic, partition))
 
     def pair(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
-        """Return the pair that is committed."""
+        """Return the committed pair."""
         key = TopicPartition(topic, partition)
         with Cluster(self.settings.source) as cluster:
             return GroupPositions(cluster, self.settings.group, MemberId).read([key])[key]
 
     def commit(self, pair: MirrorPosition, topic: str = "topic", partition: int = 0) -> None:
-        """Commit a pair, whatever is committed already."""
+        """Commit a pair, over any committed one."""
         with Cluster(self.settings.source) as cluster:
             GroupPositions(cluster, self.settings.group, MemberId).commit(
                 {TopicPartition(topic, partition): pair}
@@ -378,7 +374,7 @@ class TwoBrokers:
         ]
 
     def run(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> TaskResult:
-        """Copy what there is, as one task does."""
+        """Copy up to the current ends, as one task does."""
         return run_copy_task(
             self.ranges() if ranges is None else ranges, self.settings, control or Uncontrolled()
         )
@@ -394,11 +390,11 @@ def config_of(name: str, *brokers: Broker) -> ClientConfig:
 
 
 class Killed(BaseException):
-    """A process is killed: no ``except`` of the engine's sees it, and nothing is committed any more."""
+    """A process is killed: no ``except`` of the engine catches it, and nothing is committed any more."""
 
 
 class Mortal(Watched):
-    """A task's control under which it dies: at a certain check of its lease, or where it would try again."""
+    """A task's control under which the task is killed: at a certain check of its lease, or at a retry."""
 
     def __init__(self, at_check: int | None = None) -> None:
         super().__init__()
@@ -406,7 +402,7 @@ class Mortal(Watched):
         self._dead = False
 
     def check_lease(self) -> None:
-        """Is called at each turn of a lane and a route, and before each Produce request."""
+        """Count a check: one for each turn of a worker and a copy loop, and for each Produce request."""
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -426,7 +422,7 @@ class Mortal(Watched):
 
 
 class Acting(Watched):
-    """A task's control that does something at a certain check of the lease."""
+    """A task's control that acts at a certain check of the lease."""
 
     def __init__(self, at_check: int, action: Callable[[], object]) -> None:
         super().__init__()
@@ -440,7 +436,7 @@ class Acting(Watched):
 
 
 def die_after(brokers: TwoBrokers, requests: int) -> None:
-    """Run a lane that is killed when so many requests were acknowledged; only its first pair is committed."""
+    """Kill a worker after this many acknowledged requests; only its first pair is committed."""
     let_pass(brokers.destination, ApiKey.PRODUCE, requests)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
     try:
@@ -452,7 +448,7 @@ def die_after(brokers: TwoBrokers, requests: int) -> None:
 
 
 def second_node(first: Broker) -> Broker:
-    """Return another node of a broker's cluster: who asks it is told that it leads everything."""
+    """Return another node of a broker's cluster, which reports itself as the leader of everything."""
     second = Broker(cluster_id=first.cluster_id, node_id=first.node_id + 1)
     second.topics, second.groups, second.producer_ids = first.topics, first.groups, first.producer_ids
     return second
@@ -462,10 +458,10 @@ _refusing: list[socket.socket] = []
 
 
 def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
-    """Let a broker say that a partition's leader is a node which nobody can reach."""
+    """Make a broker return an unreachable node as a partition's leader."""
     api = broker.apis[ApiKey.METADATA]
     refusing = socket.socket()
-    refusing.bind((broker.host, 0))  # kept, and not listened at: nobody else gets the port
+    refusing.bind((broker.host, 0))  # kept without listening, so that no other process gets the port
     _refusing.append(refusing)
     port = refusing.getsockname()[1]
 
@@ -483,7 +479,7 @@ def leads_elsewhere(broker: Broker, topic: str, partition: int) -> None:
 
 
 def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: int = 1) -> None:
-    """Change a broker's next answers."""
+    """Change a broker's next responses."""
     before = broker.apis[api]
     left = itertools.count(times, -1)
 
@@ -495,7 +491,7 @@ def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: in
 
 
 class Held:
-    """Requests of an API that a broker does not answer before they are released, however long that takes."""
+    """Requests of an API that a broker answers only after they are released, however late."""
 
     def __init__(self, broker: Broker, api: ApiKey, partition: int | None = None) -> None:
         self._changed = threading.Condition()
@@ -525,7 +521,7 @@ class Held:
             assert self._changed.wait_for(lambda: self._inside > 0, 20), "none comes"
 
     def release(self) -> None:
-        """Let all go on, those to come too; return when those that were held have taken effect."""
+        """Release all requests, including later ones; return when the held ones have taken effect."""
         with self._changed:
             self._released = True
             self._changed.notify_all()
@@ -537,7 +533,7 @@ def _partitions_named(request: Any) -> set[int]:
 
 
 def begin_at(log: Log, offset: int) -> None:
-    """Let an empty log begin at an offset, as one does whose records were all deleted."""
+    """Make an empty log begin at an offset, as if all its records were deleted."""
     log._log_start_offset = log._log_end_offset = offset
 
 
@@ -562,7 +558,7 @@ class Lagging(Log):
 
 
 def lagging(broker: Broker, topic: str, high_watermark: int, partition: int = 0) -> Lagging:
-    """Let a partition's high watermark lag behind its end."""
+    """Make a partition's high watermark lag behind its end."""
     before = broker.log(topic, partition)
     after = Lagging(before.name, before.config)
     for batch in batches_of(before):
@@ -573,7 +569,7 @@ def lagging(broker: Broker, topic: str, high_watermark: int, partition: int = 0)
 
 
 def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
-    """Return what compaction leaves of a batch: its range, its writer, and some of its records."""
+    """Return the rest of a batch after compaction: its range, its producer, and some of its records."""
     header = batch.header
     left = [record for record in read_records(batch, 1_000_000) if keep(record.offset)]
     records = [
@@ -601,7 +597,7 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Wait for what another thread does."""
+    """Wait for a condition that another thread fulfils."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it does not happen"
@@ -609,7 +605,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
 
 
 def is_let_go(peer: socket.socket, byte: bytes) -> bool:
-    """Send one more byte; return whether the other side has hung up. The socket has a short time-out."""
+    """Send one more byte; return whether the other side has disconnected. Set a short timeout first."""
     try:
         peer.sendall(byte)
         return peer.recv(1) == b""
@@ -620,6 +616,6 @@ def is_let_go(peer: socket.socket, byte: bytes) -> bool:
 
 
 def let_pass(broker: Broker, api: ApiKey, requests: int) -> None:
-    """Let so many requests through before the faults that are added next."""
+    """Let this many requests pass before the faults that are added next."""
     if requests:
         broker.faults.add(api, times=requests)

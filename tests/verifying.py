@@ -1,4 +1,4 @@
-"""Verify a mirror between two embedded brokers, and damage it before."""
+"""Verify a mirror between two embedded brokers, after damage to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Item", "cut", "encode", "flip", "lay_out", "partition", "rewrite", "
 
 
 class Item(NamedTuple):
-    """A record, wherever it is stored."""
+    """A record, without its place."""
 
     timestamp: int
     key: bytes | None
@@ -35,10 +35,9 @@ def encode(
     size: int | None = None,
     append_time: int | None = None,
 ) -> bytearray:
-    """
-    Build a batch of some records.
+    """Build a batch of some records.
 
-    ``deltas`` are their offsets in it, where there are holes, and ``size``
+    ``deltas`` are their offsets in it, if there are holes, and ``size``
     all its offsets. With ``append_time`` it is a LogAppendTime batch.
     """
     deltas = range(len(items)) if deltas is None else deltas
@@ -59,7 +58,7 @@ def encode(
 
 
 def cut(items: Sequence[Item], *sizes: int, codec: Codec = Codec.NONE) -> list[bytearray]:
-    """Build batches of so many records each, as many as there are sizes, and one of the rest."""
+    """Build a batch of each of these numbers of records, and one of the rest."""
     built = []
     for size in (*sizes, len(items)):
         if items:
@@ -69,7 +68,7 @@ def cut(items: Sequence[Item], *sizes: int, codec: Codec = Codec.NONE) -> list[b
 
 
 def lay_out(brokers: TwoBrokers, found: Sequence[bytearray], topic: str = "topic") -> None:
-    """Let the destination's log consist of these batches, one behind the other."""
+    """Replace the destination's log by these batches, one after the other."""
     before = brokers.destination.log(topic)
     after = Log(before.name, before.config)
     offset = 0
@@ -94,8 +93,8 @@ def partition(brokers: TwoBrokers, **options: object) -> PartitionReport:
 
 
 def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[bytearray]]) -> None:
-    """Put other batches into the destination's log, one behind the other."""
-    # Without a producer: its sequence is no more what it was.
+    """Replace the batches in the destination's log, one after the other."""
+    # Without a producer: its sequence does not match any more.
     lay_out(
         brokers,
         [

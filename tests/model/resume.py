@@ -68,8 +68,8 @@ The simplifications
 - *The tail comparison finds the right batch.* The model compares the last batch's
   range of records, in the place of fingerprints and records.
 
-What is larger than in life: a broker may forget a producer, and a sent request
-may arrive, at any moment. Both only add traces.
+The model is larger than reality in one way: a broker may forget a producer, and a
+sent request may arrive, at any moment. Both only add traces.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ __all__ = ["Behind", "Bounds", "Broker", "Resume", "Rule", "check"]
 
 
 class Rule(enum.Enum):
-    """What the mirror may keep to, or not."""
+    """Rules that the mirror may keep or not."""
 
     SAME_IDENTITY = "go on with the producer id and epoch of the committed pair"
     FIRST_PAIR_FIRST = "commit the first pair before the first batch is produced"
@@ -99,7 +99,7 @@ class Rule(enum.Enum):
 
 
 class Broker(enum.Enum):
-    """What the destination does about sequences."""
+    """The destination's handling of sequences."""
 
     REMEMBERS = "stock, producer state alive"
     FORGETS = "stock, producer state may expire"
@@ -108,7 +108,7 @@ class Broker(enum.Enum):
 
 
 class Behind(enum.Enum):
-    """How to go on behind somebody else's records, where the user wants that."""
+    """The user's choice after another producer's records."""
 
     STOP = "stop"
     MOVED_BASE = "same producer id and epoch, sequences go on without a gap"
@@ -117,20 +117,18 @@ class Behind(enum.Enum):
 
 @dataclass(frozen=True)
 class Bounds:
-    """
-    How much may happen.
+    """Bounds of the search.
 
     Attributes:
-        records: In the source.
-        largest_batch: Batches are cut anew each time, into 1 to so many records.
-        in_flight: The most requests in flight, and the batches of a producer that the broker remembers.
-        processes: One after another; all but the last may crash.
-        disconnects: Connections lost while a process goes on.
-        failures: Requests refused before they were written, or answered by an error after that.
-        elections: Clean ones: the follower takes over, and what it has not got is gone.
-        expiries: How often a broker forgets its producers.
-        foreign: Records that somebody else writes to the partition.
-
+        records: Number of records in the source.
+        largest_batch: The largest number of records in a batch; batches are cut again each time.
+        in_flight: Limit of requests in flight, and number of a producer's batches that the broker remembers.
+        processes: Number of processes, one after another; all but the last may crash.
+        disconnects: Number of connections lost while a process continues.
+        failures: Number of requests refused before they were written, or answered by an error after that.
+        elections: Number of clean elections: the follower takes over, without the batches it lacks.
+        expiries: Number of times that a broker forgets its producers.
+        foreign: Number of records that another producer writes to the partition.
     """
 
     records: int = 3
@@ -167,7 +165,7 @@ class MirrorPosition(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """In a request or in a log: ``records`` records from the source's ``first`` on."""
+    """A batch in a request or in a log: ``records`` records from the source's ``first`` on."""
 
     producer_id: int
     epoch: int
@@ -187,20 +185,18 @@ class OutboundBatch(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """
-    One process's idea of the partition, as :class:`shoal.mirroring.task.partition.PartitionCopy`.
+    """One process's state of the partition, as :class:`shoal.mirroring.task.partition.PartitionCopy`.
 
     Attributes:
-        pair: What is acknowledged; None before the committed pair was read.
-        aligned: Whether the destination was asked since the last unknown outcome.
-        established: Whether anything was acknowledged since the last alignment.
-        in_flight: Sent on this connection and not answered.
-        landed: Where the first of them was written; it waits for the follower.
-        is_failed: The answers to what is in flight mean nothing any more.
-        node: The broker that answered for the log end, and that it is connected to.
-        log_end: The destination's, as it was answered to a partition that resumes.
-        stopped: Why it gave up.
-
+        pair: The acknowledged pair; None before the committed pair was read.
+        aligned: Whether the process aligned with the destination since the last unknown outcome.
+        established: Whether any batch was acknowledged since the last alignment.
+        in_flight: Batches sent on this connection and not answered.
+        landed: The base offset of the first of them; it waits for the follower.
+        is_failed: Whether the responses to the batches in flight are to be ignored.
+        node: The broker that returned the log end, and to which it is connected.
+        log_end: The destination's log end, as returned to a partition that resumes.
+        stopped: The reason for which the process gave up.
     """
 
     pair: MirrorPosition | None = None
@@ -222,20 +218,18 @@ class Zombies(NamedTuple):
 
 
 class State(NamedTuple):
-    """
-    Both sides.
+    """Both sides.
 
     Attributes:
-        copy: The process that runs.
+        copy: The running process's state.
         committed: The pair in the group.
-        log: The leader's.
-        replicated: How many of its batches the follower has.
-        forgotten: Of so many batches the leader's producer state knows nothing any more.
-        node: Which broker leads.
-        zombies: What is still on its way.
-        process: Which one runs.
-        disconnects, failures, elections, expiries, foreign: How many of each may still happen.
-
+        log: The leader's log.
+        replicated: Number of its batches that the follower has.
+        forgotten: Number of batches that the leader's producer state has forgotten.
+        node: The leader.
+        zombies: Requests that may still arrive.
+        process: Number of the running process.
+        disconnects, failures, elections, expiries, foreign: Numbers of each that may still happen.
     """
 
     copy: Copy
@@ -255,30 +249,28 @@ class State(NamedTuple):
 
 @cache
 def size_of(batches: tuple[Batch, ...]) -> int:
-    """Return the number of records, which is the offset behind them."""
+    """Return the number of records, which is the offset after them."""
     return sum(batch.records for batch in batches)
 
 
 def others_of(batches: tuple[Batch, ...]) -> int:
-    """Return how many records of somebody else's there are."""
+    """Return the number of other producers' records."""
     return sum(batch.records for batch in batches if batch == FOREIGN)
 
 
-#: What a broker says of a batch that is neither new nor known.
+#: The broker's result for a batch that is neither new nor known.
 REFUSED = -1
 
 
 @dataclass(frozen=True)
 class Resume:
-    """
-    What can happen, by which rules.
+    """The model's transitions, by rules and bounds.
 
     Attributes:
-        rules: What the mirror keeps to.
-        broker: What the destination does.
-        bounds: How much happens.
-        behind: What is done about foreign records.
-
+        rules: The rules that the mirror keeps.
+        broker: The destination's behaviour.
+        bounds: The bounds of the search.
+        behind: The user's choice after foreign records.
     """
 
     rules: frozenset[Rule]
@@ -305,10 +297,10 @@ class Resume:
             foreign=bounds.foreign,
         )
 
-    # What must never be
+    # Violations
 
     def violation_of(self, state: State) -> str | None:
-        """Whether a record is lost, doubled or reordered; or the mirror is done, and one is not there."""
+        """Return a violation: a record is lost, doubled or reordered, or missing after the mirror is done."""
         expected = 0
         for batch in state.log:
             if batch == FOREIGN:
@@ -323,11 +315,11 @@ class Resume:
         return None
 
     def undetected_of(self, state: State) -> str | None:
-        """Whether a mirror says that it is done, and the destination is wrong."""
+        """Return a violation of the destination after the mirror reports that it is done."""
         return self.violation_of(state) if self._is_done(state) else None
 
     def ending_of(self, state: State) -> str | None:
-        """How this process ended, if it did."""
+        """Return the ending of this process, if it has ended."""
         if state.copy.stopped:
             return state.copy.stopped
         return "done" if self._is_done(state) else None
@@ -336,10 +328,10 @@ class Resume:
         copy = state.copy
         return copy.aligned and copy.pair is not None and copy.pair.source_offset >= self.bounds.records
 
-    # Everything that can happen
+    # Transitions
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield what can happen next: a sentence, and the state after it."""
+        """Yield the next transitions: a sentence, and the state after it."""
         yield from self._process_steps(state)
         yield from self._connection_steps(state)
         yield from self._zombie_steps(state)
@@ -366,11 +358,11 @@ class Resume:
             )
 
     def _ask_log_end(self, state: State) -> Iterator[tuple[str, State]]:
-        """Ask where the destination's log ends; then, when that can be believed, go on behind it."""
+        """Request the destination's log end; then, if the mirror may rely on it, continue after it."""
         copy = state.copy
         if copy.in_flight:
             if Rule.END_IN_FLIGHT not in self.rules:
-                # Their answers will be ignored, which makes them zombies.
+                # The mirror ignores their responses, which makes them zombies.
                 yield "what is in flight is left to itself", self._close(state)
             return
         if copy.log_end is None:
@@ -385,7 +377,7 @@ class Resume:
             return
         high_watermark = size_of(state.log[: state.replicated])
         if Rule.AWAIT_WATERMARK in self.rules and high_watermark < copy.log_end:
-            # Asked anew the next time.
+            # The mirror requests it again the next time.
             yield "the watermark is behind", state._replace(copy=copy._replace(log_end=None))
             return
         if copy.pair is None:
@@ -394,7 +386,7 @@ class Resume:
             yield self._resume(state, copy.pair, copy.log_end)
 
     def _begin(self, state: State, log_end: int) -> tuple[str, State]:
-        """Without a pair: behind what is there, as a tail that is found in the source would say."""
+        """Begin without a pair: after the existing records, as if their tail was found in the source."""
         others = others_of(self._between(state.log, 0, log_end))
         pair = MirrorPosition(log_end - others, log_end, ProducerIdentity(state.process))
         if Rule.FIRST_PAIR_FIRST in self.rules:
@@ -402,12 +394,12 @@ class Resume:
         return f"begins at {log_end}", self._align(state, pair)
 
     def _resume(self, state: State, pair: MirrorPosition, log_end: int) -> tuple[str, State]:
-        """From a pair to the one that describes the destination as it is now."""
+        """Resume from a pair to the one that describes the destination as it is now."""
         written = log_end - pair.destination_offset
         if written < 0:
             return self._stop(state, "the destination lost its tail")
         if written and size_of(state.log) < log_end:
-            # Its last batch is not there to be compared.
+            # Its last batch is missing, so that it cannot be compared.
             return "the log ends before that now", state._replace(copy=state.copy._replace(log_end=None))
         between = self._between(state.log, pair.destination_offset, log_end)
         others = others_of(between)
@@ -477,7 +469,7 @@ class Resume:
         return copy._replace(aligned=False, established=False, is_failed=True)
 
     def _acknowledge(self, state: State, outgoing: OutboundBatch, base_offset: int) -> State:
-        """The answer to the oldest request in flight came: success, and where it landed."""
+        """Handle a success for the oldest request in flight, with its base offset."""
         copy = state.copy
         assert copy.pair is not None
         rest = copy._replace(in_flight=copy.in_flight[1:], landed=None)
@@ -487,7 +479,7 @@ class Resume:
         if by < 0 or (by > 0 and self.behind is Behind.STOP):
             return self._stop(state, "landed elsewhere")[1]
         if by > 0 and self.behind is Behind.NEW_EPOCH:
-            # The identity cannot match any more; resuming counts who wrote what.
+            # The identity cannot match any more; resuming counts each producer's records.
             return state._replace(copy=self._lose_track(rest))
         # displace
         pair = MirrorPosition(
@@ -498,12 +490,12 @@ class Resume:
         in_flight = tuple(
             each._replace(destination_offset=each.destination_offset + by) for each in rest.in_flight
         )
-        # Else it makes no difference.
+        # Otherwise it makes no difference.
         established = Rule.FIRST_ALONE in self.rules or self.broker is Broker.FORGETS_LATE
         return state._replace(copy=rest._replace(pair=pair, established=established, in_flight=in_flight))
 
     def _refuse(self, state: State) -> State:
-        """The answer to the oldest request in flight came: an error."""
+        """Handle an error for the oldest request in flight."""
         rest = state.copy._replace(in_flight=state.copy.in_flight[1:], landed=None)
         return state._replace(copy=self._lose_track(rest))
 
@@ -511,12 +503,12 @@ class Resume:
         closed = self._close(state)
         return f"stops: {reason}", closed._replace(copy=Copy(stopped=reason))
 
-    # Its connection
+    # The mirror's connection
 
     def _close(self, state: State) -> State:
-        """Leave what was sent and not handled to itself: it may arrive, or not."""
+        """Abandon the requests that were sent and not handled: they may arrive, or not."""
         copy = state.copy
-        # The broker has the first already, where it waits for the follower.
+        # If the first waits for the follower, the broker already has it.
         on_the_way = tuple(each.batch for each in copy.in_flight[copy.landed is not None :])
         zombies = state.zombies
         if on_the_way and (copy.node == state.node or state.elections):
@@ -532,7 +524,7 @@ class Resume:
         return "the connection is lost, and everything is sent again", closed._replace(copy=again)
 
     def _connection_steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """One connection's requests are handled one at a time; an answer arrives when it is given."""
+        """Handle one connection's requests one at a time; a response arrives as soon as it is sent."""
         copy = state.copy
         if not copy.in_flight or copy.stopped is not None:
             return
@@ -564,7 +556,7 @@ class Resume:
         for number, zombie in enumerate(state.zombies):
             others = state.zombies[:number] + state.zombies[number + 1 :]
             if Rule.AWAIT_ZOMBIES in self.rules or self.broker is Broker.FORGETS_LATE:
-                # To all others it makes no difference whether they never arrive, or are gone.
+                # For all others it makes no difference whether they never arrive, or disappear.
                 yield "a closed connection's requests are gone", state._replace(zombies=others)
             if zombie.node != state.node:
                 continue
@@ -584,7 +576,7 @@ class Resume:
     # The destination
 
     def _handle(self, state: State, batch: Batch) -> tuple[tuple[Batch, ...], int]:
-        """Return the log after a request, and where its batch is; :data:`REFUSED` where it is not."""
+        """Return the log after a request, and its batch's base offset; :data:`REFUSED` if it is refused."""
         compares = self.broker is Broker.COMPARES
         base_offset, is_new = _handled(state.log, state.forgotten, batch, self.bounds.in_flight, compares)
         return ((*state.log, batch) if is_new else state.log), base_offset
@@ -614,11 +606,11 @@ class Resume:
         lost = len(state.log) - len(log)
         label = f"the follower is elected, {lost} batches are lost" if lost else "the follower is elected"
         node, elections = 1 - state.node, state.elections - 1
-        # Who is sent to a broker that never leads again is as good as gone.
+        # If a broker never leads again, a request to it has no effect.
         zombies = tuple(each for each in state.zombies if elections or each.node == node)
         elected = state._replace(log=log, node=node, elections=elections, zombies=zombies)
         if state.copy.landed is not None and state.copy.stopped is None:
-            elected = self._refuse(elected)  # what waits for the follower is answered: not the leader
+            elected = self._refuse(elected)  # a request that waits for the follower fails: not the leader
         forgotten = min(state.forgotten, len(log))
         yield label, elected._replace(forgotten=forgotten)
         if forgotten:
@@ -629,7 +621,7 @@ class Resume:
 def _handled(
     log: tuple[Batch, ...], forgotten: int, batch: Batch, remembered: int, compares: bool
 ) -> tuple[int, bool]:
-    """Return where a batch is in a log, and whether it is new there (Kafka's ProducerAppendInfo)."""
+    """Return a batch's offset in a log, and whether it is new there (Kafka's ProducerAppendInfo)."""
     epoch, recent = _producer_state(log, forgotten, batch.producer_id)
     if recent:
         if batch.epoch == epoch:
@@ -650,7 +642,7 @@ def _handled(
 def _producer_state(
     log: tuple[Batch, ...], forgotten: int, producer_id: int
 ) -> tuple[int, list[tuple[int, Batch]]]:
-    """Return a producer's newest epoch and its batches with that, as far as the leader remembers."""
+    """Return a producer's newest epoch and its batches with that epoch, as far as the leader remembers."""
     epoch, offset = -1, 0
     recent: list[tuple[int, Batch]] = []
     for number, batch in enumerate(log):
@@ -664,7 +656,7 @@ def _producer_state(
 
 @cache
 def shown(batch: Batch) -> str:
-    """Return a batch as a counter-example shows it."""
+    """Return a batch in the form of a counter-example."""
     if batch == FOREIGN:
         return "a foreign record"
     end = batch.first + batch.records - 1
@@ -674,6 +666,6 @@ def shown(batch: Batch) -> str:
 
 
 def check(model: Resume, *, only_undetected: bool = False) -> Found[State]:
-    """Search everything; ``only_undetected`` lets pass what the mirror may still notice before it is done."""
+    """Search all states; ``only_undetected`` ignores violations that the mirror may still detect."""
     wrong = model.undetected_of if only_undetected else model.violation_of
     return search(model.initial, model.steps, wrong, model.ending_of)

@@ -1,4 +1,4 @@
-"""Breadth-first search through everything that can happen; the first trace to a state is a shortest one."""
+"""Breadth-first search through all states; the first trace to a state is a shortest one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True)
 class Found(Generic[S]):
-    """
-    What a search came upon.
+    """The result of a search.
 
     Attributes:
-        states: How many different states were reached.
-        violation: What is wrong in the first bad state; None where there is none.
-        trace: What happened on the shortest way there.
-        endings: How the mirror can end, with the shortest trace to each.
-
+        states: Number of different states reached.
+        violation: The violation in the first bad state; None if there is none.
+        trace: Labels of the transitions on the shortest way to it.
+        endings: The mirror's possible endings, with the shortest trace to each.
     """
 
     states: int
@@ -36,18 +34,17 @@ def search(
     violation_of: Callable[[S], str | None],
     ending_of: Callable[[S], str | None],
 ) -> Found[S]:
-    """
-    Visit every state that can be reached, or stop at the first that is wrong.
+    """Visit every reachable state, or stop at the first violation.
 
     Args:
-        initial: Where everything begins.
-        steps: All that can happen in a state: a label, and the state after it.
-        violation_of: What is wrong with a state.
-        ending_of: A name for the way in which something ended here; states with one are gone on from.
-
+        initial: The first state.
+        steps: Returns the transitions of a state: a label, and the state after it.
+        violation_of: Returns a state's violation.
+        ending_of: Returns the name of a state's ending; the search also continues from such states.
     """
-    # Where each state was first reached from, in the order of discovery: a list
-    # of numbers costs less than a dict of states.
+    # The state from which each state was first reached, in the order of discovery: a list of numbers costs
+    # less
+    # than a dict of states.
     number_of = {initial: 0}
     queue = [initial]
     came_from: list[tuple[int, str]] = [(0, "")]
@@ -60,7 +57,7 @@ def search(
             labels.append(label)
         return tuple(reversed(labels))
 
-    # The queue grows while it is walked through.
+    # The loop extends the queue.
     for number, state in enumerate(queue):
         for label, following in steps(state):
             if following in number_of:

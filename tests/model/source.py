@@ -1,15 +1,14 @@
-"""
-A model of resuming in a source that changed: it loses records, or shows less for a while.
+"""A model of resuming from a source that changed: it loses records, or shows less for a while.
 
-Updates of a few keys are written to the source, and the mirror copies some of
-them and dies. No position was committed since the first offset. Compaction
-takes updates that a later one of the same key stands for, and another leader
-may be elected, which does not show all of its log at first. Then the next
-process has to find where the copy ends, from what both sides have.
+A producer writes updates of a few keys to the source. The mirror copies some of
+them and crashes, without a committed position after the first offset. If a later
+update has the same key, compaction may remove an update. Another leader may be
+elected, which does not show all of its log at first. Then the next process has to
+find the end of the copy from the contents of both sides.
 
-What is smaller than in life: few updates, two keys, and no time in them, so
-that an update may come again exactly as it was. What is larger: compaction may
-take any update, at any time, and leave any other.
+The model is smaller than reality: few updates, two keys, and no timestamps, so
+that an update may be repeated exactly. In one way it is larger: compaction may
+remove any such update, at any time, and leave any other.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ UPDATES = ("K1", "K2", "f1")
 
 
 class SourceRule(enum.Enum):
-    """What the mirror keeps to, or not."""
+    """Rules that the mirror keeps or not."""
 
     COMPARE_ALL = "compare all that was written with what the source still has, not its number and its last"
     ONLY_HARMLESS = "of several places go on at the last only if that leaves no older value of a key"
@@ -37,14 +36,12 @@ class SourceRule(enum.Enum):
 
 
 class Log(NamedTuple):
-    """
-    The source.
+    """The source.
 
     Attributes:
-        updates: What was ever written, by offset.
-        lost: The offsets that compaction took.
-        shown: Up to where the leader shows it.
-
+        updates: All updates ever written, by offset.
+        lost: The offsets that compaction removed.
+        shown: The end of the log that the leader shows.
     """
 
     updates: tuple[str, ...] = ()
@@ -52,7 +49,7 @@ class Log(NamedTuple):
     shown: int | None = None
 
     def left(self) -> tuple[tuple[int, str], ...]:
-        """Return what the leader shows, with offsets."""
+        """Return the updates that the leader shows, with offsets."""
         shown = len(self.updates) if self.shown is None else self.shown
         return tuple(
             (offset, update) for offset, update in enumerate(self.updates[:shown]) if offset not in self.lost
@@ -60,16 +57,14 @@ class Log(NamedTuple):
 
 
 class State(NamedTuple):
-    """
-    Both sides.
+    """Both sides.
 
     Attributes:
         source: Its log.
         copied: The destination's log.
-        process: 0 writes, 1 resumes, 2 goes on.
-        position: Where the second process goes on.
-        stopped: Why it does not.
-
+        process: 0 writes, 1 resumes, 2 continues.
+        position: The position at which the second process continues.
+        stopped: The reason for which it does not continue.
     """
 
     source: Log
@@ -81,13 +76,11 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Compaction:
-    """
-    What can happen, by which rules.
+    """The model's transitions, by rules.
 
     Attributes:
-        rules: What the mirror keeps to.
-        updates: So many are written to the source.
-
+        rules: The rules that the mirror keeps.
+        updates: Number of updates in the source.
     """
 
     rules: frozenset[SourceRule]
@@ -167,7 +160,7 @@ class Compaction:
             yield f"{update} is mirrored", state._replace(copied=copied, position=offset + 1)
 
     def violation_of(self, state: State) -> str | None:
-        """What is wrong when all is mirrored."""
+        """Return the violation after everything is mirrored."""
         if self.ending_of(state) != "done":
             return None
         ever, copied = state.source.updates, state.copied
@@ -181,7 +174,7 @@ class Compaction:
         return None
 
     def ending_of(self, state: State) -> str | None:
-        """How the second process ended, if it did."""
+        """Return the ending of the second process, if it has ended."""
         if state.stopped:
             return state.stopped
         return "done" if state.process == 2 and not list(self._copy(state)) else None
@@ -192,7 +185,7 @@ def _end(source: Log) -> int:
 
 
 def _count(source: Log, written: tuple[str, ...]) -> int | str:
-    """Skip as many as were written; the last of them has to be the last that was written."""
+    """Skip as many updates as were written; the last of them has to be the last written one."""
     left = source.left()
     if len(left) < len(written) or left[len(written) - 1][1] != written[-1]:
         return "nothing fits"
@@ -201,7 +194,7 @@ def _count(source: Log, written: tuple[str, ...]) -> int | str:
 
 @cache
 def places_of(left: tuple[tuple[int, str], ...], written: tuple[str, ...], end: int) -> frozenset[int]:
-    """Return how many of the updates that are left may lie before where the mirror stood."""
+    """Return how many of the remaining updates may lie before the mirror's position."""
     at = dict(left)
 
     @cache
@@ -225,5 +218,5 @@ def _is_in_order_in(some: tuple[str, ...], everything: tuple[str, ...]) -> bool:
 
 
 def check_source(model: Compaction) -> Found[State]:
-    """Search everything."""
+    """Search all states."""
     return search(model.initial, model.steps, model.violation_of, model.ending_of)

@@ -1,8 +1,7 @@
-"""
-The rules of docs/resume-protocol.md: each of them is needed, and together they are enough.
+"""Each of the rules of docs/resume-protocol.md is needed, and together they are enough.
 
-The traces are the shortest there are; ``tests/mirroring/task/resume/test_counter_examples.py``
-plays them to the real code.
+The traces are shortest ones; ``tests/mirroring/task/resume/test_counter_examples.py``
+applies them to the real code.
 """
 
 from __future__ import annotations
@@ -15,24 +14,22 @@ from tests.model.resume import Behind, Bounds, Broker, Resume, Rule, check
 
 pytestmark = pytest.mark.timeout(120)
 
-#: What the mirror does towards every destination, as long as the records are young.
+#: The rules for every destination, as long as the records are young.
 YOUNG = frozenset(Rule) - {Rule.ONE_IN_FLIGHT, Rule.AWAIT_ZOMBIES}
 
-#: And where they are so old that the destination may forget who wrote them.
+#: The rules if the records are so old that the destination may forget their producer.
 OLD = YOUNG | {Rule.ONE_IN_FLIGHT}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """
-    A kind of destination, and what is enough there.
+    """A kind of destination, and the rules that are enough for it.
 
     Attributes:
-        broker: What the destination does.
-        rules: What the mirror has to keep to; all else it may do or not.
-        bounds: How much happens.
-        states: How many states that are; in docs/resume-protocol.md as well.
-
+        broker: The destination's behaviour.
+        rules: The rules that the mirror has to keep; all others are optional.
+        bounds: The bounds of the search.
+        states: Number of states; in docs/resume-protocol.md as well.
     """
 
     broker: Broker
@@ -96,22 +93,20 @@ def test_by_its_rules_nothing_is_wrong_however_much_happens(name: str, bounds: B
     found = check(Resume(setting.rules, setting.broker, bounds))
     print(f"\n{name}: {found.states} states")
     assert found.violation is None, "\n".join(found.trace)
-    # Two elections between two questions can put another batch where the log ended.
+    # Two elections between two requests can put another batch at the former log end.
     ends_early = {"the last batch is not the one that it should be"} if bounds.elections > 1 else set()
     assert set(found.endings) <= {"done"} | ends_early
 
 
 @dataclass(frozen=True)
 class CounterExample:
-    """
-    What comes of one rule less.
+    """The violation if one rule is missing.
 
     Attributes:
-        broker: What the destination does.
-        rules: What the mirror still keeps to.
-        violation: What is wrong then.
-        trace: How.
-
+        broker: The destination's behaviour.
+        rules: The rules that the mirror still keeps.
+        violation: The violation.
+        trace: The transitions that lead to it.
     """
 
     broker: Broker
@@ -121,7 +116,7 @@ class CounterExample:
 
 
 def without(name: str, rule: Rule, *others: Rule) -> frozenset[Rule]:
-    """Return what is enough for a setting without one rule, but with others that are not needed there."""
+    """Return the rules of a setting without one rule, but with others that are not needed there."""
     assert rule in ENOUGH[name].rules
     return ENOUGH[name].rules - {rule} | set(others)
 
@@ -137,7 +132,7 @@ NEW_IDENTITY = (
     "[0] (producer 2, sequence 0) is appended at 0",
     "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
 )
-#: The same, and nobody knows whose it was.
+#: The same, without any record of its producer.
 NO_FIRST_PAIR = tuple("begins at 0" if label == "aligned at (0, 0)" else label for label in NEW_IDENTITY)
 TWO_AT_FIRST = (
     "the log end is asked for: 0",
@@ -250,7 +245,7 @@ def test_a_mirror_without_one_of_its_rules_breaks_a_promise(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["remembers", "forgets", "compares"])
 def test_no_rule_of_a_setting_is_one_too_many(name: str) -> None:
-    """Whatever else the mirror does or does not do."""
+    """The result is the same for every choice of the optional rules."""
     setting = ENOUGH[name]
     for rule in setting.rules:
         found = check(Resume(setting.rules - {rule}, setting.broker))
@@ -261,7 +256,7 @@ def test_no_rule_of_a_setting_is_one_too_many(name: str) -> None:
 def test_who_does_not_wait_for_the_watermark_stops_for_a_tail_that_it_never_had_acknowledged(
     broker: Broker,
 ) -> None:
-    """Also where nothing is done too early, and nothing doubled or lost in the log."""
+    """Even if no step comes too early, and no record in the log is doubled or lost."""
     rules = YOUNG - {Rule.AWAIT_WATERMARK}
     found = check(Resume(rules, broker, Bounds(failures=0)))
     assert found.violation == "lost"
@@ -280,7 +275,7 @@ def test_what_a_zombie_doubles_is_seen_by_the_next_answer_or_alignment_but_not_a
     )
 
 
-# Behind somebody else's records
+# After foreign records
 
 FOREIGN = Bounds(records=2, processes=2, disconnects=0, foreign=1)
 

@@ -1,8 +1,7 @@
-"""
-The rules for resuming in a source that changed: each of them is needed, and together they are enough.
+"""Each of the rules for resuming in a source that changed is needed, and together they are enough.
 
-``test_compacted_source.py`` and ``test_resume.py`` in ``tests/mirroring/task/resume`` play such traces to the
-real code.
+``test_compacted_source.py`` and ``test_resume.py`` in ``tests/mirroring/task/resume`` apply such traces to
+the real code.
 """
 
 from __future__ import annotations
