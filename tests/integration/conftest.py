@@ -1,8 +1,7 @@
-"""
-Real Kafka clusters that all integration tests of a run share: two, one with logins, and an old one.
+"""Real Kafka clusters that all integration tests of a run share: two, one with logins, and an old one.
 
-If Kafka cannot be fetched or started, these fixtures fail; they never skip. A test that kills or
-restarts brokers starts a cluster of its own (`rig.KafkaCluster`).
+If Kafka cannot be fetched or started, these fixtures fail; they never skip. If a test kills or
+restarts brokers, it starts its own cluster (`rig.KafkaCluster`).
 """
 
 import re
@@ -36,7 +35,7 @@ def destination_cluster(both_clusters: tuple[KafkaCluster, KafkaCluster]) -> Kaf
 
 @pytest.fixture(scope="session")
 def locked_cluster() -> Iterator[LockedKafka]:
-    """A cluster with logins and ACLs, for tests whose ACLs are about their own topics or are removed."""
+    """A cluster with logins and ACLs, for tests whose ACLs name their own topics or are removed."""
     with locked_kafka() as running:
         yield running
 
@@ -57,6 +56,6 @@ def old_kafka() -> Iterator[OldKafka]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name of this test's own; the topic is not created."""
+    """A topic name for this test only; the topic is not created."""
     name = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)
     return f"{name[:100]}-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""``shoal gateway`` as its user runs it: a process."""
+"""``shoal gateway`` as a process, as an operator runs it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GatewayProcess(ServerProcess):
 
 @contextmanager
 def gateway_process(upstream: str, *options: str) -> Iterator[GatewayProcess]:
-    """Run a gateway, which must end in good order."""
+    """Run a gateway, and require a clean end."""
     with (
         tempfile.TemporaryDirectory(prefix="shoal-gateway-") as directory,
         GatewayProcess(upstream, Path(directory) / "log", options).running() as running,

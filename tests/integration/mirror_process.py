@@ -1,4 +1,4 @@
-"""``shoal mirror`` as its user runs it: a process, watched by its ``--json`` lines."""
+"""``shoal mirror`` as a process, as an operator runs it, watched by its ``--json`` lines."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NOT_SHARED = {"--conf", "--master", "--dry-run"}
 def shoal(
     *args: str, state: Path, timeout_s: float = 240, own_process: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """
-    Run ``shoal`` to its end.
+    """Run ``shoal`` to its end.
 
-    Mirrors without settings of Spark share a process and its JVM, unless ``own_process`` is true.
+    If a mirror has no settings of Spark, it shares a process and its JVM with others, unless ``own_process``
+    is true.
     """
     if args[0] == "mirror" and not own_process and not _NOT_SHARED & set(args):
         return _SHARED.run(*args, environment=_environment(state), timeout_s=timeout_s)
@@ -89,9 +89,9 @@ class MirrorProcess:
         self.stderr = self._process.stderr.read()
 
     def wait_for(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = 240) -> dict[str, Any]:
-        """Wait for a JSON line that fulfils a condition, the last one or one to come, and return it."""
+        """Wait for a JSON line that fulfils a condition, the last one or a later one, and return it."""
         with self._changed:
-            # Each of them: several may come before this thread has its turn.
+            # Each of them: several may come before this thread runs.
             begin = max(0, len(self._lines) - 1)
             found: dict[str, Any] | None = None
 
@@ -111,7 +111,7 @@ class MirrorProcess:
         return self._lines[-1] if self._lines else {}
 
     def python_workers(self) -> list[psutil.Process]:
-        """Return the processes that run Python tasks, their daemon not among them."""
+        """Return the processes that run Python tasks, without their daemon."""
         workers = []
         for child in psutil.Process(self._process.pid).children(recursive=True):
             try:
@@ -131,7 +131,7 @@ class MirrorProcess:
         self._process.send_signal(number)
 
     def wait(self, timeout_s: float = 240) -> dict[str, Any]:
-        """Wait for the end; return the last JSON object, which is the summary where all went well."""
+        """Wait for the end; return the last JSON object, which is the summary if the mirror succeeded."""
         self._process.wait(timeout_s)
         for thread in self._threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""Produce requests exactly as a test wants them: any batches, any acks, any client id, any version."""
+"""Produce requests that a test controls: any batches, any acks, any client id, any version."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ ALL_CODECS = (Codec.LZ4, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.ZSTD)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who writes to a partition."""
+    """A partition's producer."""
 
     producer_id: int = PRODUCER_ID
     producer_epoch: int = 0
 
     def batch(self, sequence: int, records: int = 3, codec: Codec = Codec.LZ4, flags: int = 0) -> bytearray:
-        """Build a batch; its values tell sequences apart."""
+        """Build a batch; its values are different for each sequence."""
         values = [b"value %d %d " % (sequence, number) * 4 for number in range(records)]
         return batch(
             values,
@@ -77,15 +77,13 @@ class RawProducer:
         version: int | None = None,
         security: Security | None = None,
     ) -> None:
-        """
-        Connect.
+        """Connect.
 
         Args:
-            bootstrap: Of one broker.
-            client_id: By default one that the agent takes for marked.
-            version: Of Produce, 7 to 12; by default the newest that lists topics by name.
-            security: For a listener that is not PLAINTEXT.
-
+            bootstrap: Address of one broker.
+            client_id: By default one that the agent recognises as marked.
+            version: Version of Produce, 7 to 12; by default the newest that lists topics by name.
+            security: For a listener other than PLAINTEXT.
         """
         (address,) = parse_bootstrap(bootstrap)
         self.connection = Connection(address, client_id=client_id, timeout_s=60, security=security)
@@ -125,17 +123,17 @@ class RawProducer:
         )
         self.connection.send_parts(parts, ApiKey.PRODUCE, self.version, correlation_id)
         if acks == 0:
-            self.connection._in_flight.pop()  # no answer comes
+            self.connection._in_flight.pop()  # no response comes
 
     def receive(self) -> ProduceOutcome:
-        """Wait for the answer to the oldest request."""
+        """Wait for the response to the oldest request."""
         (outcome,) = decode_produce_response(self.connection.receive(), self.version)
         return outcome
 
     def produce_to_partitions(
         self, topic: str, batches: Mapping[int, Sequence[bytes | bytearray]]
     ) -> dict[int, ProduceOutcome]:
-        """Send one request for several partitions, and return what became of each."""
+        """Send one request for several partitions, and return the result of each."""
         self.send_to_partitions(topic, batches)
         outcomes = decode_produce_response(self.connection.receive(), self.version)
         return {each.partition: each for each in outcomes}
@@ -143,18 +141,18 @@ class RawProducer:
     def produce(
         self, topic: str, batches: Sequence[bytes | bytearray], *, partition: int = 0, acks: int = -1
     ) -> ProduceOutcome:
-        """Send one request for one partition, and wait for its answer."""
+        """Send one request for one partition, and wait for its response."""
         self.send(topic, batches, partition=partition, acks=acks)
         return self.receive()
 
     def accepted(self, topic: str, batches: Sequence[bytes | bytearray], *, partition: int = 0) -> int:
-        """Produce what must be accepted; return the offset of the first batch."""
+        """Produce batches that must be accepted; return the offset of the first batch."""
         outcome = self.produce(topic, batches, partition=partition)
         assert outcome.error_code == 0, outcome
         return outcome.base_offset
 
     def refused(self, topic: str, batches: Sequence[bytes | bytearray], *, partition: int = 0) -> int:
-        """Produce what must be refused; return the error code."""
+        """Produce batches that must be refused; return the error code."""
         outcome = self.produce(topic, batches, partition=partition)
         assert outcome.error_code != 0
         assert outcome.base_offset == -1
@@ -162,5 +160,5 @@ class RawProducer:
 
 
 def records_in(batches: Sequence[bytes | bytearray]) -> int:
-    """Return how many records some batches have."""
+    """Return the number of records in some batches."""
     return sum(read_header(memoryview(each)).records_count for each in batches)

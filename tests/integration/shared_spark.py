@@ -1,9 +1,8 @@
-"""
-``shoal`` commands that run one after the other in one process, and so in one JVM.
+"""``shoal`` commands that run one after the other in one process, and so in one JVM.
 
 A mirror spends most of its start on Spark's JVM. The JVM of a stopped session stays with its process, and the
 next mirror in this process begins at once. Each command has its own arguments, environment, output and exit
-code. A test of signals, of processes or of Spark's settings needs a process of its own
+code. A test of signals, of processes or of Spark's settings needs a separate process
 (`tests.integration.mirror_process`).
 """
 
@@ -32,12 +31,10 @@ class SharedSpark:
     def run(
         self, *args: str, environment: Mapping[str, str], timeout_s: float
     ) -> subprocess.CompletedProcess[str]:
-        """
-        Run ``shoal`` with these arguments to its end.
+        """Run ``shoal`` with these arguments to its end.
 
         Raises:
-            RuntimeError: It died, or ran out of time and was killed; the next command starts another.
-
+            RuntimeError: The process died, or timed out and was killed; the next command starts another.
         """
         if self._process is None:
             self._process = subprocess.Popen(
@@ -75,7 +72,7 @@ def _serve() -> None:
     """Run a command for each line of standard input, and write a line about its end."""
     with os.fdopen(os.dup(0)) as commands, os.fdopen(os.dup(1), "w") as answers:
         with Path(os.devnull).open() as nothing:
-            os.dup2(nothing.fileno(), 0)  # commands must not read each other
+            os.dup2(nothing.fileno(), 0)  # commands must not read each other's lines
         for line in commands:
             answers.write(json.dumps(_run(**json.loads(line))) + "\n")
             answers.flush()

@@ -1,4 +1,4 @@
-"""A copy that the real MirrorMaker 2 made is taken over, and goes on exactly once."""
+"""``--adopt`` takes over a copy that the real MirrorMaker 2 made, and continues exactly once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_copy_by_mirror_maker_2_is_adopted_and_goes_on_exactly_once(
     load_batch(source, topic, 0, random_records(Random(1), 50, 500))
     between = ["--from", source, "--to", destination, "--topics", topic, "--rename", r"(.*)=source.\1"]
 
-    # MirrorMaker 2 copied aborted records, too: to a mirror that leaves these out it is not faithful.
+    # MirrorMaker 2 copied aborted records, too: if a mirror excludes these, the copy is not faithful.
     refused = shoal("mirror", *between, "--once", "--adopt", state=tmp_path)
     assert refused.returncode == 1
     assert "is not shown to be a faithful copy: extra" in " ".join(refused.stderr.split())
@@ -61,7 +61,7 @@ def test_a_copy_by_mirror_maker_2_is_adopted_and_goes_on_exactly_once(
 
 
 def counts_of(bootstrap: str, topic: str) -> dict[int, int]:
-    """Return how many offsets each partition of a topic has; none where there is no such topic yet."""
+    """Return the number of offsets in each partition of a topic; empty if it does not exist yet."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counts"})
     try:
         described = consumer.list_topics(topic, timeout=30).topics[topic]

@@ -24,7 +24,7 @@ VERSIONS = [
 ]
 
 
-#: Only topics with this prefix take KIP-712's plain form.
+#: Only topics with this prefix accept KIP-712's plain form.
 PLAIN = "plain."
 
 
@@ -58,7 +58,7 @@ def stored(kafka: KafkaCluster, topic: str, node_id: int = 1) -> list[bytes]:
 
 
 def as_sent(batches: Sequence[bytes | bytearray]) -> list[bytes]:
-    """Return what a broker may not change: all from the magic on."""
+    """Return the bytes that a broker may not change: from the magic on."""
     return [bytes(each[16:]) for each in batches]
 
 
@@ -87,7 +87,7 @@ def test_every_kind_of_acknowledgement_will_do(
     if acks:
         assert producer.receive()[2:4] == (0, 0)
     else:
-        # No answer comes; on one connection the broker does one thing after the other.
+        # No response comes; on one connection the broker handles one request after the other.
         assert producer.accepted(created, following(21, 1)) == 21
     assert as_sent(stored(kafka, created)[:7]) == as_sent(batches)
 
@@ -101,7 +101,7 @@ def test_all_versions_of_produce_that_may_carry_every_codec_will_do(
             assert producer.accepted(created, following(number * 6, 2, codecs=ALL_CODECS)) == number * 6
 
 
-# What was sent before
+# Requests that were sent before
 
 
 def test_a_request_that_is_sent_again_is_found_whatever_its_length(
@@ -120,7 +120,7 @@ def test_a_request_that_is_sent_again_is_found_whatever_its_length(
 def test_requests_in_flight_are_found_when_all_are_sent_again(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
-    """Only the last of them is among the five batches that the broker remembers of a producer."""
+    """Only the last of them is among the five batches of a producer that the broker remembers."""
     requests = [following(number * 150, 50) for number in range(5)]
     for _ in range(2):
         for batches in requests:
@@ -198,14 +198,14 @@ def test_nothing_is_written_unless_the_log_ends_where_the_request_begins(
 def test_a_fresh_producer_id_is_compared_with_the_log_too(
     kafka: KafkaCluster, producer: RawProducer, created: str, count: int
 ) -> None:
-    """The stock broker lets an id that it does not know begin anywhere."""
+    """The stock broker lets an unknown id begin at any sequence."""
     assert producer.accepted(created, following(0, 4)) == 0
     fresh = Identity(producer_id=6_000_000)
     for stale in (0, 9, 13):
         code = producer.refused(created, following(stale, count, identity=fresh))
         assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producer.accepted(created, following(12, count, identity=fresh)) == 12
-    # The first producer's view is old by now.
+    # The first producer's position is stale by now.
     assert producer.refused(created, following(12, count)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producer.accepted(created, following(12, count, identity=fresh)) == 12
 
@@ -217,7 +217,7 @@ def test_a_record_of_another_writer_is_noticed(
     with RawProducer(kafka.bootstrap, client_id="somebody") as other:
         assert other.accepted(created, [Identity(-1, -1).batch(-1, 1)]) == 6
     assert producer.refused(created, following(6, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    # Nor would the stock rules take this one: the producer's sequences have a gap now.
+    # The stock rules would refuse this one, too: the producer's sequences have a gap now.
     assert producer.refused(created, following(7, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producer.accepted(created, following(7, 2, identity=Identity(producer_id=7_000_000))) == 7
 
@@ -225,11 +225,11 @@ def test_a_record_of_another_writer_is_noticed(
 def test_sequences_that_were_written_elsewhere_without_comparing_are_refused(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
-    """The stock append would take them for duplicates, drop all batches and report success."""
+    """The stock append would treat them as duplicates, drop all batches and report success."""
     with RawProducer(kafka.bootstrap, client_id="somebody") as unmarked:
         assert unmarked.accepted(created, following(6, 1)) == 0
         assert unmarked.accepted(created, following(9, 1)) == 3
-    # The log ends at 6, and that is where the first of these would land.
+    # The log ends at 6, the offset at which the first of these would be appended.
     code = producer.refused(created, following(6, 3))
     assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert len(stored(kafka, created)) == 2
@@ -239,7 +239,7 @@ def test_sequences_that_were_written_elsewhere_without_comparing_are_refused(
 
 
 def holed() -> bytearray:
-    """Return a batch that says it has fewer records than offsets, as compaction leaves them."""
+    """Return a batch with fewer records than offsets, as compaction leaves them."""
     return patched(Identity().batch(3), 57, (2).to_bytes(4))
 
 
@@ -317,14 +317,14 @@ def test_a_partition_that_fails_holds_up_no_other(kafka: KafkaCluster, topic: st
 def test_how_shoal_asks_whether_several_batches_are_taken(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
-    """By acks that there are not: when they are seen, two batches have passed the check of sequences."""
+    """Send invalid acks: if the broker refuses these, two batches have passed the check of sequences."""
     assert producer.produce(created, following(0, 2), acks=2).error_code == 21
     assert producer.produce(created, BAD["a gap"][0], acks=2).error_code == 87
     with RawProducer(kafka.bootstrap, client_id="somebody") as unmarked:
         assert unmarked.produce(created, following(0, 2), acks=2).error_code == 87
 
 
-# Everybody else
+# Other clients
 
 
 def test_a_client_without_the_mark_meets_the_stock_broker(kafka: KafkaCluster, created: str) -> None:
@@ -361,7 +361,7 @@ def test_plain_topic_takes_batches_without_a_producer_id_from_any_client(
     batches = plain(5)
     per_request = records_in(batches)
     with RawProducer(kafka.bootstrap, client_id="kip-712") as stranger:
-        for number in range(2):  # nothing is compared: a retry is written again
+        for number in range(2):  # no comparison: a retry is written again
             answer = stranger.produce(name, batches, acks=acks)
             assert (answer.error_code, answer.base_offset) == (0, number * per_request)
     assert as_sent(stored(kafka, name)) == as_sent(batches * 2)
@@ -404,7 +404,7 @@ def test_a_topic_with_a_codec_of_its_own_gets_it_and_keeps_the_batches(
     assert [each.codec for each in dumped] == ["gzip"] * 10
     assert [each.base_offset for each in dumped] == list(range(0, 30, 3))
     assert all(each.is_valid and len(each.records) == 3 for each in dumped)
-    # Those that were gzip already are as they were sent.
+    # Batches that already were gzip stay as they were sent.
     kept = [number for number in range(10) if ALL_CODECS[number % 5] is Codec.GZIP]
     found = as_sent(stored(kafka, topic))
     assert [found[number] for number in kept] == [as_sent(batches)[number] for number in kept]
@@ -443,7 +443,7 @@ def test_segments_are_rolled_between_requests(kafka: KafkaCluster, producer: Raw
         sent += batches
     assert len(list(kafka.partition_dir(topic, 0).glob("*.log"))) > 1
     assert as_sent(stored(kafka, topic)) == as_sent(sent)
-    # What lies in a segment of before is found, too.
+    # Batches in an earlier segment are found, too.
     assert producer.accepted(topic, sent[30:90]) == 3_000
     assert len(stored(kafka, topic)) == 300
 

@@ -1,4 +1,4 @@
-"""Real Kafka with the Java agent, where a test needs brokers of its own: failures, passwords, long logs."""
+"""Real Kafka with the Java agent, for tests that need their own brokers: failures, passwords, long logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def stored(kafka: KafkaCluster, topic: str, node_id: int = 1) -> list[bytes]:
 
 
 def as_sent(batches: list[bytearray] | list[bytes]) -> list[bytes]:
-    """Return what a broker may not change: all from the magic on."""
+    """Return the bytes that a broker may not change: from the magic on."""
     return [bytes(each[16:]) for each in batches]
 
 
@@ -55,7 +55,7 @@ def as_sent(batches: list[bytearray] | list[bytes]) -> list[bytes]:
 
 @lines
 def test_a_killed_broker_comes_back_and_knows_what_it_wrote(version: str, topic: str) -> None:
-    """Requests are in flight when it dies; all are sent again, in order."""
+    """Requests are in flight when it is killed; all are sent again, in order."""
     requests = [following(number * 60, 20, codecs=ALL_CODECS) for number in range(40)]
     with KafkaCluster(version=version, broker_jvm={1: with_agent()}) as kafka:
         create_topic(kafka.bootstrap, topic)
@@ -79,7 +79,7 @@ def test_a_killed_broker_comes_back_and_knows_what_it_wrote(version: str, topic:
 def test_a_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(
     version: str, topic: str
 ) -> None:
-    # The controller is in broker 1, so it is broker 2 that may be stopped.
+    # The controller is in broker 1, so that only broker 2 can be stopped.
     with KafkaCluster(brokers=2, version=version, broker_jvm={2: with_agent()}) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         new = NewTopic(topic, 1, replica_assignment=[[2, 1]], config={"min.insync.replicas": "2"})
@@ -103,7 +103,7 @@ def test_a_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(
             )
             assert producer.refused(topic, first) == ErrorCode.INVALID_RECORD
             assert as_sent(stored(kafka, topic, 1)) == as_sent(first)
-            # One by one they go on as ever, and the last ones are remembered.
+            # One by one they are appended as usual, and the broker remembers the last ones.
             assert producer.accepted(topic, first[-1:]) == 147
             assert producer.accepted(topic, second[:1]) == 150
 
@@ -140,7 +140,7 @@ def set_config(kafka: KafkaCluster, *options: str) -> None:
 
 @lines
 def test_a_producer_that_the_broker_forgot_goes_on_and_is_recognised(version: str, topic: str) -> None:
-    """Its batches are years old, so that the broker forgets it at the next look."""
+    """Its batches are years old, so that the broker's next check expires it."""
     config = {"producer.id.expiration.check.interval.ms": 50}
     with KafkaCluster(version=version, config=config, broker_jvm={1: with_agent()}) as kafka:
         create_topic(kafka.bootstrap, topic)
@@ -157,7 +157,7 @@ def test_a_producer_that_the_broker_forgot_goes_on_and_is_recognised(version: st
 
 
 def remembered(producer: RawProducer, topic: str) -> list[int]:
-    """Return the producer ids that the leader of a topic's only partition knows."""
+    """Return the producer ids that the leader of a topic's only partition remembers."""
     request = request_class(ApiKey.DESCRIBE_PRODUCERS)
     response = producer.connection.request(
         ApiKey.DESCRIBE_PRODUCERS, topics=[request.TopicRequest(name=topic, partition_indexes=[0])]
@@ -204,18 +204,18 @@ def test_sequences_begin_anew_at_two_to_the_31st(version: str, before_the_wrap: 
 
 
 def let_log_begin_at(kafka: KafkaCluster, topic: str, offset: int) -> None:
-    """Put a segment with one record at this offset in the place of all others; the broker is stopped."""
+    """Replace all segments by one with a record at this offset; the broker is stopped."""
     directory = kafka.partition_dir(topic, 0)
     for file in directory.iterdir():
         if file.name != "partition.metadata":
             file.unlink()
     (directory / f"{offset:020}.log").write_bytes(batch(1, base_offset=offset))
-    # So that the broker looks into the segment instead of trusting what it wrote down.
+    # So that the broker reads the segment instead of its checkpoints.
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", ".kafka_cleanshutdown"):
         (kafka.log_dirs[1] / name).unlink(missing_ok=True)
 
 
-# Who may
+# Authorization
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -257,7 +257,7 @@ def test_a_principal_that_is_not_named_meets_the_stock_broker(locked: LockedKafk
     with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "alice")) as alice:
         assert alice.refused(name, following(0, 3)) == ErrorCode.INVALID_RECORD
         assert alice.accepted(name, following(7, 1)) == 0
-    # Who authenticates on no listener is not named either.
+    # If a listener has no authentication, the broker does not name the client either.
     with RawProducer(locked.cluster.bootstrap) as anonymous:
         assert anonymous.refused(name, following(0, 3)) == ErrorCode.INVALID_RECORD
 
@@ -275,7 +275,7 @@ def test_a_topic_that_does_not_match_meets_the_stock_broker(locked: LockedKafka,
     assert len(stored(locked.cluster, topic)) == 1
 
 
-# What needs a broker with the agent and something else
+# Combinations of the agent and another feature
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -299,7 +299,7 @@ def test_quotas_throttle_as_ever(kafka: KafkaCluster, topic: str) -> None:
     throttled: list[int] = []
     # Version 8 has the throttle time at its end, and shoal's own decoder does not return it.
     with RawProducer(kafka.bootstrap, client_id=client_id, version=8) as producer:
-        # A rate is over some seconds: where requests are slow, it takes more of them.
+        # A rate is measured over some seconds: if requests are slow, it takes more of them.
         while len(throttled) < 5 or (not throttled[-1] and len(throttled) < 100):
             producer.send(topic, following(len(throttled) * 150, 50))
             throttled.append(struct.unpack(">i", producer.connection.receive()[-4:])[0])
@@ -309,7 +309,7 @@ def test_quotas_throttle_as_ever(kafka: KafkaCluster, topic: str) -> None:
 
 
 def test_topics_may_be_named_by_their_ids(kafka: KafkaCluster, topic: str) -> None:
-    """By Produce 13, which Kafka 3.9 does not have, and shoal does not speak."""
+    """By Produce 13, which Kafka 3.9 does not have, and shoal does not use."""
     if kafka.version == KAFKA_3_VERSION:
         with RawProducer(kafka.bootstrap) as producer:
             assert producer.connection.versions[ApiKey.PRODUCE][1] < 13
@@ -365,7 +365,7 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def run_main(tmp_path: Path, options: str, classes: str) -> subprocess.CompletedProcess[str]:
-    """Start a broker without a configuration; where the agent lets it, it ends with 1 for want of that."""
+    """Start a broker without a configuration; if the agent allows it, it ends with 1 for lack of that."""
     agent = f"-javaagent:{agent_jar()}{options}"
     command = [str(java()), agent, "-cp", classes, "kafka.Kafka", str(tmp_path / "missing.properties")]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -1,4 +1,4 @@
-"""Who does not ask for several batches sees no difference between a broker with the agent and one without."""
+"""If a client does not ask for several batches, the agent makes no difference for it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def contents(records: list[Record]) -> list[Record]:
 
 
 def headers(kafka: KafkaCluster, topic: str) -> list[object]:
-    """Return what DumpLogSegments says, but for producer ids, and checksums and times that are of today."""
+    """Return DumpLogSegments' output without producer ids, and without today's checksums and times."""
     return [
         replace(each, producer_id=min(each.producer_id, 0), crc=0, max_timestamp=0, records=(), position=0)
         for each in dump_partition(kafka.partition_dir(topic, 0), deep=True)
@@ -147,7 +147,7 @@ def run_tool(kafka: KafkaCluster, tool: str, *options: str, text: str = "", serv
 
 
 def by_hand(kafka: KafkaCluster) -> Seen:
-    """Requests that no client of others sends: the answers, and what is in the log."""
+    """Requests that no other client sends: the responses, and the log."""
     seen: Seen = {}
     requests = {
         "two": following(0, 2),
@@ -170,7 +170,7 @@ def by_hand(kafka: KafkaCluster) -> Seen:
         for acks in (-1, 1):
             for name, batches in requests.items():
                 outcome = producer.produce("by-hand", batches, acks=acks)
-                # Where a duplicate is found, the broker answers its timestamp for an append time.
+                # If the broker finds a duplicate, it returns that one's timestamp as append time.
                 seen[f"by hand, {acks}: {name}"] = outcome
     seen["by hand, in the log"] = headers(kafka, "by-hand")
     return seen
@@ -182,7 +182,7 @@ def by_hand(kafka: KafkaCluster) -> Seen:
 @lines
 @pytest.mark.timeout(600)
 def test_ordinary_clients_and_a_marked_one_write_to_the_same_partition(version: str, topic: str) -> None:
-    """The marked one is told whenever somebody came before it, and nobody loses or doubles anything."""
+    """The marked one gets an error after each write of another client, and no record is lost or doubled."""
     with KafkaCluster(version=version, broker_jvm={1: [f"-javaagent:{agent_jar()}"]}) as kafka:
         create_topic(kafka.bootstrap, topic)
         done = threading.Event()
@@ -247,16 +247,16 @@ def send_transactions(kafka: KafkaCluster, topic: str, name: str) -> int:
 
 
 def append_until(kafka: KafkaCluster, topic: str, done: threading.Event) -> tuple[int, int]:
-    """Append 20 batches a time wherever the log ends; return how often that went well, and how often not."""
+    """Append 20 batches at a time at the log's end; return the numbers of successes and of refusals."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
     partition = TopicPartition(topic, 0)
     appended = refused = 0
     with RawProducer(kafka.bootstrap) as producer:
-        # When the others have ended, nobody comes before it any more.
+        # After the others have ended, no write comes between.
         while not done.is_set() or appended < LEAST_APPENDED:
             (found,) = admin.list_offsets({partition: OffsetSpec.latest()}).values()
             end = found.result().offset
-            # A producer id that wrote before has to go on at its own sequence, whoever else wrote since.
+            # If a producer id wrote before, it has to continue its own sequence, regardless of other writes.
             identity = Identity(producer_id=5_000_000 + appended + refused)
             outcome = producer.produce(topic, following(end, 20, identity=identity))
             if outcome.error_code == 0:

@@ -1,4 +1,4 @@
-"""Half an hour of many batches a request, while leaders die and come back: every record once, in order."""
+"""Half an hour of many batches in a request, during leader failures: every record once, in order."""
 
 from __future__ import annotations
 
@@ -31,25 +31,23 @@ SOAK_S = float(os.environ.get("SHOAL_AGENT_SOAK_S", "1800"))
 
 MOST_IN_FLIGHT = 5
 
-#: Before each answer: so much is written that it can be read again in minutes.
+#: Before each response: limits the log to a size that can be read again in minutes.
 PAUSE_S = 0.03
 
 #: Between two disturbances; a killed broker may register again after its session of 4 s.
 QUIET_S = 20.0
 
-#: The answers after which a request is sent again: the leader moved, or its followers are late.
+#: Transient errors, after which a request is sent again: the leader moved, or its followers are late.
 PASSING = frozenset({3, 5, 6, 7, 19, 20, 74, 75})
 
 
 @dataclass
 class Writer:
-    """
-    Writes to one partition, and knows what must be in it.
+    """Writes to one partition, and records its expected contents.
 
     Attributes:
-        counts: Of the records in each batch, in order.
-        pending: Requests that are not acknowledged: the sequence of each, and its batches.
-
+        counts: Number of the records in each batch, in order.
+        pending: Unacknowledged requests: the sequence of each, and its batches.
     """
 
     kafka: KafkaCluster
@@ -76,14 +74,14 @@ class Writer:
         assert not self.pending, f"partition {self.partition} was not written to its end"
 
     def _leader(self, admin: AdminClient) -> int:
-        # A broker that has just started may not know all of them yet.
+        # If a broker has just started, it may not have all of them yet.
         found = admin.list_topics(self.topic, timeout=5).topics[self.topic].partitions.get(self.partition)
         if found is None or found.leader < 1:
             raise OSError("no leader")
         return int(found.leader)
 
     def _write(self, producer: RawProducer, over: threading.Event) -> None:
-        """Send again what was not acknowledged, in order, and go on, until something fails."""
+        """Resend the unacknowledged requests, in order, and continue, until one fails."""
         for _, batches in self.pending:
             producer.send(self.topic, batches, partition=self.partition)
         in_flight = len(self.pending)
@@ -114,7 +112,7 @@ class Writer:
         return batches
 
     def batches(self) -> Iterator[tuple[int, int]]:
-        """Yield base offset and count of each batch that was sent."""
+        """Yield base offset and count of each sent batch."""
         return zip(accumulate(self.counts, initial=0), self.counts, strict=False)
 
     def values(self) -> Iterator[bytes]:
@@ -123,7 +121,7 @@ class Writer:
                 yield b"value %d %d " % (sequence, number) * 4
 
     def assert_read(self) -> None:
-        """Compare with what a consumer reads, and with what is in the segments of broker 1."""
+        """Compare with a consumer's records, and with the segments of broker 1."""
         config = {"bootstrap.servers": self.kafka.bootstrap, "group.id": "soak", "check.crcs": True}
         consumer = Consumer({**config, "enable.auto.commit": False, "log_level": 0})
         with closing(consumer):

@@ -1,4 +1,4 @@
-"""The benchmark runs, on topics too small to mean anything."""
+"""The benchmark runs, on topics too small for meaningful numbers."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ def test_mirrors_are_measured_before_and_after() -> None:
     )
     assert result.returncode == 0, result.stderr
     rows = [[cell.strip() for cell in line.split("|")] for line in result.stdout.splitlines()]
-    # 4,000 records in batches of 256 over 4 partitions; where the codec differs, the broker converts all.
+    # 4,000 records in batches of 256 over 4 partitions; if the codec differs, the broker converts all.
     for topic, conversions in {"b256_lz4": 0, "b256_lz4_to_gzip": 4000}.items():
         measured = {row[2]: row for row in rows if len(row) > 2 and row[1] == topic}
         assert set(measured) == {"MirrorMaker 1 (deep)", "shoal mirror-maker --use.raw.bytes"}

@@ -1,4 +1,4 @@
-"""What the embedded broker writes to disk, read by Kafka's own DumpLogSegments."""
+"""Kafka's own DumpLogSegments reads the files of the embedded broker."""
 
 import subprocess
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_kafka_finds_its_indexes_right(tmp_path: Path) -> None:
             if start == 0:
                 broker.create_topic("topic", config=config)
             for number in range(start, start + 300):
-                # Now and then a timestamp is older than the one before.
+                # Some timestamps are older than the one before.
                 timestamp = TIMESTAMP + 1000 * number - 50_000 * (number % 7 == 0)
                 sent = batch([b"x" * 1000] * (1 + number % 5), base_timestamp=timestamp)
                 assert wire.produce("topic", sent).error_code == ErrorCode.NONE

@@ -34,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def run(tool: str, *options: str, stdin: str = "") -> str:
-    """Run a tool, which must succeed; return what it says on stdout."""
+    """Run a tool, which must succeed; return its standard output."""
     done = subprocess.run(
         [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), tool, *options],
         input=stdin,

@@ -1,4 +1,4 @@
-"""Locked clusters, mirrored by executors of their own: the secrets reach them, and are nowhere else."""
+"""Locked clusters, mirrored by separate executors: only these get the secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kafka(locked_cluster: LockedKafka) -> LockedKafka:
 
 
 def properties_file(path: Path, kafka: LockedKafka, mechanism: str) -> str:
-    """Write what a client of the listener that asks for TLS and a password needs."""
+    """Write the properties of a client for the listener that requires TLS and a password."""
     lines = {
         "bootstrap.servers": kafka.cluster.listener("SASLTLS"),
         "security.protocol": "SASL_SSL",
@@ -70,7 +70,7 @@ def test_executors_enter_locked_clusters_and_spark_shows_no_secret(
 
     files = [each for root in (state, events, checkpoint) for each in root.rglob("*") if each.is_file()]
     seen |= {str(each): each.read_bytes().decode("latin-1") for each in files}
-    # What is looked through is really there.
+    # The search covers the executors.
     assert sum("CoarseGrainedExecutorBackend" in text for text in seen.values()) >= 2
     assert any("/work/app-" in name and name.endswith("/stderr") for name in seen)
     assert any("BatchScan" in text for name, text in seen.items() if str(events) in name)

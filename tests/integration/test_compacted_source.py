@@ -1,4 +1,4 @@
-"""Real brokers whose cleaner takes what was mirrored and not committed, and an update that comes again."""
+"""Real brokers whose cleaner removes mirrored, uncommitted records, and an update that is repeated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shoal.topic_partition import TopicPartition
 
 UPDATES = ["a=1", "b=1", "c=1", "d=1", "e=1", "K=on", "f=1", "g=1", "K=off", "K=on", "d=2", "g=2"]
 
-#: So many were mirrored and not committed: of K=on the first.
+#: Number of records that were mirrored and not committed: the first of K=on.
 MIRRORED = 6
 
 
@@ -38,13 +38,13 @@ def updates() -> list[Record]:
 
 
 def is_cleaned(batches: Sequence[DumpedBatch]) -> bool:
-    """Whether each update that a later one stands for is gone."""
+    """Whether the cleaner removed each update that has a later one of its key."""
     left = {record.offset for batch in batches for record in batch.records}
     return not left & {3, 5, 7, 8}
 
 
 def roll_back(settings: CopySettings, topic: str) -> None:
-    """Commit the pair of before the first record, as a task that was killed leaves it."""
+    """Commit the pair from before the first record, as a task that was killed leaves it."""
     key = TopicPartition(topic, 0)
     with Cluster(settings.source) as cluster:
         positions = GroupPositions(cluster, settings.group, MemberId)

@@ -1,4 +1,4 @@
-"""What only real brokers show of what shoal asks the destination: its clock, what it knows of producers."""
+"""Real destination brokers: their clock, and the producers that they remember."""
 
 from __future__ import annotations
 

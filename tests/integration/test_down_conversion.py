@@ -1,9 +1,8 @@
-"""
-What old clients get from a real Kafka 3.9.1, beside what shoal makes of the same log.
+"""The responses of a real Kafka 3.9.1 to old clients, compared with shoal's conversion of the same log.
 
-Each partition is read to its end as a client of Fetch 1 and 3 does. At every step the record set is
-fetched from the log too, as it is, and converted here: records, offsets and timestamps are the same,
-and without compression or with lz4 every byte is.
+Each partition is read to its end as a client of Fetch 1 and 3 does. At every step the test also fetches the
+record set from the log as it is, and converts it here. Records, offsets and timestamps are the same, and
+without compression or with lz4 every byte is.
 """
 
 import random
@@ -48,14 +47,12 @@ def connection() -> Iterator[Recorder]:
 
 @dataclass
 class Step:
-    """
-    One fetch: what is in the log, and what Kafka makes of it.
+    """One fetch: the record set in the log, and Kafka's conversion.
 
     Attributes:
-        offset: That was asked for.
+        offset: The requested offset.
         source: The record set as it is in the log.
-        theirs: The record set that Kafka sends an old client.
-
+        theirs: The record set that Kafka sends to an old client.
     """
 
     magic: int
@@ -64,7 +61,7 @@ class Step:
     theirs: bytes
 
     def convert(self, *, all_of_it: bool = False, chunk_bytes: int = KAFKA_CHUNK_BYTES) -> bytes:
-        """Convert it here, as long as Kafka announces it or without anything cut off."""
+        """Convert it here, at the length that Kafka announces or without a cut."""
         found = DownConversion(
             [memoryview(self.source)],
             magic=self.magic,
@@ -78,7 +75,7 @@ class Step:
 
     @property
     def next_offset(self) -> int:
-        """Behind the last batch in the log that was read."""
+        """The offset after the last batch in the log that was read."""
         return list(split(memoryview(self.source)))[-1].header.next_offset
 
     @property
@@ -87,7 +84,7 @@ class Step:
 
     @property
     def depends_on_a_library(self) -> bool:
-        """Whether zlib or snappy has a part in it, whose streams differ from build to build."""
+        """Whether zlib or snappy is used, whose streams differ from build to build."""
         codecs = {each.header.codec_id for each in split(memoryview(self.source))}
         return bool(codecs & {BatchCodec.GZIP, BatchCodec.SNAPPY})
 
@@ -106,7 +103,7 @@ def read_by_kafka_python(data: bytes) -> list[Values]:
 
 
 def whole_messages(data: bytes) -> bytes:
-    """Return what comes before padding, and before what is cut."""
+    """Return the bytes before padding, and before a message that is cut."""
     position = 0
     while position + 12 <= len(data):
         end = position + 12 + int.from_bytes(data[position + 8 : position + 12])
@@ -125,7 +122,7 @@ def steps(
     most_bytes: int,
     offset: int = 0,
 ) -> Iterator[Step]:
-    """Read a partition as an old client, from where it got to; past markers, which no client passes, too."""
+    """Read a partition as an old client, from its last offset; skip markers, which no client passes."""
     while True:
         fetched = []
         for version in (LOG_VERSION, VERSION_OF_MAGIC[magic]):
@@ -143,16 +140,17 @@ def steps(
 
 
 def assert_same(step: Step) -> str:
-    """Compare one step; say how alike the two are."""
+    """Compare one step; return how alike the two are."""
     theirs = read_by_kafka_python(step.theirs)
     everything = read_by_kafka_python(step.convert(all_of_it=True))
     if not everything:
-        # Nothing but markers: Kafka's padding ends a Java client, shoal's caller reads on.
+        # Only markers: Kafka's padding ends a Java client, shoal's caller reads on.
         assert step.theirs == b"\xff" * 8 + (61).to_bytes(4)
         return "only markers"
     if step.begins_with_a_marker:
-        # Kafka converts a batch to know the size, skips one of the source for it (the marker), and so
-        # sends it twice.
+        # Kafka converts a batch to compute the size, skips one of the source for it (the marker), and so
+        # sends it
+        # twice.
         offsets = [record[0] for record in theirs]
         first = next(
             (number for number in range(1, len(theirs)) if offsets[number] <= offsets[0]), len(theirs)
@@ -189,7 +187,7 @@ def assert_alike(
             (in_log, step.source),
         ):
             for record in read_by_kafka_python(data):
-                # What comes again is skipped by a client.
+                # A client skips repeated records.
                 if not found or record[0] > found[-1][0]:
                     found.append(record)
     expected = [(offset, timestamp if magic else -1, key, value) for offset, timestamp, key, value in in_log]
@@ -212,7 +210,7 @@ def test_batches_of_every_kind_are_converted_as_kafka_3_converts_them(
     kafka_3: KafkaCluster, connection: Recorder, every_kind: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     """Idempotent, plain and transactional ones, of 1 to 1,500 records, with headers and tombstones."""
-    # Of a batch that is larger than the limit a client before Fetch 3 gets nothing at all.
+    # If a batch is larger than the limit, a client before Fetch 3 gets no data at all.
     for most_bytes in (1_048_576,) if magic == 0 else (60_000, 1_048_576):
         outcomes = assert_alike(kafka_3, connection, every_kind[codec], 0, magic, most_bytes)
         print(f"{codec} magic {magic} limit {most_bytes}: {dict(outcomes)}")
@@ -272,7 +270,7 @@ def test_a_fetch_from_any_offset_is_converted_as_kafka_3_converts_it(
 def test_of_known_transactions_only_the_committed_ones_are_left(
     kafka_3: KafkaCluster, connection: Recorder, topic: str, magic: int
 ) -> None:
-    """Which Kafka does not do for old clients: they read aborted records."""
+    """Kafka does not do this for old clients: they read aborted records."""
     create_topic(kafka_3.bootstrap, topic, config={"segment.ms": "1000000000000"})
     producer = transactional_producer(kafka_3.bootstrap, topic, "gzip")
     for commit in (True, False, True, False):

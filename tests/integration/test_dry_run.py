@@ -1,4 +1,4 @@
-"""What ``--dry-run`` says of ACLs and does to a cluster, against real Kafka with an authorizer."""
+"""The ACLs that ``--dry-run`` lists, and its effects, against real Kafka with an authorizer."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from shoal.mirroring.prepare.create import prepare
 from shoal.mirroring.task.task import run_copy_task
 from tests.integration.mirror_process import shoal
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 TOPIC, COPY = "orders", "copy.orders"
 
-#: Of a mirror that does its all; one that is refused is patient itself.
+#: For a mirror that has its ACLs; if one is refused, it retries by itself.
 PATIENCE_S = 60
 RENAME = r"(.*)=copy.\1"
 
 
 @pytest.fixture
 def kafka(locked_cluster: LockedKafka) -> Iterator[LockedKafka]:
-    """A cluster in which Bob has no ACLs, before the test and behind it."""
+    """A cluster in which Bob has no ACLs, before and after the test."""
     create_topic(locked_cluster.cluster.bootstrap, TOPIC, partitions=2)
     load(locked_cluster)
     acls = Acls(locked_cluster)
@@ -90,7 +90,7 @@ def arguments(kafka: LockedKafka, user: str, directory: Path) -> list[str]:
 
 
 def planned(kafka: LockedKafka, directory: Path) -> dict[str, Any]:
-    """Return what a dry run of Alice, who may do everything, says."""
+    """Return the output of a dry run by Alice, who may do everything."""
     run = shoal(*arguments(kafka, "alice", directory), "--dry-run", "--once", "--json", state=directory)
     assert (run.returncode, run.stderr) == (0, "")
     found: dict[str, Any] = json.loads(run.stdout)
@@ -165,7 +165,7 @@ _TYPE_NAMES = {value: key for key, value in _TYPES.items()}
 
 
 def mirrored(kafka: LockedKafka, group: str) -> list[str]:
-    """Do as Bob what a mirror does, without Spark; return the warnings and what stopped it."""
+    """Act as a mirror under Bob's name, without Spark; return the warnings and the reasons for stops."""
     source, destination = (
         ClientConfig.from_properties(name, properties(kafka, "bob"))[0] for name in ("source", "destination")
     )
@@ -209,7 +209,7 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
     granted_to_bob(kafka, found, tmp_path)
     wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
 
-    # Without CREATE the missing copy stays missing; with it, all goes without a word.
+    # Without CREATE the missing copy stays missing; with it, the mirror succeeds without a warning.
     creation = ("topic", COPY, "CREATE")
     acls.remove(*creation)
     wait_until(lambda: acls.all() == printed - {creation}, "the broker to know that")
@@ -223,15 +223,15 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
     wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
     run = shoal(*arguments(kafka, "bob", tmp_path), "--once", "--json", state=tmp_path)
     assert run.returncode == 0, run.stderr
-    # A cluster's first producer id may have to be waited for; nothing else is worth a word.
+    # The cluster may delay its first producer id; nothing else causes a warning.
     assert all("waiting: a producer id" in line for line in run.stderr.splitlines()), run.stderr
     assert_copied(kafka, 100)
 
-    # Each of the others is missed by a mirror that goes on, and by a dry run of the same user.
+    # If one of the others is missing, a running mirror fails, and so does a dry run of the same user.
     for acl in sorted(printed - {creation}):
         load(kafka)
         acls.remove(*acl)
-        # Else the mirror would copy all, and have nothing left to miss it for.
+        # Otherwise the mirror would copy everything, and no longer need the ACL.
         wait_until(partial(acls.are, printed - {acl}), "the broker to know that")
         wait_until(lambda: bool(mirrored(kafka, group)), f"a mirror without {acl} to complain", PATIENCE_S)
         assert _complaint_of(acl) in dry_run_of_bob(kafka, tmp_path)
@@ -239,7 +239,7 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
         wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
         wait_until(lambda: not mirrored(kafka, group), "a mirror that goes on", PATIENCE_S)
     assert dry_run_of_bob(kafka, tmp_path) == ""
-    # And CREATE by none that has its topics.
+    # If all topics exist, no mirror needs CREATE.
     acls.remove(*creation)
     wait_until(lambda: acls.all() == printed - {creation}, "the broker to know that")
     load(kafka)
@@ -267,5 +267,5 @@ def test_a_cluster_is_as_it_was_after_a_dry_run(tmp_path: Path) -> None:
         # Not even Kafka's own topic for groups.
         assert set(admin.list_topics(timeout=30).topics) == {TOPIC}
         assert admin.list_consumer_groups().result(30).valid == []
-        # But for the archive that the tests share, there is nothing.
+        # There are no files except the archive that the tests share.
         assert [each.name for each in tmp_path.rglob("*")] == ["shoal", "class-archives"]

@@ -1,12 +1,11 @@
-"""
-Every kind of batch that cannot just be copied, from real brokers to a real broker.
+"""Every kind of batch that cannot just be copied, from real brokers to a real broker.
 
-What a source holds was made by a broker: compacted topics really compacted, transactions really
-aborted, messages of magic 0 and 1 really written by Kafka 2.8.2. What arrives is read back by
-confluent-kafka, and every batch of it by Kafka's own DumpLogSegments.
+Brokers made the source's contents: really compacted topics, really aborted transactions, messages of
+magic 0 and 1 really written by Kafka 2.8.2. confluent-kafka reads the copies back, and Kafka's own
+DumpLogSegments every batch of them.
 
 A Spark session takes ten seconds to start, so a run mirrors many topics, in a fixture of the module;
-the tests ask what became of each.
+the tests check each of them.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation
 from tests.integration.mirror_process import MirrorProcess, shoal
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
@@ -74,15 +73,13 @@ The source gets it when the batches are there, as if somebody had lowered it sin
 
 @dataclass(frozen=True)
 class Arrived:
-    """
-    What one run made of a topic's partition 0.
+    """The result of one run for a topic's partition 0.
 
     Attributes:
-        source: Its records before the run, as a consumer of the source sees them.
-        records: The destination's, as a consumer sees them.
+        source: Its records before the run, as a consumer of the source reads them.
+        records: The destination's, as a consumer reads them.
         source_batches: The source's log, deeply dumped before the run.
         batches: The destination's, after it.
-
     """
 
     source: list[Record]
@@ -143,7 +140,7 @@ def assert_same(expected: Sequence[Record], found: Sequence[Record]) -> None:
 
 
 def assert_sound(batches: Sequence[DumpedBatch]) -> None:
-    """Assert that a destination's batches are as a producer without transactions writes them."""
+    """Assert that a destination's batches are those of a producer without transactions."""
     end = 0
     for batch in batches:
         assert batch.is_valid
@@ -156,29 +153,29 @@ def assert_sound(batches: Sequence[DumpedBatch]) -> None:
         assert batch.count == batch.last_offset - batch.base_offset + 1 == len(batch.records)
         assert [record.offset for record in batch.records] == list(range(end, batch.last_offset + 1))
         assert batch.max_timestamp == max(record.timestamp for record in batch.records)
-        # The sequence is the destination offset where a batch must land.
+        # The sequence is the destination offset at which a batch must be appended.
         assert batch.base_sequence == batch.base_offset
         end = batch.last_offset + 1
 
 
 def codecs_of_records(batches: Sequence[DumpedBatch]) -> list[str]:
-    """Return each record's codec, in order; what is in a control batch is no record."""
+    """Return each record's codec, in order, without control batches."""
     return [batch.codec for batch in batches if not batch.is_control for _ in batch.records]
 
 
 def as_at_destination(record: Record) -> Record:
-    """A record of magic 0 has no time, which magic 2 says with a create time of -1."""
+    """Return a record with a create time of -1 if it has no time, as magic 2 does for magic 0."""
     return replace(record, timestamp=-1) if record.timestamp_type == "none" else record
 
 
 def full(count: int, value_bytes: int = 200) -> list[Record]:
-    """Make records of every kind, each a millisecond younger than the one before."""
+    """Make records of every kind, each a millisecond later than the one before."""
     records = random_records(Random(count), count, value_bytes)
     return [replace(record, timestamp=FIRST_TIMESTAMP + number) for number, record in enumerate(records)]
 
 
 def keyed(count: int, value_bytes: int = 60, seed: int = 0) -> list[Record]:
-    """Make records that compress, without headers, each a millisecond younger than the one before."""
+    """Make records that compress, without headers, each a millisecond later than the one before."""
     rng = Random(seed)
     half = value_bytes // 2
     return [
@@ -197,7 +194,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("state")
 
 
-# Today's broker
+# The current broker
 
 
 COMPACTED_TOPICS: dict[str, Codec] = {f"every.compacted-{codec}": codec for codec in CODECS}
@@ -207,7 +204,7 @@ APPENDED_TOPICS: dict[str, Codec] = {f"every.append-time-{codec}": codec for cod
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that is not yet decided, on "every.open"; records before it, in it and behind it."""
+    """An open transaction on "every.open", with records before, in and after it."""
 
     producer: Producer
     before: list[Record]
@@ -231,12 +228,12 @@ def open_transaction(source_cluster: KafkaCluster) -> OpenTransaction:
 
 @pytest.fixture(scope="module")
 def new_topics(source_cluster: KafkaCluster, open_transaction: OpenTransaction) -> list[str]:
-    """Topics that today's broker has compacted, with transactions and append times."""
+    """Topics that the current broker has compacted, with transactions and append times."""
     bootstrap = source_cluster.bootstrap
     load_compacted(source_cluster, COMPACTED_TOPICS)
     load_compacted(source_cluster, {COMPACTED_APPENDED: "lz4"}, {"message.timestamp.type": "LogAppendTime"})
     rng = Random(3)
-    # A marker of today would roll a segment of old records.
+    # A marker with today's time would roll a segment of old records.
     create_topic(bootstrap, "every.transactions", config={"segment.ms": "1000000000000"})
     for codec in CODECS:
         of_codec = partial(load_committed_transaction, bootstrap, "every.transactions", codec=codec)
@@ -257,7 +254,7 @@ def new_run(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, new_topics: list[str], state: Path
 ) -> Run:
     for topic in (*COMPACTED_TOPICS, COMPACTED_APPENDED):
-        # Not compacted there as well, or not all that arrived could be found.
+        # Not compacted there as well: otherwise some arrived records would be missing.
         create_topic(destination_cluster.bootstrap, topic)
     return run_mirror(
         source_cluster, destination_cluster, new_topics, state=state, group="every-kind-of-batch"
@@ -280,7 +277,7 @@ def test_the_run_succeeds_and_says_what_it_did(new_run: Run) -> None:
 def test_what_compaction_left_arrives_without_holes_in_the_same_batches(new_run: Run, topic: str) -> None:
     arrived = new_run.topics[topic]
     left = [batch for batch in arrived.source_batches if batch.count > 0 and not batch.is_control]
-    # Real holes, tombstones with a horizon and empty batches are what makes this a test.
+    # The test needs real holes, tombstones with a horizon and empty batches.
     assert sum(batch.has_holes for batch in left) >= 4
     assert {batch.has_holes for batch in left if batch.delete_horizon_ms is not None} == {False, True}
     assert any(batch.count == 0 for batch in arrived.source_batches)
@@ -317,7 +314,7 @@ def test_a_record_of_a_log_append_time_topic_gets_its_create_time(new_run: Run, 
     assert [(r.key, r.value, r.headers) for r in arrived.records] == [
         (r.key, r.value, r.headers) for r in arrived.source
     ]
-    # What the loader sent: older by years than what a consumer of the source sees.
+    # The times that the loader sent: years before those that a consumer of the source reads.
     years = range(FIRST_TIMESTAMP, FIRST_TIMESTAMP + 100_000_000)
     assert all(record.timestamp in years for record in arrived.records)
     assert not any(record.timestamp in years for record in arrived.source)
@@ -328,11 +325,10 @@ def test_a_record_of_a_log_append_time_topic_gets_its_create_time(new_run: Run, 
 def test_a_record_that_compaction_gave_its_append_time_keeps_that(
     source_cluster: KafkaCluster, new_run: Run
 ) -> None:
-    """
-    A broker that cleans a LogAppendTime batch writes what is left of it with its append time.
+    """If a broker cleans a LogAppendTime batch, it writes the rest with its append time.
 
-    So nobody can tell the create times of what it wrote anew: batches with holes, or with a delete
-    horizon. Of what it left as it was they are still there.
+    The create times of rewritten batches are therefore lost: of those with holes, or with a delete
+    horizon. Unchanged batches still have them.
     """
     arrived = new_run.topics[COMPACTED_APPENDED]
     segment = source_cluster.partition_dir(COMPACTED_APPENDED, 0) / f"{0:020}.log"
@@ -340,7 +336,7 @@ def test_a_record_that_compaction_gave_its_append_time_keeps_that(
     assert arrived.source_batches[0].has_holes
     assert base_timestamp == arrived.source_batches[0].max_timestamp
 
-    # The same records were sent to a topic with create times; filler is of another time.
+    # A topic with create times got the same records; filler has another time.
     sent = [each for each in new_run.topics["every.compacted-lz4"].source if each.key != b"filler"]
     rewritten = {
         record.offset
@@ -652,7 +648,7 @@ def test_a_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str)
     magic, codec = TRIMMED_TOPICS[topic]
     if codec == "none":
         assert len(arrived.source_batches) == 200
-    else:  # on a busy machine the producer cuts one more
+    else:  # on a busy machine the producer makes one more batch
         assert FIRST_LEFT - 1 not in {each.last_offset for each in arrived.source_batches}
     sent = keyed(200)[FIRST_LEFT:]
     assert_same([replace(each, timestamp=-1) for each in sent] if magic == 0 else sent, arrived.records)
@@ -702,7 +698,7 @@ def test_verify_finds_old_formats_equal(
     verified(old_run, old_kafka, destination_cluster, group, state)
 
 
-# What cannot be mirrored
+# Records that cannot be mirrored
 
 
 @pytest.fixture(scope="module")
@@ -762,7 +758,7 @@ def test_a_wrapper_that_expands_too_far_is_refused_by_offset_limit_and_option(re
 
 
 def log_ends(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, int]:
-    """Return where partition 0 of each topic ends."""
+    """Return the end of partition 0 of each topic."""
     with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "ends"})) as consumer:
         return {
             topic: consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1] for topic in topics
@@ -770,7 +766,7 @@ def log_ends(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, int]:
 
 
 def has_uncommitted(source: OldKafka, destination: KafkaCluster, group: str, topics: Collection[str]) -> bool:
-    """Whether a copy ends behind its group's position; both count the same offsets, without a hole."""
+    """Whether a copy ends after its group's position; both count the same offsets, without a hole."""
     admin = AdminClient({"bootstrap.servers": source.bootstrap, "log_level": 0})
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     committed = {each.topic: each.offset for each in asked[group].result(60).topic_partitions}
@@ -801,8 +797,10 @@ def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_noth
             *("--from", old_kafka.bootstrap, "--to", proxies.bootstrap, "--topics", ",".join(topics)),
             *("--group", "killed", "--once", "--commit-interval-ms", "200"),
         ]
-        # The first Produce requests write nothing: some ask whether the broker takes several batches, others
-        # are too large. So no answer is withheld before each topic has records, and there is time for that.
+        # The first Produce requests write no records: some ask whether the broker accepts several batches,
+        # others
+        # are too large. So no response is withheld before each topic has records, and the test has time for
+        # that.
         proxies.delays_s = {PRODUCE: 0.5}
         with MirrorProcess(*options, state=tmp_path) as mirror:
             wait_until(
@@ -810,7 +808,7 @@ def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_noth
                 "records in each topic",
                 timeout_s=240,
             )
-            # The broker appends, and its answers are lost; then the driver is killed.
+            # The broker appends, and its responses are lost; then the driver is killed.
             lost = Disturbance(PRODUCE, Step.BEFORE_RESPONSE, times=MANY, stall_s=120)
             proxies.disturb(lost)
             wait_until(

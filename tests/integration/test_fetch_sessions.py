@@ -1,4 +1,4 @@
-"""Fetch sessions with a real broker: many partitions, few of which have something (KIP-227)."""
+"""Fetch sessions with a real broker: many partitions, few of which have records (KIP-227)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reader:
             self.fetcher.ask(FetchFrom(partition, 0))
 
     def turn(self) -> set[TopicPartition]:
-        """Fetch once; return the partitions that the answer has something of."""
+        """Fetch once; return the partitions that are in the response."""
         assert self.fetcher.send()
         response = self.fetcher.receive()
         assert response.error_code == ErrorCode.NONE
@@ -77,7 +77,7 @@ def reader(source_cluster: KafkaCluster, topic: str) -> Iterator[Reader]:
 
 
 def load(cluster: KafkaCluster, topic: str, megabytes: int) -> int:
-    """Load the first partitions of a topic; return how many records that are."""
+    """Load the first partitions of a topic; return the number of records."""
     return load_plain(
         cluster.bootstrap,
         topic,
@@ -109,7 +109,7 @@ def test_a_session_that_the_broker_lost_is_begun_again(
     other = reader.fetcher._connection
     session_id = reader.fetcher._session_id
     assert session_id > 0
-    # Whoever names a session with the last epoch closes it.
+    # If a request names a session with the last epoch, the broker closes it.
     other.request(
         ApiKey.FETCH,
         max_wait_ms=0,

@@ -12,7 +12,7 @@ import pytest
 from rig import KafkaCluster, assert_same_records, create_topic, load_every_kind, read_topic
 from tests.spark.standalone import standalone_cluster
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 3

@@ -1,4 +1,4 @@
-"""The gateway before three real brokers of Kafka 4.1.0 that ask for TLS and a password."""
+"""The gateway before three real brokers of Kafka 4.1.0 that require TLS and a password."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def connect() -> Iterator[Connect]:
 
 
 def leader_of(gateway: Gateway, topic: str, partition: int = 0) -> int:
-    """Return a leader as a client of 0.9 is told it, once there is one."""
+    """Wait for a leader, and return it as the gateway reports it to a client of 0.9."""
     found = [-1]
 
     def known() -> bool:
@@ -109,7 +109,7 @@ def read_by(wire: Wire, topic: str, partition: int, version: int, end: int) -> l
 
 @pytest.fixture(scope="module")
 def every_kind(kafka: LockedKafka) -> dict[int, list[Record]]:
-    """What new clients read of a topic with every kind of batch that old ones may read, by partition."""
+    """The records that new clients read of a topic with every kind of batch for old ones, by partition."""
     load_every_kind(kafka.cluster.bootstrap, "every-kind", 2, codecs=OLD_CODECS)
     return read_topic(kafka.cluster.bootstrap, "every-kind")
 
@@ -218,7 +218,7 @@ def _polled(consumer: Any, count: int) -> list[bytes]:
     return found
 
 
-# What Kafka 4.1 refuses, on raw sockets
+# Requests that Kafka 4.1 refuses, on raw sockets
 
 
 def test_what_the_cluster_does_not_announce_the_gateway_does(gateway: Gateway, connect: Connect) -> None:
@@ -258,7 +258,7 @@ def test_positions_kept_by_any_broker_reach_the_coordinator(
     found = connect(str(gateway.bootstrap)).call_coordinator(
         ApiKey.FIND_COORDINATOR, 3, key=topic, key_type=0
     )
-    connect(f"{found.host}:{found.port}").committed(topic, topic)  # it is ready
+    connect(f"{found.host}:{found.port}").committed(topic, topic)  # the coordinator is ready
     for offset, address in enumerate(gateway.brokers.values(), 1):
         wire = connect(str(address))
         answer = ask(wire, ApiKey.OFFSET_COMMIT, 0, topic, [(topic, [(0, offset, "mine")])])
@@ -285,7 +285,7 @@ def test_zstd_is_refused(kafka: LockedKafka, gateway: Gateway, connect: Connect,
         assert wire.fetch(topic, version=version).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-# What passes through
+# Requests that pass through
 
 
 def test_a_new_client_produces_in_transactions_and_reads_what_was_committed(
@@ -327,7 +327,7 @@ def test_kafka_s_own_tools_work_through_the_gateway(kafka: LockedKafka, gateway:
     )
 
 
-# Brokers that go, and logins that end
+# Brokers that stop, and logins that end
 
 
 @pytest.mark.parametrize("way", ["kill", "stop"])
@@ -349,8 +349,9 @@ def test_an_old_client_outlives_its_leader(
         for value in VALUES[500:]:
             producer.produce(topic, value)
         assert producer.flush(SECONDS) == 0
-        # A producer of that age has no sequence numbers: what is sent again may be there twice. And where the
-        # group had to find another coordinator, the consumer may begin again at its last commit.
+        # A producer of that age has no sequence numbers: if it sends a batch again, the log may have it
+        # twice. And
+        # if the group had to find another coordinator, the consumer may begin again at its last commit.
         found: set[bytes] = set()
         deadline = time.monotonic() + SECONDS
         while not found >= set(VALUES[500:]):
@@ -370,7 +371,7 @@ def _leads_again(gateway: Gateway, node_id: int) -> bool:
             wire.send(ApiKey.METADATA, 1, topics=[])
             return wire.receive_frame() is not None
     except OSError:
-        return False  # the gateway hung up
+        return False  # the gateway disconnected
 
 
 def test_a_login_is_renewed_while_its_client_stays(kafka: LockedKafka, connect: Connect, topic: str) -> None:

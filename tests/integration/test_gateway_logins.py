@@ -38,7 +38,7 @@ def kafka(locked_cluster: LockedKafka) -> LockedKafka:
 
 @pytest.fixture(scope="module")
 def with_users(kafka: LockedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway that checks logins, and acts as ANONYMOUS, who may do everything."""
+    """A gateway that checks logins, and connects as ANONYMOUS, who may do everything."""
     path: Path = tmp_path_factory.mktemp("users") / "users.toml"
     path.touch(0o600)
     path.write_text("\n".join(make_entry(name, password) for name, password in PASSWORDS.items()))
@@ -80,7 +80,7 @@ def java_settings(mechanism: str, user: str = "alice", password: str | None = No
     }
 
 
-# SCRAM of clients before 1.0 runs on Java 8 alone (KAFKA-4501).
+# SCRAM of clients before 1.0 runs only on Java 8 (KAFKA-4501).
 @pytest.mark.parametrize(
     ("name", "mechanism"),
     [("Java 0.10.2.2", "PLAIN"), ("Java 1.0.2", "SCRAM-SHA-512"), ("Java 2.8.2", "SCRAM-SHA-256")],

@@ -1,4 +1,4 @@
-"""What happens to real clusters: each partition stops for it and says why, or goes on as it was told to."""
+"""Incidents of real clusters: each partition stops with a reason, or continues by its option."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     foreign, refilled, reset, retention = topics = [f"{topic}-{kind}" for kind in KINDS]
-    deleted, emptied = idle = [f"{topic}-deleted", f"{topic}-emptied"]  # nothing comes for these two
+    deleted, emptied = idle = [f"{topic}-deleted", f"{topic}-emptied"]  # these two get no new records
     before = {}
     for name in [*topics, *idle]:
         create_topic(source_cluster.bootstrap, name, config={"retention.ms": "-1"})

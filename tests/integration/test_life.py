@@ -1,4 +1,4 @@
-"""A mirror that goes on while leaders move, brokers restart, topics gain partitions and new topics appear."""
+"""A mirror continues while leaders move, brokers restart, topics gain partitions and new topics appear."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.integration.mirror_process import MirrorProcess
 pytestmark = pytest.mark.timeout(600)
 
 REFRESH_S = 5
-#: From the creation of something to its first mirrored record, on top of the refresh: on a busy machine.
+#: From a creation to the first mirrored record, in addition to the refresh: on a busy machine.
 NOTICED_WITHIN_S = 45.0
 MIRRORED_WITHIN_S = 120.0
 
-#: A mirror starts Spark again when Spark has run for a minute; it takes a while to start.
+#: If Spark fails after running for a minute, a mirror starts it again. Starting takes a while.
 SOUND_S = 80.0
 
 CONFIG = {"default.replication.factor": BROKERS, "min.insync.replicas": 2, "num.io.threads": 4}
@@ -45,7 +45,7 @@ def arena() -> Iterator[Arena]:
 
 @pytest.fixture(scope="module")
 def mirror(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MirrorProcess]:
-    """One mirror for all tests: it has to live through everything that they do."""
+    """One mirror for all tests: it has to survive all their events."""
     create_topic(arena.bootstrap(Side.SOURCE), "life.first", 3, BROKERS)
     load(arena, "life.first", 300)
     between = ["--from", arena.bootstrap(Side.SOURCE), "--to", arena.bootstrap(Side.DESTINATION)]
@@ -63,7 +63,7 @@ def load(arena: Arena, topic: str, records: int, partitions: int = 3, seed: int 
 def await_mirrored(
     arena: Arena, mirror: MirrorProcess, topic: str, records: int, within_s: float = MIRRORED_WITHIN_S
 ) -> float:
-    """Return after how many seconds the copy had all records, the same in the same order."""
+    """Return the seconds until the copy had all records, the same in the same order."""
     began = time.monotonic()
     admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.DESTINATION), "log_level": 0})
     what = f"{records} records of {topic} at the destination"
@@ -79,7 +79,7 @@ def await_mirrored(
 
 
 def count(admin: AdminClient, topic: str) -> int:
-    """Return the records of a copy, which has no gaps; 0 while it is not there, or not all leaders answer."""
+    """Return the number of records of a copy, which has no gaps; 0 if it or one of its leaders is missing."""
     try:
         partitions = admin.list_topics(timeout=10).topics[topic].partitions
         latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
@@ -172,7 +172,7 @@ def test_spark_is_started_again_when_its_planner_is_killed(
 
 
 def test_mirror_once_ends_well_after_a_broker_that_restarts(arena: Arena, topic: str, tmp_path: Path) -> None:
-    """Beside the mirror that goes on, which does not match the topic."""
+    """In addition to the running mirror, which does not match the topic."""
     load_plain(arena.bootstrap(Side.SOURCE), topic, "lz4", 16, 200_000_000, partitions=4)
     destination = arena.clusters[Side.DESTINATION]
     create_topic(destination.bootstrap, topic, 4, BROKERS)
@@ -191,7 +191,7 @@ def test_mirror_once_ends_well_after_a_broker_that_restarts(arena: Arena, topic:
 
 
 def planners_of(mirror: MirrorProcess) -> list[psutil.Process]:
-    """Return the processes in which Spark asks the source what to read."""
+    """Return the processes in which Spark asks the source for its partitions."""
     found = []
     for process in psutil.Process(mirror.process_id).children(recursive=True):
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""The group of a mirror on a real cluster: named by the process that has it now."""
+"""The group of a mirror on a real cluster: errors name the process that holds it now."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from shoal.mirroring.driver.group_lock import GroupLock
 def test_group_is_held_by_the_process_that_took_a_dead_one_s_place(
     source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The coordinator of Kafka keeps the first process's client id for the place (KIP-345)."""
+    """Kafka's coordinator keeps the first process's client id for the member (KIP-345)."""
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": source_cluster.bootstrap})
     monkeypatch.setattr(lock, "this_process", lambda: "shoal process 1 on there")
     dead = GroupLock(config, "mirror.lock", "name", lambda *renewed: None)

@@ -1,4 +1,4 @@
-"""Real Kafka listeners that ask for TLS, certificates, passwords and ACLs."""
+"""Real Kafka listeners that require TLS, certificates, passwords and ACLs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from tests.integration.mirror_process import MirrorProcess, shoal
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 KEY_PASSWORD, STORE_PASSWORD = "key-secret-51aa", "store-secret-c0de"
@@ -82,7 +82,7 @@ def load(kafka: LockedKafka, topic: str, records: int, *, create: bool = True) -
 
 
 def copied(kafka: LockedKafka, listener: str, properties: Mapping[str, str], topic: str) -> TaskResult:
-    """Copy a topic, by one lane from and to the same listener."""
+    """Copy a topic, by one worker from and to the same listener."""
     records = 4_000
     load(kafka, topic, records)
     create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
@@ -228,7 +228,8 @@ def test_a_login_is_renewed_before_the_broker_ends_it(kafka: LockedKafka) -> Non
         metadata = {"topics": [], "allow_auto_topic_creation": False}
         connection.send(ApiKey.METADATA, **metadata)
         while time.monotonic() < end:
-            # Pipelined: an answer that is under way when the login is renewed comes all the same, in order.
+            # Pipelined: if a response is in flight during the renewal of the login, it still arrives, in
+            # order.
             connection.send(ApiKey.METADATA, **metadata)
             assert connection.in_flight == 2
             frame = connection.receive()
@@ -354,7 +355,7 @@ def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
             with urllib.request.urlopen(f"{applications}/{name}/{page}", timeout=30) as answer:
                 seen[f"api {page}"] = answer.read().decode()
         for process in psutil.Process(mirror.process_id).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # workers come and go
+            with contextlib.suppress(psutil.NoSuchProcess):  # workers start and end
                 seen[f"arguments of {process.pid}"] = " ".join(process.cmdline())
                 seen[f"environment of {process.pid}"] = str(process.environ())
         mirror.send_signal(signal.SIGTERM)
@@ -364,7 +365,7 @@ def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
     files = [each for root in (state, events, checkpoint) for each in root.rglob("*") if each.is_file()]
     seen |= {str(each): each.read_bytes().decode("latin-1") for each in files if each.suffix != ".jsa"}
 
-    # What is looked through is really there.
+    # The search covers Spark's environment page.
     assert "spark.ui.port" in seen["environment"]
     assert any("BatchScan" in text for name, text in seen.items() if str(events) in name)
     assert any("spark.log" in name for name in seen)
@@ -386,7 +387,7 @@ def test_the_raw_client_reads_and_writes_by_locked_listeners(
     common = {"bootstrap.servers": kafka.cluster.listener(listener), **how}
     reading = {"group.id": topic, "fetch.raw.bytes": True, "auto.offset.reset": "earliest"}
     sent = read = 0
-    # Long enough for logins to be renewed more than once, on connections with requests in flight.
+    # Long enough for several renewals of the logins, on connections with requests in flight.
     deadline = time.monotonic() + (3 * SHORT_SESSION_MS / 1000 if listener == "SHORT" else 0)
     with (
         RawProducer({**common, "compression.type": "lz4"}) as producer,

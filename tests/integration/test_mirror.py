@@ -1,4 +1,4 @@
-"""``shoal mirror`` between two real Kafka clusters, checked by a client that is not ours."""
+"""``shoal mirror`` between two real Kafka clusters, checked by another project's client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rig.load import create_topic, load_batch, load_every_kind, load_plain, rand
 from rig.read import assert_same_records, digest_topic, read_topic
 from tests.integration.mirror_process import MirrorProcess, shoal
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -103,7 +103,7 @@ def test_sigterm_commits_and_the_next_run_goes_on_there(
         mirror.wait()
     assert mirror.exit_code == 0, mirror.stderr
 
-    # Exactly what was acknowledged was committed: the first run's records are not copied again.
+    # The first run committed exactly the acknowledged records: they are not copied again.
     assert sum(committed.values()) == stopped["records"]
     assert digest_topic(source_cluster.bootstrap, topic) == digest_topic(destination_cluster.bootstrap, topic)
 

@@ -23,20 +23,20 @@ from rig.record import Record
 from rig.wait import wait_until
 from tests.integration.mirror_process import MirrorProcess
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
 
 PARTITIONS = 3
 
-#: Of ten records each, dealt to the partitions in turn.
+#: Of ten records each, sent to the partitions in turn.
 BATCHES = 7
 
-#: Spark starts in seconds; on a machine that does much else, in minutes.
+#: Spark starts in seconds; if the machine is busy, in minutes.
 TIMEOUT_S = 400
 
 
 class Setting:
-    """Both clusters, and makers of both sorts between them."""
+    """Both clusters, and mirrors of both kinds between them."""
 
     def __init__(self, source: KafkaCluster, destination: KafkaCluster, state: Path) -> None:
         self.source = source
@@ -49,7 +49,7 @@ class Setting:
             "bootstrap.servers": self.source.bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            # So long that who is starved of CPU is not thrown out, and MirrorMaker 1 doubles nothing.
+            # So long that a member without CPU stays in the group, and MirrorMaker 1 doubles no record.
             "session.timeout.ms": 20_000,
             "heartbeat.interval.ms": 500,
             "metadata.max.age.ms": 1000,
@@ -61,7 +61,7 @@ class Setting:
     def old(
         self, topic: str, group: str, *options: str, commit_ms: int = 500, **producer: object
     ) -> AbstractContextManager[MirrorMaker1]:
-        """Return MirrorMaker 1, not running yet."""
+        """Return a MirrorMaker 1 that is not started yet."""
         return MirrorMaker1(
             self.consumer(group), self.producer(**producer), (*common(topic, commit_ms), *options)
         )
@@ -69,7 +69,7 @@ class Setting:
     def new(
         self, topic: str, group: str, *options: str, commit_ms: int = 500, **producer: object
     ) -> MirrorProcess:
-        """Start shoal's, with the same files."""
+        """Start `shoal mirror-maker`, with the same files."""
         files = []
         texts: Mapping[str, Mapping[str, object]] = {
             "consumer": self.consumer(group),
@@ -108,19 +108,19 @@ def setting(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, tmp
 
 
 def common(topic: str, commit_ms: int) -> tuple[str, ...]:
-    """Return the options that both are given."""
+    """Return the options of both."""
     return "--whitelist", topic, "--offset.commit.interval.ms", str(commit_ms)
 
 
 def contents(records: Mapping[int, list[Record]]) -> Counter[tuple[object, ...]]:
-    """Count records, wherever they are."""
+    """Count records, in any partition."""
     return Counter(
         (each.key, each.value, each.headers, each.timestamp) for part in records.values() for each in part
     )
 
 
 def kill(maker: MirrorProcess) -> None:
-    """Kill shoal's, and all that it has started, at once."""
+    """Kill `shoal mirror-maker` and all its descendants at once."""
     driver = psutil.Process(maker.process_id)
     for process in (driver, *driver.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
@@ -151,7 +151,7 @@ def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) 
         assert old.stop(TIMEOUT_S) == 143
     by_old = setting.copied(topic)
 
-    # Into a topic of its own, by the same command line, but that keys are hashed.
+    # Into a separate topic, by the same command line, except that keys are hashed.
     again = f"{topic}.again"
     create_topic(setting.source.bootstrap, again, PARTITIONS)
     create_topic(setting.destination.bootstrap, again, PARTITIONS)
@@ -165,7 +165,7 @@ def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) 
     by_new = setting.copied(again)
     assert setting.committed(again, f"{topic}.new") == [30, 20, 20]
     for partition in range(PARTITIONS):
-        # Who has no key goes anywhere.
+        # Records without a key go to any partition.
         keyed = [
             contents({0: [each for each in by[partition] if each.key is not None]}) for by in (by_old, by_new)
         ]
@@ -173,9 +173,9 @@ def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) 
 
 
 def test_partitions_and_order_are_the_sources_and_a_new_process_goes_on(setting: Setting, topic: str) -> None:
-    create_topic(setting.source.bootstrap, topic, PARTITIONS)  # the copy is made
+    create_topic(setting.source.bootstrap, topic, PARTITIONS)  # create the copy
     setting.load(topic)
-    # By the other rules the second time: the first one ended in good order.
+    # By the other rules the second time: the first one ended cleanly.
     for way in ([], ["--use.raw.bytes"]):
         with setting.new(topic, topic, *way, "--num.streams", "2") as new:
             wait_until(is_mirrored(setting, topic), "shoal's copies", TIMEOUT_S)
@@ -209,12 +209,12 @@ def test_both_do_the_same_where_the_destination_refuses_a_record(
             wait_until(lambda: setting.committed(topic, f"{topic}.old")[0] == 11, "its commit", TIMEOUT_S)
             old.stop(TIMEOUT_S)
     by_old = contents(setting.copied(topic))
-    # With abort, what it has sent of the others is anybody's guess: keys lead to several partitions.
+    # With abort, any part of the others may have been sent: keys lead to several partitions.
     assert by_old == expected if abort == "false" else by_old <= contents({0: records[:10]})
     assert b"no key, which a compacted topic refuses" not in {value for _, value, _, _ in by_old}
 
     group = f"{topic}.new"
-    # Behind what MirrorMaker 1 wrote, since the group has no position: one of its own.
+    # After MirrorMaker 1's records, since the group has no position: a separate group.
     with setting.new(topic, group, *options, "--delivery", "at-least-once") as new:
         if abort == "false":
             wait_until(lambda: setting.committed(topic, group)[0] == 11, "shoal's commit", TIMEOUT_S)
@@ -222,7 +222,7 @@ def test_both_do_the_same_where_the_destination_refuses_a_record(
         summary = new.wait(TIMEOUT_S)
     assert new.exit_code == (1 if abort == "true" else 4), new.stderr
     assert contents(setting.copied(topic)) == by_old + expected
-    # MirrorMaker 1 commits nothing there; KIP-3 asks for what was acknowledged.
+    # MirrorMaker 1 commits no offset there; KIP-3 requires that of the acknowledged records.
     assert setting.committed(topic, group)[0] == (5 if abort == "true" else 11)
     if abort == "false":
         assert summary["lost"] == 1
@@ -234,7 +234,7 @@ def test_both_share_a_group_and_one_goes_on_where_the_other_leaves(setting: Sett
     setting.load(topic)
     with setting.old(topic, topic) as old:
         wait_until(is_mirrored(setting, topic), "MirrorMaker 1's copies", TIMEOUT_S)
-        # Two sorts of writers have the same partitions: that is at-least-once.
+        # Two kinds of producers write to the same partitions: that is at-least-once.
         with setting.new(topic, topic, "--use.raw.bytes", "--delivery", "at-least-once") as new:
             new.wait_for(lambda line: line.get("partitions", 0) in (1, 2), TIMEOUT_S)
             setting.load(topic)
@@ -303,5 +303,5 @@ def test_both_lose_nothing_where_they_are_killed_before_they_commit_and_only_one
         new.send_signal(signal.SIGTERM)
         new.wait(TIMEOUT_S)
     assert new.exit_code == 0, new.stderr
-    assert contents(setting.copied(topic)) == sent + first  # all that was not committed, twice
+    assert contents(setting.copied(topic)) == sent + first  # all uncommitted records twice
     assert_same_records(setting.sent(again), setting.copied(again))

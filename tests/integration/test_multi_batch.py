@@ -34,7 +34,7 @@ from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)
 
-#: What asking takes.
+#: Number of requests that ask for support.
 QUESTIONS = 2
 BATCHES = 60
 LEADER, FOLLOWER = 2, 1
@@ -62,7 +62,7 @@ def client(name: str, servers: str) -> ClientConfig:
 
 
 def load(source: KafkaCluster, topic: str, batches: int = BATCHES) -> int:
-    """Load batches of two records, with every codec; return how many records there are."""
+    """Load batches of two records, with every codec; return the number of records."""
     dice = Random(topic)
     load_batches(
         source.bootstrap,
@@ -83,7 +83,7 @@ def create_both(source: KafkaCluster, destination: KafkaCluster, topic: str) -> 
 
 
 def knows(address: str, topic: str) -> bool:
-    """Whether a broker names the leader of a topic's only partition."""
+    """Whether a broker returns the leader of a topic's only partition."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     found = admin.list_topics(timeout=10).topics.get(topic)
     return found is not None and 0 in found.partitions and found.partitions[0].leader == LEADER

@@ -1,8 +1,7 @@
-"""
-Real clients from 0.8.2 to 2.8.2 read and write all that they know.
+"""Real clients from 0.8.2 to 2.8.2 read and write in all their formats.
 
-They do so on the embedded broker, through the gateway on Kafka 4.1.0, and, so that nothing is expected which
-Kafka never did, on Kafka 3.9.1.
+They do so on the embedded broker, through the gateway on Kafka 4.1.0, and on Kafka 3.9.1. The last one shows
+that the tests expect only Kafka's own behaviour.
 
 `make test-integration` has the clients that differ most; `make test-long` all others, and Kafka 3.9.1.
 """
@@ -51,24 +50,22 @@ NOT_LONG = {
 }
 
 
-#: What clients say of error codes that came after them.
+#: The clients' messages for error codes that are newer than they are.
 REFUSED = re.compile("unexpected error|unsupported|unknown error|unknown compression type", re.IGNORECASE)
-#: Kafka 3.9.1 sends null in the place of messages then, which Java 0.9 cannot read.
+#: Kafka 3.9.1 sends null instead of messages then, which Java 0.9 cannot read.
 REFUSED_BY_KAFKA_3 = re.compile(f"{REFUSED.pattern}|error reading field 'record_set'", re.IGNORECASE)
 
 
 @dataclass
 class Server:
-    """
-    What old clients are served by, and what is in it.
+    """The server of old clients, and its topics.
 
     Attributes:
-        name: For tests' names.
-        address: Where old clients go.
-        beside: Where clients of today go: the cluster behind a gateway.
-        make_holes: Makes topics in which compaction was, and returns their names.
-        is_kafka_3: It does what Kafka did, which is not the best that can be done.
-
+        name: Name in test ids.
+        address: Address for old clients.
+        beside: Address for current clients: the cluster behind a gateway.
+        make_holes: Creates compacted topics, and returns their names.
+        is_kafka_3: Whether it behaves as Kafka 3 did, which shoal improves in some cases.
     """
 
     name: str
@@ -85,14 +82,15 @@ class Server:
         if not any(known == topic for known, _ in self._contents):
             load_every_kind(self.beside, topic, PARTITIONS, codecs=OLD_CODECS)
             if self.is_kafka_3:
-                # Where a log ends with transaction markers it sends padding alone, which clients take for a
-                # message that is too large.
+                # If a log ends with transaction markers, Kafka sends padding alone, which clients read as a
+                # message that is
+                # too large.
                 for partition in range(PARTITIONS):
                     load_batch(self.beside, topic, partition, RECORDS)
         return topic, self._known_contents(topic, client)
 
     def readable_bit_by_bit(self, client: OldClient) -> tuple[str, dict[int, list[Record]]]:
-        """Return the same, or what is without transactions where markers stop clients or double records."""
+        """Return the same; or a topic without transactions, if markers stop clients or double records."""
         if not self.is_kafka_3:
             return self.every_kind(client)
         topic = "plain"
@@ -103,21 +101,20 @@ class Server:
         return topic, self._known_contents(topic, client)
 
     def with_holes(self) -> list[str]:
-        """Return topics of one partition in which compaction was."""
+        """Return compacted topics of one partition."""
         if not self._holed:
             self._holed = self.make_holes()
         return self._holed
 
     def contents(self, topic: str, client: OldClient) -> dict[int, list[Record]]:
-        """Return what a client of today reads, where it sees what this one does."""
+        """Return the records that a current client reads with this client's isolation."""
         return read_topic(self.beside, topic, self._isolation(client))
 
     def once(self, read: dict[int, list[Record]]) -> dict[int, list[Record]]:
-        """
-        Return what was read, without what Kafka 3.9.1 sends twice.
+        """Return the read records without those that Kafka 3.9.1 sends twice.
 
-        Where its answer begins with a transaction marker, the batch behind that is in it twice; some clients
-        show it so.
+        If its response begins with a transaction marker, the batch after that is in it twice; some clients
+        return both.
         """
         if not self.is_kafka_3:
             return read
@@ -136,10 +133,9 @@ class Server:
         return self._contents[key]
 
     def _isolation(self, client: OldClient) -> Isolation:
-        """
-        Return what a client is shown that does not know of transactions, or has not asked for them.
+        """Return the isolation for a client that does not support transactions, or has not requested it.
 
-        From Fetch 4 on it could have; before, Kafka showed it everything.
+        From Fetch 4 on it could have; before, Kafka returned all records.
         """
         return "read_uncommitted" if self.is_kafka_3 or client.fetch_version >= 4 else "read_committed"
 
@@ -151,14 +147,14 @@ def compact(kafka: KafkaCluster) -> list[str]:
 
 
 def store_holes(broker: Broker) -> list[str]:
-    """Give the embedded broker, which never compacts, what compaction leaves."""
+    """Store compacted batches in the embedded broker, which never compacts."""
     for codec in OLD_CODECS:
         log = broker.create_topic(f"holes-{codec}").logs[0]
         of_codec = Codec[codec.upper()]
         offsets = itertools.count(0, 100)
         for holes in ([0], [4], [1, 2], [0, 2, 4], []):
             log.store(bytes(batch(5, base_offset=next(offsets), holes=holes, codec=of_codec)))
-        # A cleaner that leaves no record leaves no codec either.
+        # If a cleaner leaves no record, it leaves no codec either.
         log.store(bytes(batch(5, base_offset=next(offsets), holes=range(5))))
         large = [random.Random(each).randbytes(300) * 2 for each in range(200)]
         log.store(bytes(batch(large, base_offset=next(offsets), holes=range(3, 190, 3), codec=of_codec)))
@@ -197,7 +193,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def each_client(*, of: Callable[[OldClient], bool] = lambda client: True) -> pytest.MarkDecorator:
-    """Run a test with each client that is of a kind."""
+    """Run a test with each client of a kind."""
     return pytest.mark.parametrize(
         "client",
         [
@@ -278,7 +274,7 @@ def test_a_topic_that_may_not_be_converted_is_refused(server: Server, client: Ol
 
 
 def assert_refused(server: Server, client: OldClient, topic: str) -> None:
-    """Some clients end with an error, some ask again and again and log it; none shows anything."""
+    """Some clients end with an error, some retry and log it; none returns a record."""
     said = REFUSED_BY_KAFKA_3 if server.is_kafka_3 else REFUSED
     with contextlib.suppress(OldClientFailed), client.follower(server.address, topic, 1) as reader:
         wait_until(lambda: said.search(reader.errors()) is not None, f"{client.name} to be refused", 60)
@@ -299,7 +295,7 @@ def test_a_group_goes_on_from_its_commit(server: Server, client: OldClient, topi
     assert_same({each: first.get(each, []) + second.get(each, []) for each in contents}, expected)
 
 
-#: A member that is starved of CPU for some seconds is not thrown out.
+#: If a member lacks CPU for some seconds, it stays in the group.
 MEMBER_SETTINGS = {"session.timeout.ms": 20_000, "heartbeat.interval.ms": 500}
 
 
@@ -378,7 +374,7 @@ def test_what_is_produced_is_read_by_a_client_of_today(server: Server, client: O
             )
     read = read_topic(server.beside, topic)
     if not client.produced_magic:
-        # It had none to send. What is stored says -1, and some clients take that for a time.
+        # The client had no timestamp to send. The log has -1, which some clients accept as a time.
         read = {
             each: [replace(record, timestamp_type="none") for record in records]
             for each, records in read.items()
@@ -398,7 +394,7 @@ def test_what_one_produces_it_reads_itself(server: Server, client: OldClient, to
     ]
 
 
-# Brokers that come and go
+# Brokers that stop and start
 
 
 @pytest.mark.long

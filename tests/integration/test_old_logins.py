@@ -1,8 +1,8 @@
-"""
-Java clients of old versions log in: at the gateway, and through it at a cluster.
+"""Java clients of old versions log in: at the gateway, and through it at a cluster.
 
-Java 0.10.2.2 knows SaslHandshake v0 and sends tokens without headers, 1.0.2 sends them in requests (KIP-152),
-and 2.8.2 can log in again (KIP-368). The cluster is the embedded broker behind another gateway with users.
+Java 0.10.2.2 supports SaslHandshake v0 and sends tokens without headers, 1.0.2 sends them in requests
+(KIP-152), and 2.8.2 can log in again (KIP-368). The cluster is the embedded broker behind another gateway
+with users.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def login(mechanism: str, password: str | None = None) -> dict[str, str]:
     }
 
 
-# SCRAM of clients before 1.0 runs on Java 8 alone (KAFKA-4501).
+# SCRAM of clients before 1.0 runs only on Java 8 (KAFKA-4501).
 @pytest.mark.parametrize(
     ("name", "mechanism"),
     [("Java 0.10.2.2", "PLAIN"), ("Java 1.0.2", "SCRAM-SHA-512"), ("Java 2.8.2", "SCRAM-SHA-256")],

@@ -1,4 +1,4 @@
-"""Kafka 3.9.1 passes the tests of what the embedded broker does in versions that Kafka 4 has removed."""
+"""Kafka 3.9.1 passes the embedded broker's tests of the versions that Kafka 4 has removed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_a_real_broker_of_3_9_answers_old_versions_the_same() -> None:
-    """Those of the tests that look into the embedded broker, or differ from Kafka, skip themselves."""
+    """If a test inspects the embedded broker, or its behaviour differs from Kafka's, it skips itself."""
     with KafkaCluster(version=KAFKA_3_VERSION) as kafka:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "tests/broker/apis/test_old_versions.py"],

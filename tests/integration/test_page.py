@@ -1,4 +1,4 @@
-"""``shoal mirror --ui --report`` as its user runs it: looked at while it works, read when it has ended."""
+"""``shoal mirror --ui --report`` as an operator runs it: the page during the run, the report after it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.exit_codes import EXIT_USAGE
 from tests.browser import Browser, started_browser
 from tests.integration.mirror_process import MirrorProcess, shoal
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 RECORDS = 3000
@@ -99,7 +99,7 @@ def test_a_mirror_is_looked_at_stopped_and_reported(
 
 
 def cells(browser: Browser, table: str, column: int) -> list[str]:
-    """Return what stands in a column, counted from 1."""
+    """Return the texts of a column, counted from 1."""
     return list(
         browser.script(
             "return [...document.querySelectorAll(arguments[0])].map((each) => each.innerText)",

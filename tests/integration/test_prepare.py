@@ -1,4 +1,4 @@
-"""Preparing a mirror between real clusters: what is created, what is said."""
+"""Preparing a mirror between real clusters: its topics and its messages."""
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
@@ -20,7 +20,7 @@ def _names(prepared: Prepared) -> dict[str, str]:
 
 
 class Sides:
-    """Both clusters, as shoal and as other people's clients see them."""
+    """Both clusters, as shoal and other projects' clients see them."""
 
     def __init__(self, source: KafkaCluster, destination: KafkaCluster) -> None:
         self.source = source
@@ -189,7 +189,7 @@ def test_a_mirror_that_goes_on_does_without_a_topic_that_is_not_there(sides: Sid
 def test_no_topic_may_land_on_an_internal_one(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic)
     with Cluster(config_of("destination", sides.destination)) as destination:
-        # A cluster has no __consumer_offsets before somebody asks for a group's coordinator.
+        # A cluster has no __consumer_offsets before a client looks up a group's coordinator.
         patiently(lambda: destination.coordinator(topic), patience_s=60)
     with pytest.raises(ConfigError, match="__consumer_offsets is internal to the destination cluster"):
         sides.prepare(topic, rename=".*=__consumer_offsets")

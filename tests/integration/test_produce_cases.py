@@ -1,4 +1,4 @@
-"""The one list of Produce requests, against real Kafka: what the embedded broker is held to is Kafka's."""
+"""The one list of Produce requests, against real Kafka: the embedded broker's expectations are Kafka's."""
 
 import itertools
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ SEVERAL = [
 
 @pytest.mark.parametrize("case", SEVERAL, ids=str)
 def test_stock_kafka_refuses_several_batches_and_writes_nothing(wire: Wire, case: ProduceCase) -> None:
-    """So a client may ask a broker by trying."""
+    """A client may therefore send several batches to find out whether a broker accepts them."""
     refused = replace(case.requests[0], code=ErrorCode.INVALID_RECORD)
     check(replace(case, requests=[refused]), 12, wire, wire, new_topic(wire, case))
 

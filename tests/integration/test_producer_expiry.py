@@ -1,9 +1,8 @@
-"""
-Real brokers that forget who wrote to them, and the counter-examples of the model that come of it.
+"""Real brokers that forget producers, and the resulting counter-examples of the model.
 
-Records 30 days old expire with ``producer.id.expiration.ms`` as it comes, a
-day. Only the check, every ten minutes, is made to come sooner; or the broker
-is restarted, and forgets at once.
+Records 30 days old expire with the default ``producer.id.expiration.ms``, a
+day. Only the check, by default every ten minutes, comes sooner here; or the
+broker is restarted, and forgets at once.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ OLD_MS = NOW_MS - 30 * 86_400_000
 #: Of one to three records.
 BATCHES = 12
 
-#: No request has more than a few of them.
+#: Limits a request to a few of them.
 SMALL_BUFFER = 65_536 + 1_000
 
 
 @pytest.fixture(scope="module")
 def forgetful_cluster() -> Iterator[KafkaCluster]:
-    """A cluster that looks every 50 ms whom it may forget."""
+    """A cluster that checks for expired producers every 50 ms."""
     with KafkaCluster(config={"producer.id.expiration.check.interval.ms": 50}) as cluster:
         yield cluster
 
@@ -57,7 +56,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
 
 
 class Mirror:
-    """Lanes between one partition at the source and one at the destination."""
+    """Workers between one partition at the source and one at the destination."""
 
     def __init__(self, source: KafkaCluster, destination: KafkaCluster, topic: str, timestamp: int) -> None:
         self._from, self._to, self._topic = source, destination, topic
@@ -94,7 +93,7 @@ class Mirror:
         )
 
     def remembered(self) -> list[int]:
-        """Return the producer ids that the destination's leader knows."""
+        """Return the producer ids that the destination's leader remembers."""
         request = request_class(ApiKey.DESCRIBE_PRODUCERS)
         with Cluster(self.settings.destination) as cluster:
             cluster.refresh({self._topic})
@@ -141,7 +140,7 @@ def test_tasks_that_die_between_any_two_requests_while_the_broker_forgets(
 def test_tasks_that_die_before_an_acknowledgement_while_the_broker_forgets(
     source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
 ) -> None:
-    """What the dead one sent arrives after it, in front of the next one, or never."""
+    """The requests of the killed task arrive after its end, before the next task, or never."""
     mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
     mirror.load(BATCHES)
     for number in range(6):
@@ -195,7 +194,7 @@ def test_a_request_that_was_left_behind_is_known_again_while_its_producer_is_rem
 def test_a_request_that_outlives_the_memory_of_the_broker_is_seen_by_the_next_task(
     source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
 ) -> None:
-    """The model's "a zombie": nothing that a client can do prevents it."""
+    """The model's "a zombie": no client can prevent it."""
     mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
     mirror.load(3)
     requests.die_after(0)
@@ -223,7 +222,7 @@ def test_a_request_that_outlives_the_memory_of_the_broker_is_seen_by_the_next_ta
 def test_a_broker_that_forgot_takes_a_request_whose_predecessor_is_missing(
     forgetful_cluster: KafkaCluster, topic: str, timestamp: int, error: ErrorCode
 ) -> None:
-    """The model's "two in flight": why old records go one request at a time."""
+    """The model's "two in flight": the reason for which old records go one request at a time."""
     mirror = Mirror(forgetful_cluster, forgetful_cluster, topic, timestamp)
     requests = [
         bytes(batches.batch(base_timestamp=timestamp, producer_id=7, producer_epoch=0, base_sequence=number))

@@ -1,7 +1,6 @@
-"""
-``shoal mirror --metrics``, scraped by a real Prometheus, which is then asked all that the dashboard asks.
+"""A real Prometheus scrapes ``shoal mirror --metrics``, and answers all queries of the dashboard.
 
-Where there is no Prometheus the tests that need it are skipped, but not in CI.
+If there is no Prometheus, its tests are skipped, but not in CI.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from shoal.broker import Broker
 from tests.integration.mirror_process import MirrorProcess, shoal
 from tests.two_brokers import wait_until
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -47,7 +46,7 @@ RECORD = b"x" * 100
 
 
 class Load:
-    """Somebody who goes on producing, until stopped."""
+    """A producer that continues until stopped."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20})
@@ -90,7 +89,7 @@ def command(brokers: tuple[Broker, Broker]) -> list[str]:
 def mirror(
     brokers: tuple[Broker, Broker], command: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """A mirror that is at work; where it serves its metrics."""
+    """Run a mirror; yield the address of its metrics."""
     address = f"127.0.0.1:{free_port()}"
     state = tmp_path_factory.mktemp("state")
     load = Load(brokers[0], "orders")
@@ -167,7 +166,7 @@ def values(address: str, name: str, *labels: str) -> dict[tuple[str, ...], float
 
 
 def values_in(text: str, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """Return the same of one scrape, for what is to be compared."""
+    """Return the same of one scrape, for comparisons."""
     sums: dict[tuple[str, ...], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -295,14 +294,14 @@ class Prometheus:
         )
 
     def get(self, path: str, **parameters: str) -> Any:
-        """Return the data of an answer of its API; None as long as it does not answer."""
+        """Return the data of a response of its API; None as long as it does not answer."""
         url = f"http://{self._address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=20) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             if error.code == HTTPStatus.SERVICE_UNAVAILABLE:
-                return None  # it starts
+                return None  # Prometheus is starting
             raise AssertionError(f"{parameters}: {error.read().decode()}") from error
         except OSError:
             return None
@@ -334,13 +333,13 @@ def test_prometheus_takes_every_sample(prometheus: Prometheus, mirror: str) -> N
         (active,) = prometheus.get("targets")["activeTargets"]
         return dict(active)
 
-    # A scrape may have taken too long on a machine that has much to do; never for its samples.
+    # If the machine is busy, a scrape may have timed out; but its samples were never invalid.
     wait_until(lambda: target()["health"] == "up", TIMEOUT_S)
 
     def takes_all() -> bool:
         scraped = prometheus.ask("scrape_samples_scraped")
         served = [line for line in scrape(mirror).splitlines() if not line.startswith("#")]
-        # A decision may be new since, or a worker.
+        # A decision or a worker may be new since then.
         return bool(scraped) and abs(int(scraped[0]["value"][1]) - len(served)) <= 4
 
     wait_until(takes_all, TIMEOUT_S)
@@ -359,7 +358,7 @@ def test_prometheus_scrapes_by_tls_with_a_token_and_a_certificate(
             def has_been_scraped() -> bool:
                 targets = server.get("targets")
                 found[:] = targets["activeTargets"] if targets else []
-                # A scrape that ends meanwhile may be "down" here already, and its error not there yet.
+                # If a scrape is just ending, the target may already be "down", without its error yet.
                 return bool(found) and (found[0]["health"] == "up" or bool(found[0]["lastError"]))
 
             wait_until(has_been_scraped, TIMEOUT_S)
@@ -378,7 +377,7 @@ def test_prometheus_scrapes_by_tls_with_a_token_and_a_certificate(
     assert health(**with_token, tls_config=tls)["health"] == "up"
     assert health(tls_config=tls)["lastError"] == "server returned HTTP status 401 Unauthorized"
     without_certificate = {"ca_file": str(protected.authority)}
-    # The server hangs up with an alert, which Prometheus reads or not before its request fails.
+    # The server disconnects with an alert, which Prometheus may or may not read before its request fails.
     assert health(**with_token, tls_config=without_certificate)["health"] == "down"
 
 
@@ -388,11 +387,11 @@ def dashboard_queries() -> Iterator[tuple[str, str]]:
             yield panel["title"], query["expr"]
 
 
-#: If nothing is wrong, these have nothing to show.
+#: If there is no problem, these are empty.
 MAY_BE_EMPTY = frozenset({"Partitions that are furthest behind", "Stuck partitions"})
 
-#: Queries for what this mirror does not have: records that an open transaction holds back, and conversions,
-#: which are the gateway's and the embedded broker's.
+#: Queries for metrics that this mirror does not have: records that an open transaction delays, and
+#: conversions, which are the gateway's and the embedded broker's.
 NOT_OF_THIS_MIRROR = ("shoal_held_back_records", "shoal_conversion_")
 
 

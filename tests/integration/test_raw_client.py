@@ -52,7 +52,7 @@ ASSIGNORS = {
 }
 
 
-#: So long that a member which is starved of CPU is not thrown out; who ends leaves its group.
+#: So long that a member without CPU stays in the group; if a member ends, it leaves its group.
 SESSION_TIMEOUT_MS = 30_000
 
 
@@ -148,7 +148,7 @@ def our_member(bootstrap: str, group: str, topic: str, strategy: str) -> Iterato
 
 
 def described(bootstrap: str, group: str) -> list[tuple[bytes, bytes]]:
-    """Return each member's subscription and assignment, as they were sent."""
+    """Return each member's subscription and assignment as raw bytes."""
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": bootstrap})
     with Cluster(config) as cluster:
         # A cluster's first group has no coordinator for a moment.
@@ -165,7 +165,7 @@ def described(bootstrap: str, group: str) -> list[tuple[bytes, bytes]]:
 
 
 def has_members(bootstrap: str, group: str, count: int, partitions: int) -> Callable[[], bool]:
-    """Return whether so many members share all partitions evenly."""
+    """Return a check whether this many members share all partitions evenly."""
 
     def check() -> bool:
         dealt = [decode_assignment(assignment) for _, assignment in described(bootstrap, group)]
@@ -201,7 +201,7 @@ def test_a_group_is_shared_with_a_java_consumer(
         try:
             wait_until(both, "both members with two partitions each", 60)
             for subscription, assignment in described(bootstrap, topic):
-                # What Java wrote, and what we did: byte for byte the same encoding.
+                # Java's and shoal's: byte for byte the same encoding.
                 assert encode_subscription(decode_subscription(subscription)) == subscription
                 assert encode_assignment(decode_assignment(assignment)) == assignment
             lines = [f"line {number}" for number in range(400)]
@@ -247,7 +247,7 @@ def test_a_static_member_is_fenced_by_its_successor(source_cluster: KafkaCluster
             first.commit({TopicPartition(topic, 0): 0})
         assert raised.value.code is ErrorCode.FENCED_INSTANCE_ID
         with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
-            next(first)  # there is nothing to read: it goes on until it is told
+            next(first)  # no record to read: it continues until it is stopped
         assert second.commit({TopicPartition(topic, 0): 0})
 
 
@@ -282,7 +282,7 @@ def test_batches_go_from_cluster_to_cluster_unopened(
             if records:
                 producer.flush()
                 consumer.commit(metadata="copied")
-        assert not consumer.poll(1.0)  # nothing that was not loaded
+        assert not consumer.poll(1.0)  # only loaded records
         committed = consumer.committed()
     assert codecs == set(CODECS)
     assert all(each.metadata == "copied" for each in committed.values())
@@ -354,7 +354,7 @@ def test_killed_brokers_lose_and_double_nothing(topic: str) -> None:
         ):
             consumer.subscribe([topic])
             for kill in (False, True):
-                # Of what is sent before the broker dies, much is in flight then.
+                # Many of the batches are in flight when the broker is killed.
                 for _ in range(500):
                     producer.send(topic, b"%d" % sent)
                     sent += 1

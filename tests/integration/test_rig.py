@@ -1,4 +1,4 @@
-"""The rig tells the truth: what the other integration tests rely on, shown for itself."""
+"""Tests of the rig itself, on which the other integration tests rely."""
 
 import os
 import signal
@@ -265,7 +265,7 @@ def test_brokers_die_with_their_python(tmp_path: Path) -> None:
 
 
 def _runs(process_id: int) -> bool:
-    """A zombie does not run; nobody may be left to wait for it."""
+    """A zombie does not run; its parent may never wait for it."""
     try:
         return bool(psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,7 +1,6 @@
-"""
-A partition that is stuck is alone, on real Kafka: the others arrive as before; a mirror ends in time.
+"""A partition that is stuck does not delay the others, on real Kafka; a mirror ends in time.
 
-One mirror copies the topics of all tests. A test that ends it lets the next one start another.
+One mirror copies the topics of all tests. If a test ends it, the next one starts another.
 """
 
 from __future__ import annotations
@@ -37,28 +36,28 @@ from rig.record import Record
 from shoal.topic_partition import TopicPartition
 from tests.integration.mirror_process import MirrorProcess
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
 BROKERS = 3
 
-#: A broker that is stopped by SIGSTOP stays the leader of what it leads: it stalls, and is not replaced.
+#: If SIGSTOP stops a broker, it stays the leader of its partitions: it stalls, and is not replaced.
 CONFIG = {
     "broker.session.timeout.ms": 600_000,
     "num.network.threads": 2,
     "num.io.threads": 4,
-    # A follower that stalls is out of sync after 5 s instead of 30.
+    # If a follower stalls, it is out of sync after 5 s instead of 30.
     "replica.lag.time.max.ms": 5_000,
 }
 
-#: Several of these pass while something is stuck: it must not hold up their ends and beginnings either.
+#: Several slices pass while a partition is stuck: it must not delay their ends and beginnings either.
 SLICE_S = 5
 STUCK_FOR_S = 15.0
 
-#: A record to each partition so often.
+#: Interval between records of each partition.
 INTERVAL_S = 0.05
 
-#: What an unaffected record may take while something is stuck: far less than a request's time-out, 30 s.
+#: Limit of an unaffected record's delay: far less than a request's timeout, 30 s.
 LONGEST_DELAY_S = 12.0
 USUAL_DELAY_S = 2.0
 
@@ -82,7 +81,7 @@ END_WITHIN_S = 12.0
 
 @contextmanager
 def stalled(cluster: KafkaCluster, node_id: int) -> Iterator[None]:
-    """Let a broker neither answer nor hang up."""
+    """Stop a broker's process: it neither answers nor disconnects."""
     process_id = cluster.process_id(node_id)
     os.kill(process_id, signal.SIGSTOP)
     try:
@@ -123,11 +122,9 @@ def bootstrap_from(cluster: KafkaCluster, node_id: int) -> str:
 
 
 class Traffic:
-    """
-    Sends records to partitions of the source on request, and sees them arrive at the destination.
+    """Sends records to partitions of the source on request, and reads them at the destination.
 
     Inside a ``with`` block.
-
     """
 
     def __init__(self, source: KafkaCluster, destination: KafkaCluster, *partitions: TopicPartition) -> None:
@@ -143,7 +140,7 @@ class Traffic:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": destination.bootstrap,
-                "group.id": "traffic",  # demanded by librdkafka, never joined
+                "group.id": "traffic",  # required by librdkafka, never joined
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "log_level": 0,
@@ -151,7 +148,7 @@ class Traffic:
         )
         self._consumer.assign([ConfluentPartition(*each, 0) for each in partitions])
         self.sent: dict[TopicPartition, int] = dict.fromkeys(partitions, 0)
-        #: Of each record: its number, when it was sent, when it arrived.
+        #: Of each record: its number, its time of sending, and of arrival.
         self._arrived: dict[TopicPartition, list[tuple[int, float, float]]] = defaultdict(list)
         self._no_more = threading.Event()
         self._over = threading.Event()
@@ -159,11 +156,9 @@ class Traffic:
 
     @contextmanager
     def flowing(self) -> Iterator[None]:
-        """
-        Send all the time; then wait until everything has arrived, and check that it did once and in order.
+        """Send continuously; then wait until everything has arrived, once and in order.
 
         The block begins when records of each partition arrive.
-
         """
         self._no_more.clear()
         sender = threading.Thread(target=self._send, daemon=True)
@@ -193,7 +188,7 @@ class Traffic:
         while not self._over.is_set():
             for message in self._consumer.consume(1000, timeout=0.1):
                 if message.error() is not None:
-                    continue  # a broker is stopped; a record that never arrives fails the end of `flowing`
+                    continue  # a broker is stopped; if a record never arrives, the end of `flowing` fails
                 now = time.monotonic()
                 number, sent = message.value().split()
                 partition = TopicPartition(message.topic(), message.partition())
@@ -206,13 +201,13 @@ class Traffic:
         wait_until(have_arrived, f"{records} records of {partition}", timeout_s)
 
     def go_on_for(self, seconds: float) -> tuple[float, float]:
-        """Let traffic flow; return from when to when."""
+        """Let traffic flow; return the beginning and the end of that time."""
         since = time.monotonic()
         wait_until(lambda: time.monotonic() - since >= seconds, "traffic", timeout_s=seconds + 60)
         return since, time.monotonic()
 
     def delays_s(self, partition: TopicPartition, sent_in: tuple[float, float]) -> list[float]:
-        """Return how long records took that were sent in a time; all of them have arrived."""
+        """Return the delays of records that were sent in a time; all of them have arrived."""
         since, until = sent_in
         return [arrived - sent for _, sent, arrived in self._arrived[partition] if since <= sent < until]
 
@@ -228,11 +223,9 @@ class Traffic:
 
 
 class Setting:
-    """
-    Two clusters, traffic, and a mirror that runs whenever a test asks for it.
+    """Two clusters, traffic, and a mirror that runs if a test asks for it.
 
     Inside a ``with`` block.
-
     """
 
     def __init__(self, source: KafkaCluster, destination: KafkaCluster, state: Path) -> None:
@@ -248,10 +241,10 @@ class Setting:
         self._running: MirrorProcess | None = None
 
     def mirror(self) -> MirrorProcess:
-        """Return the mirror that runs, or start one."""
+        """Return the running mirror, or start one."""
         if self._running is None:
             self._running = MirrorProcess(
-                # The broker that stalls is the first one that anybody would ask.
+                # The broker that stalls would otherwise be the first bootstrap server.
                 *("--from", self.source.bootstrap, "--to", bootstrap_from(self.destination, 2)),
                 *("--topics", ",".join(TOPICS), "--group", GROUP),
                 *("--slice", str(SLICE_S), "--commit-interval-ms", "1000"),
@@ -290,7 +283,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 
 
 def wait(reasons: Mapping[TopicPartition, str], *, alone: bool = False) -> Callable[[dict[str, Any]], bool]:
-    """Whether progress says that these partitions wait for something; ``alone``: and no other one waits."""
+    """Whether progress reports that these partitions wait; ``alone``: and that no other one waits."""
 
     def check(line: dict[str, Any]) -> bool:
         waiting = line["waiting"]
@@ -304,11 +297,11 @@ def wait(reasons: Mapping[TopicPartition, str], *, alone: bool = False) -> Calla
 def assert_unaffected(
     traffic: Traffic, partition: TopicPartition, before: tuple[float, float], meanwhile: tuple[float, float]
 ) -> None:
-    """Check that records of a partition arrived in no other time while another was stuck."""
+    """Check that a partition's records had the same delays while another was stuck."""
     usual, now = traffic.delays_s(partition, before), traffic.delays_s(partition, meanwhile)
     print(f"{partition}: {_in_ms(usual)}; meanwhile {_in_ms(now)}; load {os.getloadavg()[0]:.0f}")
     sent_for_s = meanwhile[1] - meanwhile[0]
-    assert len(now) > sent_for_s / INTERVAL_S / 4  # the test itself was not starved
+    assert len(now) > sent_for_s / INTERVAL_S / 4  # the test itself had enough CPU
     assert max(now) < max(LONGEST_DELAY_S, 2 * max(usual))
     assert statistics.median(now) < max(USUAL_DELAY_S, 2 * statistics.median(usual))
 
@@ -405,7 +398,7 @@ def test_mirror_ends_in_time_while_a_leader_stalls_and_the_next_one_goes_on(sett
 def test_partition_that_is_refused_for_good_stops_by_name_and_the_others_go_on(setting: Setting) -> None:
     mirror, traffic = setting.mirror(), setting.traffic
     with traffic.flowing():
-        configure(setting.destination, "limited", "max.message.bytes", "20000")  # no mirror begins with that
+        configure(setting.destination, "limited", "max.message.bytes", "20000")  # after the mirror's start
         before = traffic.go_on_for(2 * SLICE_S)
         began = time.monotonic()
         small, large = (Record(None, bytes(size), (), 1_600_000_000_000) for size in (100, 50_000))
@@ -420,5 +413,5 @@ def test_partition_that_is_refused_for_good_stops_by_name_and_the_others_go_on(s
     assert mirror.exit_code == 1
     assert summary["stopped"].keys() == {str(REFUSED)}
     copy = digest_topic(setting.destination.bootstrap, "limited")
-    # The batches before the refused one, and none behind it.
+    # The batches before the refused one, and none after it.
     assert {number: each.count for number, each in copy.items()} == {0: traffic.sent[LIMITED], 1: 1}

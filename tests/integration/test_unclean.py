@@ -1,7 +1,6 @@
-"""
-Real unclean leader elections: what a destination lost is mirrored again; what a source lost is found.
+"""Real unclean leader elections: the destination's lost tail is mirrored again; the source's is detected.
 
-Lanes without Spark, from one topic of a cluster to another: what matters is what its brokers do.
+Workers without Spark, from one topic of a cluster to another: only its brokers matter.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def cluster() -> Iterator[KafkaCluster]:
 
 
 class Fragile:
-    """A topic of one partition on two brokers, whose follower may become leader whatever it lacks."""
+    """A topic of one partition on two brokers, whose follower may become leader without all records."""
 
     def __init__(self, cluster: KafkaCluster, name: str) -> None:
         self._cluster = cluster
@@ -77,7 +76,7 @@ class Fragile:
         wait_until(lambda: self._in_sync() == {self._leader}, f"{self.name} with one replica", SETTLES_S)
 
     def follower_takes_over(self) -> None:
-        """What was written while it was away is lost."""
+        """Let the follower become leader; records that were written while it was down are lost."""
         self._cluster.kill(self._leader)
         self._cluster.start(self._follower)
         wait_until(lambda: self._is_led_by(self._follower), f"another leader of {self.name}", SETTLES_S)
@@ -98,7 +97,7 @@ def settings(cluster: KafkaCluster, group: str, *continue_on: IncidentKind) -> C
 
 
 def mirror(copy: CopySettings, source: str, destination: str) -> tuple[TaskResult, list[list[Any]]]:
-    """Copy all that there is; return the result, and each incident: kind, lost, and whether it went on."""
+    """Copy up to the end; return the result, and each incident: kind, lost, and whether it continued."""
     key = TopicPartition(source, 0)
     with Cluster(copy.source) as cluster:
         cluster.refresh([source])
@@ -160,7 +159,7 @@ def test_what_an_unclean_election_took_from_the_destination_is_mirrored_again(
 def test_what_an_unclean_election_took_from_the_source_is_found_by_its_epochs(
     cluster: KafkaCluster, topic: str
 ) -> None:
-    """Also where the source is longer by now than what was mirrored."""
+    """Also if the source is longer by now than the mirrored part."""
     source, destination = Fragile(cluster, f"{topic}-from"), f"{topic}-to"
     create_topic(cluster.bootstrap, destination, replication_factor=3, config={"retention.ms": "-1"})
     group = f"group of {topic}"

@@ -1,4 +1,4 @@
-"""``shoal verify`` between two real Kafka clusters, where the damage is made really."""
+"""``shoal verify`` between two real Kafka clusters, with real damage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shoal.records import RecordBatch, read_header, stamp
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Outcome, PartitionReport, Side, VerifyReport, verify
 
-#: Batches of the topics that damage is done to: codec and number of records.
+#: Batches of the topics to damage: codec and number of records.
 BATCHES: list[tuple[CodecName, int]] = [
     ("none", 3),
     ("lz4", 40),
@@ -213,7 +213,7 @@ def test_a_destination_that_recompresses_is_equal(
     for group in (f"group of {topic}", "none"):
         (report,) = verified(source_cluster, destination_cluster, topic, group).partitions
         assert (report.outcome, report.records, report.batches) == (Outcome.EQUAL, END, len(BATCHES))
-        # What was zstd already was left as it is.
+        # Batches that already were zstd stayed as they were.
         assert (report.decoded_records, report.decoded_batches) == (END - 25 - 8, len(BATCHES) - 2)
 
 
@@ -279,7 +279,7 @@ def test_mirrors_of_messages_of_old_formats_are_equal_and_one_that_is_not_there_
 
 @pytest.fixture
 def own_destination() -> Iterator[KafkaCluster]:
-    """A cluster that may be stopped."""
+    """A cluster that a test may stop."""
     with KafkaCluster() as cluster:
         yield cluster
 

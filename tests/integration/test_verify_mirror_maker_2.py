@@ -1,4 +1,4 @@
-"""Copies by the real MirrorMaker 2, as it comes: ``shoal verify`` calls each of them equal."""
+"""Copies by the real MirrorMaker 2, with its defaults: ``shoal verify`` reports each of them as equal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
 
-#: Timestamps that say nothing: old, repeated, going back.
+#: Timestamps without any information: old, repeated, going back.
 ODD_TIMES = (1, 978_307_200_000, 978_307_200_000, 2, 1_700_000_000_000, 1)
 
 
