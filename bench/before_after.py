@@ -47,10 +47,10 @@ _CHART = _HERE / "before_after.svg"
 _CONVERSIONS = "kafka.server:type=BrokerTopicMetrics,name=ProduceMessageConversionsPerSec"
 
 _FIRST_MEGABYTES = 40
-"""So much, or less if the second topic is smaller, lets a mover's JVM compile what it runs."""
+"""Size of the first topic, or less if the second is smaller, so that a mover's JVM compiles its code."""
 
 _SETTLE_S = 2.0
-"""Between the first topic's copy and the second's load: what a start leaves to do is done by then."""
+"""Time between the first topic's copy and the second's load, for the remaining work of a start."""
 
 _MOVERS: dict[str, Mover] = {
     "mm1": MirrorMaker1Mover("MirrorMaker 1 (deep)"),

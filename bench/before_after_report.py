@@ -12,7 +12,7 @@ from bench.report import markdown
 __all__ = ["KIP_AFTER", "KIP_BEFORE", "Run", "chart", "table"]
 
 KIP_BEFORE, KIP_AFTER = 50.0, 15.0
-"""Percent of a host's CPU, by KIP-712: MirrorMaker 1 as it was, and copying whole batches."""
+"""Percent of a host's CPU, by KIP-712: MirrorMaker 1 unchanged, and with whole batches."""
 
 _STEP_S = 0.5
 

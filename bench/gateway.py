@@ -64,7 +64,7 @@ _CHART = Path(__file__).parent / "gateway.svg"
 _MEGABYTE = 1_000_000
 
 BOUND_OF_CONVERSIONS = 8 << 20
-"""Bytes; of batches of 100 KB, and what the first request of a process loads."""
+"""Bytes; for batches of 100 KB, and the code that a process loads at its first request."""
 
 _GATEWAY, _BROKER = "gateway", "embedded broker"
 BOUND_PER_CONSUMER = {_GATEWAY: 3 << 19, _BROKER: 1 << 19}
@@ -343,7 +343,7 @@ def _load(bootstrap: str, topic: str, records: int, records_per_batch: int) -> N
 # Measuring
 
 _Start = Callable[[int], AbstractContextManager[_Server]]
-"""Starts a server with so many bytes in a chunk."""
+"""Starts a server with this chunk size in bytes."""
 
 
 def _run(name: str, start: _Start, chunk_bytes: int, asked: Asked) -> Run:

@@ -65,7 +65,7 @@ LAG_MOVERS: dict[str, Mover] = {
     "shoal": PlainCommand("shoal", _service),
     "mm2": MirrorMaker2("MirrorMaker 2", linger_ms=0),
 }
-"""Movers that run on."""
+"""Movers that do not end by themselves."""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
-"""Starts soon, runs slowly: for tests. A broker's CPU measured with these means nothing."""
+"""Starts quickly, runs slowly: for tests. Do not measure a broker's CPU with these options."""
 
 BENCH_JVM = (
     "-server",
@@ -56,11 +56,11 @@ BENCH_JVM = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""What Kafka's own start scripts give a broker (KAFKA_JVM_PERFORMANCE_OPTS)."""
+"""Options of Kafka's own start scripts for a broker (KAFKA_JVM_PERFORMANCE_OPTS)."""
 
 LOG4J = Path(__file__).parent / "log4j2.properties"
 OLD_LOG4J = Path(__file__).parent / "log4j.properties"
-"""Before 4.0."""
+"""The logging configuration of versions before 4.0."""
 
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -43,10 +43,9 @@ COMPACTED: dict[str, str] = {
     "min.compaction.lag.ms": "0",
     "max.compaction.lag.ms": "200",
 }
-"""
-The config of a topic that is compacted as soon as a segment is closed, and keeps its tombstones.
+"""The config of a topic that is compacted as soon as a segment is closed, and keeps its tombstones.
 
-In a test that means: soon after each record of `_wait_for_compaction`.
+In a test this is soon after each record of `_wait_for_compaction`.
 """
 
 _RANDOM_RECORDS = 100

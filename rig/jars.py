@@ -25,7 +25,7 @@ __all__ = [
 KAFKA_VERSION = "4.1.0"
 
 KAFKA_3_VERSION = "3.9.1"
-"""Of the last line before 4: KRaft, too, but with its log in Scala."""
+"""The last release line before 4: also KRaft, but with its log in Scala."""
 
 OLD_KAFKA_VERSION = "2.8.2"
 """The newest that starts on Java 17 and still writes the message formats before 0.11."""

@@ -57,7 +57,7 @@ Loaded = dict[int, list[Record]]
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
 FIRST_TIMESTAMP = 1_600_000_000_000
-"""September 2020: explicit create times, so that a copy that loses them is seen."""
+"""September 2020: explicit create times, so that tests find a copy that loses them."""
 
 LARGEST_BATCH = 1_000_000
 """Bytes; just below a broker's default max.message.bytes of 1,048,588."""

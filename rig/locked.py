@@ -43,11 +43,10 @@ _LISTENERS = {
 }
 
 SHORT_SESSION_MS = 5000
-"""
-Of the listener SHORT: after this a login has to be renewed.
+"""Session length of the listener SHORT, after which a client has to renew its login.
 
-Clients do so when 85 % of it are over; a broker that reads their last request before that after the
-end, for want of CPU, hangs up.
+Clients renew it after 85 % of that time. If a broker lacks CPU and reads their last request only after
+the end, it disconnects them.
 """
 
 

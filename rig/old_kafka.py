@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 MessageFormat = Literal[0, 1, 2]
-"""The magic of a topic's messages: 2 are the record batches of today."""
+"""The magic of a topic's messages: 2 are the current record batches."""
 
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 OLD_CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4")
-"""What messages of magic 0 and 1 may be compressed with; zstd came later."""
+"""Codecs of messages of magic 0 and 1; zstd came later."""
 
 _FORMAT_VERSIONS: dict[MessageFormat, str] = {0: "0.9.0", 1: "0.10.2", 2: "2.8"}
 

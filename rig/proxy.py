@@ -35,20 +35,20 @@ _INT16 = struct.Struct(">h")
 #: A frame's length, and the API key at the start of a request.
 _SHORTEST_REQUEST = 4 + _INT16.size
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: on, for 0 s. The peer gets a RST and loses what it had not read."""
+"""SO_LINGER: on, for 0 s. The peer gets a RST and loses its unread bytes."""
 
 
 class Step(Enum):
     """Steps in the exchange of one request and its response."""
 
     BEFORE_REQUEST = "before the request"
-    """The broker gets nothing of it."""
+    """The broker gets no part of it."""
     WITHIN_REQUEST = "within the request"
     """The broker gets its first half."""
     AFTER_REQUEST = "after the request"
-    """The broker gets all of it; whether it has taken effect is not known."""
+    """The broker gets all of it; its effect is unknown."""
     BEFORE_RESPONSE = "before the response"
-    """The broker has answered; the client gets nothing: an acknowledgement that is lost."""
+    """The broker has answered; the client gets no response: a lost acknowledgement."""
     WITHIN_RESPONSE = "within the response"
     """The client gets the first half."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["share_class_archives"]
 
 _ARCHIVES = Path(__file__).parents[1] / ".kafka" / "class-archives"
-"""Beside the other files that tests make once, as long as `make distclean` does not delete them."""
+"""Beside the other files that tests create once, until `make distclean` deletes them."""
 
 
 def share_class_archives(state_home: Path) -> None:

@@ -37,7 +37,7 @@ WORKER = "executor-3:4711"
 JVM = ProcessUsage(
     "host:4712", ProcessRole.JVM, 3.0, 300_000_000, heard_at=1.0, gc=GarbageCollection(7, 0.25, 0.125)
 )
-"""Spark's, after seven garbage collections."""
+"""Usage of Spark's JVM, after seven garbage collections."""
 
 
 def report(

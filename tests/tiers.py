@@ -72,7 +72,7 @@ class OnlyPython:
 
     def __init__(self) -> None:
         self.running: pytest.Item | None = None
-        """The test that runs."""
+        """The running test."""
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event != "subprocess.Popen" or self.running is None or _may_start_all(self.running):

@@ -410,4 +410,4 @@ OLD_CLIENTS: tuple[OldClient, ...] = (
         lambda: _kafka_clients("2.8.2", "FETCH:1,PRODUCE:2,LIST_OFFSETS:0,OFFSET_COMMIT:1,OFFSET_FETCH:1"),
     ),
 )
-"""The oldest first; each reads and writes what its time knew."""
+"""The oldest first; each reads and writes the formats of its time."""

@@ -66,13 +66,13 @@ class Kind(Enum):
     PRODUCT = "product"
     """``shoal mirror``, a process with Spark."""
     TOPICS = "topics"
-    """The same, while topics of the source come, grow, or are deleted and created anew (`topics`)."""
+    """The same, while topics of the source are created, grow, or are recreated (`topics`)."""
     MAKER = "mirror-maker"
     """``shoal mirror-maker``, a process with Spark."""
     ENGINE = "engine"
     """``run_copy_task`` in a Python process, without Spark."""
     EMBEDDED = "embedded broker"
-    """The same, into the embedded broker, which can answer errors on demand."""
+    """The same, into the embedded broker, which can return errors on demand."""
     SCENARIO = "scenario"
     """The engine between two embedded brokers whose topics, positions and clocks change (`scenarios`)."""
 
@@ -98,7 +98,7 @@ class Age(Enum):
 
     FRESH = "fresh"
     OLD = "30 days old"
-    """Their producer is forgotten at each check, many times a second."""
+    """The broker forgets their producer at each check, many times a second."""
     MIXED = "30 days old and fresh in turn"
     EXPIRING = "fresh, producers forgotten after 3 s"
 

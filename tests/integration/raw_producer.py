@@ -19,10 +19,10 @@ from tests.batches import batch
 __all__ = ["ALL_CODECS", "MARKED", "PRODUCER_ID", "Identity", "RawProducer", "following", "records_in"]
 
 MARKED = "shoal-multi-batch.test"
-"""A client id that begins as the agent's default asks for."""
+"""A client id with the agent's default prefix."""
 
 PRODUCER_ID = 4_000_000
-"""Of no coordinator: they begin at 0."""
+"""An id that no coordinator assigns: they begin at 0."""
 
 SEQUENCES = 2**31
 _TIMEOUT_MS = 30_000

@@ -33,7 +33,7 @@ from tests.batches import CONTROL, TRANSACTIONAL, message
 from tests.integration.raw_producer import Identity, RawProducer, following
 
 Seen = dict[str, object]
-"""What somebody did, and what came of it: equal where nothing differs."""
+"""A client's actions with their results: equal if the brokers behave alike."""
 
 CONSOLE_LINES = 2_000
 

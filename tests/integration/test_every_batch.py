@@ -60,14 +60,13 @@ OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
 PRODUCE = 0
 MANY = 1_000_000
 BASE_TIMESTAMP = 27
-"""Where a batch's header has it."""
+"""Its position in a batch's header."""
 SMALL_BATCHES = 20_000
-"""max.message.bytes of destination topics where a batch of the source does not fit in one piece."""
+"""max.message.bytes of destination topics that are too small for a batch of the source."""
 SMALL = {"max.message.bytes": str(SMALL_BATCHES)}
-"""
-For both sides: a mirror is refused where the source's limit is the larger one.
+"""For both sides: if the source's limit is larger, a mirror refuses to start.
 
-The source gets it when the batches are there, as if somebody had lowered it since.
+The source gets it after the batches, as if an operator had lowered it since.
 """
 
 

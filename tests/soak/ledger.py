@@ -23,7 +23,7 @@ class Fate(IntEnum):
     COMMITTED = 1
     ABORTED = 2
     UNKNOWN = 3
-    """A commit without an answer: only the source's log can tell."""
+    """A commit without a response: only the source's log shows the result."""
 
 
 @dataclass(frozen=True, slots=True)

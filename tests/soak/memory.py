@@ -29,11 +29,10 @@ class Role(Enum):
 
 
 GROWTH_PER_HOUR = {Role.DRIVER: 8 * _MEGABYTE, Role.JVM: 40 * _MEGABYTE, Role.WORKERS: 8 * _MEGABYTE}
-"""
-Bytes: what counts as flat, stated before the first run.
+"""Bytes: the limit of flat memory, stated before the first run.
 
-A Python process that grows by 8 MB an hour would take a month to 6 GB, so less than that is called noise:
-of the allocator, and of topics that are added. A JVM grows into its heap of 512 MB, however little is in it.
+If a Python process grew by 8 MB an hour, it would take a month to 6 GB. Less than that counts as noise of the
+allocator, and of added topics. A JVM grows into its heap of 512 MB, even if it is almost empty.
 """
 
 
