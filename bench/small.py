@@ -381,7 +381,7 @@ def _parse() -> argparse.Namespace:
         help="of shoal's Java agent, for the destination's broker (default: agent/'s, built where it is not)",
     )
     parser.add_argument(
-        "--agent-options", default="", metavar="TEXT", help="what the agent is told, behind JAR="
+        "--agent-options", default="", metavar="TEXT", help="options of the agent, after JAR="
     )
     parser.add_argument("--megabytes", type=float, default=100, help="of each topic (default: 100)")
     parser.add_argument(
