@@ -34,16 +34,16 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * tool CLASS ARGUMENT...
  * </pre>
  *
- * In the first two also {@code client.NAME=VALUE} for settings of the client. What goes in and out is told in
- * the package's docstring. The system property {@code limits=FETCH:3,PRODUCE:2} has the client believe that it
- * knows no newer requests than these.
+ * The first two also accept {@code client.NAME=VALUE} for settings of the client. The package's docstring
+ * describes input and output. The system property {@code limits=FETCH:3,PRODUCE:2} limits the versions of
+ * these requests that the client sends.
  *
- * <p>One source for all versions from 0.9.0.1 on; what not all of them have is called by reflection.
+ * <p>One source for all versions from 0.9.0.1 on. Methods that some versions lack are called by reflection.
  */
 public final class OldClient {
     private static final long POLL_MS = 200;
 
-    /** Polls that find nothing more before a reader believes that there is nothing more. */
+    /** Number of empty polls after which a reader ends. */
     private static final int QUIET_POLLS = 3;
 
     private final Map<String, String> options = new HashMap<>();
@@ -135,7 +135,7 @@ public final class OldClient {
         }
     }
 
-    /** Reads so many records, and whatever else comes. */
+    /** Reads this many records, and any that follow soon. */
     private void read(KafkaConsumer<byte[], byte[]> consumer, long records) throws Exception {
         int quiet = 0;
         while (count < records || quiet < QUIET_POLLS) {
@@ -143,7 +143,7 @@ public final class OldClient {
         }
     }
 
-    /** Reads so many records and not one more, and commits them. */
+    /** Reads exactly this many records, and commits them. */
     private void readAndCommit(KafkaConsumer<byte[], byte[]> consumer, long records) throws Exception {
         while (count < records) {
             poll(consumer, records - count);
@@ -223,7 +223,7 @@ public final class OldClient {
         return (ProducerRecord<byte[], byte[]>) ofRecord.newInstance(topic, partition, timestamp, key, value);
     }
 
-    /** Sets the newest version of requests, where each generation of the client keeps it. */
+    /** Sets the newest version of requests, in the field of each generation of the client. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     private static void limitVersions(String limits) throws Exception {
         for (String limit : limits.isEmpty() ? new String[0] : limits.split(",")) {
