@@ -112,9 +112,13 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--movers", nargs="+", choices=list(MOVERS), default=list(MOVERS))
     parser.add_argument("--topics", nargs="+", choices=shapes, default=usual)
-    parser.add_argument("--megabytes", type=int, default=1000, help="of the large topic (default: 1000)")
-    parser.add_argument("--small-megabytes", type=int, default=200, help="of the small one (default: 200)")
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each, of which the median counts")
+    parser.add_argument(
+        "--megabytes", type=int, default=1000, help="size of the large topic in MB (default: 1000)"
+    )
+    parser.add_argument(
+        "--small-megabytes", type=int, default=200, help="size of the small topic in MB (default: 200)"
+    )
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each; the median counts (default: 1)")
     parser.add_argument("--append", action="store_true", help=f"append the table to bench/{RESULTS.name}")
     return parser.parse_args()
 

@@ -162,7 +162,7 @@ class _Bench:
 
     def _fill(self, made: str, topic: str) -> None:
         if not copy_topic(self.source.bootstrap, self.source.bootstrap, made, topic):
-            raise MoverFailed(f"{topic} was not filled from {made}")
+            raise MoverFailed(f"copying {made} to {topic} failed")
 
     def _conversions(self) -> int:
         """Return how many records the destination's broker has converted so far."""
@@ -243,10 +243,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--movers", nargs="+", choices=list(_MOVERS), default=list(_MOVERS))
     parser.add_argument("--topics", nargs="+", choices=list(_SHAPES), default=list(_USUAL_SHAPES))
-    parser.add_argument("--megabytes", type=int, default=500, help="of a topic (default: 500)")
+    parser.add_argument("--megabytes", type=int, default=500, help="size of a topic in MB (default: 500)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each mover (default: 3)")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for a run (default: 600)")
-    parser.add_argument("--append", action="store_true", help=f"to {_RESULTS.name}, with {_CHART.name}")
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="timeout of a run in seconds (default: 600)"
+    )
+    parser.add_argument(
+        "--append", action="store_true", help=f"append to {_RESULTS.name}, and draw {_CHART.name}"
+    )
     return parser.parse_args(arguments)
 
 

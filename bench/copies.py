@@ -82,8 +82,8 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.copies", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--partitions", type=int, default=1200, help="(default: 1200)")
-    parser.add_argument("--repeat", type=int, default=20, help="comparisons (default: 20)")
+    parser.add_argument("--partitions", type=int, default=1200, help="number (default: 1200)")
+    parser.add_argument("--repeat", type=int, default=20, help="number of comparisons (default: 20)")
     parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
     return parser.parse_args()
 

@@ -182,7 +182,7 @@ class _Consumer:
         """Receive some bytes, and send the next request at a response's end; return the number of bytes."""
         count = self.sock.recv_into(buffer)
         if not count:
-            raise MoverFailed("the server hung up")
+            raise MoverFailed("the server closed the connection")
         if len(self.head) < _HEAD_BYTES:
             self.head += buffer[: min(count, _HEAD_BYTES - len(self.head))]
         self.received_bytes += count
@@ -205,7 +205,7 @@ def check_answer(head: bytearray) -> None:
     (name_bytes,) = struct.unpack_from(">h", head, 16)
     _, _, error, _, record_set_bytes = struct.unpack_from(">iihqi", head, 18 + name_bytes)
     if error or not record_set_bytes:
-        raise MoverFailed(f"a fetch was answered with error {error} and {record_set_bytes} bytes")
+        raise MoverFailed(f"Fetch returned error {error} and {record_set_bytes} bytes")
 
 
 def _fetch_3(topic: str, fetch_bytes: int) -> bytes:
@@ -502,18 +502,18 @@ def _parse() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--consumers", type=int, default=50, help="at the same time (default: 50)")
+    parser.add_argument("--consumers", type=int, default=50, help="concurrent consumers (default: 50)")
     parser.add_argument(
-        "--fetch-megabytes", type=float, default=50, metavar="MB", help="in one response (default: 50)"
+        "--fetch-megabytes", type=float, default=50, metavar="MB", help="limit of a response (default: 50)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=45, metavar="S", help="of lazy conversion for all (default: 45)"
+        "--seconds", type=float, default=45, metavar="S", help="time of lazy conversion for all (default: 45)"
     )
     parser.add_argument(
-        "--eager-seconds", type=float, default=90, metavar="S", help="of eager, at most (default: 90)"
+        "--eager-seconds", type=float, default=90, metavar="S", help="limit of eager conversion (default: 90)"
     )
     parser.add_argument(
-        "--sweep-seconds", type=float, default=8, metavar="S", help="for each size of chunk (default: 8)"
+        "--sweep-seconds", type=float, default=8, metavar="S", help="time for each chunk size (default: 8)"
     )
     parser.add_argument("--only", choices=["gateway", "broker"], help="measure one of the servers")
     parser.add_argument(

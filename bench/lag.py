@@ -295,8 +295,10 @@ def chart(lags: Sequence[Lag], title: str) -> str:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.lag", description=__doc__)
     parser.add_argument("--movers", nargs="+", choices=list(LAG_MOVERS), default=list(LAG_MOVERS))
-    parser.add_argument("--seconds", type=float, default=150, help="that are measured (default: 150)")
-    parser.add_argument("--records-per-s", type=float, default=200, help="(default: 200)")
+    parser.add_argument(
+        "--seconds", type=float, default=150, help="duration of the measurement (default: 150)"
+    )
+    parser.add_argument("--records-per-s", type=float, default=200, help="rate of the load (default: 200)")
     parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
     return parser.parse_args()
 

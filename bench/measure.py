@@ -116,7 +116,7 @@ def measure(
 
 def all_copied(bootstrap: str, copy: str | None, expected: int) -> Callable[[], bool]:
     """Return a check whether a topic has this many records; the topic need not exist yet."""
-    assert copy is not None, "a mover that runs on needs a copy to be counted"
+    assert copy is not None, "if a mover does not end by itself, it needs a copy whose records are counted"
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def copied() -> bool:

@@ -253,15 +253,20 @@ def _parse() -> argparse.Namespace:
         prog="python -m bench.partitions", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--mover", choices=("loop", "shoal"), default="loop", help="the copy loop alone, or all of it"
+        "--mover",
+        choices=("loop", "shoal"),
+        default="loop",
+        help="the copy loop alone, or the whole of shoal mirror",
     )
     parser.add_argument("--busy", type=int, default=50, help="partitions that get records (default: 50)")
     parser.add_argument("--idle", type=int, default=1150, help="partitions that get none (default: 1150)")
-    parser.add_argument("--megabytes", type=int, default=500, help="of a backlog (default: 500)")
-    parser.add_argument("--megabytes-per-s", type=float, default=5, help="of the steady load (default: 5)")
-    parser.add_argument("--seconds", type=float, default=20, help="of the steady load (default: 20)")
+    parser.add_argument("--megabytes", type=int, default=500, help="size of a backlog in MB (default: 500)")
     parser.add_argument(
-        "--repeat", type=int, default=3, help="turns, of which the median counts (default: 3)"
+        "--megabytes-per-s", type=float, default=5, help="rate of the steady load (default: 5)"
+    )
+    parser.add_argument("--seconds", type=float, default=20, help="duration of the steady load (default: 20)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="number of turns; the median counts (default: 3)"
     )
     parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
     return parser.parse_args()

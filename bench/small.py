@@ -1,7 +1,7 @@
 """The cost of small batches, one or many in a request, or joined: ``python -m bench.small --help``.
 
-The copy loop is one Spark task of shoal, without Spark. The copy loop copies the same topics repeatedly from
-one real Kafka broker to another, each time to a new topic. If you pass ``--agent JAR``, the destination's
+The copy loop is one Spark task of shoal, without Spark. It copies the same topics repeatedly from one
+real Kafka broker to another, each time to a new topic. If you pass ``--agent JAR``, the destination's
 broker runs shoal's Java agent, and accepts many batches in a request from clients that ask for it. One batch
 in a request is the stock path of the same broker. Without an agent, many and one are measured between real
 Kafka and shoal's embedded broker. The CPU of that broker is that of a program in Python: then only the
@@ -378,33 +378,37 @@ def _parse() -> argparse.Namespace:
         nargs="?",
         const="",
         metavar="JAR",
-        help="of shoal's Java agent, for the destination's broker (default: agent/'s, built where it is not)",
+        help="shoal's Java agent, for the destination's broker (default: agent/'s, built if it is missing)",
     )
     parser.add_argument(
         "--agent-options", default="", metavar="TEXT", help="options of the agent, after JAR="
     )
-    parser.add_argument("--megabytes", type=float, default=100, help="of each topic (default: 100)")
+    parser.add_argument(
+        "--megabytes", type=float, default=100, help="size of each topic in MB (default: 100)"
+    )
     parser.add_argument(
         "--partitions",
         type=int,
         default=8,
-        help="of each topic; fewer than 4 leave out what has 4 connections (default: 8)",
+        help="number of each topic; fewer than 4 exclude the way with 4 connections (default: 8)",
     )
     parser.add_argument(
         "--shapes",
         nargs="+",
         choices=[each.name for each in SHAPES],
         default=[each.name for each in SHAPES],
-        help="of batches (default: all)",
+        help="sizes of batches (default: all)",
     )
     parser.add_argument(
         "--ways",
         nargs="+",
         choices=[each.name for each in (ONE, FOUR, MANY, JOINED)],
         default=[each.name for each in (ONE, FOUR, MANY, JOINED)],
-        help="of sending; the first is what others are compared with, so it is always there (default: all)",
+        help="ways to send; the others are compared with the first, which is always included (default: all)",
     )
-    parser.add_argument("--repeat", type=int, default=3, help="runs, of which the median counts (default: 3)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="number of runs; the median counts (default: 3)"
+    )
     parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
     return parser.parse_args()
 

@@ -106,7 +106,7 @@ def _brokers() -> Iterator[tuple[Broker, Broker]]:
         for number in range(_RECORDS):
             producer.produce(_TOPIC, f"record {number}", partition=number % _PARTITIONS)
         if producer.flush(60):
-            raise MoverFailed("the source could not be loaded")
+            raise MoverFailed("loading the source failed")
         yield source, destination
 
 
@@ -150,7 +150,9 @@ def _table(starts: Sequence[Start]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--starts", type=int, default=4, help="with one state directory (default: 4)")
+    parser.add_argument(
+        "--starts", type=int, default=4, help="number of starts with one state directory (default: 4)"
+    )
     parser.add_argument("--append", action="store_true", help="append the result to bench/results.md")
     args = parser.parse_args()
     starts = []

@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("--topics", required=True, help="their names, separated by commas")
     parser.add_argument("--archive", type=Path, required=True, help="the directory to write to")
     parser.add_argument("--group", default="archive", help="the consumer group")
-    parser.add_argument("--once", action="store_true", help="stop when nothing comes for five seconds")
+    parser.add_argument("--once", action="store_true", help="stop if no batch arrives for five seconds")
     args = parser.parse_args()
 
     stopping = []

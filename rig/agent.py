@@ -24,7 +24,7 @@ def agent_jar() -> Path:
     """
     make = shutil.which("make")
     if make is None:
-        raise MissingKafka("no make found on PATH: install it to build the agent")
+        raise MissingKafka("make is not on PATH: install it to build the agent")
     command = [make, "--silent", f"--directory={_ROOT}", str(_JAR)]
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:

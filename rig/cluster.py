@@ -497,7 +497,7 @@ def _await_leadership(node_id: int, address: str, timeout_s: float = 60) -> None
         except KafkaException:
             return False
 
-    wait_until(answers, f"broker {node_id} to answer for what it leads", timeout_s)
+    wait_until(answers, f"broker {node_id} to serve the partitions that it leads", timeout_s)
 
 
 def java_properties(properties: Mapping[str, object]) -> str:

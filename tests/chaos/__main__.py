@@ -31,31 +31,31 @@ _SEARCHED = 5_000
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--trials", type=int, default=400, help="how many (default: 400)")
-    parser.add_argument("--minutes", type=float, help="begin no trial after so many minutes")
-    parser.add_argument("--seed", type=int, help="repeat a run; random and printed if it is not given")
+    parser.add_argument("--trials", type=int, default=400, help="number of trials (default: 400)")
+    parser.add_argument("--minutes", type=float, help="begin no trial after this time")
+    parser.add_argument("--seed", type=int, help="seed of a run to repeat (default: random, and printed)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with trial number N")
     parser.add_argument("--only", type=int, metavar="N", help="only trial number N, --trials times")
     parser.add_argument(
         "--kind", choices=[kind.name.lower() for kind in Kind], help="only trials of this kind"
     )
     parser.add_argument(
-        "--fault", metavar="TEXT", help="only trials that have a fault whose name has this text"
+        "--fault", metavar="TEXT", help="only trials with a fault whose name contains this text"
     )
     parser.add_argument(
-        "--scenario", metavar="TEXT", help="only trials of the scenarios whose name has this text"
+        "--scenario", metavar="TEXT", help="only trials of the scenarios whose name contains this text"
     )
     parser.add_argument(
-        "--agent", action="store_true", help="the destination's brokers have shoal's Java agent"
+        "--agent", action="store_true", help="run shoal's Java agent in the destination's brokers"
     )
     parser.add_argument(
         "--patience",
         type=float,
         default=1.0,
         metavar="FACTOR",
-        help="let processes take so many times as long as on two idle cores (default: 1)",
+        help="factor of the timeouts, 1 for two idle cores (default: 1)",
     )
-    parser.add_argument("--logs", type=Path, help="where to keep what trials leave that were not exact")
+    parser.add_argument("--logs", type=Path, help="directory for the files of trials that were not exact")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the summary as Markdown")
     parser.add_argument("--plans", action="store_true", help="print the plans only")
     return parser.parse_args()
@@ -67,7 +67,9 @@ def main() -> int:
     kind = Kind[args.kind.upper()] if args.kind else None
     scenarios = [name for name in SCENARIOS if (args.scenario or "") in name]
     if not scenarios:
-        sys.exit(f"--scenario {args.scenario!r}: no scenario has this text; there are {', '.join(SCENARIOS)}")
+        sys.exit(
+            f"--scenario {args.scenario!r}: no scenario contains this text. Use one of {', '.join(SCENARIOS)}"
+        )
     if args.scenario:
         kind = Kind.SCENARIO
     numbers = _numbers(args, seed, kind)
@@ -84,9 +86,7 @@ def main() -> int:
     with _arena_for(kind, with_agent=args.agent) as arena:
         print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
         if arena is not None and (refused := mounts_are_refused()):
-            print(
-                f"no disk is filled up: that takes a mount, and this process may not ({refused})", flush=True
-            )
+            print(f"no trial fills a disk: this process may not mount ({refused})", flush=True)
         for turn, number in enumerate(numbers):
             if args.minutes and time.monotonic() - began > args.minutes * 60:
                 break
@@ -114,7 +114,7 @@ def _numbers(args: argparse.Namespace, seed: int, kind: Kind | None) -> list[int
     )
     numbers = list(itertools.islice(found, args.trials))
     if not numbers:
-        sys.exit(f"--fault {args.fault!r}: no fault of {_SEARCHED} trials has this text in its name")
+        sys.exit(f"--fault {args.fault!r}: no fault of {_SEARCHED} trials contains this text")
     return numbers
 
 
@@ -133,7 +133,7 @@ def _run(arena: Arena | None, plan: Plan | ScenarioPlan, logs: Path, patience: f
     try:
         if isinstance(plan, ScenarioPlan):
             return run_scenario_trial(plan)
-        assert arena is not None, "only scenarios go without one"
+        assert arena is not None, "only scenarios have no arena"
         return run_trial(plan, arena, logs, patience)
     except Exception as error:
         # If a trial raises, the others continue; it counts as a trial that was not exact.

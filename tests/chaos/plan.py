@@ -265,7 +265,7 @@ class Refusal:
 class Change(Enum):
     """A change of the source's topics."""
 
-    RECREATED = "source topic deleted and created anew"
+    RECREATED = "source topic recreated"
     PARTITIONS = "partitions added"
     TOPIC = "a topic created"
 

@@ -22,25 +22,27 @@ _LINE_EVERY = 10
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
-    parser.add_argument("--seed", type=int, help="repeat a run; random and printed if it is not given")
+    parser.add_argument("--seed", type=int, help="seed of a run to repeat (default: random, and printed)")
     parser.add_argument(
         "--only", choices=[*SERVERS, "cluster", "commands"], help="only this part (default: all in turn)"
     )
-    parser.add_argument("--requests", type=int, default=500_000, help="for each server (default: 500,000)")
-    parser.add_argument("--lies", type=int, default=1_000, help="of a cluster (default: 1,000)")
-    parser.add_argument("--runs", type=int, default=20, help="of commands (default: 20)")
+    parser.add_argument(
+        "--requests", type=int, default=500_000, help="number for each server (default: 500,000)"
+    )
+    parser.add_argument("--lies", type=int, default=1_000, help="number of a cluster's lies (default: 1,000)")
+    parser.add_argument("--runs", type=int, default=20, help="number of commands (default: 20)")
     parser.add_argument(
         "--mirror-every",
         type=int,
         default=4,
         metavar="N",
-        help="each N-th is a mirror (default: 4)",
+        help="run a mirror as every N-th command (default: 4)",
     )
     parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with input or trial N")
     parser.add_argument(
         "--step", type=int, default=10_000, help="requests between two checks (default: 10,000)"
     )
-    parser.add_argument("--minutes", type=float, help="begin no step after so many minutes")
+    parser.add_argument("--minutes", type=float, help="begin no step after this time")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the tables as Markdown")
     return parser.parse_args()
 

@@ -237,7 +237,7 @@ def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
         assert _complaint_of(acl) in dry_run_of_bob(kafka, tmp_path)
         acls.add(*acl)
         wait_until(lambda: acls.all() == printed, "the broker to know the ACLs")
-        wait_until(lambda: not mirrored(kafka, group), "a mirror that goes on", PATIENCE_S)
+        wait_until(lambda: not mirrored(kafka, group), "a mirror without warnings or stops", PATIENCE_S)
     assert dry_run_of_bob(kafka, tmp_path) == ""
     # If all topics exist, no mirror needs CREATE.
     acls.remove(*creation)

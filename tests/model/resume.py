@@ -592,7 +592,7 @@ class Resume:
             yield "the leader forgets its producers", forgot
         if state.foreign:
             somebody = state._replace(log=(*state.log, FOREIGN), foreign=state.foreign - 1)
-            yield "somebody else writes a record", somebody
+            yield "another program writes a record", somebody
 
     def _may_forget(self, state: State) -> bool:
         if self.broker is not Broker.FORGETS_LATE:

@@ -296,7 +296,7 @@ def test_a_new_epoch_behind_foreign_records_doubles_what_a_zombie_writes_before_
         "begins at 0",
         "sends [0] (producer 1, sequence 0)",
         "process 1 crashes",
-        "somebody else writes a record",
+        "another program writes a record",
         "the log end is asked for: 1",
         "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
         "the follower has a foreign record",

@@ -26,12 +26,12 @@ _BENCH = Path(__file__).parents[2] / "bench"
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60, help="of load (default: 60)")
-    parser.add_argument("--seed", type=int, default=0, help="of what happens when (default: 0)")
-    parser.add_argument("--records-per-s", type=int, default=200, help="over all topics (default: 200)")
+    parser.add_argument("--minutes", type=float, default=60, help="duration of the load (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the disturbances (default: 0)")
+    parser.add_argument("--records-per-s", type=int, default=200, help="rate over all topics (default: 200)")
     parser.add_argument("--refresh", type=int, default=30, help="the mirror's --refresh (default: 30)")
-    parser.add_argument("--logs", type=Path, help="where to keep what the mirror wrote, and the results")
-    parser.add_argument("--plan", action="store_true", help="print what would happen when, and end")
+    parser.add_argument("--logs", type=Path, help="directory for the mirror's output, and the results")
+    parser.add_argument("--plan", action="store_true", help="print the disturbances without a run")
     parser.add_argument("--append", action="store_true", help="append the results to bench/results.md")
     return parser.parse_args()
 
