@@ -1,4 +1,4 @@
-"""What the benchmark of down-conversion says of its runs."""
+"""The table of the down-conversion benchmark."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""CPU of a process tree: none is lost with a child, none is counted twice."""
+"""The CPU of a process tree includes ended children, and counts none twice."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ def child(code: str, call: str = "run", program: str = sys.executable) -> str:
 
 
 def command(code: str) -> Command:
-    """Run Python without what it finds to import at its start: under coverage, that costs as much again."""
+    """Run Python without its site-packages: under coverage, their imports cost as much again."""
     return Command([sys.executable, "-IS", "-c", code], copy=None)
 
 
@@ -38,7 +38,7 @@ def command(code: str) -> Command:
 def test_all_cpu_is_counted_once(code: str, cpu_s: float, tmp_path: Path) -> None:
     before = set(psutil.Process().children())
     _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
-    # Starting Python costs some, the more on a busy machine.
+    # Starting Python costs some CPU, and more on a busy machine.
     assert cpu_s - 0.15 < tree.python_cpu_s < cpu_s + 0.5
     assert tree.jvm_cpu_s == 0
     assert tree.survivors() == []
@@ -51,7 +51,7 @@ def test_java_is_told_apart_by_its_name(tmp_path: Path) -> None:
     _, tree = run_to_end(
         command(burn(0.5) + child(burn(3.0), program=str(java))), tmp_path / "log", timeout_s=60
     )
-    # What Java uses after the last look counts as Python's; on a busy machine looks are rare.
+    # Java's CPU after the last sample counts as Python's; if the machine is busy, samples are rare.
     assert 2.0 < tree.jvm_cpu_s < 3.5
     assert 0.4 < tree.python_cpu_s < 2.0
     assert tree.jvm_peak_rss > 1_000_000

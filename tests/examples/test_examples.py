@@ -1,4 +1,4 @@
-"""The examples do what they say."""
+"""The examples archive and replay batches as their docstrings describe."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_archived_is_replayed(brokers: tuple[Broker, Broker], tmp_path: 
         "--once",
     )
     assert run("archive_batches.py", *options) == "6 batches archived\n"
-    # More comes, and a crash leaves half a batch behind what is committed.
+    # More batches arrive, and a crash leaves half a batch after the committed offset.
     histories["clicks", 0].plain(7)
     histories["orders-of-2026", 0].plain(5)
     (torn,) = (archive / "orders-of-2026-0").iterdir()
@@ -78,7 +78,7 @@ def test_what_is_in_the_archive_is_not_archived_again(brokers: tuple[Broker, Bro
     History(source.log("clicks", 0)).plain(3, 4)
     options = ("--from", source.bootstrap, "--topics", "clicks", "--archive", tmp_path, "--once")
     run("archive_batches.py", *options)
-    source.groups.delete("archive")  # as if nothing had been committed
+    source.groups.delete("archive")  # as if no offset had been committed
     assert run("archive_batches.py", *options) == "0 batches archived\n"
 
 

@@ -1,4 +1,4 @@
-"""A listener accepts for as long as it is started, whatever its clients and its system do."""
+"""A listener accepts connections until it is stopped, even if a client or the system fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns go to the client that has used the least CPU of late."""
+"""Turns go to the client that has recently used the least CPU."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_turns_at_a_time_are_at_most_the_places() -> None:
 
 
 class Left(Exception):
-    """The client is gone."""
+    """The client has disconnected."""
 
 
 def test_turn_of_client_that_left_ends_without_one() -> None:
