@@ -86,7 +86,7 @@ def forget_peak_rss_of(process_id: int) -> None:
 
 
 def peak_rss_of(process_id: int) -> int:
-    """Return the highest resident set size of a live process since its start, in bytes.
+    """Return the highest resident set size since its start or `forget_peak_rss_of`, in bytes.
 
     Linux only (VmHWM in /proc); 0 for a process that has ended.
     """

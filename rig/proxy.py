@@ -313,8 +313,7 @@ class _Connection:
                     self._disturb(met, frame, self._client)
                 elif met is None or not met.cut:
                     self._client.sendall(frame)
-                # If the other thread is about to cut, the connection ends there: drop a response that came
-                # first.
+                # Otherwise the other thread is about to cut the connection: drop a response that is faster.
             finally:
                 self._proxies.count_response(exchange.api_key)
 

@@ -86,7 +86,7 @@ class MirrorRun:
                 self._kill_first()
                 _kill(jvm[0])
             case EventKind.KILL_WORKER:
-                # The driver survives it: no other process may end because of it.
+                # The driver survives it: if the mirror ends without success, the trial is not the cause.
                 killed = 0
                 while not killed:  # they may have just ended by themselves, with their slice
                     killed = sum(map(_kill, self._await_any(_is_worker)))

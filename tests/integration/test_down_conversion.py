@@ -149,8 +149,7 @@ def assert_same(step: Step) -> str:
         return "only markers"
     if step.begins_with_a_marker:
         # Kafka converts a batch to compute the size, skips one of the source for it (the marker), and so
-        # sends it
-        # twice.
+        # sends it twice.
         offsets = [record[0] for record in theirs]
         first = next(
             (number for number in range(1, len(theirs)) if offsets[number] <= offsets[0]), len(theirs)

@@ -797,9 +797,8 @@ def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_noth
             *("--group", "killed", "--once", "--commit-interval-ms", "200"),
         ]
         # The first Produce requests write no records: some ask whether the broker accepts several batches,
-        # others
-        # are too large. So no response is withheld before each topic has records, and the test has time for
-        # that.
+        # others are too large. So no response is withheld before each topic has records, and the test has
+        # time for that.
         proxies.delays_s = {PRODUCE: 0.5}
         with MirrorProcess(*options, state=tmp_path) as mirror:
             wait_until(

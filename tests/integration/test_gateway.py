@@ -350,8 +350,8 @@ def test_an_old_client_outlives_its_leader(
             producer.produce(topic, value)
         assert producer.flush(SECONDS) == 0
         # A producer of that age has no sequence numbers: if it sends a batch again, the log may have it
-        # twice. And
-        # if the group had to find another coordinator, the consumer may begin again at its last commit.
+        # twice. And if the group had to find another coordinator, the consumer may begin again at its last
+        # commit.
         found: set[bytes] = set()
         deadline = time.monotonic() + SECONDS
         while not found >= set(VALUES[500:]):

@@ -83,8 +83,7 @@ class Server:
             load_every_kind(self.beside, topic, PARTITIONS, codecs=OLD_CODECS)
             if self.is_kafka_3:
                 # If a log ends with transaction markers, Kafka sends padding alone, which clients read as a
-                # message that is
-                # too large.
+                # message that is too large.
                 for partition in range(PARTITIONS):
                     load_batch(self.beside, topic, partition, RECORDS)
         return topic, self._known_contents(topic, client)

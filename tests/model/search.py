@@ -43,8 +43,7 @@ def search(
         ending_of: Returns the name of a state's ending; the search also continues from such states.
     """
     # The state from which each state was first reached, in the order of discovery: a list of numbers costs
-    # less
-    # than a dict of states.
+    # less than a dict of states.
     number_of = {initial: 0}
     queue = [initial]
     came_from: list[tuple[int, str]] = [(0, "")]

@@ -35,7 +35,7 @@ _CATCHES_UP_S = 120.0
 _BEHIND_S = 3.0
 _DRAINS_S = 180.0
 
-#: Memory is judged over the last part of a run, in one process of the mirror that covers that part.
+#: Memory is judged over the last part of a run, in one process of the mirror that runs for this long.
 _MEMORY_PART = 0.5
 _MEMORY_S = 600.0
 

@@ -106,8 +106,7 @@ class SourceTopicRecreated(Scenario):
             stage.task()
         else:
             # In the middle of a task. If its first position is of the new topic, it waits, and reports that,
-            # for
-            # the offsets that the former one had.
+            # for the offsets that the former one had.
             acting = Acting(stage.dice.randint(0, 15), lambda: _recreate_source(stage))
             stage.task(acting, patience_s=_NEW_TOPIC_PATIENCE_S)
 
@@ -362,7 +361,7 @@ class SourceRetention(Scenario):
 
 
 def _visible_from(partition: Partition, start: int) -> list[Content]:
-    """Return the records that a consumer of the source sees from an offset on, with offsets as values."""
+    """Return the records that the source shows from an offset on; their values contain their offsets."""
     return [
         each for each in partition.history.committed if int((each.value or b"").rsplit(b" ", 1)[-1]) >= start
     ]
