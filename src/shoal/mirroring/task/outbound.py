@@ -1,29 +1,19 @@
 """
 Batches for the destination: copied as they came, rebuilt from decoded records, or joined.
 
-A copied batch is a view of the fetch buffer. Others have memory of their own. A joined one waits in the
-:class:`Rebuilder` until it is large enough, or the response has no more batches.
+A copied batch is a view of the fetch buffer. Others have memory of their own: see ``rebuilder.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import UnsupportedBatch
-from ...records import Codec, Decision, Record, RecordBatch, Run, verify_crc, write_batches
+from ...records import Codec, Decision, RecordBatch, Run, verify_crc
 from ...records.batch import DELETE_HORIZON, BatchHeader
-from ..model.copy_options import CopySettings
-from ..model.offset_map import spans_of
-from .rebuilder import records_to_mirror
 
-__all__ = ["OutboundBatch", "Rebuilder", "copy_of", "copy_of_run"]
-
-#: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
-_GROUP_BYTES = 256 * 1024
-
-#: No limit for a decoded batch, as long as the destination has refused none.
-_NO_LIMIT = 2**31 - 1
+__all__ = ["OutboundBatch", "copy_of", "copy_of_run"]
 
 
 @dataclass(slots=True)
@@ -110,185 +100,3 @@ def _newest_create_time_ms(header: BatchHeader) -> int:
     # max_timestamp is the append time then. The first record's create time is known, unless
     # compaction wrote its horizon there (KIP-534).
     return -1 if header.attributes & DELETE_HORIZON else min(header.base_timestamp, header.max_timestamp)
-
-
-class Rebuilder:
-    """
-    Makes new batches of those that cannot go out as they are, or are to be joined.
-
-    Messages of magic 0 and 1, and batches to be joined, are gathered: :meth:`gathered` has to be called
-    before anything else goes out, and before the partition counts as copied up to here.
-
-    Attributes:
-        most_bytes: The largest batch to make, unless one record is larger.
-
-    """
-
-    def __init__(self, settings: CopySettings) -> None:
-        self.most_bytes = _NO_LIMIT
-        self._settings = settings
-        self._group: _Group | None = None
-
-    def take(
-        self, batch: RecordBatch, decision: Decision, start_offset: int, *, apart: bool = False
-    ) -> Iterator[OutboundBatch]:
-        """
-        Decode a batch; yield the batches to send, from an offset on, with the records gathered before.
-
-        Args:
-            batch: As it was fetched.
-            decision: Why it is decoded.
-            start_offset: The first offset to mirror.
-            apart: Whether each record becomes a batch of its own; only where everything is decoded.
-
-        Raises:
-            CorruptBatch: The batch does not parse, or its CRC is wrong.
-            UnsupportedBatch: The batch cannot be decoded, or only into too many bytes.
-
-        """
-        header = batch.header
-        try:
-            records = records_to_mirror(batch, start_offset, self._settings)
-        except UnsupportedBatch:
-            if decision is not Decision.JOIN or self._decodes_all:
-                raise
-            yield from self.gathered()
-            yield copy_of(batch)  # nothing asks for it to be decoded
-            return
-        if self._decodes_all:
-            decision = Decision.JOIN
-        codec = self._codec_of(header, decision)
-        if apart:
-            yield from self.gathered()
-            for record in records:
-                yield from self._write([record], decision, codec, header.leader_epoch, record.offset + 1)
-        elif decision is Decision.JOIN or (header.magic != 2 and header.codec_id == Codec.NONE):
-            yield from self._gather(batch, records, decision, codec)
-        elif records:
-            yield from self.gathered()
-            yield from self._write(records, decision, codec, header.leader_epoch, header.next_offset)
-
-    def _codec_of(self, header: BatchHeader, decision: Decision) -> Codec:
-        rebatch = self._settings.rebatch
-        if decision is Decision.JOIN and rebatch is not None and rebatch.codec is not None:
-            return rebatch.codec
-        return Codec(header.codec_id)
-
-    def _gather(
-        self, batch: RecordBatch, records: Sequence[Record], decision: Decision, codec: Codec
-    ) -> Iterator[OutboundBatch]:
-        group = self._group
-        if group is not None and not (
-            group.is_alike(decision, codec) and group.fits(records, self._settings.max_decompressed_bytes)
-        ):
-            yield from self.gathered()
-            group = None
-        if group is None:
-            group = self._group = _Group(decision, codec)
-        group.add(batch, records)
-        rebatch = self._settings.rebatch
-        enough = rebatch.below_bytes if rebatch and decision is Decision.JOIN else _GROUP_BYTES
-        if group.fetched_bytes >= enough:
-            yield from self.gathered()
-
-    @property
-    def _decodes_all(self) -> bool:
-        return self._settings.rebatch is not None and self._settings.rebatch.everything
-
-    @property
-    def is_gathering(self) -> bool:
-        """Whether there are gathered records for the next batch."""
-        return self._group is not None
-
-    def gathered(self) -> Iterator[OutboundBatch]:
-        """Yield the gathered records as a batch, if there are any."""
-        group, self._group = self._group, None
-        if group is None or not group.records:
-            return
-        header = group.last.header
-        if group.is_one_that_can_stay and not self._decodes_all:
-            yield copy_of(group.last)
-        elif group.decision is Decision.JOIN:
-            yield from self._write(
-                group.records, Decision.JOIN, group.codec, header.leader_epoch, header.next_offset
-            )
-        else:
-            last = group.records[-1].offset
-            yield from self._write(group.records, group.decision, group.codec, -1, last + 1)
-
-    @property
-    def _most_bytes(self) -> int:
-        rebatch = self._settings.rebatch
-        return min(self.most_bytes, rebatch.below_bytes) if rebatch and self._decodes_all else self.most_bytes
-
-    def forget(self) -> None:
-        """Drop the gathered records. The task fetches them again."""
-        self._group = None
-
-    def _write(
-        self, records: Sequence[Record], decision: Decision, codec: Codec, leader_epoch: int, source_end: int
-    ) -> Iterator[OutboundBatch]:
-        """Yield batches of records; all offsets behind the last, up to ``source_end``, are dealt with."""
-        *before, last = (
-            OutboundBatch(
-                batch,
-                batch.view,
-                batch.header.records_count,
-                piece[0].offset,
-                piece[-1].offset + 1,
-                leader_epoch,
-                batch.header.max_timestamp,
-                decision,
-                spans_of(piece),
-            )
-            for piece, batch in write_batches(records, codec, self._most_bytes)
-        )
-        last.source_end = source_end
-        yield from (*before, last)
-
-
-class _Group:
-    """
-    Decoded batches that will become one.
-
-    Attributes:
-        decision: Of all that is in it.
-        codec: Of the batch that it becomes.
-        records: All of them.
-        fetched_bytes: How large they were as they came.
-        last: The last batch that was added.
-
-    """
-
-    def __init__(self, decision: Decision, codec: Codec) -> None:
-        self.decision = decision
-        self.codec = codec
-        self.records: list[Record] = []
-        self.fetched_bytes = 0
-        self.last: RecordBatch
-        self._batches = 0
-        self._decoded_bytes = 0
-
-    def is_alike(self, decision: Decision, codec: Codec) -> bool:
-        return self.decision is decision and self.codec is codec
-
-    def fits(self, records: Sequence[Record], most_decoded_bytes: int) -> bool:
-        """Whether the batch would not become larger than any that may be decoded."""
-        return self._decoded_bytes + _bytes_of(records) <= most_decoded_bytes
-
-    def add(self, batch: RecordBatch, records: Sequence[Record]) -> None:
-        self.records += records
-        self.fetched_bytes += batch.header.size
-        self.last = batch
-        self._batches += 1
-        self._decoded_bytes += _bytes_of(records)
-
-    @property
-    def is_one_that_can_stay(self) -> bool:
-        """Whether there was nothing to join it with, and nothing to change."""
-        alone = self.decision is Decision.JOIN and self._batches == 1
-        return alone and self.last.header.codec_id == self.codec
-
-
-def _bytes_of(records: Sequence[Record]) -> int:
-    return sum(len(record.body) for record in records)

@@ -43,9 +43,10 @@ from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, ProducerIdentity, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
-from .outbound import OutboundBatch, Rebuilder, copy_of
+from .outbound import OutboundBatch, copy_of
 from .outbound_queue import OutboundQueue
 from .partition_state import Event, State, StateMachine
+from .rebuilder import Rebuilder
 from .suspicion import Suspicion
 
 __all__ = ["LeftOut", "PartitionCopy"]
