@@ -20,6 +20,7 @@ from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirrormaker.options import MirrorMakerOptions, parse_include
 from ..properties_file import read_properties_file
+from ..protocol.produce import MOST_IN_FLIGHT
 from .mirror import add_guarantee_options, add_spark_options, add_watching_options, given_options
 from .options import Subparsers, add_output_options
 from .output import progress_until_unread, report_to, warn
@@ -54,8 +55,6 @@ _BLOCK = "block.on.buffer.full"
 
 #: No batch is smaller than its header.
 _LEAST_BATCH_BYTES = 1024
-
-_MOST_IN_FLIGHT = 5
 
 #: A handler has a new producer in each window, and the destination's brokers remember its id for a day, by
 #: partition. Only the group assigns partitions, so a shorter window has no use.
@@ -340,11 +339,9 @@ def _without_connection(properties: Mapping[str, str], kept: Mapping[str, object
 def _keep_in_flight_few(where: str, properties: dict[str, str]) -> None:
     """Limit the requests in flight: with more, Java's producer is silently not idempotent."""
     given = properties.get(_IN_FLIGHT, "").strip()
-    if given.isdecimal() and len(given) < 10 and int(given) > _MOST_IN_FLIGHT:
-        warn(
-            f"{where}: {_IN_FLIGHT}={given} is too large for an idempotent producer. Using {_MOST_IN_FLIGHT}"
-        )
-        properties[_IN_FLIGHT] = str(_MOST_IN_FLIGHT)
+    if given.isdecimal() and len(given) < 10 and int(given) > MOST_IN_FLIGHT:
+        warn(f"{where}: {_IN_FLIGHT}={given} is too large for an idempotent producer. Using {MOST_IN_FLIGHT}")
+        properties[_IN_FLIGHT] = str(MOST_IN_FLIGHT)
 
 
 def _check_together(where: str, value: str | None, name: str, raw: bool) -> None:

@@ -44,6 +44,7 @@ from .primitives import (
 from .topic_ids import TOPIC_IDS_FROM, name_of, read_topic_id, write_topic
 
 __all__ = [
+    "MOST_IN_FLIGHT",
     "ProduceOutcome",
     "ProduceRequest",
     "ProducedPartition",
@@ -52,6 +53,10 @@ __all__ = [
     "encode_produce_request",
     "read_acks",
 ]
+
+#: The most requests in flight of an idempotent producer. A broker remembers the last 5 batches of a producer
+#: id (ProducerStateEntry). It could not recognise more batches if they are sent again.
+MOST_IN_FLIGHT = 5
 
 TRANSACTIONAL_FROM = 3
 FLEXIBLE_FROM = 9

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
+from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import Codec
 from ..config import ClientConfig
 from ..produce import ACKS_ALL
@@ -16,9 +17,6 @@ __all__ = ["PRODUCER_PROPERTIES", "ProducerSettings"]
 _WHERE = "the producer's configuration"
 
 _SERIALIZER = bytes_only("org.apache.kafka.common.serialization.ByteArraySerializer")
-
-#: With more in flight, a broker could not recognize a repeated batch: it remembers five.
-_MOST_IN_FLIGHT = 5
 
 _INT64_MAX = 2**63 - 1
 
@@ -144,6 +142,6 @@ def _obstacle(values: Mapping[str, object]) -> str | None:
         return "retries above 0"
     in_flight = values["max.in.flight.requests.per.connection"]
     assert isinstance(in_flight, int)
-    if in_flight > _MOST_IN_FLIGHT:
-        return f"max.in.flight.requests.per.connection of at most {_MOST_IN_FLIGHT}"
+    if in_flight > MOST_IN_FLIGHT:
+        return f"max.in.flight.requests.per.connection of at most {MOST_IN_FLIGHT}"
     return None

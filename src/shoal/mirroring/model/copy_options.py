@@ -17,6 +17,7 @@ from typing import Any
 
 from ...client.config import ClientConfig
 from ...errors import OptionError
+from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import HEADER_SIZE, Codec
 from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
@@ -48,10 +49,6 @@ _MIB = 1024 * 1024
 _LEAST_FETCH_BUFFER_BYTES, _MOST_FETCH_BUFFER_BYTES = _MIB, 1024 * _MIB
 
 _LARGEST_INT32 = 2**31 - 1
-
-#: A broker remembers the last 5 batches of a producer id (ProducerStateEntry). It could not recognise more
-#: batches if they are sent again.
-_MOST_IN_FLIGHT = 5
 
 #: Less than two headers join nothing. Brokers refuse batches above 1 MiB by default.
 _LEAST_REBATCH_BYTES, _MOST_REBATCH_BYTES = 2 * HEADER_SIZE, _MIB
@@ -189,7 +186,7 @@ class CopyOptions:
     max_decompressed_bytes: int = field(default=64 * _MIB, metadata=read_by(parse_bytes))
     multi_batch: MultiBatch = field(default=MultiBatch.AUTO, metadata=choice_of(MultiBatch))
     rebatch: Rebatch | None = field(default=None, metadata=read_by(Rebatch.parse))
-    max_in_flight: int = field(default=_MOST_IN_FLIGHT, metadata=read_by(parse_whole))
+    max_in_flight: int = field(default=MOST_IN_FLIGHT, metadata=read_by(parse_whole))
     takes_over_offsets: bool = field(default=False, metadata=read_by(parse_flag))
     handling: Handling | None = field(default=None, metadata=read_by(Handling.parse))
 
@@ -225,7 +222,7 @@ class CopyOptions:
         )
         check_range("commit_interval_ms", self.commit_interval_ms, 1, _LARGEST_INT32)
         check_range("max_decompressed_bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
-        check_range("max_in_flight", self.max_in_flight, 1, _MOST_IN_FLIGHT)
+        check_range("max_in_flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
         is_shared = self.delivery is Delivery.AT_LEAST_ONCE
         if self.multi_batch is MultiBatch.REQUIRED and is_shared:
             raise OptionError(
