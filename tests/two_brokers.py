@@ -237,6 +237,16 @@ class Watched(Uncontrolled):
         return sum(each[count] for report in self.reports for each in report["partitions"])
 
     @property
+    def decisions(self) -> dict[str, int]:
+        """The number of batches by decision, of all reports."""
+        found: dict[str, int] = {}
+        for report in self.reports:
+            for each in report["partitions"]:
+                for name, count in each["decisions"].items():
+                    found[name] = found.get(name, 0) + count
+        return found
+
+    @property
     def runs(self) -> list[list[int]]:
         """The runs of the one partition, from any number of reports."""
         found: list[list[int]] = []

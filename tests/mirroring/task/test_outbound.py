@@ -41,15 +41,6 @@ def brokers(brokers: TwoBrokers) -> TwoBrokers:
     return brokers.with_settings(rebatch=ALL)
 
 
-def decisions(control: Watched) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for report in control.reports:
-        for each in report["partitions"]:
-            for name, count in each["decisions"].items():
-                found[name] = found.get(name, 0) + count
-    return found
-
-
 def counts(brokers: TwoBrokers) -> list[int]:
     """How many records each batch of the destination has."""
     return [each.header.records_count for each in batches_of(brokers.destination.log("topic"))]
@@ -63,7 +54,7 @@ def run(brokers: TwoBrokers) -> dict[str, int]:
     """Copy all; return the decisions."""
     control = Watched()
     assert brokers.run(control=control).complete
-    return decisions(control)
+    return control.decisions
 
 
 # What is joined

@@ -35,15 +35,6 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 LEGACY_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 
-def decisions(control: Watched) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for report in control.reports:
-        for each in report["partitions"]:
-            for name, count in each["decisions"].items():
-                found[name] = found.get(name, 0) + count
-    return found
-
-
 def codecs(brokers: TwoBrokers) -> list[int]:
     return [batch.header.codec_id for batch in batches_of(brokers.destination.log("topic"))]
 
@@ -62,7 +53,7 @@ def test_a_start_in_the_middle_of_a_batch_crops_it(
     assert brokers.run(ranges, control).complete
     assert brokers.copied() == history.committed[start:]
     assert codecs(brokers) == [codec, codec]
-    assert decisions(control) == {Decision.CROP.value: 1, Decision.COPY.value: 1}
+    assert control.decisions == {Decision.CROP.value: 1, Decision.COPY.value: 1}
     assert brokers.pair().origin == (start, 0)
 
 
@@ -85,7 +76,7 @@ def test_a_batch_with_holes_is_copied_without_them(
     assert brokers.run(control=control).complete
     assert brokers.copied() == history.committed
     assert codecs(brokers) == [Codec.NONE, codec, Codec.NONE]
-    assert decisions(control)[Decision.REBUILD_HOLES.value] == 1
+    assert control.decisions[Decision.REBUILD_HOLES.value] == 1
 
 
 def test_offsets_around_holes_are_translated(brokers: TwoBrokers, history: History) -> None:
@@ -159,7 +150,7 @@ def test_messages_of_old_formats_become_batches(
     assert brokers.copied() == history.committed
     made = 3 if codec else 1  # what is not compressed comes message by message, and is gathered
     assert codecs(brokers) == [codec] * made + [Codec.ZSTD]
-    assert decisions(control) == {Decision.REBUILD_MAGIC.value: made, Decision.COPY.value: 1}
+    assert control.decisions == {Decision.REBUILD_MAGIC.value: made, Decision.COPY.value: 1}
 
 
 @pytest.mark.parametrize("codec", LEGACY_CODECS)
@@ -205,7 +196,7 @@ def test_append_times_are_kept_where_that_is_asked_for(
     append_time = NOW_MS + 2  # the batch's max_timestamp
     kept = [each._replace(timestamp=append_time) for each in history.committed[:3]]
     assert brokers.copied() == kept + history.committed[3:]
-    assert decisions(control) == {Decision.REBUILD_APPEND_TIME.value: 1, Decision.COPY.value: 1}
+    assert control.decisions == {Decision.REBUILD_APPEND_TIME.value: 1, Decision.COPY.value: 1}
 
 
 def test_old_create_times_under_a_new_append_time_are_sent_one_at_a_time(
