@@ -54,18 +54,18 @@ class MemoryBudget:
 
     """
 
-    def __init__(self, most_bytes: int, tell: Callable[[str], object], too_slow: str) -> None:
+    def __init__(self, most_bytes: int, warn: Callable[[str], object], too_slow: str) -> None:
         """
         Begin with all memory free.
 
         Args:
             most_bytes: The limit for all messages together; negative for none.
-            tell: Called with a message when a connection was closed to make room for others.
+            warn: Called with a message when a connection was closed to make room for others.
             too_slow: The message, with ``{size}``, ``{host}`` and ``{most}`` in it.
 
         """
         self._most_bytes = most_bytes
-        self._tell = tell
+        self._warn = warn
         self._too_slow = too_slow
         #: Oldest first, both.
         self._taken: list[Share] = []
@@ -144,7 +144,7 @@ class MemoryBudget:
             host = slowest.sock.getpeername()[0]
             # Not SSLSocket's own method: the thread that serves the client may be using it.
             socket.socket.shutdown(slowest.sock, socket.SHUT_RDWR)
-            self._tell(self._too_slow.format(size=slowest.size_bytes, host=host, most=self._most_bytes))
+            self._warn(self._too_slow.format(size=slowest.size_bytes, host=host, most=self._most_bytes))
 
 
 def _is_shut_down(sock: socket.socket) -> bool:

@@ -236,7 +236,7 @@ class _CopyTask:
             self._session.report(deal_anew=True)
 
     def _hurry(self) -> None:
-        """After a request to end, give up the waits of workers that are stuck, align, or hear nothing."""
+        """After a request to end, give up the waits of workers that are stuck, align, or get no answer."""
         for worker in list(self._threads):
             if worker.is_stuck or worker.aligns or worker.unheard_s > _END_PATIENCE_S:
                 worker.stop(Stop.NOW)
