@@ -12,7 +12,7 @@ from shoal.protocol.topic_ids import TOPIC_IDS_FROM
 from tests.vectors import vector
 
 
-def test_the_keys_are_those_of_another_library() -> None:
+def test_api_keys_equal_those_of_kio() -> None:
     theirs = {key: name.upper() for key, name in api_key_map.items()}
     # The one that only brokers send; kio leaves it out.
     theirs[27] = "WRITE_TXN_MARKERS"
@@ -29,17 +29,17 @@ def test_each_key_has_a_request_and_a_response(api_key: ApiKey) -> None:
 
 
 @pytest.mark.parametrize("api_key", CLIENT_VERSIONS)
-def test_the_codec_knows_each_version_that_the_client_speaks(api_key: ApiKey) -> None:
+def test_codec_has_each_version_of_the_client(api_key: ApiKey) -> None:
     oldest, newest = CLIENT_VERSIONS[api_key]
     for message_class in (request_class(api_key), response_class(api_key)):
         assert message_class.min_version <= oldest <= newest <= message_class.max_version
 
 
-def test_produce_and_fetch_end_at_the_first_version_that_lists_topics_by_id() -> None:
+def test_produce_and_fetch_end_at_version_13_with_topic_ids() -> None:
     assert CLIENT_VERSIONS[ApiKey.PRODUCE][1] == CLIENT_VERSIONS[ApiKey.FETCH][1] == TOPIC_IDS_FROM
 
 
-def test_a_real_broker_speaks_every_api_of_the_client() -> None:
+def test_real_broker_supports_every_api_of_the_client() -> None:
     announced = {
         api["api_key"]: (api["min_version"], api["max_version"])
         for api in vector("api_versions-v3.response").fields["api_keys"]
@@ -54,12 +54,12 @@ def test_a_real_broker_speaks_every_api_of_the_client() -> None:
 @pytest.mark.parametrize(
     ("broker", "expected"), [((4, 18), 13), ((0, 4), 4), ((4, 4), 4), ((13, 99), 13), ((0, 11), 11)]
 )
-def test_the_newest_version_that_both_speak_is_picked(broker: tuple[int, int], expected: int) -> None:
+def test_pick_version_returns_the_newest_common_version(broker: tuple[int, int], expected: int) -> None:
     assert pick_version(ApiKey.FETCH, {ApiKey.FETCH: broker}, "kafka:9092") == expected
 
 
 @pytest.mark.parametrize("broker", [(0, 3), (14, 18)])
-def test_ranges_that_do_not_meet_are_named(broker: tuple[int, int]) -> None:
+def test_pick_version_without_common_version_names_both_ranges(broker: tuple[int, int]) -> None:
     with pytest.raises(ProtocolError) as caught:
         pick_version(ApiKey.FETCH, {ApiKey.FETCH: broker}, "kafka:9092")
     assert str(caught.value) == (
@@ -67,6 +67,6 @@ def test_ranges_that_do_not_meet_are_named(broker: tuple[int, int]) -> None:
     )
 
 
-def test_an_api_that_the_broker_does_not_have_is_named() -> None:
+def test_pick_version_of_missing_api_names_it() -> None:
     with pytest.raises(ProtocolError, match="the broker at kafka:9092 has no INIT_PRODUCER_ID"):
         pick_version(ApiKey.INIT_PRODUCER_ID, {}, "kafka:9092")

@@ -107,7 +107,7 @@ REMOVED_BY_KAFKA_4 = {
 }
 
 
-def test_the_versions_that_kafka_4_has_removed_are_among_those_compared() -> None:
+def test_compared_versions_include_those_removed_in_kafka_4() -> None:
     compared = {(case.api_key, case.version, case.is_request) for case in CASES}
     for api_key, oldest in REMOVED_BY_KAFKA_4.items():
         for version in range(oldest):
@@ -124,7 +124,7 @@ EACH_DECODER = pytest.mark.usefixtures("_each_decoder")
 
 @EACH_DECODER
 @EVERY_MESSAGE
-def test_what_another_library_wrote_is_read_and_written_as_the_same_bytes(versions: list[Case]) -> None:
+def test_kio_frame_decoded_and_encoded_has_the_same_bytes(versions: list[Case]) -> None:
     for case in versions:
         draw = random.Random(str(case))
         for _ in range(3):
@@ -135,9 +135,7 @@ def test_what_another_library_wrote_is_read_and_written_as_the_same_bytes(versio
 
 
 @EVERY_MESSAGE
-def test_both_decoders_of_the_library_read_the_same(
-    versions: list[Case], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kio_decoders_return_the_same_message(versions: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     for case in versions:
         frame = case.frame(random.Random(str(case)))
         monkeypatch.setattr(codec, "_LARGEST_FOR_COMPILED", COMPILED)
@@ -148,7 +146,7 @@ def test_both_decoders_of_the_library_read_the_same(
 
 @EACH_DECODER
 @EVERY_MESSAGE
-def test_a_frame_that_is_cut_anywhere_is_refused(versions: list[Case]) -> None:
+def test_frame_cut_anywhere_is_refused(versions: list[Case]) -> None:
     for case in versions:
         frame = case.frame(random.Random(str(case)))
         for cut in range(len(frame)):
@@ -158,7 +156,7 @@ def test_a_frame_that_is_cut_anywhere_is_refused(versions: list[Case]) -> None:
 
 @EACH_DECODER
 @EVERY_MESSAGE
-def test_bytes_after_the_message_are_ignored_in_a_request_and_refused_in_a_response(
+def test_trailing_bytes_are_ignored_in_requests_and_refused_in_responses(
     versions: list[Case],
 ) -> None:
     for case in versions:
@@ -173,7 +171,7 @@ def test_bytes_after_the_message_are_ignored_in_a_request_and_refused_in_a_respo
 
 @pytest.mark.parametrize("largest_for_compiled", [COMPILED, CHECKED], ids=["compiled", "checked"])
 @given(st.sampled_from(CASES), st.randoms(use_true_random=False), st.data())
-def test_a_damaged_frame_is_read_or_refused(
+def test_damaged_frame_is_read_or_refused(
     largest_for_compiled: int, case: Case, draw: random.Random, data: st.DataObject
 ) -> None:
     frame = data.draw(damaged(st.just(case.frame(draw))))
@@ -210,12 +208,12 @@ ENDLESS_BROKERS = METADATA_HEAD + b"\xff\xff\xff\x7f"
     ],
     ids=["a varint", "tagged fields", "one tagged field after another", "a shorter varint", "fewer fields"],
 )
-def test_a_large_malformed_frame_is_refused_in_time_that_grows_with_its_size(frame: bytes) -> None:
+def test_large_malformed_frame_is_refused_in_time_that_grows_with_its_size(frame: bytes) -> None:
     with pytest.raises(ProtocolError, match="malformed MetadataResponse"):
         decode_response(ApiKey.METADATA, 12, memoryview(frame))
 
 
-def test_a_large_frame_is_read_as_a_small_one_is() -> None:
+def test_large_frame_is_decoded_like_a_small_one() -> None:
     broker = response_class(ApiKey.METADATA).MetadataResponseBroker
     brokers = [broker(version=12, node_id=node, host=f"host-{node}", port=9092) for node in range(6000)]
     response = response_class(ApiKey.METADATA)(version=12, brokers=brokers, topics=[])
@@ -224,7 +222,7 @@ def test_a_large_frame_is_read_as_a_small_one_is() -> None:
     assert decode_response(ApiKey.METADATA, 12, frame) == response
 
 
-def test_a_request_of_literal_bytes() -> None:
+def test_request_has_literal_bytes() -> None:
     frame = (
         b"\x00\x0c\x00\x04\x00\x00\x00\x07\x00\x05shoal\x00"  # Heartbeat v4, correlation id 7
         b"\x06group\x00\x00\x00\x03\x07member\x00\x00"  # group, generation 3, member, no instance, tags
@@ -239,7 +237,7 @@ def test_a_request_of_literal_bytes() -> None:
     assert encode_request(fresh, 7, "shoal") == b"\0\0\0\x23" + frame
 
 
-def test_a_response_of_literal_bytes() -> None:
+def test_response_has_literal_bytes() -> None:
     frame = b"\x00\x00\x00\x07\x00" + b"\x00\x00\x00\x64\x00\x1b\x00"  # throttled for 100 ms, error 27
     response = decode_response(ApiKey.HEARTBEAT, 4, memoryview(frame))
     assert (response.throttle_time_ms, response.error_code) == (100, 27)
@@ -248,7 +246,7 @@ def test_a_response_of_literal_bytes() -> None:
     assert encode_response(fresh, 7) == b"\0\0\0\x0c" + frame
 
 
-def test_byte_fields_outlive_the_buffer_they_came_in() -> None:
+def test_decoded_byte_fields_outlive_the_buffer() -> None:
     frame = bytearray(
         encode_response(response_class(ApiKey.SYNC_GROUP)(version=3, assignment=b"mine"), 1)[4:]
     )
@@ -264,7 +262,7 @@ def test_unknown_tagged_fields_of_a_newer_broker_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("version", [-1, 5, 32_767])
-def test_a_version_that_does_not_exist_is_refused(version: int) -> None:
+def test_missing_version_is_refused(version: int) -> None:
     with pytest.raises(ProtocolError, match=f"HeartbeatResponse has no version {version}"):
         decode_response(ApiKey.HEARTBEAT, version, memoryview(b"\0" * 20))
     frame = b"\x00\x0c" + version.to_bytes(2, signed=True) + b"\0\0\0\7\xff\xff" + b"\0" * 20
@@ -273,7 +271,7 @@ def test_a_version_that_does_not_exist_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("api_key", [-1, 7, 999])
-def test_a_request_of_an_unknown_api_is_refused_and_its_header_can_be_read(api_key: int) -> None:
+def test_request_of_unknown_api_is_refused_after_its_header_is_read(api_key: int) -> None:
     frame = memoryview(api_key.to_bytes(2, signed=True) + b"\0\0\0\0\0\7\xff\xff")
     header = read_request_header(frame)
     assert header == RequestHeader(api_key, 0, 7, None)
@@ -288,7 +286,7 @@ HEADER = b"\x00\x03\x00\x0c\x00\x00\x00\x07"
     ("client_id", "expected"),
     [(b"\xff\xff", None), (b"\0\0", ""), (b"\0\3abc", "abc"), (b"\0\2\xc3\xa9", "é")],
 )
-def test_a_request_header_is_read_whole_cut_and_with_what_follows(
+def test_request_header_cut_is_refused_and_trailing_bytes_are_ignored(
     client_id: bytes, expected: str | None
 ) -> None:
     frame = HEADER + client_id
@@ -300,18 +298,18 @@ def test_a_request_header_is_read_whole_cut_and_with_what_follows(
 
 
 @pytest.mark.parametrize("client_id", [b"\0\1\xff", b"\xff\xfe", b"\x7f\xffabc"])
-def test_a_malformed_client_id_is_refused(client_id: bytes) -> None:
+def test_malformed_client_id_is_refused(client_id: bytes) -> None:
     with pytest.raises(ProtocolError):
         read_request_header(memoryview(HEADER + client_id))
 
 
 @given(st.binary(max_size=40))
-def test_arbitrary_bytes_have_a_request_header_or_none(frame: bytes) -> None:
+def test_arbitrary_bytes_are_a_request_header_or_refused(frame: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         assert read_request_header(memoryview(frame)).api_key == int.from_bytes(frame[:2], signed=True)
 
 
-def test_a_correlation_id_is_read_from_the_first_four_bytes() -> None:
+def test_correlation_id_is_read_from_the_first_four_bytes() -> None:
     assert read_correlation_id(memoryview(b"\xff\xff\xff\xffmore")) == -1
     for cut in range(4):
         with pytest.raises(ProtocolError, match=f"a response of {cut} bytes"):
@@ -329,7 +327,7 @@ def _api_versions(version: int, error_code: int, *ranges: tuple[int, int, int]) 
 
 @EACH_DECODER
 @pytest.mark.parametrize("asked", [0, 1, 2, 3, 4])
-def test_a_broker_that_does_not_know_the_version_of_api_versions_answers_in_version_0(asked: int) -> None:
+def test_unsupported_api_versions_response_is_decoded_as_version_0(asked: int) -> None:
     response = decode_response(ApiKey.API_VERSIONS, asked, _api_versions(0, 35, (18, 0, 2)))
     assert response.error_code == 35
     assert [(each.api_key, each.max_version) for each in response.api_keys] == [(18, 2)]
@@ -337,13 +335,13 @@ def test_a_broker_that_does_not_know_the_version_of_api_versions_answers_in_vers
 
 @EACH_DECODER
 @pytest.mark.parametrize("error_code", [0, 42])
-def test_any_other_answer_to_api_versions_is_in_the_version_asked_for(error_code: int) -> None:
+def test_other_api_versions_response_is_decoded_in_the_requested_version(error_code: int) -> None:
     response = decode_response(ApiKey.API_VERSIONS, 3, _api_versions(3, error_code, (0, 3, 13)))
     assert response.error_code == error_code
     assert [(each.api_key, each.max_version) for each in response.api_keys] == [(0, 13)]
 
 
-def test_the_header_of_an_api_versions_response_is_never_flexible() -> None:
+def test_api_versions_response_header_is_never_flexible() -> None:
     """A client cannot know yet whether the broker is new enough (KIP-511)."""
     assert bytes(_api_versions(3, 0)) == b"\0\0\0\1" + b"\0\0" + b"\1" + b"\0\0\0\0" + b"\0"
 
@@ -352,5 +350,5 @@ Builder = Callable[[ApiKey], Any]
 
 
 @pytest.mark.parametrize("build", [request_class, response_class])
-def test_a_message_class_is_looked_up_once(build: Builder) -> None:
+def test_message_class_is_looked_up_once(build: Builder) -> None:
     assert build(ApiKey.FETCH) is build(ApiKey.FETCH)

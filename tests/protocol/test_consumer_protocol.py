@@ -35,7 +35,7 @@ ASSIGNMENT_V3 = bytes.fromhex(
 )
 
 
-def test_a_subscription_is_what_java_writes() -> None:
+def test_subscription_has_java_s_bytes() -> None:
     subscription = Subscription(["b", "a"], None, [("a", 2), ("a", 0)], 7)
     assert encode_subscription(subscription) == SUBSCRIPTION_V3
     assert decode_subscription(SUBSCRIPTION_V3) == Subscription(["a", "b"], None, [("a", 0), ("a", 2)], 7)
@@ -54,7 +54,7 @@ def test_a_subscription_is_what_java_writes() -> None:
         (9, "0009 00000001 0001 61 ffffffff 00000001 0001 61 00000001 00000005 00000003 0002 7231 abcd"),
     ],
 )
-def test_all_versions_are_read_and_newer_ones_as_the_newest_that_is_known(version: int, encoded: str) -> None:
+def test_subscription_of_a_newer_version_is_read_as_the_newest_known(version: int, encoded: str) -> None:
     expected = Subscription(
         ["a"],
         None,
@@ -67,7 +67,7 @@ def test_all_versions_are_read_and_newer_ones_as_the_newest_that_is_known(versio
         assert encode_subscription(expected, version) == bytes.fromhex(encoded)
 
 
-def test_an_assignment_is_what_java_writes() -> None:
+def test_assignment_has_java_s_bytes() -> None:
     partitions = [("a", 0), ("a", 2), ("b", 1)]
     assert encode_assignment(partitions) == ASSIGNMENT_V3
     assert decode_assignment(ASSIGNMENT_V3) == partitions
@@ -78,20 +78,20 @@ def test_an_assignment_is_what_java_writes() -> None:
 
 
 @pytest.mark.parametrize("data", [SUBSCRIPTION_V3, COOPERATIVE_V3])
-def test_a_subscription_that_is_cut_short_is_refused(data: bytes) -> None:
+def test_subscription_cut_short_is_refused(data: bytes) -> None:
     for size in range(len(data)):
         with pytest.raises(ProtocolError):
             decode_subscription(data[:size])
 
 
-def test_an_assignment_that_is_cut_short_is_refused() -> None:
+def test_assignment_cut_short_is_refused() -> None:
     for size in range(1, len(ASSIGNMENT_V3)):
         with pytest.raises(ProtocolError):
             decode_assignment(ASSIGNMENT_V3[:size])
 
 
 @pytest.mark.parametrize("data", ["ffff 00000000", "0000 7fffffff", "0003 00000001 0001 ff ffffffff"])
-def test_what_nobody_writes_is_refused(data: str) -> None:
+def test_malformed_subscription_and_assignment_are_refused(data: str) -> None:
     with pytest.raises(ProtocolError):
         decode_subscription(bytes.fromhex(data))
     with pytest.raises(ProtocolError):
@@ -99,7 +99,7 @@ def test_what_nobody_writes_is_refused(data: str) -> None:
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=50).map(SUBSCRIPTION_V3[:20].__add__))
-def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_refused(data: bytes) -> None:
     """Another member may send anything; what is read can be written again."""
     try:
         subscription = decode_subscription(data)

@@ -106,7 +106,7 @@ LITERAL_RESPONSE[13] = replace(
 
 
 @pytest.mark.parametrize("version", LITERAL)
-def test_a_response_is_read_from_and_written_as_literal_bytes(version: int) -> None:
+def test_response_has_literal_bytes(version: int) -> None:
     frame, response = LITERAL[version], LITERAL_RESPONSE[version]
     assert decode_fetch_response(memoryview(frame), version, NAMES) == response
     parts = encode_fetch_response(response, version, 7)
@@ -168,7 +168,7 @@ def frame_of(response: FetchResponse, version: int) -> bytes:
 
 @MANY
 @given(RESPONSES)
-def test_a_response_is_decoded_as_it_was_encoded(drawn: tuple[int, FetchResponse]) -> None:
+def test_response_encoded_and_decoded_is_equal(drawn: tuple[int, FetchResponse]) -> None:
     version, response = drawn
     assert decode_fetch_response(memoryview(frame_of(response, version)), version, NAMES) == response
 
@@ -226,7 +226,7 @@ def another_librarys(version: int, draw: random.Random) -> tuple[Any, bytes]:
 
 
 @EVERY_VERSION
-def test_what_another_library_wrote_is_read_as_it_reads_it(version: int) -> None:
+def test_kio_response_is_decoded_as_kio_decodes_it(version: int) -> None:
     draw = random.Random(version)
     for _ in range(100):
         response, frame = another_librarys(version, draw)
@@ -235,9 +235,7 @@ def test_what_another_library_wrote_is_read_as_it_reads_it(version: int) -> None
 
 @pytest.mark.parametrize("version", OLD_VERSIONS)
 @given(st.data())
-def test_another_library_reads_an_old_response_and_writes_the_same_bytes(
-    version: int, data: st.DataObject
-) -> None:
+def test_kio_decodes_an_old_response_and_encodes_the_same_bytes(version: int, data: st.DataObject) -> None:
     _, response = data.draw(responses(version))
     frame = frame_of(response, version)
     schema = old_messages.schema(ApiKey.FETCH, version, is_request=False)
@@ -249,7 +247,7 @@ def test_another_library_reads_an_old_response_and_writes_the_same_bytes(
 
 @MANY
 @given(RESPONSES_OF_KIO)
-def test_another_library_reads_what_was_written_and_writes_the_same_bytes(
+def test_kio_decodes_our_response_and_encodes_the_same_bytes(
     drawn: tuple[int, FetchResponse],
 ) -> None:
     version, response = drawn
@@ -261,7 +259,7 @@ def test_another_library_reads_what_was_written_and_writes_the_same_bytes(
 
 
 @EVERY_VERSION
-def test_a_frame_that_is_cut_anywhere_is_refused(version: int) -> None:
+def test_frame_cut_anywhere_is_refused(version: int) -> None:
     draw = random.Random(version)
     for _ in range(5):
         _, frame = another_librarys(version, draw)
@@ -271,7 +269,7 @@ def test_a_frame_that_is_cut_anywhere_is_refused(version: int) -> None:
 
 
 @EVERY_VERSION
-def test_a_frame_with_bytes_after_the_message_is_refused(version: int) -> None:
+def test_frame_with_bytes_after_the_message_is_refused(version: int) -> None:
     frame = frame_of(LITERAL_RESPONSE[13 if version >= 13 else 4], version)
     with pytest.raises(ProtocolError, match=f"{len(frame) + 1} bytes whose fields end at {len(frame)}"):
         decode_fetch_response(memoryview(frame + b"\0"), version, NAMES)
@@ -295,14 +293,14 @@ def test_arbitrary_bytes_are_read_or_refused(version: int, frame: bytes) -> None
     read_or_refuse(frame, version)
 
 
-def test_a_topic_id_that_was_not_asked_for_is_refused() -> None:
+def test_unrequested_topic_id_is_refused() -> None:
     with pytest.raises(
         ProtocolError, match=f"an answer for topic id {ORDERS}, which the request does not list"
     ):
         decode_fetch_response(memoryview(LITERAL[13]), 13, {id_of("x"): "x"})
 
 
-def test_a_topic_id_becomes_the_name_that_was_asked_for() -> None:
+def test_topic_id_becomes_the_requested_name() -> None:
     (fetched,) = decode_fetch_response(memoryview(LITERAL[13]), 13, {ORDERS: "orders"}).partitions
     assert (fetched.topic, fetched.topic_id) == ("orders", ORDERS)
 
@@ -318,7 +316,7 @@ def test_null_arrays_and_record_sets_are_empty() -> None:
     assert fetched.aborted_transactions == []
 
 
-def test_tagged_fields_are_skipped_wherever_they_may_be() -> None:
+def test_tagged_fields_are_skipped_in_every_structure() -> None:
     tags = b"\2\0\1x\x63\0"
     plain = LITERAL[12]
     frame = plain[:4] + tags + plain[5:-3] + tags * 3
@@ -326,7 +324,7 @@ def test_tagged_fields_are_skipped_wherever_they_may_be() -> None:
     assert decode_fetch_response(memoryview(frame), 12) == LITERAL_RESPONSE[12]
 
 
-def test_a_record_set_is_neither_copied_when_read_nor_when_written() -> None:
+def test_record_set_is_not_copied_by_decode_or_encode() -> None:
     frame = bytearray(LITERAL[12])
     response = decode_fetch_response(memoryview(frame), 12)
     (fetched,) = response.partitions
@@ -360,7 +358,7 @@ def hostile_frame(topics: int, partitions: int, aborted: int) -> memoryview:
     return memoryview(struct.pack(">iii", 7, 0, topics) + topic * topics)
 
 
-def test_no_more_partitions_than_were_asked_for_are_decoded() -> None:
+def test_more_partitions_than_requested_are_not_decoded() -> None:
     assert len(decode_fetch_response(hostile_frame(2, 3, 0), 4, None, 6).partitions) == 6
     assert len(decode_fetch_response(hostile_frame(2, 3, 0), 4).partitions) == 6
     for topics, partitions in ((2, 3), (1, 6), (6, 0)):
@@ -368,7 +366,7 @@ def test_no_more_partitions_than_were_asked_for_are_decoded() -> None:
             decode_fetch_response(hostile_frame(topics, partitions, 0), 4, None, 5)
 
 
-def test_no_more_aborted_transactions_than_a_fetch_can_have_are_decoded() -> None:
+def test_more_aborted_transactions_than_possible_are_not_decoded() -> None:
     fitting = decode_fetch_response(hostile_frame(1, 1, 65536), 4, None, 1)
     assert len(fitting.partitions[0].aborted_transactions) == 65536
     with pytest.raises(ProtocolError, match="a Fetch response with 100000 aborted transactions in"):

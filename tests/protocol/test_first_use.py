@@ -25,7 +25,7 @@ print(errors)
 """
 
 
-def test_threads_that_use_messages_first_at_the_same_time_load_them() -> None:
+def test_first_use_by_several_threads_loads_messages() -> None:
     # A process of its own: what is loaded once stays loaded.
     ended = subprocess.run([sys.executable, "-c", _CHILD], capture_output=True, text=True, timeout=60)
     assert (ended.stdout.strip(), ended.stderr) == ("[]", "")

@@ -64,40 +64,38 @@ def check(read: Reader, encoded: bytes, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("value", "encoded"), VARINTS)
-def test_an_unsigned_varint_is_written_and_read_as_literal_bytes(value: int, encoded: bytes) -> None:
+def test_unsigned_varint_has_literal_bytes(value: int, encoded: bytes) -> None:
     assert write_unsigned_varint(value) == encoded
     check(read_unsigned_varint, encoded, value)
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_an_unsigned_varint_is_read_as_it_was_written(value: int) -> None:
+def test_unsigned_varint_written_and_read_is_equal(value: int) -> None:
     encoded = write_unsigned_varint(value)
     assert read_unsigned_varint(memoryview(encoded), 0) == (value, len(encoded))
 
 
-def test_a_varint_that_does_not_end_after_five_bytes_is_refused() -> None:
+def test_varint_longer_than_five_bytes_is_refused() -> None:
     assert read_unsigned_varint(memoryview(b"\x80\x80\x80\x80\x00"), 0) == (0, 5)
     with pytest.raises(ProtocolError, match="more than 5 bytes at 5"):
         read_unsigned_varint(memoryview(b"\x80" * 1_000_000), 0)
 
 
 @pytest.mark.parametrize(("value", "compact", "encoded"), STRINGS)
-def test_a_string_is_written_and_read_as_kafkas_literal_bytes(
-    value: str, compact: bool, encoded: bytes
-) -> None:
+def test_string_has_kafka_s_literal_bytes(value: str, compact: bool, encoded: bytes) -> None:
     assert write_string(value, compact) == encoded
     check(lambda buffer, position: read_string(buffer, position, compact), encoded, value)
     check(lambda buffer, position: read_nullable_string(buffer, position, compact), encoded, value)
 
 
 @given(st.text(max_size=50), st.booleans())
-def test_a_string_is_read_as_it_was_written(value: str, compact: bool) -> None:
+def test_string_written_and_read_is_equal(value: str, compact: bool) -> None:
     encoded = write_string(value, compact)
     assert read_string(memoryview(encoded), 0, compact) == (value, len(encoded))
 
 
 @pytest.mark.parametrize(("compact", "encoded"), [(False, b"\xff\xff"), (True, b"\x00")])
-def test_a_null_string_is_read_only_where_it_is_allowed(compact: bool, encoded: bytes) -> None:
+def test_null_string_is_read_only_as_nullable(compact: bool, encoded: bytes) -> None:
     check(lambda buffer, position: read_nullable_string(buffer, position, compact), encoded, None)
     with pytest.raises(ProtocolError, match="null where a string belongs"):
         read_string(memoryview(encoded), 0, compact)
@@ -114,7 +112,7 @@ def test_a_null_string_is_read_only_where_it_is_allowed(compact: bool, encoded: 
         (True, b"\x02\xff", "no UTF-8"),
     ],
 )
-def test_a_malformed_string_is_refused(compact: bool, encoded: bytes, reason: str) -> None:
+def test_malformed_string_is_refused(compact: bool, encoded: bytes, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         read_nullable_string(memoryview(encoded), 0, compact)
 
@@ -130,11 +128,11 @@ def test_a_malformed_string_is_refused(compact: bool, encoded: bytes, reason: st
         (b"", True, b"\0"),
     ],
 )
-def test_a_record_set_is_read_and_null_is_an_empty_one(content: bytes, compact: bool, encoded: bytes) -> None:
+def test_null_record_set_is_read_as_empty(content: bytes, compact: bool, encoded: bytes) -> None:
     check(lambda buffer, position: read_record_set(buffer, position, compact), encoded, content)
 
 
-def test_a_record_set_is_a_view_of_the_frame() -> None:
+def test_record_set_is_a_view_of_the_frame() -> None:
     frame = bytearray(b"\6batch")
     found, _ = read_record_set(memoryview(frame), 0, True)
     frame[1:2] = b"B"
@@ -142,13 +140,13 @@ def test_a_record_set_is_a_view_of_the_frame() -> None:
 
 
 @pytest.mark.parametrize("encoded", [b"\xff\xff\xff\xfe", b"\0\0\0\6batch", b"\x7f\xff\xff\xff"])
-def test_a_record_set_that_the_frame_cannot_hold_is_refused(encoded: bytes) -> None:
+def test_record_set_longer_than_the_frame_is_refused(encoded: bytes) -> None:
     with pytest.raises(ProtocolError, match="a length of"):
         read_record_set(memoryview(encoded), 0, False)
 
 
 @pytest.mark.parametrize(("length", "compact", "encoded"), ARRAY_LENGTHS)
-def test_an_array_length_is_written_and_read_as_literal_bytes_and_refused_if_cut(
+def test_array_length_has_literal_bytes_and_is_refused_if_cut(
     length: int, compact: bool, encoded: bytes
 ) -> None:
     assert write_array_length(length, compact) == encoded
@@ -160,7 +158,7 @@ def test_an_array_length_is_written_and_read_as_literal_bytes_and_refused_if_cut
 
 
 @pytest.mark.parametrize(("compact", "encoded"), [(False, b"\xff\xff\xff\xff"), (True, b"\x00")])
-def test_a_null_array_counts_as_none_and_is_written_as_minus_one(compact: bool, encoded: bytes) -> None:
+def test_null_array_is_written_as_minus_one_and_read_as_empty(compact: bool, encoded: bytes) -> None:
     assert write_array_length(-1, compact) == encoded
     assert read_array_length(memoryview(encoded), 0, compact) == (0, len(encoded))
 
@@ -168,7 +166,7 @@ def test_a_null_array_counts_as_none_and_is_written_as_minus_one(compact: bool, 
 @pytest.mark.parametrize(
     ("compact", "encoded"), [(False, b"\x7f\xff\xff\xff"), (False, b"\xff\xff\xff\xfe"), (True, b"\xff\x7f")]
 )
-def test_an_array_with_more_elements_than_bytes_left_is_refused(compact: bool, encoded: bytes) -> None:
+def test_array_with_more_elements_than_bytes_left_is_refused(compact: bool, encoded: bytes) -> None:
     with pytest.raises(ProtocolError, match="an array of"):
         read_array_length(memoryview(encoded + b"?" * 100), 0, compact)
 
@@ -179,7 +177,7 @@ def test_tagged_fields_are_skipped(encoded: bytes) -> None:
 
 
 @pytest.mark.parametrize("encoded", [b"\1\0\2a", b"\xff\xff\xff\xff\x0f\0\0", b"\1\0\xff\xff\xff\xff\x0fa"])
-def test_tagged_fields_that_the_frame_cannot_hold_are_refused(encoded: bytes) -> None:
+def test_tagged_fields_longer_than_the_frame_are_refused(encoded: bytes) -> None:
     with pytest.raises(ProtocolError):
         skip_tagged_fields(memoryview(encoded), 0)
 
@@ -201,14 +199,14 @@ def test_fixed_sizes_are_big_endian_and_signed(layout: Any, encoded: bytes, valu
     check(read, encoded, value)
 
 
-def test_a_position_behind_the_frame_is_refused() -> None:
+def test_position_behind_the_frame_is_refused() -> None:
     with pytest.raises(ProtocolError, match="ends at 2"):
         unpack(INT16, memoryview(b"ab"), 7)
     with pytest.raises(ProtocolError):
         read_unsigned_varint(memoryview(b"ab"), 7)
 
 
-def test_a_message_ends_where_its_frame_ends() -> None:
+def test_message_shorter_or_longer_than_its_frame_is_refused() -> None:
     expect_end(memoryview(b"abc"), 3)
     for position in (2, 4):
         with pytest.raises(ProtocolError, match=f"a message of 3 bytes whose fields end at {position}"):

@@ -111,7 +111,7 @@ def frame_of(parts: list[bytes | memoryview]) -> bytes:
 
 
 @pytest.mark.parametrize("version", LITERAL)
-def test_a_request_of_literal_bytes_both_ways(version: int) -> None:
+def test_request_has_literal_bytes(version: int) -> None:
     assert frame_of(encode(LITERAL_TOPICS, version)) == LITERAL[version]
     names = {id_of(name): name for name in LITERAL_TOPICS}
     read = decode_produce_request(memoryview(LITERAL[version]), version, names=names)
@@ -121,7 +121,7 @@ def test_a_request_of_literal_bytes_both_ways(version: int) -> None:
     assert [each.topic_id for each in read.partitions] == ids
 
 
-def test_a_topic_id_that_the_broker_does_not_have_has_no_name() -> None:
+def test_unknown_topic_id_has_no_name() -> None:
     request = decode_produce_request(memoryview(LITERAL[13]), 13, names={id_of("x"): "x"})
     assert [(each.topic, each.topic_id) for each in request.partitions] == [
         ("", id_of("orders")),
@@ -206,7 +206,7 @@ ENCODERS += [(version, by_kafka_python) for version in VERSIONS]
 
 @pytest.mark.parametrize(("version", "theirs"), ENCODERS)
 @given(all_topics(), st.sampled_from(["", "shoal", "κ"]), INT16, INT32)
-def test_a_request_is_written_as_another_library_writes_it(
+def test_request_has_the_bytes_of_another_library(
     version: int, theirs: Encoder, topics: Topics, client_id: str, acks: int, timeout_ms: int
 ) -> None:
     ours = frame_of(encode(topics, version, client_id, acks, timeout_ms))
@@ -222,7 +222,7 @@ def test_batches_are_not_copied(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_partition_that_is_listed_twice_is_refused(version: int) -> None:
+def test_partition_listed_twice_is_refused(version: int) -> None:
     """A broker keeps the last of them, drops the other and reports success."""
     twice: Topics = {"orders": [(0, [memoryview(b"lost")]), (1, []), (0, [memoryview(b"kept")])]}
     topic = id_of("orders") if version >= TOPIC_IDS_FROM else "orders"
@@ -230,7 +230,7 @@ def test_a_partition_that_is_listed_twice_is_refused(version: int) -> None:
         encode(twice, version)
 
 
-def test_the_same_partition_number_of_two_topics_is_no_repetition() -> None:
+def test_same_partition_of_two_topics_is_accepted() -> None:
     both: Topics = {"a": [(0, [memoryview(b"first")])], "b": [(0, [memoryview(b"second")])]}
     decoded = decode_produce_request(memoryview(frame_of(encode(both, 12))), 12)
     assert [(each.topic, each.partition) for each in decoded.partitions] == [("a", 0), ("b", 0)]
@@ -287,13 +287,13 @@ def other_requests(version: int, count: int) -> list[tuple[ProduceRequest, bytes
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_of_another_library_is_read_as_it_reads_it(version: int) -> None:
+def test_request_of_another_library_is_decoded_as_by_it(version: int) -> None:
     for request, frame in other_requests(version, 100):
         assert decode_produce_request(memoryview(frame), version, names=NAMES) == request
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_that_is_cut_anywhere_is_refused_and_one_that_goes_on_is_read(version: int) -> None:
+def test_request_cut_anywhere_is_refused_and_trailing_bytes_are_ignored(version: int) -> None:
     """A broker ignores bytes after the last field."""
     for _, frame in other_requests(version, 5):
         for cut in range(len(frame)):
@@ -303,14 +303,14 @@ def test_a_request_that_is_cut_anywhere_is_refused_and_one_that_goes_on_is_read(
         assert decode_produce_request(memoryview(frame + b"\0"), version, names=NAMES) == whole
 
 
-def test_a_requests_record_set_is_a_view_of_its_frame() -> None:
+def test_request_s_record_set_is_a_view_of_the_frame() -> None:
     frame = bytearray(LITERAL[9])
     request = decode_produce_request(memoryview(frame), 9)
     frame[frame.index(b"first")] = ord("F")
     assert bytes(request.partitions[0].record_set) == b"First"
 
 
-def test_a_request_that_lists_a_partition_twice_is_read_as_it_is() -> None:
+def test_decoded_request_keeps_a_repeated_partition() -> None:
     frame = LITERAL[7].replace(b"\0\0\0\3\0\0\0\x0a", b"\0\0\0\0\0\0\0\x0a")
     assert [each.partition for each in decode_produce_request(memoryview(frame), 7).partitions] == [0, 0, 1]
 
@@ -356,7 +356,7 @@ OUTCOME: dict[int, bytes] = {
 OUTCOME[13] = OUTCOME[9].replace(b"\7orders", id_of("orders").bytes)
 
 
-def test_a_response_of_literal_bytes() -> None:
+def test_response_has_literal_bytes() -> None:
     for version in (0, 1):
         assert decode_produce_response(memoryview(OUTCOME[version]), version) == [
             ProduceOutcome("orders", 3, 0, 1000, -1, -1, None)
@@ -373,7 +373,7 @@ def test_a_response_of_literal_bytes() -> None:
         ) == [ProduceOutcome("orders", 3, 87, -1, -1, 2, "text")]
 
 
-def test_an_answer_for_a_topic_id_that_was_not_sent_is_refused() -> None:
+def test_response_for_an_unsent_topic_id_is_refused() -> None:
     with pytest.raises(ProtocolError, match=f"topic id {id_of('orders')}, which the request does not list"):
         decode_produce_response(memoryview(OUTCOME[13]), 13, {})
 
@@ -415,13 +415,13 @@ def other_responses(version: int, count: int) -> list[tuple[list[ProduceOutcome]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_response_of_another_library_is_read_as_it_reads_it(version: int) -> None:
+def test_response_of_another_library_is_decoded_as_by_it(version: int) -> None:
     for outcomes, frame in other_responses(version, 100):
         assert decode_produce_response(memoryview(frame), version, names=NAMES) == outcomes
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_response_that_is_cut_anywhere_or_goes_on_is_refused(version: int) -> None:
+def test_response_cut_anywhere_or_with_trailing_bytes_is_refused(version: int) -> None:
     for _, frame in other_responses(version, 5):
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):

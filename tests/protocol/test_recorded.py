@@ -79,14 +79,14 @@ def plain(value: Any) -> Any:
 
 
 @recorded()
-def test_a_message_is_read_as_the_index_says(vector: Vector) -> None:
+def test_message_is_decoded_as_indexed(vector: Vector) -> None:
     message = decoded(vector)
     assert plain(message) == vector.fields
     assert message.header.correlation_id == vector.correlation_id
 
 
 @recorded()
-def test_a_message_is_written_as_it_was_recorded(vector: Vector) -> None:
+def test_message_is_encoded_as_recorded(vector: Vector) -> None:
     message = decoded(vector)
     if vector.direction == "request":
         encoded = encode_request(message, vector.correlation_id, message.header.client_id)
@@ -96,25 +96,25 @@ def test_a_message_is_written_as_it_was_recorded(vector: Vector) -> None:
 
 
 @recorded(direction="request")
-def test_a_request_header_is_read(vector: Vector) -> None:
+def test_request_header_is_read(vector: Vector) -> None:
     header = read_request_header(memoryview(vector.frame))
     assert header == (vector.api_key, vector.version, vector.correlation_id, "recorder")
 
 
 @recorded(direction="response")
-def test_a_correlation_id_is_read(vector: Vector) -> None:
+def test_correlation_id_is_read(vector: Vector) -> None:
     assert read_correlation_id(memoryview(vector.frame)) == vector.correlation_id
 
 
 @recorded()
-def test_a_frame_that_is_cut_is_refused(vector: Vector) -> None:
+def test_frame_cut_is_refused(vector: Vector) -> None:
     for cut in range(0, vector.size, 1 + vector.size // 200):
         with pytest.raises(ProtocolError):
             decoded(vector, vector.frame[:cut])
 
 
 @recorded(api="Fetch", direction="response")
-def test_a_fetch_response_is_read_as_the_index_says(vector: Vector) -> None:
+def test_fetch_response_is_decoded_as_indexed(vector: Vector) -> None:
     response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
     fields = vector.fields
     assert response.throttle_time_ms == fields.get("throttle_time_ms", 0)
@@ -142,7 +142,7 @@ def test_a_fetch_response_is_read_as_the_index_says(vector: Vector) -> None:
 
 
 @recorded(api="Fetch", direction="response")
-def test_a_fetch_response_is_written_as_it_was_recorded(vector: Vector) -> None:
+def test_fetch_response_is_encoded_as_recorded(vector: Vector) -> None:
     """But for what we leave out, for nulls and empty arrays, and for a topic that is listed twice."""
     response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
     details = [each for topic in vector.fields["responses"] for each in topic["partitions"]]
@@ -163,7 +163,7 @@ def _sorted(response: FetchResponse) -> list[FetchedPartition]:
 
 
 @recorded(api="Produce", direction="request")
-def test_a_produce_request_is_read_and_written_as_it_was_recorded(vector: Vector) -> None:
+def test_produce_request_is_decoded_and_encoded_as_recorded(vector: Vector) -> None:
     request = decode_produce_request(memoryview(vector.frame), vector.version, names=vector.names)
     fields = vector.fields
     assert (request.transactional_id, request.acks, request.timeout_ms) == (
@@ -193,7 +193,7 @@ def test_a_produce_request_is_read_and_written_as_it_was_recorded(vector: Vector
 
 
 @recorded(api="Produce", direction="response")
-def test_a_produce_response_is_read_as_the_index_says(vector: Vector) -> None:
+def test_produce_response_is_decoded_as_indexed(vector: Vector) -> None:
     outcomes = decode_produce_response(memoryview(vector.frame), vector.version, vector.names)
     assert [
         {
@@ -238,7 +238,7 @@ WITH_BATCHES = each_case(
 
 
 @WITH_BATCHES
-def test_batches_are_split_as_the_index_says(vector: Vector) -> None:
+def test_batches_are_split_as_indexed(vector: Vector) -> None:
     sets = record_sets(vector)
     assert sets.keys() == vector.batches.keys()
     for name, expected in vector.batches.items():
@@ -268,7 +268,7 @@ def test_batches_are_split_as_the_index_says(vector: Vector) -> None:
 
 
 @WITH_BATCHES
-def test_a_crc_is_right_where_the_index_says_so_before_and_after_a_stamp(vector: Vector) -> None:
+def test_crc_is_valid_as_indexed_before_and_after_a_stamp(vector: Vector) -> None:
     for name, record_set in record_sets(vector).items():
         for batch, expected in zip(split(record_set), vector.batches[name], strict=True):
             for _ in range(2):
@@ -291,7 +291,7 @@ COMPLETE = each_case(
 
 
 @COMPLETE
-def test_what_is_kept_of_a_partition_is_what_a_read_committed_consumer_reads(vector: Vector) -> None:
+def test_kept_records_are_those_a_read_committed_consumer_reads(vector: Vector) -> None:
     assert vector.records is not None
     for each in decode_fetch_response(memoryview(vector.frame), vector.version, vector.names).partitions:
         consumed = {record["offset"] for record in vector.records[f"{each.topic}-{each.partition}"]}
@@ -314,7 +314,7 @@ def decided(fetched: FetchedPartition) -> Iterator[tuple[RecordBatch, Decision]]
         yield batch, decision
 
 
-def test_the_recorded_batches_lead_to_every_decision_that_a_modern_broker_can_cause() -> None:
+def test_recorded_batches_cause_every_decision_of_modern_brokers() -> None:
     responses = [each for each in vectors() if each.api == "Fetch" and each.direction == "response"]
     decisions = {
         decision

@@ -34,22 +34,22 @@ def kept(log: list[bytearray], aborted: list[tuple[int, int]]) -> list[int]:
     ]
 
 
-def test_an_aborted_transaction_is_left_out() -> None:
+def test_aborted_transaction_is_dropped() -> None:
     log = [data(1, 0), data(1, 1), marker(ABORT, 1, base_offset=2), data(1, 3)]
     assert kept(log, [(1, 0)]) == [3]
 
 
-def test_an_aborted_transaction_after_a_committed_one_of_the_same_producer() -> None:
+def test_aborted_transaction_after_a_committed_one_is_dropped() -> None:
     log = [data(1, 0), marker(COMMIT, 1, base_offset=1), data(1, 2), marker(ABORT, 1, base_offset=3)]
     assert kept(log, [(1, 2)]) == [0]
 
 
-def test_a_committed_transaction_after_an_aborted_one_of_the_same_producer() -> None:
+def test_committed_transaction_after_an_aborted_one_is_kept() -> None:
     log = [data(1, 0), marker(ABORT, 1, base_offset=1), data(1, 2), marker(COMMIT, 1, base_offset=3)]
     assert kept(log, [(1, 0)]) == [2]
 
 
-def test_two_aborted_transactions_of_a_producer_in_a_row() -> None:
+def test_consecutive_aborted_transactions_are_dropped() -> None:
     log = [
         data(1, 0),
         marker(ABORT, 1, base_offset=1),
@@ -60,42 +60,42 @@ def test_two_aborted_transactions_of_a_producer_in_a_row() -> None:
     assert kept(log, [(1, 2), (1, 0)]) == [4]
 
 
-def test_a_transaction_that_began_before_the_fetch_offset() -> None:
+def test_aborted_transaction_from_before_the_fetch_offset_is_dropped() -> None:
     log = [data(1, 10), marker(ABORT, 1, base_offset=11), data(1, 12)]
     assert kept(log, [(1, 3)]) == [12]
 
 
-def test_a_transaction_that_begins_within_a_batch() -> None:
+def test_aborted_transaction_that_begins_within_a_batch_is_dropped() -> None:
     assert kept([data(1, 5, count=4)], [(1, 8)]) == []
 
 
-def test_another_producers_marker_ends_nothing() -> None:
+def test_marker_of_another_producer_ends_no_transaction() -> None:
     log = [data(1, 0), marker(ABORT, 2, base_offset=1), data(1, 2), data(2, 3)]
     assert kept(log, [(1, 0)]) == [3]
 
 
-def test_a_commit_marker_ends_no_aborted_transaction() -> None:
+def test_commit_marker_ends_no_aborted_transaction() -> None:
     log = [data(1, 0), marker(COMMIT, 1, base_offset=1), data(1, 2)]
     assert kept(log, [(1, 0)]) == []
 
 
-def test_a_marker_of_an_unknown_type_ends_nothing() -> None:
+def test_marker_of_unknown_type_ends_no_transaction() -> None:
     log = [data(1, 0), marker(9, 1, base_offset=1), data(1, 2)]
     assert kept(log, [(1, 0)]) == []
 
 
-def test_what_is_not_transactional_is_kept_even_from_an_aborting_producer() -> None:
+def test_non_transactional_batch_of_an_aborting_producer_is_kept() -> None:
     log = [data(1, 0), batch(1, base_offset=1, producer_id=1), batch(1, base_offset=2)]
     assert kept(log, [(1, 0)]) == [1, 2]
 
 
-def test_a_marker_that_compaction_emptied_ends_nothing() -> None:
+def test_marker_emptied_by_compaction_ends_no_transaction() -> None:
     """As in ``CompletedFetch.containsAbortMarker``."""
     emptied = raw_batch(base_offset=1, attributes=TRANSACTIONAL | CONTROL, producer_id=1, records_count=0)
     assert kept([data(1, 0), emptied, data(1, 2)], [(1, 0)]) == []
 
 
-def test_a_marker_is_opened_only_if_it_matters() -> None:
+def test_marker_of_an_unrelated_producer_is_not_decoded() -> None:
     broken = raw_batch(b"", base_offset=1, attributes=TRANSACTIONAL | CONTROL, producer_id=1)
     transactions = AbortedTransactions([(2, 0)])
     transactions.see_marker(view(broken))
@@ -168,7 +168,7 @@ def end_transaction(log: Log, transaction: Transaction, is_aborted: bool) -> Non
 
 
 @given(st.randoms(use_true_random=False))
-def test_exactly_the_batches_of_aborted_transactions_are_left_out(draw: random.Random) -> None:
+def test_exactly_the_batches_of_aborted_transactions_are_dropped(draw: random.Random) -> None:
     log = write_log(draw)
     first = draw.randrange(len(log.batches))
     last = draw.randrange(first, len(log.batches))
@@ -191,20 +191,20 @@ def test_exactly_the_batches_of_aborted_transactions_are_left_out(draw: random.R
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 6, 300, -1])
-def test_a_markers_type_is_read_as_another_library_reads_it(kind: int) -> None:
+def test_marker_type_is_decoded_as_by_kafka_python(kind: int) -> None:
     written = marker(kind, 1)
     (theirs,) = DefaultRecordBatch(bytes(written))
     assert isinstance(theirs, ControlRecord)
     assert read_marker(view(written)) == theirs.type == kind
 
 
-def test_a_marker_of_literal_bytes() -> None:
+def test_marker_type_is_read_from_literal_bytes() -> None:
     """An abort, as Kafka's ``MemoryRecords.writeEndTransactionalMarker`` writes it."""
     record = bytes.fromhex("20 00 00 00 08 00000000 0c 000000000001 00")
     assert read_marker(view(raw_batch(record, attributes=TRANSACTIONAL | CONTROL))) == ABORT
 
 
-def test_a_control_record_may_have_deltas_of_several_bytes() -> None:
+def test_control_record_with_deltas_of_several_bytes_is_read() -> None:
     record = Record(b"", key=b"\0\0\0\1", offset_delta=2**31, timestamp_delta=-(2**62))
     assert read_marker(view(raw_batch(payload([record]), attributes=CONTROL))) == COMMIT
 
@@ -223,13 +223,13 @@ def control(records: bytes, codec: Codec = Codec.NONE) -> RecordBatch:
         (control(payload([Record(key=b"\0\0\0\0")], Codec.GZIP), Codec.GZIP), "compressed"),
     ],
 )
-def test_a_control_batch_without_a_readable_marker_is_corrupt(broken: RecordBatch, reason: str) -> None:
+def test_control_batch_without_readable_marker_is_corrupt(broken: RecordBatch, reason: str) -> None:
     with pytest.raises(CorruptBatch, match=reason) as caught:
         read_marker(broken)
     assert caught.value.position == 33
 
 
-def test_a_marker_cut_before_the_end_of_its_key_is_corrupt() -> None:
+def test_marker_cut_before_the_end_of_its_key_is_corrupt() -> None:
     whole = bytes(view(marker(ABORT, 1)).payload)
     key_end = whole.index(b"\x08") + 5
     for cut in range(len(whole)):
@@ -247,7 +247,7 @@ def test_arbitrary_control_records_have_a_type_or_are_corrupt(records: bytes) ->
         assert -(2**15) <= read_marker(control(records)) < 2**15
 
 
-def test_a_damaged_marker_is_still_damaged_when_it_is_read() -> None:
+def test_read_marker_does_not_check_the_crc() -> None:
     """Reading trusts the CRC: the mirror checks that before it drops a batch."""
     flipped = patched(marker(ABORT, 1), 61 + 8, b"\1")
     assert read_marker(view(flipped)) == COMMIT

@@ -50,26 +50,26 @@ LITERAL_HEADER = BatchHeader(
 )
 
 
-def test_literal_bytes_are_read_as_the_header_they_are() -> None:
+def test_header_is_read_from_literal_bytes() -> None:
     found = view(LITERAL)
     assert found.header == LITERAL_HEADER
     assert found.view == LITERAL
     assert found.payload == LITERAL[61:]
 
 
-def test_the_header_written_by_the_tests_builder_is_the_same_literal_bytes() -> None:
+def test_batch_builder_of_the_tests_writes_the_literal_bytes() -> None:
     fields = LITERAL_HEADER._asdict()
     assert raw_batch(LITERAL[61:], **fields) == LITERAL
     del fields["crc"], fields["batch_length"]
     assert raw_batch(LITERAL[61:], **fields) == LITERAL
 
 
-def test_read_header_reads_whatever_stands_at_a_position() -> None:
+def test_read_header_at_any_position_checks_nothing() -> None:
     assert read_header(memoryview(b"x" * 7 + LITERAL), 7) == LITERAL_HEADER
     assert read_header(memoryview(b"\xff" * HEADER_SIZE)).batch_length == -1
 
 
-def test_a_header_tells_sizes_and_offsets() -> None:
+def test_header_has_size_and_offsets() -> None:
     header = view(LITERAL).header
     assert header.size == len(LITERAL)
     assert header.last_offset == 1001
@@ -88,7 +88,7 @@ def test_a_header_tells_sizes_and_offsets() -> None:
         (-0x80, Codec.NONE, False, False, False),
     ],
 )
-def test_a_header_tells_its_attributes(
+def test_header_has_attributes(
     attributes: int, codec_id: int, log_append_time: bool, transactional: bool, control: bool
 ) -> None:
     header = view(raw_batch(attributes=attributes)).header
@@ -101,17 +101,17 @@ def test_a_header_tells_its_attributes(
 @pytest.mark.parametrize(
     ("count", "holes", "expected"), [(1, (), False), (3, (), False), (3, (1,), True), (3, (0, 1, 2), True)]
 )
-def test_a_batch_with_fewer_records_than_offsets_has_holes(
+def test_batch_with_fewer_records_than_offsets_has_holes(
     count: int, holes: tuple[int, ...], expected: bool
 ) -> None:
     assert view(batch(count, holes=holes)).header.has_holes is expected
 
 
-def test_nothing_is_split_into_nothing() -> None:
+def test_empty_record_set_is_split_into_no_batches() -> None:
     assert list(split(memoryview(b""))) == []
 
 
-def test_batches_come_in_the_order_of_the_log_as_views_of_the_record_set() -> None:
+def test_split_returns_batches_in_log_order_as_views() -> None:
     first, second = batch(2, base_offset=5), batch(1, base_offset=7, codec=Codec.GZIP)
     record_set = first + second
     found = list(split(memoryview(record_set)))
@@ -121,7 +121,7 @@ def test_batches_come_in_the_order_of_the_log_as_views_of_the_record_set() -> No
     assert found[1].view[0] == 0x7F
 
 
-def test_a_record_set_may_mix_magics() -> None:
+def test_record_set_may_mix_magics() -> None:
     parts = [message(0, offset=1), message(1, offset=2), batch(1, base_offset=3), message(1, offset=4)]
     found = list(split(memoryview(bytearray().join(parts))))
     assert [each.view for each in found] == parts
@@ -130,7 +130,7 @@ def test_a_record_set_may_mix_magics() -> None:
 
 
 @pytest.mark.parametrize("last", [LITERAL, batch(3), marker(0, 1), message(0), message(1)])
-def test_a_last_batch_that_is_cut_anywhere_is_left_out(last: bytes) -> None:
+def test_last_batch_cut_anywhere_is_ignored(last: bytes) -> None:
     whole = batch(2)
     for cut in range(len(last)):
         assert [each.view for each in split(memoryview(whole + last[:cut]))] == [whole]
@@ -138,7 +138,7 @@ def test_a_last_batch_that_is_cut_anywhere_is_left_out(last: bytes) -> None:
 
 
 @pytest.mark.parametrize("trailing", [b"\0", b"\xff" * 16, LITERAL[:60], batch(1)[:-1], message(1)[:-1]])
-def test_whole_batches_are_found_whatever_short_piece_follows(trailing: bytes) -> None:
+def test_trailing_piece_after_whole_batches_is_ignored(trailing: bytes) -> None:
     assert [each.view for each in split(memoryview(LITERAL + trailing))] == [LITERAL]
 
 
@@ -164,7 +164,7 @@ def test_whole_batches_are_found_whatever_short_piece_follows(trailing: bytes) -
         (message(1)[:8] + b"\xff\xff\xff\xff" + message(1)[12:], "message length -1"),
     ],
 )
-def test_what_no_broker_sends_is_corrupt_and_says_where(data: bytearray, reason: str) -> None:
+def test_malformed_batch_is_corrupt_with_its_position(data: bytearray, reason: str) -> None:
     before = batch(1)
     found = split(memoryview(before + data))
     assert next(found).view == before
@@ -173,7 +173,7 @@ def test_what_no_broker_sends_is_corrupt_and_says_where(data: bytearray, reason:
     assert caught.value.position == len(before)
 
 
-def test_the_most_offsets_and_the_most_records_of_a_batch_are_allowed() -> None:
+def test_batch_with_maximum_offsets_and_records_is_accepted() -> None:
     header = view(raw_batch(last_offset_delta=2**31 - 2, records_count=2**31 - 1)).header
     assert not header.has_holes
     assert view(raw_batch(last_offset_delta=2**31 - 1, records_count=0)).header.next_offset == 2**31
@@ -191,9 +191,7 @@ def test_codecs_have_kafkas_numbers() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("transactional", [False, True])
-def test_batches_of_another_library_are_read_as_that_library_and_a_third_read_them(
-    codec: Codec, transactional: bool
-) -> None:
+def test_batches_of_another_library_are_read_as_by_two_libraries(codec: Codec, transactional: bool) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, transactional, 77, 3, 12, 1 << 20)
     for offset in range(3):
         builder.append(offset, 1_600_000_000_000 + offset, b"key", b"value " * 50, headers=[("name", b"x")])
@@ -232,9 +230,7 @@ def test_batches_of_another_library_are_read_as_that_library_and_a_third_read_th
         (1, Codec.LZ4),
     ],
 )
-def test_old_message_sets_of_another_library_are_split_as_a_third_splits_them(
-    magic: int, codec: Codec
-) -> None:
+def test_old_message_sets_are_split_as_by_another_library(magic: int, codec: Codec) -> None:
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
     for offset in range(3):
         builder.append(offset, 1_600_000_000_000, b"key", b"value " * 50)
@@ -259,7 +255,7 @@ def test_split_and_join_is_identity(record_set: bytearray) -> None:
 @given(st.binary(max_size=400) | damaged(record_sets().map(bytes)))
 @example(b"\xff" * 100)
 @example(b"\0" * 100)
-def test_arbitrary_bytes_give_batches_or_are_corrupt(data: bytes) -> None:
+def test_arbitrary_bytes_are_batches_or_corrupt(data: bytes) -> None:
     position = 0
     try:
         for found in split(memoryview(data)):
@@ -271,9 +267,7 @@ def test_arbitrary_bytes_give_batches_or_are_corrupt(data: bytes) -> None:
 
 
 @given(record_sets(), st.data())
-def test_a_cut_record_set_gives_the_batches_before_the_cut(
-    record_set: bytearray, data: st.DataObject
-) -> None:
+def test_cut_record_set_gives_the_batches_before_the_cut(record_set: bytearray, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(record_set)))
     whole = list(split(memoryview(record_set)))
     found = list(split(memoryview(record_set)[:cut]))

@@ -13,13 +13,13 @@ from shoal.records.checksum import crc_of_difference
 from tests.batches import batch, marker, message, view
 
 
-def test_crc32c_of_its_published_check_value() -> None:
+def test_crc32c_equals_the_published_check_value() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(b"") == 0
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
-def test_a_crc_can_be_continued_and_equals_another_librarys(first: bytes, second: bytes) -> None:
+def test_crc_continued_equals_that_of_another_library(first: bytes, second: bytes) -> None:
     assert crc32c(memoryview(second), crc32c(first)) == calc_crc32c(first + second)
 
 
@@ -27,14 +27,14 @@ def test_a_crc_can_be_continued_and_equals_another_librarys(first: bytes, second
 @pytest.mark.parametrize(
     ("old", "new"), [(b"\0", b"\1"), (b"old value", b"new value"), (b"", b""), (b"a", b"a")]
 )
-def test_a_corrected_crc_equals_a_recomputed_one(old: bytes, new: bytes, following: int) -> None:
+def test_corrected_crc_equals_a_recomputed_one(old: bytes, new: bytes, following: int) -> None:
     head, tail = b"before", bytes(range(256)) * (following // 256) + b"x" * (following % 256)
     difference = crc_of_difference(crc32c(old), crc32c(new), len(tail))
     assert crc32c(head + old + tail) ^ difference == crc32c(head + new + tail)
 
 
 @given(st.data(), st.binary(max_size=50), st.binary(min_size=1, max_size=50), st.binary(max_size=300))
-def test_any_change_in_the_middle_can_be_corrected_for(
+def test_crc_is_corrected_for_any_change_in_the_middle(
     data: st.DataObject, head: bytes, old: bytes, tail: bytes
 ) -> None:
     new = data.draw(st.binary(min_size=len(old), max_size=len(old)))
@@ -52,12 +52,12 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("whole", WHOLE)
-def test_a_sound_batch_passes(whole: bytearray) -> None:
+def test_verify_crc_of_a_sound_batch_passes(whole: bytearray) -> None:
     verify_crc(view(whole))
 
 
 @pytest.mark.parametrize("whole", WHOLE)
-def test_a_bit_that_flipped_anywhere_under_the_checksum_is_found(whole: bytearray) -> None:
+def test_verify_crc_detects_any_flipped_bit(whole: bytearray) -> None:
     magic = whole[16]
     covered_from = 21 if magic == 2 else 17  # the magic itself decides how the rest is read
     for position in range(covered_from, len(whole)):
@@ -68,7 +68,7 @@ def test_a_bit_that_flipped_anywhere_under_the_checksum_is_found(whole: bytearra
             verify_crc(found)
 
 
-def test_a_wrong_checksum_says_the_offset_of_its_batch() -> None:
+def test_verify_crc_error_has_the_offset_of_the_batch() -> None:
     damaged = batch(1, base_offset=42)
     damaged[-1] ^= 1
     with pytest.raises(CorruptBatch) as caught:
@@ -76,7 +76,7 @@ def test_a_wrong_checksum_says_the_offset_of_its_batch() -> None:
     assert caught.value.position == 42
 
 
-def test_a_batch_is_checked_against_its_bytes_also_after_a_stamp() -> None:
+def test_verify_crc_after_a_stamp_reads_the_current_bytes() -> None:
     found = view(batch(2))
     stamp(found, 1, 2, 3)
     verify_crc(found)

@@ -73,7 +73,7 @@ OTHERS: dict[Codec, list[Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("codec", Codec)
-def test_what_is_compressed_is_read_by_other_libraries_and_by_us(codec: Codec, sample: str) -> None:
+def test_compressed_bytes_are_read_by_other_libraries_and_by_us(codec: Codec, sample: str) -> None:
     plain = SAMPLES[sample]
     compressed = compress(codec, plain)
     assert type(compressed) is bytes
@@ -87,7 +87,7 @@ def test_what_is_compressed_is_read_by_other_libraries_and_by_us(codec: Codec, s
             assert bytes(read(compressed)) == plain
 
 
-def test_the_frames_are_the_java_clients() -> None:
+def test_frames_have_the_java_client_s_settings() -> None:
     # Lz4BlockOutputStream: version 1, independent blocks of 64 KiB, no checksums but the descriptor's.
     frame = compress(Codec.LZ4, bytes(100_000) + NOISE)
     assert frame[:7] == bytes.fromhex("04224d18 60 40 82")
@@ -108,7 +108,7 @@ def test_the_frames_are_the_java_clients() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_nothing_is_decompressed_to_nothing(codec: Codec) -> None:
+def test_empty_input_is_decompressed_to_empty_output(codec: Codec) -> None:
     assert decompress(codec, b"", 0) == b""
     assert decompress(codec, memoryview(b""), LIMIT) == b""
     assert decompress(codec, compress(codec, b""), 0) == b""
@@ -150,7 +150,7 @@ FOREIGN: dict[str, tuple[Codec, Callable[[bytes], bytes]]] = {
 
 @pytest.mark.parametrize("plain", [b"0123456789abcdef", TEXT, NOISE], ids=["short", "text", "noise"])
 @pytest.mark.parametrize("name", FOREIGN)
-def test_what_others_compress_is_read(name: str, plain: bytes) -> None:
+def test_bytes_compressed_by_others_are_read(name: str, plain: bytes) -> None:
     codec, foreign = FOREIGN[name]
     assert decompress(codec, foreign(plain), LIMIT) == plain
 
@@ -159,7 +159,7 @@ def test_what_others_compress_is_read(name: str, plain: bytes) -> None:
 @pytest.mark.parametrize("content_checksum", [False, True])
 @pytest.mark.parametrize("block_checksum", [False, True])
 @pytest.mark.parametrize("block_linked", [False, True])
-def test_lz4_frames_are_read_whatever_their_flags(
+def test_lz4_frames_are_read_with_any_flags(
     block_linked: bool, block_checksum: bool, content_checksum: bool, store_size: bool
 ) -> None:
     frame = lz4.frame.compress(
@@ -173,7 +173,7 @@ def test_lz4_frames_are_read_whatever_their_flags(
 
 
 @pytest.mark.parametrize("store_size", [False, True])
-def test_the_wrong_checksum_of_old_lz4_frames_is_passed_over(store_size: bool) -> None:
+def test_wrong_checksum_of_old_lz4_frames_is_ignored(store_size: bool) -> None:
     right = lz4.frame.compress(TEXT, store_size=store_size)
     at = 6 + 8 * store_size
     assert decompress_legacy_lz4(right, LIMIT) == TEXT
@@ -196,7 +196,7 @@ def test_the_wrong_checksum_of_old_lz4_frames_is_passed_over(store_size: bool) -
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("plain", [TEXT[:3000], bytes(70_000), TEXT], ids=["short", "zeros", "text"])
-def test_the_limit_is_exact(name: str, plain: bytes) -> None:
+def test_output_of_exactly_the_limit_is_accepted(name: str, plain: bytes) -> None:
     codec = Codec[name.upper()]
     for compressed in [
         compress(codec, plain),
@@ -214,7 +214,7 @@ def test_the_limit_is_exact(name: str, plain: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_cut_or_no_stream_at_all_is_corrupt(codec: Codec) -> None:
+def test_cut_or_foreign_stream_is_corrupt(codec: Codec) -> None:
     whole = compress(codec, TEXT[:300])
     # Cut between two blocks, snappy's framing is whole: it has no end.
     for cut in range(1, len(whole)):
@@ -275,7 +275,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_before_it_expands(name: str) -> None:
+def test_bomb_is_refused_before_it_expands(name: str) -> None:
     codec, bomb = BOMBS[name]
     data = bomb()
     limit = 4 << 20
@@ -288,7 +288,7 @@ def test_a_bomb_is_refused_before_it_expands(name: str) -> None:
         tracemalloc.stop()
 
 
-def test_a_frame_that_lies_about_its_size_costs_nothing() -> None:
+def test_frame_with_a_false_size_allocates_no_more_than_the_limit() -> None:
     tracemalloc.start()
     try:
         with pytest.raises((CorruptBatch, UnsupportedBatch)):
@@ -320,7 +320,7 @@ except UnsupportedBatch:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_takes_no_memory_outside_of_python_either(name: str) -> None:
+def test_bomb_takes_no_native_memory(name: str) -> None:
     """tracemalloc does not see what cramjam's Rust allocates; the kernel does."""
     process = subprocess.run(
         [sys.executable, "-c", _IN_A_PROCESS_OF_ITS_OWN, __file__, name, *sys.path],
@@ -341,7 +341,7 @@ def test_many_empty_members_take_no_quadratic_time() -> None:
 
 
 @given(st.sampled_from(CODECS), st.binary(max_size=5000))
-def test_compress_and_decompress_is_identity(codec: Codec, data: bytes) -> None:
+def test_compressed_and_decompressed_bytes_are_equal(codec: Codec, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), len(data)) == data
 
 
@@ -353,7 +353,7 @@ def _streams() -> st.SearchStrategy[bytes]:
 @given(st.sampled_from(CODECS), st.binary(max_size=300) | damaged(_streams()), st.integers(0, 3000))
 @example(Codec.ZSTD, zstd_lie(), 100)
 @example(Codec.SNAPPY, snappy_lie(), 100)
-def test_arbitrary_bytes_give_bytes_or_an_error_of_ours(codec: Codec, data: bytes, limit: int) -> None:
+def test_arbitrary_bytes_are_decompressed_or_refused(codec: Codec, data: bytes, limit: int) -> None:
     for read in (decompress, decompress_legacy_lz4) if codec == Codec.LZ4 else (decompress,):
         arguments = (data, limit) if read is decompress_legacy_lz4 else (codec, data, limit)
         with contextlib.suppress(CorruptBatch, UnsupportedBatch):

@@ -30,7 +30,7 @@ def decision(data: bytearray, start_offset: int = 0, aborted: bool = True) -> De
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("flags", [0, LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON])
 @pytest.mark.parametrize("aborted", [False, True])
-def test_a_whole_batch_is_copied(codec: Codec, flags: int, aborted: bool) -> None:
+def test_whole_batch_is_copied(codec: Codec, flags: int, aborted: bool) -> None:
     whole = batch(3, base_offset=5, codec=codec, flags=flags, producer_id=1)
     assert decision(whole, 5, aborted) is Decision.COPY
     assert decision(whole, 0, aborted) is Decision.COPY
@@ -52,12 +52,12 @@ def test_a_whole_batch_is_copied(codec: Codec, flags: int, aborted: bool) -> Non
         (message(1, attributes=1), Decision.REBUILD_MAGIC),
     ],
 )
-def test_what_is_not_whole_is_dropped_or_rebuilt(data: bytearray, expected: Decision) -> None:
+def test_incomplete_batch_is_dropped_or_rebuilt(data: bytearray, expected: Decision) -> None:
     assert decision(data) is expected
 
 
 @pytest.mark.parametrize("holes", [(), (1,), (0,), (0, 2)])
-def test_a_batch_that_begins_before_the_range_is_cropped_whatever_its_holes(
+def test_batch_that_begins_before_the_range_is_cropped(
     holes: tuple[int, ...],
 ) -> None:
     data = batch(4, base_offset=10, holes=holes)
@@ -78,17 +78,17 @@ def test_a_batch_that_begins_before_the_range_is_cropped_whatever_its_holes(
         (message(1, offset=10), Decision.REBUILD_MAGIC),
     ],
 )
-def test_what_is_dropped_or_of_an_old_format_is_not_cropped(data: bytearray, expected: Decision) -> None:
+def test_dropped_or_old_batch_is_not_cropped(data: bytearray, expected: Decision) -> None:
     assert decision(data, 11) is expected
 
 
-def test_nothing_is_aborted_where_uncommitted_records_are_read() -> None:
+def test_aborted_batch_is_copied_if_uncommitted_records_are_read() -> None:
     data = batch(2, flags=TRANSACTIONAL, producer_id=ABORTED_PRODUCER)
     assert decision(data, aborted=False) is Decision.COPY
 
 
 @given(batches(), st.integers(0, 2**62))
-def test_every_header_gets_a_decision_and_a_copy_is_all_that_a_broker_demands(
+def test_decide_returns_a_decision_for_every_header_and_copies_only_valid_batches(
     data: bytearray, start_offset: int
 ) -> None:
     header = view(data).header

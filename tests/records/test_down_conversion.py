@@ -168,7 +168,7 @@ def as_messages(records: Sequence[Record], magic: int, *, base: int, **fields: i
 
 
 @EVERY_MAGIC
-def test_without_compression_each_record_is_a_message(magic: int) -> None:
+def test_uncompressed_records_become_one_message_each(magic: int) -> None:
     expected = b"".join(as_messages(MIXED, magic, base=1000))
     assert messages_and_padding(converted(of(MIXED, base_offset=1000), magic, fetch_offset=1000)) == (
         expected,
@@ -176,7 +176,7 @@ def test_without_compression_each_record_is_a_message(magic: int) -> None:
     )
 
 
-def test_the_bytes_of_messages_are_these() -> None:
+def test_messages_have_literal_bytes() -> None:
     """As kafka-python's builder of the time writes them."""
     source = of([Record(b"v", b"k")], base_offset=5)
     assert whole_messages(converted(source, 0)) == [
@@ -188,7 +188,7 @@ def test_the_bytes_of_messages_are_these() -> None:
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS[1:])
-def test_compressed_records_are_wrapped_with_offsets_from_their_first_in_magic_1(codec: Codec) -> None:
+def test_compressed_records_in_magic_1_have_relative_offsets(codec: Codec) -> None:
     (wrapping,) = whole_messages(converted(of(MIXED, codec, base_offset=1000), 1))
     inner = wrapping[34:]
     assert decompress(codec, inner, LIMIT) == b"".join(as_messages(MIXED, 1, base=0))
@@ -196,7 +196,7 @@ def test_compressed_records_are_wrapped_with_offsets_from_their_first_in_magic_1
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS[1:])
-def test_compressed_records_are_wrapped_with_their_own_offsets_in_magic_0(codec: Codec) -> None:
+def test_compressed_records_in_magic_0_have_absolute_offsets(codec: Codec) -> None:
     (wrapping,) = whole_messages(converted(of(MIXED, codec, base_offset=1000), 0))
     plain = b"".join(as_messages(MIXED, 0, base=1000))
     if codec is Codec.LZ4:
@@ -211,13 +211,13 @@ def test_compressed_records_are_wrapped_with_their_own_offsets_in_magic_0(codec:
 
 @EVERY_MAGIC
 @EVERY_CODEC
-def test_kafka_python_reads_the_same_records(magic: int, codec: Codec) -> None:
+def test_converted_records_read_by_kafka_python_are_the_same(magic: int, codec: Codec) -> None:
     source = of(MIXED, codec, base_offset=2**40)
     assert read_by_kafka_python(converted(source, magic)) == as_seen(read(source), magic)
 
 
 @EVERY_CODEC
-def test_an_append_time_is_that_of_every_message(codec: Codec) -> None:
+def test_log_append_time_is_that_of_every_message(codec: Codec) -> None:
     source = of(MIXED, codec, base_offset=7, flags=LOG_APPEND_TIME, max_timestamp=1_700_000_000_000)
     data = converted(source, 1)
     if codec is Codec.NONE:
@@ -243,7 +243,7 @@ def test_magic_0_has_neither_timestamp_nor_append_time(codec: Codec) -> None:
     assert {timestamp for _, timestamp, _, _ in read_by_kafka_python(data)} == {-1}
 
 
-def test_a_timestamp_of_none_stays_none() -> None:
+def test_missing_timestamp_stays_minus_one() -> None:
     source = of([Record(), Record(offset_delta=1)], Codec.GZIP, base_timestamp=-1, max_timestamp=-1)
     data = converted(source, 1)
     assert data[18:26] == b"\xff" * 8
@@ -259,7 +259,7 @@ def test_timestamps_wrap_around_at_64_bits_as_they_do_for_a_consumer(base_timest
 
 @EVERY_MAGIC
 @EVERY_CODEC
-def test_offsets_stay_where_compaction_left_holes(magic: int, codec: Codec) -> None:
+def test_offsets_of_compacted_batches_are_kept(magic: int, codec: Codec) -> None:
     """At the begin, in the middle and at the end; the end's are lost, as there is nothing to show them."""
     source = batch(9, base_offset=100, codec=codec, flags=DELETE_HORIZON, holes=(0, 1, 4, 7, 8))
     data = converted(source, magic, fetch_offset=100)
@@ -280,7 +280,7 @@ def _recorded(magic: int) -> Iterator[tuple[Vector, bytes]]:
 
 
 @pytest.mark.parametrize(("stored", "magic"), [(0, 0), (0, 1), (1, 1)])
-def test_messages_that_the_client_can_read_are_not_touched(stored: int, magic: int) -> None:
+def test_messages_readable_by_the_client_are_unchanged(stored: int, magic: int) -> None:
     found = list(_recorded(stored))
     assert len(found) >= 8
     for _, record_set in found:
@@ -299,13 +299,13 @@ def test_messages_of_magic_1_become_messages_of_magic_0(recorded: tuple[Vector, 
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS[1:])
-def test_a_wrapper_of_magic_1_gets_its_absolute_offsets_in_magic_0(codec: Codec) -> None:
+def test_wrapper_of_magic_1_gets_absolute_offsets_in_magic_0(codec: Codec) -> None:
     source = wrapper(1, codec, as_messages(MIXED, 1, base=0), offset=1004)
     assert converted(source, 0)[:8] == (1004).to_bytes(8)
     assert [offset for offset, *_ in read_by_kafka_python(converted(source, 0))] == [*range(1000, 1005)]
 
 
-def test_a_log_of_all_three_formats_comes_in_one() -> None:
+def test_log_with_all_three_formats_is_converted_to_one() -> None:
     parts = [
         bytes(message(0, b"zero", offset=0)),
         bytes(wrapper(1, Codec.GZIP, as_messages(MIXED, 1, base=0), offset=5)),
@@ -332,7 +332,7 @@ def _fetched() -> Iterator[tuple[str, bytes]]:
 
 @EVERY_MAGIC
 @each_case("fetched", _fetched(), itemgetter(0))
-def test_what_a_broker_of_today_has_is_converted(fetched: tuple[str, bytes], magic: int) -> None:
+def test_recorded_batches_are_converted_to_the_end(fetched: tuple[str, bytes], magic: int) -> None:
     """Read to its end as a client does: the next fetch begins behind the last whole message."""
     _, record_set = fetched
     expected = as_seen(data_records(record_set), magic)
@@ -362,7 +362,7 @@ def _read_on(record_set: bytes, magic: int) -> Iterator[Values]:
 
 
 @EVERY_MAGIC
-def test_transaction_markers_and_emptied_batches_are_left_out(magic: int) -> None:
+def test_transaction_markers_and_emptied_batches_are_dropped(magic: int) -> None:
     empty = of([], base_offset=3, last_offset_delta=1)
     source = (
         marker(1, 5, base_offset=0)
@@ -397,17 +397,17 @@ def _offsets(data: bytes) -> list[int]:
     return [offset for offset, *_ in read_by_kafka_python(data)]
 
 
-def test_aborted_records_are_left_out_where_the_transactions_are_known() -> None:
+def test_aborted_records_are_dropped_if_transactions_are_given() -> None:
     assert _offsets(converted(_transactions(), aborted=[(7, 0)])) == [3, 5, 6]
     assert _offsets(converted(_transactions(), aborted=[])) == [0, 1, 2, 3, 5, 6]
 
 
-def test_aborted_records_are_kept_where_nothing_is_said_of_transactions() -> None:
+def test_aborted_records_are_kept_if_no_transactions_are_given() -> None:
     assert _offsets(converted(_transactions())) == [0, 1, 2, 3, 5, 6]
 
 
 @EVERY_MAGIC
-def test_without_compression_records_before_the_fetch_offset_are_left_out(magic: int) -> None:
+def test_uncompressed_records_before_the_fetch_offset_are_dropped(magic: int) -> None:
     """Some clients take each message for one that they asked for."""
     source = batch(5, base_offset=10) + batch(5, base_offset=15)
     data = converted(source, magic, fetch_offset=13, source_bytes=1000)
@@ -416,14 +416,14 @@ def test_without_compression_records_before_the_fetch_offset_are_left_out(magic:
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS[1:])
-def test_of_a_compressed_batch_the_records_before_the_fetch_offset_come_too(magic: int, codec: Codec) -> None:
+def test_compressed_records_before_the_fetch_offset_are_kept(magic: int, codec: Codec) -> None:
     source = of(MIXED, codec, base_offset=10)
     assert converted(source, magic, fetch_offset=13) == converted(source, magic, fetch_offset=10)
 
 
 @EVERY_MAGIC
 @EVERY_CODEC
-def test_a_batch_with_nothing_from_the_fetch_offset_on_is_left_out(magic: int, codec: Codec) -> None:
+def test_batch_without_records_from_the_fetch_offset_is_dropped(magic: int, codec: Codec) -> None:
     """Compaction took its last records: given the others, a client would ask for the same again."""
     holed = batch(5, base_offset=10, codec=codec, holes=(3, 4))
     assert conversion(holed, magic, fetch_offset=13).size == 0
@@ -446,7 +446,7 @@ def test_a_batch_with_nothing_from_the_fetch_offset_on_is_left_out(magic: int, c
         (marker(1, 5, base_offset=4) + batch(3, base_offset=5)[:-1], 5),
     ],
 )
-def test_where_nothing_has_an_old_form_there_are_no_bytes_but_an_offset_to_go_on_from(
+def test_record_set_without_convertible_records_has_only_a_next_offset(
     record_set: bytes, next_offset: int
 ) -> None:
     found = conversion(record_set, fetch_offset=4)
@@ -455,7 +455,7 @@ def test_where_nothing_has_an_old_form_there_are_no_bytes_but_an_offset_to_go_on
     assert list(found.chunks()) == []
 
 
-def test_a_whole_transaction_that_was_aborted_has_no_old_form() -> None:
+def test_aborted_transaction_alone_converts_to_no_bytes() -> None:
     source = batch(5, flags=TRANSACTIONAL, producer_id=7) + marker(0, 7, base_offset=5)
     found = conversion(source, aborted=[(7, 0)])
     assert (found.size, found.next_offset) == (0, 6)
@@ -464,20 +464,20 @@ def test_a_whole_transaction_that_was_aborted_has_no_old_form() -> None:
 # How long it is, and what it is filled with.
 
 
-def test_as_many_bytes_are_announced_as_the_source_has() -> None:
+def test_announced_size_is_that_of_the_source() -> None:
     source = of([Record(b"x", None, (("name", b"header" * 100),))])
     found = conversion(source)
     assert found.size == len(source)
 
 
-def test_more_are_announced_where_the_first_converted_batch_takes_more() -> None:
+def test_announced_size_includes_a_larger_first_batch() -> None:
     source = of([Record(b"", None, offset_delta=delta) for delta in range(100)])
     data = converted(source)
     assert len(data) == 100 * 34 > len(source)
 
 
 @pytest.mark.parametrize("missing", [*range(1, 14), 60, 61, 62, 1000])
-def test_what_remains_is_the_front_of_a_batch_that_is_longer(missing: int) -> None:
+def test_remaining_bytes_are_the_front_of_a_longer_batch(missing: int) -> None:
     source = of(MIXED, Codec.SNAPPY)
     (wrapping,) = whole_messages(converted(source))
     found = DownConversion(
@@ -490,7 +490,7 @@ def test_what_remains_is_the_front_of_a_batch_that_is_longer(missing: int) -> No
     assert read_by_kafka_python(data) == read(wrapping)
 
 
-def test_more_padding_than_a_chunk_comes_in_chunks() -> None:
+def test_padding_larger_than_a_chunk_is_split_into_chunks() -> None:
     """Each with a front of its own, as from Kafka; a client skips them with the first."""
     source = of([Record(b"x")])
     first = converted(source)[: 12 + int.from_bytes(converted(source)[8:12])]
@@ -507,7 +507,7 @@ def test_more_padding_than_a_chunk_comes_in_chunks() -> None:
     assert whole_messages(b"".join(chunks)) == [first]
 
 
-def test_what_does_not_fit_is_cut_off() -> None:
+def test_messages_beyond_the_announced_size_are_cut() -> None:
     batches = [batch(10, base_offset=10 * number) for number in range(4)]
     source = b"".join(bytes(each) for each in batches)
     all_messages = b"".join(b"".join(whole_messages(converted(each))) for each in batches)
@@ -516,7 +516,7 @@ def test_what_does_not_fit_is_cut_off() -> None:
         assert converted(source, chunk_bytes=chunk_bytes) == all_messages[: len(source)]
 
 
-def test_a_batch_that_is_cut_short_is_the_end() -> None:
+def test_conversion_ends_at_a_cut_batch() -> None:
     whole = batch(3, base_offset=5)
     for cut in (1, 11, 20, 61, len(whole) - 1):
         source = whole + whole[:cut]
@@ -534,7 +534,7 @@ def _source(count: int, codec: Codec = Codec.NONE, records: int = 5) -> list[byt
     return [batch(records, base_offset=records * number, codec=codec) for number in range(count)]
 
 
-def test_each_chunk_is_made_of_whole_batches_of_at_most_so_many_bytes() -> None:
+def test_chunks_have_whole_batches_of_at_most_chunk_bytes() -> None:
     batches = _source(12)
     size = len(batches[0])
     taken = 0
@@ -561,7 +561,7 @@ def test_each_chunk_is_made_of_whole_batches_of_at_most_so_many_bytes() -> None:
     assert _offsets(b"".join(chunks)) == [*range(60)]
 
 
-def test_a_batch_that_is_larger_than_a_chunk_is_one_by_itself() -> None:
+def test_batch_larger_than_a_chunk_is_its_own_chunk() -> None:
     small, large = batch(1), batch([b"x" * 5000], base_offset=1)
     source = small + large + batch(1, base_offset=2) + batch(1, base_offset=3)
     found = DownConversion(
@@ -571,7 +571,7 @@ def test_a_batch_that_is_larger_than_a_chunk_is_one_by_itself() -> None:
     assert chunks[:3] == [1, 1, 2]
 
 
-def test_no_more_than_one_chunk_is_alive() -> None:
+def test_chunks_are_alive_one_at_a_time() -> None:
     batches = [batch([b"x" * 15_000], base_offset=number) for number in range(300)]
     source_bytes = sum(map(len, batches))
 
@@ -596,7 +596,7 @@ def test_no_more_than_one_chunk_is_alive() -> None:
     assert peak(1 << 30) > source_bytes
 
 
-def test_all_batches_may_come_through_one_buffer() -> None:
+def test_source_may_reuse_one_buffer() -> None:
     batches = _source(10, Codec.GZIP)
     buffer = bytearray(max(map(len, batches)))
 
@@ -613,7 +613,7 @@ def test_all_batches_may_come_through_one_buffer() -> None:
         assert _offsets(b"".join(found.chunks())) == [*range(50)]
 
 
-def test_the_source_is_not_read_further_than_what_is_announced_needs() -> None:
+def test_source_is_read_only_as_far_as_announced() -> None:
     batches = [
         of([Record(b"", None, offset_delta=d) for d in range(50)], base_offset=50 * n) for n in range(40)
     ]
@@ -627,7 +627,7 @@ def test_the_source_is_not_read_further_than_what_is_announced_needs() -> None:
     assert found.next_offset < 20 * 50
 
 
-def test_the_next_offset_follows_what_was_read() -> None:
+def test_next_offset_follows_the_last_read_batch() -> None:
     found = DownConversion(
         map(memoryview, _source(4)), magic=1, fetch_offset=0, source_bytes=10_000, chunk_bytes=0
     )
@@ -636,7 +636,7 @@ def test_the_next_offset_follows_what_was_read() -> None:
     assert [found.next_offset for _ in itertools.islice(chunks, 4)] == [5, 10, 15, 20]
 
 
-def test_the_first_batch_need_not_be_kept_where_the_source_can_be_read_again() -> None:
+def test_release_of_a_rereadable_source_drops_the_first_batch() -> None:
     source = bytes(_transactions()) + bytes(batch(50, base_offset=9, codec=Codec.LZ4))
     for aborted in (None, [(7, 0)]):
         expected = converted(source, aborted=aborted)
@@ -645,7 +645,7 @@ def test_the_first_batch_need_not_be_kept_where_the_source_can_be_read_again() -
         assert b"".join(found.chunks()) == expected
 
 
-def test_the_first_batch_must_be_kept_where_the_source_cannot_be_read_again() -> None:
+def test_release_of_an_iterator_raises() -> None:
     found = DownConversion(map(memoryview, _source(2)), magic=1, fetch_offset=0, source_bytes=1000)
     with pytest.raises(ValueError, match="cannot be read again"):
         found.release()
@@ -706,9 +706,7 @@ EVERY_REFUSAL = pytest.mark.parametrize(
 
 @EVERY_MAGIC
 @EVERY_REFUSAL
-def test_a_client_that_asks_for_what_cannot_be_converted_gets_a_code(
-    build: Build, code: ErrorCode, magic: int
-) -> None:
+def test_inconvertible_first_batch_raises_with_error_code(build: Build, code: ErrorCode, magic: int) -> None:
     for before in (b"", bytes(marker(1, 5)), of([])):
         source = before + bytes(build(5)) + bytes(batch(2, base_offset=100))
         with pytest.raises(NotConvertible) as refused:
@@ -720,7 +718,7 @@ def test_a_client_that_asks_for_what_cannot_be_converted_gets_a_code(
 @EVERY_MAGIC
 @EVERY_REFUSAL
 @pytest.mark.parametrize("chunk_bytes", [0, 16 * 1024])
-def test_behind_what_can_be_converted_there_is_padding_and_the_code_comes_next(
+def test_inconvertible_later_batch_is_padded_and_raises_in_the_next_fetch(
     build: Build, code: ErrorCode, magic: int, chunk_bytes: int
 ) -> None:
     readable = b"".join(bytes(each) for each in _source(3, Codec.LZ4, 4))
@@ -733,14 +731,14 @@ def test_behind_what_can_be_converted_there_is_padding_and_the_code_comes_next(
     assert error.value.code == code
 
 
-def test_messages_of_old_formats_with_codecs_that_those_never_had_are_refused_too() -> None:
+def test_old_messages_with_newer_codecs_are_refused() -> None:
     for codec in (4, 5, 7):
         with pytest.raises(NotConvertible) as refused:
             conversion(message(1, attributes=codec), 1)
         assert refused.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_a_source_that_fails_fails_the_response() -> None:
+def test_source_error_is_raised() -> None:
     def failing() -> Iterator[memoryview]:
         yield memoryview(batch(2))
         raise Disconnected("kafka:9092", "it closed the connection")
@@ -752,7 +750,7 @@ def test_a_source_that_fails_fails_the_response() -> None:
         next(chunks)
 
 
-def test_only_to_magic_0_and_1_is_anything_converted() -> None:
+def test_conversion_to_other_magics_raises() -> None:
     with pytest.raises(ValueError, match="magic 2"):
         conversion(batch(), 2)
 
@@ -793,7 +791,7 @@ def _logs(draw: st.DrawFn) -> bytes:
 
 
 @given(_logs(), st.sampled_from(OLD_MAGICS), st.integers(0, 400))
-def test_any_records_come_out_as_they_went_in(source: bytes, magic: int, chunk_bytes: int) -> None:
+def test_arbitrary_records_are_converted_unchanged(source: bytes, magic: int, chunk_bytes: int) -> None:
     expected = as_seen(data_records(source), magic)
     found = DownConversion(
         [memoryview(source)], magic=magic, fetch_offset=0, source_bytes=1 << 16, chunk_bytes=chunk_bytes
@@ -805,7 +803,7 @@ def test_any_records_come_out_as_they_went_in(source: bytes, magic: int, chunk_b
 
 
 @given(_logs(), st.sampled_from(OLD_MAGICS), st.integers(0, 400), st.data())
-def test_however_it_is_cut_a_client_reads_on_to_the_end(
+def test_client_with_any_limit_reads_to_the_end(
     source: bytes, magic: int, chunk_bytes: int, data: st.DataObject
 ) -> None:
     """Only what is announced is sent, which may be less than all; the client comes again for the rest."""
@@ -835,7 +833,7 @@ def test_however_it_is_cut_a_client_reads_on_to_the_end(
 
 
 @given(damaged(_logs()), st.sampled_from(OLD_MAGICS), st.integers(0, 400))
-def test_damaged_batches_give_messages_or_a_code(data: bytes, magic: int, chunk_bytes: int) -> None:
+def test_damaged_batches_are_converted_or_refused(data: bytes, magic: int, chunk_bytes: int) -> None:
     try:
         found = conversion(data, magic, chunk_bytes=chunk_bytes)
     except NotConvertible:
@@ -850,7 +848,7 @@ RECORDS = st.tuples(PARTS, PARTS).map(lambda parts: Record(*parts))
 
 
 @given(damaged(st.lists(RECORDS, min_size=1, max_size=4).map(payload)), st.data())
-def test_damaged_records_give_messages_or_an_error_of_ours(data: bytes, drawn: st.DataObject) -> None:
+def test_damaged_records_are_converted_or_refused(data: bytes, drawn: st.DataObject) -> None:
     """Behind a right CRC, as from a client that wrote them so."""
     codec = drawn.draw(st.sampled_from(OLD_CODECS))
     source = raw_batch(
@@ -869,7 +867,7 @@ def test_damaged_records_give_messages_or_an_error_of_ours(data: bytes, drawn: s
     assert len(read_by_kafka_python(messages)) == found.header.records_count
 
 
-def test_header_lies_are_found_out() -> None:
+def test_false_header_fields_are_detected() -> None:
     good = of(MIXED, Codec.NONE)
     for position, replacement in (
         (57, (4).to_bytes(4)),  # fewer records than there are

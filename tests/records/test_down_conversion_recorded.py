@@ -90,7 +90,7 @@ SUBJECTS = ("codec", "from-the-middle", "log-append-time", "compacted")
 
 
 @_with_name(*SUBJECTS, "padding", "transactions", codecs=(None, "none", "lz4"))
-def test_a_conversion_without_a_zlib_or_snappy_stream_is_kafkas_byte_for_byte(recorded: Vector) -> None:
+def test_conversion_without_zlib_or_snappy_has_kafka_s_bytes(recorded: Vector) -> None:
     assert b"".join(_conversion(recorded).chunks()) == _record_set(recorded)
 
 
@@ -106,7 +106,7 @@ def _unwrapped(messages: bytes) -> list[tuple[int, bytes, bytes]]:
 
 
 @_with_name(*SUBJECTS, "zstd-behind", codecs=(None, "gzip", "snappy"))
-def test_all_but_the_compressed_bytes_is_kafkas(recorded: Vector) -> None:
+def test_conversion_has_kafka_s_bytes_outside_compressed_values(recorded: Vector) -> None:
     """Snappy's and zlib's streams depend on who built the library, and in which version."""
     theirs, ours = (
         _unwrapped(_whole_messages(record_set))
@@ -119,7 +119,7 @@ def test_all_but_the_compressed_bytes_is_kafkas(recorded: Vector) -> None:
 
 
 @_with_name("codec", "transactions", "compacted")
-def test_in_small_chunks_it_is_the_same(recorded: Vector) -> None:
+def test_conversion_in_small_chunks_has_the_same_messages(recorded: Vector) -> None:
     """But for padding, which is in chunks of that size, too."""
     small, large = (
         b"".join(_conversion(recorded, chunk_bytes=size).chunks()) for size in (200, KAFKA_CHUNK_BYTES)
@@ -128,7 +128,7 @@ def test_in_small_chunks_it_is_the_same(recorded: Vector) -> None:
     assert len(small) == len(large)
 
 
-def test_every_version_and_codec_is_among_them() -> None:
+def test_recordings_cover_every_version_and_codec() -> None:
     assert {(each.version, each.codec) for each in CONVERTED} >= {
         (version, codec) for version in MAGIC_OF_VERSION for codec in ("none", "gzip", "snappy", "lz4")
     }
@@ -143,14 +143,14 @@ def test_zstd_is_refused_as_kafka_refuses_it(recorded: Vector) -> None:
 
 
 @_with_name("only-a-marker")
-def test_where_kafka_sends_nothing_but_padding_there_is_nothing(recorded: Vector) -> None:
+def test_conversion_is_empty_if_kafka_sends_only_padding(recorded: Vector) -> None:
     assert _record_set(recorded) == b"\xff" * 8 + (61).to_bytes(4)
     found = _conversion(recorded)
     assert (found.size, found.next_offset) == (0, _fetch_offset(recorded) + 1)
 
 
 @_with_name("from-a-marker")
-def test_behind_a_marker_kafka_sends_a_batch_twice_and_shoal_does_not(recorded: Vector) -> None:
+def test_batch_after_a_marker_is_not_repeated_as_by_kafka(recorded: Vector) -> None:
     theirs = _offsets(_whole_messages(_record_set(recorded)))
     ours = _offsets(_whole_messages(b"".join(_conversion(recorded).chunks())))
     assert ours == sorted(set(ours))

@@ -16,7 +16,7 @@ def of(data: bytes | bytearray) -> Fingerprint:
 
 
 @given(batches(), INT64, INT16, st.integers(0, 2**31 - 1))
-def test_a_fingerprint_is_the_same_after_a_stamp(
+def test_fingerprint_is_the_same_after_a_stamp(
     fetched: bytearray, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
     before = of(bytes(fetched))
@@ -27,7 +27,7 @@ def test_a_fingerprint_is_the_same_after_a_stamp(
 
 
 @given(batches(), st.integers(0, 2**62), INT32)
-def test_a_brokers_offset_and_leader_epoch_change_nothing(
+def test_fingerprint_ignores_offset_and_leader_epoch(
     fetched: bytearray, base_offset: int, leader_epoch: int
 ) -> None:
     before = of(fetched)
@@ -37,7 +37,7 @@ def test_a_brokers_offset_and_leader_epoch_change_nothing(
 
 
 @given(batches(), INT64, st.booleans())
-def test_a_brokers_own_timestamp_changes_nothing(
+def test_fingerprint_ignores_log_append_time(
     fetched: bytearray, max_timestamp: int, log_append_time: bool
 ) -> None:
     """``DefaultRecordBatch.setMaxTimestamp`` writes the attributes anew, without those it does not know."""
@@ -48,7 +48,7 @@ def test_a_brokers_own_timestamp_changes_nothing(
 
 
 @given(batches(min_payload=1), st.data())
-def test_any_other_payload_bit_is_another_batch(fetched: bytearray, data: st.DataObject) -> None:
+def test_fingerprint_changes_with_any_payload_bit(fetched: bytearray, data: st.DataObject) -> None:
     at = data.draw(st.integers(61, len(fetched) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
     assert of(patched(fetched, at, bytes([fetched[at] ^ bit]))) != of(fetched)
@@ -69,11 +69,11 @@ def test_any_other_payload_bit_is_another_batch(fetched: bytearray, data: st.Dat
         patched(batch(3), 57, b"\0\0\0\2"),  # records_count
     ],
 )
-def test_another_codec_count_timestamp_or_value_is_another_batch(other: bytearray) -> None:
+def test_fingerprint_changes_with_codec_count_timestamp_or_value(other: bytearray) -> None:
     assert of(other) != of(batch(3))
 
 
-def test_a_fingerprint_is_the_same_on_every_day_and_machine() -> None:
+def test_fingerprint_has_a_literal_value() -> None:
     """It is committed with positions: a change here would refuse every mirror that is resumed."""
     assert of(batch(2, base_offset=7, producer_id=3, producer_epoch=1, base_sequence=9)) == Fingerprint(
         crc=0x7FBF6B0F, size=99, records_count=2, base_timestamp=1_600_000_000_000
@@ -81,7 +81,7 @@ def test_a_fingerprint_is_the_same_on_every_day_and_machine() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 65_536, 300_000])
-def test_it_is_the_crc_of_the_batch_with_all_that_may_differ_set_to_nothing(size: int) -> None:
+def test_fingerprint_is_the_crc_with_variable_fields_zeroed(size: int) -> None:
     content = b"x" * size
     fetched = raw_batch(
         content, attributes=0x7FDA, producer_id=5, producer_epoch=6, base_sequence=7, records_count=1

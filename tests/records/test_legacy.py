@@ -67,7 +67,7 @@ def _readers(magic: int, codec_id: int) -> list[Callable[..., Any]]:
 
 
 @each_case("recorded", RECORDED, _name)
-def test_an_old_brokers_messages_are_read_as_its_own_tool_and_other_libraries_read_them(
+def test_recorded_messages_are_read_as_by_kafka_s_tool_and_other_libraries(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
     vector, partition = recorded
@@ -91,7 +91,7 @@ def test_an_old_brokers_messages_are_read_as_its_own_tool_and_other_libraries_re
 
 
 @each_case("recorded", RECORDED, _name)
-def test_an_old_brokers_messages_are_read_as_librdkafka_reads_the_partition(
+def test_recorded_messages_are_read_as_by_librdkafka(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
     vector, partition = recorded
@@ -121,7 +121,7 @@ def test_an_old_brokers_messages_are_read_as_librdkafka_reads_the_partition(
     assert found == expected
 
 
-def test_recorded_are_all_codecs_of_both_magics_append_times_and_holes() -> None:
+def test_recordings_cover_codecs_magics_append_times_and_holes() -> None:
     batches = [batch for _, partition in _recorded() for batch in split(partition.record_set)]
     for magic in (0, 1):
         assert {each.header.codec_id for each in batches if each.header.magic == magic} == set(Codec) - {4}
@@ -135,7 +135,7 @@ def test_recorded_are_all_codecs_of_both_magics_append_times_and_holes() -> None
 
 
 @each_case("recorded", RECORDED, _name)
-def test_an_old_brokers_messages_are_rebuilt_as_one_batch_of_today(
+def test_recorded_messages_are_rebuilt_as_one_batch(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
     _, partition = recorded
@@ -154,7 +154,7 @@ def test_an_old_brokers_messages_are_rebuilt_as_one_batch_of_today(
         if (writer, magic, codec) != (AiokafkaBuilder, 0, Codec.LZ4)
     ],
 )
-def test_what_other_libraries_build_is_read_as_they_read_it(
+def test_messages_of_other_libraries_are_read_as_by_them(
     writer: Callable[..., Any], magic: int, codec: Codec
 ) -> None:
     builder = writer(magic=magic, compression_type=codec, batch_size=1 << 20)
@@ -174,7 +174,7 @@ def test_what_other_libraries_build_is_read_as_they_read_it(
         assert theirs == expected
 
 
-def test_a_message_that_is_not_compressed_is_one_record() -> None:
+def test_uncompressed_message_is_one_record() -> None:
     old = view_of(message(0, b"v", key=b"k", offset=5))
     assert read_records(old, 0) == [Record(5, -1, bytes.fromhex("02 6b 02 76 00"))]
     nulls = view_of(message(1, None, key=None, offset=6, timestamp=77))
@@ -192,7 +192,7 @@ def _offsets_and_timestamps(data: bytes | bytearray) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_relative_offsets_end_at_the_wrappers_own(codec: Codec) -> None:
+def test_relative_offsets_end_at_the_wrapper_s_offset(codec: Codec) -> None:
     found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [0, 1, 2]), offset=102))
     assert found == [(100, 1000), (101, 1001), (102, 1002)]
     # What compaction left: the last that is left stands for the wrapper.
@@ -202,12 +202,12 @@ def test_relative_offsets_end_at_the_wrappers_own(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_absolute_offsets_stay_what_they_are(magic: int, codec: Codec) -> None:
+def test_absolute_offsets_of_inner_messages_are_kept(magic: int, codec: Codec) -> None:
     found = _offsets_and_timestamps(wrapper(magic, codec, _inner(magic, [100, 101, 104]), offset=104))
     assert [offset for offset, _ in found] == [100, 101, 104]
 
 
-def test_an_append_time_of_a_wrapper_is_that_of_all_messages_in_it_but_for_those_of_magic_0() -> None:
+def test_append_time_of_a_wrapper_applies_to_messages_of_magic_1() -> None:
     inner = [*_inner(1, [0, 1]), *_inner(0, [2])]
     appended = wrapper(1, Codec.GZIP, inner, offset=2, flags=LOG_APPEND_TIME, timestamp=5555)
     assert _offsets_and_timestamps(appended) == [(0, 5555), (1, 5555), (2, -1)]
@@ -221,7 +221,7 @@ def test_an_append_time_of_a_wrapper_is_that_of_all_messages_in_it_but_for_those
     assert _offsets_and_timestamps(wrapper(1, Codec.GZIP, inner, timestamp=9)) == [(0, 7)]
 
 
-def test_lz4_has_the_wrong_checksum_in_wrappers_of_magic_0_only() -> None:
+def test_lz4_checksum_is_wrong_only_in_wrappers_of_magic_0() -> None:
     old = wrapper(0, Codec.LZ4, _inner(0, [3, 4]), offset=4)
     assert _offsets_and_timestamps(old) == [(3, -1), (4, -1)]
     value = bytes(old[26:])
@@ -272,7 +272,7 @@ NESTED = wrapper(1, Codec.GZIP, [GOOD])
         (message(1, b"x", offset=77)[:-1] + b"", "cut"),
     ],
 )
-def test_what_is_no_message_is_corrupt_and_says_what_and_where(data: bytes, reason: str) -> None:
+def test_malformed_message_is_corrupt_with_reason_and_position(data: bytes, reason: str) -> None:
     if reason == "cut":
         # The value's length says more than there is.
         data = data[:8] + (len(data) - 12).to_bytes(4) + data[12:]
@@ -291,13 +291,13 @@ def test_what_is_no_message_is_corrupt_and_says_what_and_where(data: bytes, reas
         (message(1, b"", offset=77)[:-8], "a message of 14 bytes"),
     ],
 )
-def test_lengths_that_do_not_add_up_are_corrupt(data: bytes, reason: str) -> None:
+def test_inconsistent_lengths_are_corrupt(data: bytes, reason: str) -> None:
     data = data[:8] + (len(data) - 12).to_bytes(4) + data[12:]
     with pytest.raises(CorruptBatch, match=reason):
         read_records(view_of(data), LIMIT)
 
 
-def test_what_expands_beyond_the_limit_is_refused() -> None:
+def test_wrapper_beyond_the_limit_is_refused() -> None:
     big = [message(1, bytes(1000), offset=offset) for offset in range(20)]
     size = sum(map(len, big))
     for codec in CODECS:
@@ -317,7 +317,7 @@ def test_what_expands_beyond_the_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_header_tells_codec_and_append_time_of_old_messages_and_nothing_else(magic: int) -> None:
+def test_header_of_old_messages_has_only_codec_and_append_time(magic: int) -> None:
     header = view_of(message(magic, attributes=0xFF)).header
     assert header.codec_id == 7
     assert header.is_log_append_time is bool(magic)
@@ -350,7 +350,7 @@ def _message_sets(draw: st.DrawFn) -> bytes:
 
 
 @given(_message_sets())
-def test_any_messages_are_read_as_another_library_reads_them(data: bytes) -> None:
+def test_arbitrary_messages_are_read_as_by_another_library(data: bytes) -> None:
     found = [_values(record) for record in read_records(view_of(data), LIMIT)]
     assert found == [_others_values(each) for each in KafkaPythonMessage(data, data[16])]
 
@@ -380,20 +380,18 @@ def _read_without_surprise(data: bytes) -> None:
 
 
 @given(damaged(_message_sets()))
-def test_damaged_messages_give_records_or_an_error_of_ours(data: bytes) -> None:
+def test_damaged_messages_are_read_or_refused(data: bytes) -> None:
     _read_without_surprise(data)
 
 
 @given(st.sampled_from((0, 1)), st.sampled_from([Codec.NONE, *CODECS]), st.data())
-def test_damaged_inner_messages_give_records_or_an_error_of_ours(
-    magic: int, codec: Codec, data: st.DataObject
-) -> None:
+def test_damaged_inner_messages_are_read_or_refused(magic: int, codec: Codec, data: st.DataObject) -> None:
     inner = data.draw(damaged(st.just(b"".join(_inner(magic, [0, 1, 2])))) | st.binary(max_size=100))
     _read_without_surprise(bytes(wrapper(magic, codec, [inner], offset=data.draw(st.integers(0, 100)))))
 
 
 @each_case("recorded", [each for each in RECORDED if each[0].version == 12], _name)
-def test_an_old_brokers_messages_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
+def test_recorded_messages_cut_or_with_flipped_bits_are_read_or_refused(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
     _, partition = recorded

@@ -27,7 +27,7 @@ def test_independent_blocks_of_any_flags_are_read(block_size: int, checksum: str
     assert max(map(len, blocks)) <= 1 << (8 + 2 * block_size)
 
 
-def test_bytes_behind_the_frame_are_not_looked_at() -> None:
+def test_bytes_after_the_frame_are_ignored() -> None:
     assert b"".join(lz4_blocks(memoryview(compress(Codec.LZ4, DATA) + b"anything"))) == DATA
 
 
@@ -37,7 +37,7 @@ def test_linked_blocks_are_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5, 6, 7, 9, 100, -1, -4])
-def test_a_frame_that_is_cut_short_is_refused(size: int) -> None:
+def test_frame_cut_short_is_refused(size: int) -> None:
     with pytest.raises(CorruptBatch):
         list(lz4_blocks(memoryview(compress(Codec.LZ4, DATA)[:size])))
 
@@ -45,21 +45,21 @@ def test_a_frame_that_is_cut_short_is_refused(size: int) -> None:
 @pytest.mark.parametrize(
     ("what", "at"), [("magic", 0), ("flags", 4), ("descriptor", 5), ("checksum", 6), ("block size", 10)]
 )
-def test_a_damaged_header_is_refused(what: str, at: int) -> None:
+def test_damaged_header_is_refused(what: str, at: int) -> None:
     damaged = bytearray(compress(Codec.LZ4, DATA))
     damaged[at] ^= 0x7F
     with pytest.raises(CorruptBatch):
         list(lz4_blocks(memoryview(damaged)))
 
 
-def test_a_block_with_a_wrong_checksum_is_refused() -> None:
+def test_block_with_a_wrong_checksum_is_refused() -> None:
     damaged = bytearray(frame(block_checksum=True))
     damaged[40] ^= 1
     with pytest.raises(CorruptBatch):
         list(lz4_blocks(memoryview(damaged)))
 
 
-def test_a_block_that_expands_to_more_than_its_descriptor_allows_is_refused() -> None:
+def test_block_larger_than_its_descriptor_allows_is_refused() -> None:
     block = bytes(cramjam.lz4.compress_block(bytes(1 << 20), store_size=False))
     data = compress(Codec.LZ4, b"")[:7] + len(block).to_bytes(4, "little") + block + bytes(4)
     with pytest.raises(CorruptBatch, match="block"):

@@ -31,7 +31,7 @@ LIMIT = 1 << 24
 NONE_BODY = bytes.fromhex("01 01 00")
 
 
-def test_the_bytes_that_are_written_are_these() -> None:
+def test_written_batch_has_literal_bytes() -> None:
     records = [
         Record(1000, 1_600_000_000_000, bytes.fromhex("02 6b 02 76 00")),
         Record(1001, 1_600_000_001_000, NONE_BODY),
@@ -61,7 +61,7 @@ def test_the_bytes_that_are_written_are_these() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_what_is_written_is_read_by_two_other_libraries_as_we_read_it(codec: Codec) -> None:
+def test_written_batch_is_read_alike_by_other_libraries(codec: Codec) -> None:
     source = view_of(batch([b"value " * n for n in range(300)], base_offset=1000, holes=(0, 5, 6, 200)))
     records = read_records(source, LIMIT)
     written = write_batch(records, codec)
@@ -90,7 +90,7 @@ def test_what_is_written_is_read_by_two_other_libraries_as_we_read_it(codec: Cod
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("most_bytes", [61, 200, 1000, 5000, 10**6])
-def test_batches_are_as_few_as_fit(codec: Codec, most_bytes: int) -> None:
+def test_records_are_written_in_as_few_batches_as_fit(codec: Codec, most_bytes: int) -> None:
     records = [
         Record(5 + n, 1_600_000_000_000 + n * 7, b"\1\x10" + b"%08d" % (n * 7919 % 10**8) + b"\0")
         for n in range(500)
@@ -109,7 +109,7 @@ def test_batches_are_as_few_as_fit(codec: Codec, most_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_record_that_is_too_large_comes_alone_between_the_others(codec: Codec) -> None:
+def test_oversized_record_is_written_in_its_own_batch(codec: Codec) -> None:
     noise = random.Random(1).randbytes(5000)
     large = b"\1" + b"\x90\x4e" + noise + b"\0"
     records = [Record(n, 5, large if n == 7 else NONE_BODY) for n in range(15)]
@@ -119,7 +119,7 @@ def test_a_record_that_is_too_large_comes_alone_between_the_others(codec: Codec)
     assert read_key_value_headers(read_records(found[1][1], LIMIT)[0])[1] == noise
 
 
-def test_no_records_are_no_batches() -> None:
+def test_no_records_are_written_as_no_batches() -> None:
     assert list(write_batches([], Codec.NONE, 1000)) == []
 
 
@@ -133,7 +133,7 @@ def test_many_small_batches_take_no_quadratic_time(codec: Codec) -> None:
     assert len(found) == 20_000
 
 
-def test_numbers_of_any_size_are_written_as_they_are_read() -> None:
+def test_varints_of_any_size_are_written_as_they_are_read() -> None:
     timestamps = [0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8192, -8193, 2**40, 2**63 - 1, -(2**63)]
     for base in (0, -1, 2**63 - 1, -(2**63), 1_600_000_000_000):
         bodies = [b"\1" + length + bytes(size) + b"\0" for length, size in ((b"\0", 0), (b"\xe8\x07", 500))]
@@ -167,9 +167,7 @@ _RECORDS = st.lists(
 
 
 @given(_RECORDS, st.sampled_from(Codec), st.integers(0, 3000))
-def test_what_is_written_in_batches_is_what_was_given(
-    records: list[Record], codec: Codec, most_bytes: int
-) -> None:
+def test_written_batches_have_the_given_records(records: list[Record], codec: Codec, most_bytes: int) -> None:
     found = list(write_batches(records, codec, most_bytes))
     assert [record for taken, _ in found for record in taken] == records
     for taken, written in found:

@@ -61,7 +61,7 @@ def test_literal_records_are_read() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_compressed_records_are_read_as_the_same_that_are_not(codec: Codec) -> None:
+def test_compressed_records_are_read_like_uncompressed_ones(codec: Codec) -> None:
     compressed = raw_batch(
         compress(codec, LITERAL_RECORDS),
         base_offset=1000,
@@ -96,7 +96,7 @@ def _values(record: Any) -> tuple[Any, ...]:
 
 
 @each_case("recorded", RECORDED, _name)
-def test_a_brokers_batches_are_read_as_other_libraries_read_them(
+def test_recorded_batches_are_read_as_by_other_libraries(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
     _, partition = recorded
@@ -120,7 +120,7 @@ def test_a_brokers_batches_are_read_as_other_libraries_read_them(
 
 
 @each_case("recorded", [each for each in RECORDED if each[0].records is not None], _name)
-def test_a_brokers_batches_are_read_as_librdkafka_read_the_partition(
+def test_recorded_batches_are_read_as_by_librdkafka(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
     vector, partition = recorded
@@ -154,7 +154,7 @@ def test_a_brokers_batches_are_read_as_librdkafka_read_the_partition(
     assert plain == expected
 
 
-def test_recorded_are_holes_all_codecs_append_times_and_empty_batches() -> None:
+def test_recordings_cover_holes_codecs_append_times_and_empty_batches() -> None:
     headers = [batch.header for _, partition in _recorded() for batch in split(partition.record_set)]
     assert {header.codec_id for header in headers} == set(Codec)
     assert any(header.has_holes and header.records_count and header.codec_id for header in headers)
@@ -163,7 +163,7 @@ def test_recorded_are_holes_all_codecs_append_times_and_empty_batches() -> None:
     assert any(header.is_log_append_time for header in headers)
 
 
-def test_a_log_append_time_batch_gives_the_create_times() -> None:
+def test_batch_with_log_append_time_keeps_create_times() -> None:
     found = view_of(batch(3, flags=LOG_APPEND_TIME, base_timestamp=5000))
     assert [record.timestamp for record in read_records(found, LIMIT)] == [5000, 5001, 5002]
     (recorded,) = [
@@ -178,7 +178,7 @@ def test_a_log_append_time_batch_gives_the_create_times() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("library", ["aiokafka", "kafka-python"])
-def test_what_other_libraries_build_is_read(library: str, codec: Codec) -> None:
+def test_batches_of_other_libraries_are_read(library: str, codec: Codec) -> None:
     if library == "aiokafka":
         builder: Any = AiokafkaBuilder(2, codec, False, -1, -1, -1, 1 << 20)
     else:
@@ -203,13 +203,13 @@ def test_what_other_libraries_build_is_read(library: str, codec: Codec) -> None:
     assert [_values(record) for record in found] == expected
 
 
-def test_control_batches_are_read_too() -> None:
+def test_control_batches_are_read() -> None:
     (record,) = read_records(view_of(marker(1, 77, base_offset=9)), LIMIT)
     assert record.offset == 9
     assert read_key_value_headers(record)[0] == b"\0\0\0\1"
 
 
-def test_a_batch_without_records_has_none_whatever_its_codec() -> None:
+def test_batch_without_records_is_read_as_empty_with_any_codec() -> None:
     for codec in range(8):
         empty = raw_batch(attributes=codec, records_count=0)
         assert read_records(view_of(empty), 0) == []
@@ -245,7 +245,7 @@ def test_a_batch_without_records_has_none_whatever_its_codec() -> None:
     ],
 )
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_what_does_not_parse_is_corrupt_and_says_what_and_where(
+def test_malformed_records_are_corrupt_with_reason_and_position(
     codec: Codec, records: bytes, fields: dict[str, int], reason: str
 ) -> None:
     fields = {"records_count": 1, "last_offset_delta": 10, "base_offset": 77, **fields}
@@ -256,19 +256,19 @@ def test_what_does_not_parse_is_corrupt_and_says_what_and_where(
     assert caught.value.position == 77
 
 
-def test_a_payload_that_does_not_decompress_says_where_it_was() -> None:
+def test_payload_that_does_not_decompress_is_corrupt_with_its_offset() -> None:
     found = view_of(raw_batch(b"no gzip", attributes=Codec.GZIP, base_offset=77))
     with pytest.raises(CorruptBatch, match="corrupt batch at 77: its records are not gzip"):
         read_records(found, LIMIT)
 
 
-def test_a_codec_that_is_none_is_not_supported() -> None:
+def test_unknown_codec_is_unsupported() -> None:
     with pytest.raises(UnsupportedBatch, match="its codec 6 is unknown") as caught:
         read_records(view_of(raw_batch(b"?", attributes=6, base_offset=77)), LIMIT)
     assert caught.value.base_offset == 77
 
 
-def test_what_expands_beyond_the_limit_is_refused_and_what_is_not_compressed_has_none() -> None:
+def test_limit_applies_to_compressed_batches_alone() -> None:
     values = [b"x" * 1000] * 20
     plain = view_of(batch(values, base_offset=77))
     assert len(read_records(plain, 0)) == 20
@@ -284,7 +284,7 @@ def test_what_expands_beyond_the_limit_is_refused_and_what_is_not_compressed_has
             assert "--max-decompressed-bytes" in str(caught.value)
 
 
-def test_a_bomb_of_many_empty_records_is_refused() -> None:
+def test_bomb_of_many_empty_records_is_refused() -> None:
     """200,000 records of 7 to 9 bytes each would take 40 MB as objects; zstd has them in 0.2 MB."""
     count = 200_000
     written = write_batch([Record(0, 0, b"\1\1\0")] * count, Codec.ZSTD)
@@ -298,7 +298,7 @@ def test_a_bomb_of_many_empty_records_is_refused() -> None:
     assert len(read_records(written, 16 << 20)) == count
 
 
-def test_a_count_of_billions_takes_no_time() -> None:
+def test_count_of_billions_is_refused_at_once() -> None:
     claimed = raw_batch(LITERAL_RECORDS, records_count=2**31 - 1, last_offset_delta=2**31 - 2)
     with pytest.raises(CorruptBatch, match="3 records instead of 2147483647"):
         read_records(view_of(claimed), LIMIT)
@@ -317,7 +317,7 @@ def test_a_count_of_billions_takes_no_time() -> None:
         (1_600_000_000_000, -(2**40), 1_600_000_000_000 - 2**40),
     ],
 )
-def test_timestamps_wrap_around_as_javas_do(base: int, delta: int, expected: int) -> None:
+def test_timestamps_wrap_around_as_in_java(base: int, delta: int, expected: int) -> None:
     found = view_of(raw_batch(payload([Written(timestamp_delta=delta)]), base_timestamp=base))
     assert read_records(found, LIMIT)[0].timestamp == expected
 
@@ -339,7 +339,7 @@ def test_timestamps_wrap_around_as_javas_do(base: int, delta: int, expected: int
         (b"\1\1\x80\x80\x80\x80\x80\0", "more than 32 bits"),
     ],
 )
-def test_a_body_that_is_none_is_corrupt(body: bytes, reason: str) -> None:
+def test_malformed_record_body_is_corrupt(body: bytes, reason: str) -> None:
     with pytest.raises(CorruptBatch, match=reason) as caught:
         read_key_value_headers(Record(77, -1, body))
     assert caught.value.position == 77
@@ -378,7 +378,7 @@ def _batches(draw: st.DrawFn) -> bytes:
 
 
 @given(_batches())
-def test_any_records_are_read_as_another_library_reads_them(data: bytes) -> None:
+def test_arbitrary_records_are_read_as_by_another_library(data: bytes) -> None:
     found = [_values(record) for record in read_records(view_of(data), LIMIT)]
     others = [
         (
@@ -427,12 +427,12 @@ def _read_without_surprise(data: bytes) -> None:
 
 @given(st.binary(max_size=300) | damaged(_batches()))
 @example(bytes(raw_batch(b"\x2a\0" + b"\xff" * 9 + b"\1\0\1\1\0" + bytes(10))))
-def test_arbitrary_bytes_give_records_or_an_error_of_ours(data: bytes) -> None:
+def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
     _read_without_surprise(data)
 
 
 @each_case("recorded", [each for each in RECORDED if each[0].version == 12], _name)
-def test_a_brokers_batches_cut_or_with_flipped_bits_give_records_or_an_error_of_ours(
+def test_recorded_batches_cut_or_with_flipped_bits_are_read_or_refused(
     recorded: tuple[Vector, FetchedPartition],
 ) -> None:
     _, partition = recorded
@@ -447,7 +447,7 @@ def test_a_brokers_batches_cut_or_with_flipped_bits_give_records_or_an_error_of_
             _read_without_surprise(bytes(flipped))
 
 
-def test_records_of_a_view_do_not_depend_on_its_buffer() -> None:
+def test_records_outlive_the_buffer_of_their_view() -> None:
     buffer = bytearray(LITERAL)
     found = read_records(RecordBatch(view_of(LITERAL).header, memoryview(buffer)), LIMIT)
     buffer[:] = bytes(len(buffer))

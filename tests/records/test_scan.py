@@ -29,7 +29,7 @@ def aborted() -> bytearray:
     return batch(1, base_offset=0, flags=TRANSACTIONAL, producer_id=1)
 
 
-def test_scan_decides_about_each_batch_that_ends_behind_the_start() -> None:
+def test_scan_decides_each_batch_that_ends_after_the_start() -> None:
     log = [aborted(), marker(ABORT, 1, base_offset=1), batch(2, base_offset=2), batch(1, base_offset=4)]
     assert scanned(*log, crcs=CheckedCrcs.ALL) == [
         (Decision.DROP_ABORTED, 0),
@@ -40,12 +40,12 @@ def test_scan_decides_about_each_batch_that_ends_behind_the_start() -> None:
     assert scanned(*log, start_offset=3, crcs=CheckedCrcs.ALL) == [(Decision.CROP, 2), (Decision.COPY, 4)]
 
 
-def test_scan_crops_a_batch_that_overlaps_the_one_before() -> None:
+def test_scan_crops_a_batch_that_overlaps_the_previous_one() -> None:
     log = [batch(3, base_offset=0), batch(3, base_offset=2), batch(2, base_offset=3)]
     assert scanned(*log, crcs=CheckedCrcs.ALL) == [(Decision.COPY, 0), (Decision.CROP, 2)]
 
 
-def test_scan_skips_a_marker_before_the_start_and_still_ends_its_transaction() -> None:
+def test_scan_ends_a_transaction_at_a_skipped_marker() -> None:
     log = [marker(ABORT, 1, base_offset=1), batch(1, base_offset=2, flags=TRANSACTIONAL, producer_id=1)]
     assert scanned(*log, start_offset=2, crcs=CheckedCrcs.DROPPED) == [(Decision.COPY, 2)]
 
@@ -58,7 +58,7 @@ def test_scan_skips_a_marker_before_the_start_and_still_ends_its_transaction() -
         (CheckedCrcs.ALL, True, True),
     ],
 )
-def test_scan_refuses_a_wrong_crc_of_the_batches_it_checks(
+def test_scan_refuses_a_wrong_crc_only_of_checked_batches(
     crcs: CheckedCrcs, is_copied_refused: bool, is_dropped_refused: bool
 ) -> None:
     for written, is_refused in ((batch(1), is_copied_refused), (aborted(), is_dropped_refused)):

@@ -27,7 +27,7 @@ IDENTITIES = st.tuples(INT64, INT16, st.integers(0, 2**31 - 1))
 MAY_CHANGE = {*range(8), *range(12, 16), *range(17, 23), *range(43, 57)}
 
 
-def test_a_stamp_of_literal_bytes_gives_literal_bytes() -> None:
+def test_stamp_writes_literal_bytes() -> None:
     fetched = bytearray.fromhex(
         "00000000000003e8 00000057 00000005 02 ef91c613 0014 00000001 00000174876e8000 00000174876e8001"
         "000000000000007b 0004 00000005 00000002"
@@ -43,7 +43,7 @@ def test_a_stamp_of_literal_bytes_gives_literal_bytes() -> None:
 
 
 @given(batches(), IDENTITIES)
-def test_a_stamp_sets_what_a_client_must_send_and_keeps_the_rest(
+def test_stamp_sets_client_fields_and_keeps_the_rest(
     fetched: bytearray, identity: tuple[int, int, int]
 ) -> None:
     before = bytes(fetched)
@@ -62,7 +62,7 @@ def test_a_stamp_sets_what_a_client_must_send_and_keeps_the_rest(
 
 
 @given(batches(), IDENTITIES)
-def test_the_corrected_crc_of_a_sound_batch_equals_a_recomputed_one(
+def test_corrected_crc_of_a_sound_batch_equals_a_recomputed_one(
     fetched: bytearray, identity: tuple[int, int, int]
 ) -> None:
     crc = stamp(view(fetched), *identity)
@@ -70,13 +70,13 @@ def test_the_corrected_crc_of_a_sound_batch_equals_a_recomputed_one(
 
 
 @pytest.mark.parametrize("size", [0, 65_535, 65_536, 65_537, 200_000, 1_000_000])
-def test_the_corrected_crc_is_right_for_payloads_of_any_size(size: int) -> None:
+def test_corrected_crc_is_right_for_payloads_of_any_size(size: int) -> None:
     fetched = raw_batch(bytes(range(256)) * (size // 256) + b"x" * (size % 256), attributes=0x18)
     assert stamp(view(fetched), 1, 2, 3) == calc_crc32c(bytes(fetched[21:]))
 
 
 @given(batches(min_payload=1), IDENTITIES, st.data())
-def test_a_payload_bit_that_flipped_before_the_stamp_is_still_found_after_it(
+def test_payload_bit_flipped_before_a_stamp_is_detected_after_it(
     fetched: bytearray, identity: tuple[int, int, int], data: st.DataObject
 ) -> None:
     fetched[data.draw(st.integers(61, len(fetched) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -86,7 +86,7 @@ def test_a_payload_bit_that_flipped_before_the_stamp_is_still_found_after_it(
 
 
 @given(batches(), IDENTITIES, st.data())
-def test_a_kept_header_bit_that_flipped_before_the_stamp_is_still_found_after_it(
+def test_kept_header_bit_flipped_before_a_stamp_is_detected_after_it(
     fetched: bytearray, identity: tuple[int, int, int], data: st.DataObject
 ) -> None:
     header = bytearray(fetched[:61])
@@ -103,7 +103,7 @@ def test_a_kept_header_bit_that_flipped_before_the_stamp_is_still_found_after_it
 
 
 @given(batches(), IDENTITIES, IDENTITIES)
-def test_a_batch_may_be_stamped_again_with_another_identity(
+def test_batch_can_be_stamped_again_with_another_identity(
     fetched: bytearray, first: tuple[int, int, int], second: tuple[int, int, int]
 ) -> None:
     once = bytearray(fetched)
@@ -114,7 +114,7 @@ def test_a_batch_may_be_stamped_again_with_another_identity(
     assert fetched == once
 
 
-def test_the_header_keeps_the_values_that_were_fetched() -> None:
+def test_header_keeps_fetched_values_after_a_stamp() -> None:
     fetched = view(batch(2, base_offset=40, codec=Codec.LZ4, producer_id=9, leader_epoch=3))
     before = fetched.header
     stamp(fetched, 1, 2, 3)
@@ -122,7 +122,7 @@ def test_the_header_keeps_the_values_that_were_fetched() -> None:
     assert before.base_offset == 40
 
 
-def test_a_stamp_stays_within_its_batch() -> None:
+def test_stamp_stays_within_its_batch() -> None:
     first, second, third = batch(1), batch(1, base_offset=1), batch(1, base_offset=2)
     buffer = first + second + third
     middle = memoryview(buffer)[len(first) : len(first) + len(second)]
@@ -131,7 +131,7 @@ def test_a_stamp_stays_within_its_batch() -> None:
     assert buffer[-len(third) :] == third
 
 
-def test_a_batch_over_bytes_that_cannot_be_written_is_refused_and_unchanged() -> None:
+def test_stamp_of_read_only_bytes_raises() -> None:
     fetched = bytes(batch(1))
     with pytest.raises(TypeError):
         stamp(view(fetched), 1, 2, 3)
@@ -157,7 +157,7 @@ def plain(*counts: int, first_offset: int = 5) -> list[bytearray]:
     return built
 
 
-def test_a_run_is_stamped_as_its_batches_are_one_by_one() -> None:
+def test_run_is_stamped_like_its_single_batches() -> None:
     built = plain(2, 3, 1, 4, 1, 7)
     one_by_one, together = run_of(*built), run_of(*built)
     sequence = RUN["base_sequence"]
@@ -192,7 +192,7 @@ def test_a_run_is_stamped_as_its_batches_are_one_by_one() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_run_ends_before_what_is_not_plain(odd: bytearray, why: str) -> None:
+def test_run_ends_before_a_batch_that_is_not_plain(odd: bytearray, why: str) -> None:
     record_set = run_of(*plain(2, 3, first_offset=0), odd)
     before = bytes(record_set)
     limit = sum(map(len, plain(2, 3))) + len(batch(5))
@@ -204,7 +204,7 @@ def test_a_run_ends_before_what_is_not_plain(odd: bytearray, why: str) -> None:
     assert stamp_run(record_set, behind, first_offset=5, end_offset=NO_END, most_bytes=100, **RUN) is None
 
 
-def test_a_run_ends_at_the_end_that_is_wanted() -> None:
+def test_run_ends_at_the_end_offset() -> None:
     record_set = run_of(*plain(2, 3, 1, first_offset=0))
     run = stamp_run(record_set, 0, first_offset=0, end_offset=5, most_bytes=NO_LIMIT, **RUN)
     assert run is not None
@@ -212,7 +212,7 @@ def test_a_run_ends_at_the_end_that_is_wanted() -> None:
     assert stamp_run(record_set, 0, first_offset=0, end_offset=0, most_bytes=NO_LIMIT, **RUN) is None
 
 
-def test_a_run_does_not_bless_a_damaged_payload() -> None:
+def test_damaged_payload_in_a_stamped_run_is_detected() -> None:
     damaged = batch(2, base_offset=0)
     damaged[-1] ^= 1
     record_set = run_of(damaged, *plain(1, first_offset=2))

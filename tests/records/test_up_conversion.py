@@ -63,7 +63,7 @@ def refusal(data: bytes, **options: int) -> ErrorCode:
         if (builder, codec, magic) != (AiokafkaBuilder, Codec.LZ4, 0)
     ],
 )
-def test_what_another_library_sends_is_one_batch_with_the_same_records(
+def test_messages_of_another_library_become_one_batch_with_the_same_records(
     builder: Callable[..., object], codec: Codec, magic: int
 ) -> None:
     built = builder(magic, codec, 1 << 20)
@@ -91,7 +91,7 @@ def test_what_another_library_sends_is_one_batch_with_the_same_records(
     ]
 
 
-def test_a_message_of_literal_bytes() -> None:
+def test_message_is_read_from_literal_bytes() -> None:
     """Of magic 1: offset 7, 36 bytes; CRC, magic, attributes, timestamp; key and value."""
     covered = b"\1\0" + b"\0\0\0\0\0\0\3\xe8" + b"\0\0\0\1k" + b"\0\0\0\1v"
     crc = zlib.crc32(covered).to_bytes(4)
@@ -99,36 +99,36 @@ def test_a_message_of_literal_bytes() -> None:
     assert read(literal) == [SentMessage(1000, False, b"k", b"v")]
 
 
-def test_a_message_that_is_cut_anywhere_becomes_no_record() -> None:
+def test_message_cut_anywhere_is_ignored() -> None:
     whole = sent(1, 0, b"k", b"v")
     for size in range(len(whole)):
         assert read(whole[:size]) == []
 
 
-def test_a_message_that_is_cut_at_the_end_counts_for_nothing() -> None:
+def test_last_message_cut_is_ignored() -> None:
     one, two = sent(0, 0, b"k", b"first"), sent(0, 1, b"k", b"second")
     for size in range(len(two)):
         assert [each.value for each in read(one + two[:size])] == [b"first"]
 
 
-def test_the_offsets_of_a_producer_say_nothing() -> None:
+def test_offsets_from_a_producer_are_ignored() -> None:
     assert len(read(sent(1, -1, b"k", b"a") + sent(1, -(2**63), b"k", b"b"))) == 2
 
 
-def test_a_message_that_is_cut_at_the_end_of_a_wrapper_counts_for_nothing() -> None:
+def test_last_message_cut_in_a_wrapper_is_ignored() -> None:
     inner = sent(1, 0, b"k", b"first") + sent(1, 1, b"k", b"second")[:-1]
     assert [each.value for each in read(wrapped(1, 0, inner, Codec.GZIP))] == [b"first"]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_wrapper_s_append_time_is_its_messages(codec: Codec) -> None:
+def test_append_time_of_a_wrapper_applies_to_its_messages(codec: Codec) -> None:
     inner = sent(1, 0, b"k", b"v")
     (found,) = read(wrapped(1, 0, inner, codec, timestamp=77, flags=LOG_APPEND_TIME))
     assert (found.timestamp, found.is_append_time) == (77, True)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 9])
-def test_a_wrapper_may_be_at_its_last_message_s_offset_later_or_at_0(offset: int) -> None:
+def test_wrapper_offset_may_be_that_of_the_last_message_later_or_0(offset: int) -> None:
     inner = sent(1, 0, b"k", b"a") + sent(1, 1, b"k", b"b")
     assert len(read(wrapped(1, offset, inner, Codec.GZIP))) == 2
 
@@ -200,39 +200,39 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_kafka_refuses_is_refused_with_its_code(name: str) -> None:
+def test_set_that_kafka_refuses_is_refused_with_its_code(name: str) -> None:
     data, code = REFUSED[name]
     assert refusal(data) is code
 
 
-def test_a_huge_length_in_a_wrapper_allocates_nothing() -> None:
+def test_huge_length_in_a_wrapper_allocates_nothing() -> None:
     endless = bytes(8) + b"\x7f\xff\xff\xff" + bytes(20)
     assert refusal(wrapped(1, 0, endless, Codec.GZIP)) is ErrorCode.INVALID_RECORD
 
 
-def test_bytes_behind_a_value_are_not_looked_at() -> None:
+def test_bytes_after_a_value_are_ignored() -> None:
     (found,) = read(with_crc(WITH_KEY + b"\0\0\0\1k" + b"\0\0\0\1v" + b"more"))
     assert (found.key, found.value) == (b"k", b"v")
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_is_refused(codec: Codec) -> None:
+def test_bomb_is_refused(codec: Codec) -> None:
     inner = sent(1, 0, b"k", bytes(LIMIT))
     assert refusal(wrapped(1, 0, inner, codec)) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_so_many_small_messages_that_they_are_a_bomb_are_refused() -> None:
+def test_bomb_of_many_small_messages_is_refused() -> None:
     inner = bytes(sent(0, 0, None, None)) * (LIMIT // 64 + 1)
     assert refusal(wrapped(0, 0, inner, Codec.GZIP)) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_message_may_be_no_larger_than_allowed() -> None:
+def test_message_larger_than_allowed_is_refused() -> None:
     one = sent(1, 0, b"k", b"v")
     assert len(read(one + one, most_message_bytes=len(one))) == 2
     assert refusal(one + one, most_message_bytes=len(one) - 1) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_negative_timestamp_cannot_be_kept() -> None:
+def test_negative_timestamp_is_refused() -> None:
     messages = read(sent(1, 0, b"k", b"v", timestamp=-2))
     with pytest.raises(NotConvertible) as refused:
         up_convert(messages, Codec.NONE)
@@ -276,9 +276,7 @@ def test_damage_within_a_wrapper_is_read_or_refused(inner: bytes, magic: int, co
     st.sampled_from(CODECS),
     st.sampled_from([0, 1]),
 )
-def test_a_damaged_stream_with_a_right_crc_is_read_or_refused(
-    stream: bytes, codec: Codec, magic: int
-) -> None:
+def test_damaged_stream_with_a_right_crc_is_read_or_refused(stream: bytes, codec: Codec, magic: int) -> None:
     head = bytes([magic, codec]) + bytes(8 * magic) + b"\xff" * 4
     _read_or_refuse(with_crc(head + len(stream).to_bytes(4) + stream))
 
@@ -298,7 +296,7 @@ def _peak_bytes(run: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("is_wrapped", [True, False])
-def test_the_smallest_messages_take_no_more_memory_than_their_bytes(is_wrapped: bool) -> None:
+def test_many_smallest_messages_take_no_more_memory_than_their_bytes(is_wrapped: bool) -> None:
     inner = sent(0, 0, None, None) * (LIMIT // 64)
     full = wrapped(0, 0, inner, Codec.GZIP) if is_wrapped else inner
 
@@ -310,12 +308,12 @@ def test_the_smallest_messages_take_no_more_memory_than_their_bytes(is_wrapped: 
     assert _peak_bytes(convert) < 2 * LIMIT
 
 
-def test_messages_of_a_wrapper_that_are_too_many_are_refused_while_they_are_counted() -> None:
+def test_too_many_messages_in_a_wrapper_are_refused_while_counting() -> None:
     # As many as fit the limit in bytes are more than twice as many as fit it in number.
     bomb = wrapped(0, 0, sent(0, 0, None, None) * (LIMIT // 26), Codec.GZIP)
     assert refusal(bomb) is ErrorCode.MESSAGE_TOO_LARGE
     assert _peak_bytes(lambda: refusal(bomb)) < 3 * LIMIT
 
 
-def test_messages_outside_of_a_wrapper_are_counted_too() -> None:
+def test_too_many_messages_outside_of_a_wrapper_are_refused() -> None:
     assert refusal(sent(0, 0, None, None) * (LIMIT // 64 + 1)) is ErrorCode.MESSAGE_TOO_LARGE

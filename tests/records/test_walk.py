@@ -57,7 +57,7 @@ def test_records_cut_anywhere_are_copied_whole(places: list[int], codec: Codec) 
 
 
 @given(cuts, st.integers(min_value=0), st.binary(min_size=1, max_size=4))
-def test_damaged_records_are_refused_wherever_they_are_cut(places: list[int], at: int, damage: bytes) -> None:
+def test_damaged_records_cut_anywhere_are_refused(places: list[int], at: int, damage: bytes) -> None:
     header, data = written(RECORDS)
     at %= len(data)
     damaged = data[:at] + damage + data[at + 1 :]
@@ -78,14 +78,14 @@ def test_records_that_end_early_are_refused(missing: int) -> None:
         list(walk(header, cut(data[:-missing], [50, 100])))
 
 
-def test_bytes_behind_the_last_record_are_refused_in_a_piece_of_their_own_too() -> None:
+def test_bytes_after_the_last_record_are_refused() -> None:
     header, data = written(RECORDS)
     with pytest.raises(MalformedRecord, match="after the last record"):
         list(walk(header, [data, b"", b"\0"]))
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
-def test_a_batch_that_is_written_record_by_record_has_the_bytes_of_one_written_at_once(codec: Codec) -> None:
+def test_batch_written_by_record_has_the_bytes_of_one_written_at_once(codec: Codec) -> None:
     records = [
         Record(number, 1_700_000_000_000 + number, write_body(b"%d" % number, b"v" * (number % 700)))
         for number in range(2_000)
@@ -101,7 +101,7 @@ def test_a_batch_that_is_written_record_by_record_has_the_bytes_of_one_written_a
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_of_more_than_it_may_have_is_none(codec: Codec) -> None:
+def test_batch_larger_than_allowed_is_none(codec: Codec) -> None:
     body = write_body(None, bytes(range(256)) * 16)
     needed = BatchWriter(codec, _MOST_BYTES)
     for most_bytes, fits in ((_MOST_BYTES, True), (needed.size, False)):

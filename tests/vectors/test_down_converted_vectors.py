@@ -20,13 +20,13 @@ CONVERTED = [
 
 
 @each_case("recorded", down_converted_vectors(), attrgetter("name"))
-def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
+def test_file_has_the_recorded_digest(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
 
 
 @each_case("recorded", CONVERTED, attrgetter("name"))
-def test_what_was_converted_has_the_records_of_the_log(recorded: Vector) -> None:
+def test_converted_vector_has_the_records_of_the_log(recorded: Vector) -> None:
     """As far as they come; without timestamps in magic 0."""
     log = vector(f"down_converted/fetch-v12-{recorded.name.split('-', 2)[2]}")
     within_log = {

@@ -15,7 +15,7 @@ EVERY_RESPONSE = each_case("recorded", RESPONSES, attrgetter("name"))
 
 
 @each_case("recorded", old_vectors(), attrgetter("name"))
-def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
+def test_file_has_the_recorded_digest(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
 
@@ -46,7 +46,7 @@ def found_by_kafka_python(recorded: Vector) -> list[tuple[Any, ...]]:
 
 
 @EVERY_RESPONSE
-def test_a_consumer_reads_what_is_in_the_messages(recorded: Vector) -> None:
+def test_consumer_s_records_are_those_of_the_messages(recorded: Vector) -> None:
     """Those that it reads from the partition and that lie in the response's messages."""
     assert recorded.records is not None
     for name, messages in recorded.messages.items():
@@ -60,7 +60,7 @@ def test_a_consumer_reads_what_is_in_the_messages(recorded: Vector) -> None:
         assert consumed == within
 
 
-def test_every_kind_is_among_them() -> None:
+def test_vectors_cover_every_kind() -> None:
     messages = [each for vector in RESPONSES for found in vector.messages.values() for each in found]
     assert {(each["magic"], each["codec"]) for each in messages} == {
         (magic, codec) for magic in (0, 1) for codec in ("none", "gzip", "snappy", "lz4")

@@ -12,20 +12,20 @@ EVERY_VECTOR = each_case("recorded", removed_vectors(), attrgetter("name"))
 
 
 @EVERY_VECTOR
-def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
+def test_file_has_the_recorded_digest(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
 
 
 @EVERY_VECTOR
-def test_another_codec_reads_it_and_writes_the_same_bytes(recorded: Vector) -> None:
+def test_second_codec_decodes_and_encodes_the_same_bytes(recorded: Vector) -> None:
     is_request = recorded.direction == "request"
     message_class: Any = old_messages.schema(recorded.api_key, recorded.version, is_request=is_request)
     message = message_class.decode(recorded.frame, header=True)
     assert message.encode(header=True) == recorded.frame
 
 
-def test_every_removed_version_is_among_them() -> None:
+def test_vectors_cover_every_removed_version() -> None:
     assert {(each.api, each.version) for each in removed_vectors()} >= {
         *(("Produce", version) for version in range(3)),
         *(("Fetch", version) for version in range(4)),

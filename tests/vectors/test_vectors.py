@@ -15,13 +15,13 @@ EVERY_VECTOR = each_case("recorded", vectors(), attrgetter("name"))
 
 
 @EVERY_VECTOR
-def test_the_file_is_the_one_recorded(recorded: Vector) -> None:
+def test_file_has_the_recorded_digest(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
 
 
 @EVERY_VECTOR
-def test_kio_reads_the_same_message_and_writes_the_same_bytes(recorded: Vector) -> None:
+def test_kio_decodes_and_encodes_the_same_bytes(recorded: Vector) -> None:
     header, message = kio_decode(recorded)
     assert header.correlation_id == recorded.correlation_id
     written = io.BytesIO()
