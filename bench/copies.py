@@ -1,7 +1,7 @@
-"""The cost of comparing all copies with the committed pairs: ``python -m bench.copies --help``.
+"""The cost of comparing all copies with the committed positions: ``python -m bench.copies --help``.
 
 A mirror compares them at its start and at each ``--refresh``. Two real clusters have topics of the same
-names, a group has a pair for each partition, and no record is lost: the usual case. Each comparison uses
+names, a group has a position for each partition, and no record is lost: the usual case. Each comparison uses
 connections that are already open, as in a running mirror.
 """
 
@@ -41,18 +41,18 @@ _PER_TOPIC = 50
 _GROUP = "bench.copies"
 
 
-def _commit_pairs(source: Cluster, destination: Cluster, partitions: list[TopicPartition]) -> None:
-    """Commit the pairs of a mirror whose topics are all empty."""
+def _commit_positions(source: Cluster, destination: Cluster, partitions: list[TopicPartition]) -> None:
+    """Commit the positions of a mirror whose topics are all empty."""
     ids = [cluster.refresh().topics for cluster in (source, destination)]
-    pairs = {}
+    positions = {}
     for number, partition in enumerate(partitions):
         ours, theirs = (str(each[partition.topic].topic_id) for each in ids)
-        pairs[partition] = MirrorPosition(
+        positions[partition] = MirrorPosition(
             0, 0, ProducerIdentity(number, 0), (0, 0), None, ours, theirs, 0, "0" * 16, -1,
             FirstStart.now().selecting(TopicSelection("copies.*")),
         )  # fmt: skip
-    positions = GroupPositions(source, _GROUP, MemberId)
-    refused = patiently(lambda: positions.commit(pairs), patience_s=60.0)  # the cluster's first group
+    group = GroupPositions(source, _GROUP, MemberId)
+    refused = patiently(lambda: group.commit(positions), patience_s=60.0)  # the cluster's first group
     assert not refused, refused
 
 
@@ -99,7 +99,7 @@ def _measure(clusters: Sequence[KafkaCluster], partitions: int, repeat: int) -> 
     )
     with Cluster(ours) as source, Cluster(theirs) as destination:
         mirrored = partitions_of(source, topics)
-        _commit_pairs(source, destination, mirrored)
+        _commit_positions(source, destination, mirrored)
         found: list[object] = []
 
         def create_again(topics: Collection[str]) -> Collection[str]:
@@ -145,7 +145,7 @@ def main() -> None:
     print(text)
     if arguments.append:
         head = (
-            "## All copies compared with their pairs\n\n"
+            "## All copies compared with their positions\n\n"
             f"`python -m bench.copies --partitions {arguments.partitions}`, {machine()}; two Kafka "
             f"{KAFKA_VERSION} brokers (KRaft) on this machine.\n"
             f"The work of a mirror at its start and at each `--refresh`; the median of {arguments.repeat}, "

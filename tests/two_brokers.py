@@ -349,17 +349,17 @@ class TwoBrokers:
         """Return the destination's records."""
         return content_of(self.destination.log(topic, partition))
 
-    def pair(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
-        """Return the committed pair."""
+    def position(self, topic: str = "topic", partition: int = 0) -> MirrorPosition:
+        """Return the committed position."""
         key = TopicPartition(topic, partition)
         with Cluster(self.settings.source) as cluster:
             return GroupPositions(cluster, self.settings.group, MemberId).read([key])[key]
 
-    def commit(self, pair: MirrorPosition, topic: str = "topic", partition: int = 0) -> None:
-        """Commit a pair, over any committed one."""
+    def commit(self, position: MirrorPosition, topic: str = "topic", partition: int = 0) -> None:
+        """Commit a position, over any committed one."""
         with Cluster(self.settings.source) as cluster:
             GroupPositions(cluster, self.settings.group, MemberId).commit(
-                {TopicPartition(topic, partition): pair}
+                {TopicPartition(topic, partition): position}
             )
 
     def forget_pairs(self) -> None:
@@ -446,7 +446,7 @@ class Acting(Watched):
 
 
 def die_after(brokers: TwoBrokers, requests: int) -> None:
-    """Kill a worker after this many acknowledged requests; only its first pair is committed."""
+    """Kill a worker after this many acknowledged requests; only its first position is committed."""
     let_pass(brokers.destination, ApiKey.PRODUCE, requests)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
     try:

@@ -84,7 +84,7 @@ def compare_at_least_once(
 def mirrored_of(former: Sequence[Record], copy: Sequence[Record]) -> list[Record]:
     """Return the copied records of a topic that was deleted: the first ones of a partition's copy."""
     both = zip(former, copy, strict=False)
-    same = itertools.takewhile(lambda pair: _content(pair[0]) == _content(pair[1]), both)
+    same = itertools.takewhile(lambda position: _content(position[0]) == _content(position[1]), both)
     return [record for record, _ in same]
 
 

@@ -74,7 +74,7 @@ class Sides:
 
     def commit(self, source_offset: int, metadata: str | None = None, **changes: Any) -> None:
         """Commit the position of partition 0 in the mirror's group."""
-        pair = MirrorPosition(
+        position = MirrorPosition(
             source_offset,
             source_offset,
             ProducerIdentity(1, 0),
@@ -85,7 +85,7 @@ class Sides:
             -1,
             self.options().rules(),
         )
-        committed = replace(pair, **changes).to_committed()
+        committed = replace(position, **changes).to_committed()
         if metadata is not None:
             committed = Committed(source_offset, metadata)
         with Cluster(self.options().source) as cluster:
@@ -237,13 +237,13 @@ def test_what_would_stop_a_partition_is_a_warning(
 def test_clusters_that_are_swapped_after_a_mirror_are_a_warning(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2)
     assert sides.found()["warnings"] == []
-    pair = MirrorPosition(
+    position = MirrorPosition(
         50, 50, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, sides.options().rules()
     )
     reverse = f"shoal.{sides.destination.cluster_id}.{sides.source.cluster_id}"
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": sides.destination.bootstrap})
     with Cluster(config) as cluster:
-        commit_offsets(cluster, reverse, {TopicPartition("orders", 0): pair.to_committed()}, MemberId())
+        commit_offsets(cluster, reverse, {TopicPartition("orders", 0): position.to_committed()}, MemberId())
     (warning,) = sides.found()["warnings"]
     assert warning.startswith("topic orders on the destination cluster")
     assert "check that --from and --to are not swapped" in warning

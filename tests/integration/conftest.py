@@ -19,8 +19,8 @@ _numbers = count()
 
 @pytest.fixture(scope="session")
 def both_clusters() -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    with two_clusters() as pair:
-        yield pair
+    with two_clusters() as position:
+        yield position
 
 
 @pytest.fixture(scope="session")

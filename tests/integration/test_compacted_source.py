@@ -33,8 +33,8 @@ MIRRORED = 6
 
 def updates() -> list[Record]:
     now_ms = int(time.time() * 1000)
-    pairs = [each.encode().split(b"=") for each in UPDATES]
-    return [Record(key, value, (), now_ms) for key, value in pairs]
+    positions = [each.encode().split(b"=") for each in UPDATES]
+    return [Record(key, value, (), now_ms) for key, value in positions]
 
 
 def is_cleaned(batches: Sequence[DumpedBatch]) -> bool:
@@ -44,12 +44,14 @@ def is_cleaned(batches: Sequence[DumpedBatch]) -> bool:
 
 
 def roll_back(settings: CopySettings, topic: str) -> None:
-    """Commit the pair from before the first record, as a task that was killed leaves it."""
+    """Commit the position from before the first record, as a task that was killed leaves it."""
     key = TopicPartition(topic, 0)
     with Cluster(settings.source) as cluster:
         positions = GroupPositions(cluster, settings.group, MemberId)
-        pair = positions.read([key])[key]
-        first = replace(pair, source_offset=0, destination_offset=0, last_batch=None, source_leader_epoch=-1)
+        position = positions.read([key])[key]
+        first = replace(
+            position, source_offset=0, destination_offset=0, last_batch=None, source_leader_epoch=-1
+        )
         positions.commit({key: first})
 
 

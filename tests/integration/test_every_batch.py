@@ -661,7 +661,7 @@ def test_a_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str)
 def verified(
     run: Run, source: KafkaCluster | OldKafka, destination: KafkaCluster, group: str, state: Path
 ) -> None:
-    """Assert that ``shoal verify`` finds the copies of a run equal, by its pairs or without them."""
+    """Assert that ``shoal verify`` finds the copies of a run equal, by its positions or without them."""
     between = ["--from", source.bootstrap, "--to", destination.bootstrap, "--group", group]
     result = shoal("verify", *between, "--topics", ",".join(run.topics), "--json", state=state)
     report = json.loads(result.stdout)

@@ -227,5 +227,5 @@ def test_the_position_is_that_of_every_record(
     copy(settings, topic, records)
     partition = TopicPartition(topic, 0)
     with Cluster(settings.source) as cluster:
-        pair = GroupPositions(cluster, topic, MemberId).read([partition])[partition]
-    assert (pair.source_offset, pair.destination_offset) == (records, records)
+        position = GroupPositions(cluster, topic, MemberId).read([partition])[partition]
+    assert (position.source_offset, position.destination_offset) == (records, records)

@@ -133,7 +133,7 @@ def test_lanes_that_copy_the_same_at_the_same_time_double_nothing(brokers: TwoBr
     dice = random.Random(seed)
     brokers = with_some_settings(brokers, dice)
     histories = brokers.topic("topic", 2)
-    brokers.run()  # the first pairs
+    brokers.run()  # the first positions
     for _ in range(4):
         for history in histories:
             for _ in range(6):

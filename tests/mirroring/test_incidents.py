@@ -189,7 +189,7 @@ def test_what_was_mirrored_and_what_is_in_the_source_do_not_match_at_all(
     """Records of our writer that the source does not have: nothing shows where to go on."""
     history.plain(1)
     brokers.run()
-    identity = brokers.pair().identity
+    identity = brokers.position().identity
     strange = batches.batch(
         2, base_offset=1, producer_id=identity.producer_id, producer_epoch=0, base_sequence=1
     )
@@ -298,7 +298,7 @@ def test_a_tail_that_is_lost_during_a_run_is_found_by_where_the_next_batch_lands
 def test_a_lost_tail_is_found_also_where_others_wrote_in_its_place(
     brokers: TwoBrokers, history: History, count: int
 ) -> None:
-    """Also where the log is as long as before, or longer: only what stood before the pair shows it."""
+    """Also where the log is as long as before, or longer: only what stood before the position shows it."""
     history.plain(3, 5)
     brokers.run()
     lose_tail(brokers.destination, "topic", 3)
@@ -355,13 +355,13 @@ def test_equal_records_are_told_apart_by_their_number(brokers: TwoBrokers, histo
 def test_what_a_writer_before_the_pair_s_mirrored_is_mirrored_again(
     brokers: TwoBrokers, history: History, further: int, left: int
 ) -> None:
-    """Its pair was deleted, and the mirror went on behind its records."""
+    """Its position was deleted, and the mirror went on behind its records."""
     history.plain(*[1] * 10)
     brokers.run()
     brokers.forget_pairs()
     history.plain(*[1] * further)
     brokers.run()
-    assert brokers.pair().origin == (10, 10)
+    assert brokers.position().origin == (10, 10)
     if left:
         lose_tail(brokers.destination, "topic", left)
     else:
@@ -397,7 +397,7 @@ def test_recreated_copy_gets_what_the_source_still_has_from_before_the_pair_s_wr
     brokers.run()
     brokers.forget_pairs()
     brokers.run()
-    assert brokers.pair().origin == (10, 10)
+    assert brokers.position().origin == (10, 10)
     history.log.delete_records(4)
     recreate(brokers.destination)
     run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 4, True])
@@ -441,7 +441,7 @@ def test_a_tail_that_may_not_be_decoded_is_known_by_its_bytes(
 
 
 def write_and_die_behind_aborted_records(brokers: TwoBrokers, history: History) -> None:
-    """Mirror 10 records that take 71 offsets; only the pair before them is committed."""
+    """Mirror 10 records that take 71 offsets; only the position before them is committed."""
     brokers.run()
     history.plain(5).transaction(30, 30, ends=ABORT).plain(5)
     let_pass(brokers.destination, ApiKey.PRODUCE, 1)
@@ -552,7 +552,7 @@ def test_a_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, his
     history.log.begin_leader_epoch(3)
     history.plain(1, leader_epoch=3)
     run(brokers)
-    assert brokers.pair().source_leader_epoch == 3
+    assert brokers.position().source_leader_epoch == 3
     history.log.begin_leader_epoch(4)
     history.plain(1, leader_epoch=4)
     run(brokers)
@@ -594,17 +594,17 @@ def test_a_source_topic_that_took_its_pairs_along_is_mirrored_behind_the_old_one
 def test_source_topic_created_anew_is_mirrored_once_by_groups_in_turn(
     brokers: TwoBrokers, history: History, first: str
 ) -> None:
-    """Both groups' pairs are of the former topic: a mirror at work commits also while a topic is deleted."""
+    """Both groups' positions are of the former topic: a mirror commits also while a topic is deleted."""
     groups = {name: brokers.with_settings(group=name) for name in ("one", "other")}
     for group in groups.values():
         history.plain(1, 1, 1)
         group.run()
-    before, pairs = brokers.copied(), {name: group.pair() for name, group in groups.items()}
+    before, positions = brokers.copied(), {name: group.position() for name, group in groups.items()}
     anew = recreate(brokers.source)
     anew.base_timestamp += 10
     anew.plain(2, 2, 2)
     for name, group in groups.items():
-        group.commit(pairs[name])
+        group.commit(positions[name])
     second = "other" if first == "one" else "one"
     for name in (first, second, first):
         going_on(groups[name], IncidentKind.SOURCE_RESET).run()
@@ -621,14 +621,14 @@ def test_source_topic_created_anew_is_mirrored_whole_if_it_repeats_another_group
     for group in (one, other):
         history.plain(1, 1, 1)
         group.run()
-    before, pair = brokers.copied(), one.pair()
+    before, position = brokers.copied(), one.position()
     last = bytearray(batches_of(history.log)[-1].view)
     anew = recreate(brokers.source)
     anew.base_timestamp += 10
     anew.plain(1)
     last[:8] = anew.next_offset.to_bytes(8)
     anew.store(last, shown=True)
-    one.commit(pair)
+    one.commit(position)
     run(going_on(one, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
     assert brokers.copied() == before + anew.committed
 
@@ -705,7 +705,7 @@ def test_where_a_mirror_went_on_is_committed_before_it_writes(brokers: TwoBroker
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before")
     with pytest.raises(Killed):
         brokers.run(control=Mortal())
-    assert brokers.pair().destination_offset == 4
+    assert brokers.position().destination_offset == 4
     run(brokers)  # and is no incident any more
     assert ours(brokers) == history.committed
 

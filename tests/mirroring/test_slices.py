@@ -167,7 +167,7 @@ def test_a_slice_copies_what_comes_until_it_is_over(
             history.plain(1)
             wait_until(lambda: brokers.copied() == history.committed)
         assert running.is_running
-    assert brokers.pair().source_offset == history.next_offset
+    assert brokers.position().source_offset == history.next_offset
 
 
 def test_tasks_of_a_slice_end_by_themselves_when_its_time_is_over(
@@ -278,7 +278,7 @@ def test_the_next_task_goes_on_without_asking_the_destination_anything(
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
         assert (ends.hits, positions.hits) == (0, 0)
-    assert brokers.pair().destination_offset == 6
+    assert brokers.position().destination_offset == 6
 
 
 def test_an_idle_partition_is_handed_over_too(brokers: TwoBrokers, history: History, driver: Driver) -> None:
@@ -303,14 +303,14 @@ def test_what_a_coordinator_has_no_time_for_is_committed_by_the_next_task(
         wait_until(lambda: brokers.copied() == history.committed)
         ending = time.monotonic()
     assert time.monotonic() - ending < 3.0
-    assert brokers.pair().source_offset == 2
+    assert brokers.position().source_offset == 2
     brokers.source.faults.remove(stall)
     ends = asked(brokers, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     seen = len(driver.reports)
     with driver.slice():
         wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
     assert ends.hits == 0
-    assert brokers.pair().source_offset == history.next_offset
+    assert brokers.position().source_offset == history.next_offset
 
 
 def test_what_no_task_has_committed_the_driver_can(
@@ -325,8 +325,8 @@ def test_what_no_task_has_committed_the_driver_can(
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
     brokers.source.faults.remove(stall)
-    pairs, _ = driver.server.uncommitted()
-    assert {partition: pair.source_offset for partition, pair in pairs.items()} == {
+    positions, _ = driver.server.uncommitted()
+    assert {partition: position.source_offset for partition, position in positions.items()} == {
         TopicPartition("topic", 0): history.next_offset
     }
 
@@ -346,19 +346,19 @@ def test_a_commit_that_comes_late_does_not_stay(
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
     assert late.hits == 1
-    # A pair of the topic that is deleted now comes after those of the one that takes its place.
+    # A position of the topic that is deleted now comes after those of the one that takes its place.
     brokers.source.topics.delete(brokers.source.topics.topic("topic"))
     brokers.source.create_topic("topic", 1)
     History(brokers.source.log("topic")).plain(1, 1, 1)
     with driver.slice():
         wait_until(lambda: len(brokers.copied()) == 8)
-    newest = brokers.pair()
-    wait_until(lambda: brokers.pair() != newest)
+    newest = brokers.position()
+    wait_until(lambda: brokers.position() != newest)
     seen = len(driver.reports)
     with driver.slice():
         wait_until(lambda: any(each["partitions"] for each in driver.reports[seen:]))
-    assert brokers.pair().source_offset == 3
-    assert brokers.pair().source_topic_id == newest.source_topic_id
+    assert brokers.position().source_offset == 3
+    assert brokers.position().source_topic_id == newest.source_topic_id
 
 
 def test_an_incident_is_told_though_the_slice_ends_while_it_is_committed(
@@ -403,7 +403,7 @@ def test_at_the_mirrors_end_a_coordinator_has_its_seconds_though_the_partition_w
         threading.Timer(1.5, lambda: brokers.source.faults.remove(away)).start()
         driver.server.request_stop()
         running.result()
-    assert brokers.pair().source_offset == 2
+    assert brokers.position().source_offset == 2
 
 
 def test_an_idle_partition_waits_for_nothing_once_it_is_answered_again(
@@ -566,4 +566,4 @@ def test_a_stop_ends_a_lane_of_open_ranges_and_commits(
         threading.Thread(target=driver.server.request_stop).start()
         running.result()
         assert time.monotonic() - started < 3.0
-    assert brokers.pair().source_offset == 2
+    assert brokers.position().source_offset == 2

@@ -20,7 +20,7 @@ The processes
 
 Four processes take steps, one at a time and in any order (:meth:`Resume.steps`).
 
-- The *mirror* (:class:`Copy`) reads its committed pair, asks for the log's end,
+- The *mirror* (:class:`Copy`) reads its committed position, asks for the log's end,
   aligns, sends batches, handles answers, and commits. It may crash between any two
   steps, except the last process. Its steps have the names of the code in
   ``shoal.mirroring.task``: ``align``, ``next_to_send``, ``acknowledge``, ``lose_track``.
@@ -36,7 +36,7 @@ The data
 
 A batch is the range of source records in it, and the producer id, epoch and sequence
 in its header. A log is a sequence of batches. The position of a batch is the number
-of records before it. The committed pair is what the group stores: a source offset,
+of records before it. The committed position is what the group stores: a source offset,
 the destination offset that belongs to it, and the writer's identity. The producer
 state of a broker is not stored: it follows from the log and from ``forgotten``, the
 number of batches that the leader does not remember (:func:`_producer_state`, after
@@ -53,7 +53,7 @@ The simplifications
 - *Two batches in flight, and two that the broker remembers.* Kafka remembers five, and
   the mirror has at most five in flight. Only the relation counts: as many in flight
   as remembered.
-- *One partition.* Brokers store producer state by partition, and a pair belongs to
+- *One partition.* Brokers store producer state by partition, and a position belongs to
   one partition. So two partitions never share a variable.
 - *Two brokers, clean elections.* With acks=all a record is acknowledged when the
   follower has it. A third broker could be elected only if it were in sync, so it
@@ -88,8 +88,8 @@ __all__ = ["Behind", "Bounds", "Broker", "Resume", "Rule", "check"]
 class Rule(enum.Enum):
     """Rules that the mirror may keep or not."""
 
-    SAME_IDENTITY = "go on with the producer id and epoch of the committed pair"
-    FIRST_PAIR_FIRST = "commit the first pair before the first batch is produced"
+    SAME_IDENTITY = "go on with the producer id and epoch of the committed position"
+    FIRST_PAIR_FIRST = "commit the first position before the first batch is produced"
     FIRST_ALONE = "the first request after each alignment goes alone, until it is acknowledged"
     ONE_IN_FLIGHT = "one request in flight, never more"
     NO_RESEND = "send nothing again without having asked the destination"
@@ -188,7 +188,7 @@ class Copy(NamedTuple):
     """One process's state of the partition, as :class:`shoal.mirroring.task.partition.PartitionCopy`.
 
     Attributes:
-        pair: The acknowledged pair; None before the committed pair was read.
+        position: The acknowledged position; None before the committed position was read.
         aligned: Whether the process aligned with the destination since the last unknown outcome.
         established: Whether any batch was acknowledged since the last alignment.
         in_flight: Batches sent on this connection and not answered.
@@ -199,7 +199,7 @@ class Copy(NamedTuple):
         stopped: The reason for which the process gave up.
     """
 
-    pair: MirrorPosition | None = None
+    position: MirrorPosition | None = None
     aligned: bool = False
     established: bool = False
     in_flight: tuple[OutboundBatch, ...] = ()
@@ -222,7 +222,7 @@ class State(NamedTuple):
 
     Attributes:
         copy: The running process's state.
-        committed: The pair in the group.
+        committed: The position in the group.
         log: The leader's log.
         replicated: Number of its batches that the follower has.
         forgotten: Number of batches that the leader's producer state has forgotten.
@@ -326,7 +326,9 @@ class Resume:
 
     def _is_done(self, state: State) -> bool:
         copy = state.copy
-        return copy.aligned and copy.pair is not None and copy.pair.source_offset >= self.bounds.records
+        return (
+            copy.aligned and copy.position is not None and copy.position.source_offset >= self.bounds.records
+        )
 
     # Transitions
 
@@ -346,9 +348,10 @@ class Resume:
                 yield from self._ask_log_end(state)
             else:
                 yield from self._next_to_send(state)
-            if copy.pair is not None and copy.pair != state.committed:
-                label = f"the pair ({copy.pair.source_offset}, {copy.pair.destination_offset}) is committed"
-                yield label, state._replace(committed=copy.pair)
+            if copy.position is not None and copy.position != state.committed:
+                offsets = f"{copy.position.source_offset}, {copy.position.destination_offset}"
+                label = f"the position ({offsets}) is committed"
+                yield label, state._replace(committed=copy.position)
             if state.disconnects and copy.in_flight:
                 yield self._disconnect(state)
         if state.process + 1 < self.bounds.processes and copy.stopped is None:
@@ -368,11 +371,11 @@ class Resume:
         if copy.log_end is None:
             if Rule.AWAIT_ZOMBIES in self.rules and state.zombies:
                 return
-            pair = copy.pair or state.committed
+            position = copy.position or state.committed
             log_end = size_of(state.log)
             yield (
                 f"the log end is asked for: {log_end}",
-                state._replace(copy=copy._replace(pair=pair, log_end=log_end, node=state.node)),
+                state._replace(copy=copy._replace(position=position, log_end=log_end, node=state.node)),
             )
             return
         high_watermark = size_of(state.log[: state.replicated])
@@ -380,30 +383,30 @@ class Resume:
             # The mirror requests it again the next time.
             yield "the watermark is behind", state._replace(copy=copy._replace(log_end=None))
             return
-        if copy.pair is None:
+        if copy.position is None:
             yield self._begin(state, copy.log_end)
         else:
-            yield self._resume(state, copy.pair, copy.log_end)
+            yield self._resume(state, copy.position, copy.log_end)
 
     def _begin(self, state: State, log_end: int) -> tuple[str, State]:
-        """Begin without a pair: after the existing records, as if their tail was found in the source."""
+        """Begin without a position: after the existing records, as if their tail was found in the source."""
         others = others_of(self._between(state.log, 0, log_end))
-        pair = MirrorPosition(log_end - others, log_end, ProducerIdentity(state.process))
+        position = MirrorPosition(log_end - others, log_end, ProducerIdentity(state.process))
         if Rule.FIRST_PAIR_FIRST in self.rules:
-            state = state._replace(committed=pair)
-        return f"begins at {log_end}", self._align(state, pair)
+            state = state._replace(committed=position)
+        return f"begins at {log_end}", self._align(state, position)
 
-    def _resume(self, state: State, pair: MirrorPosition, log_end: int) -> tuple[str, State]:
-        """Resume from a pair to the one that describes the destination as it is now."""
-        written = log_end - pair.destination_offset
+    def _resume(self, state: State, position: MirrorPosition, log_end: int) -> tuple[str, State]:
+        """Resume from a position to the one that describes the destination as it is now."""
+        written = log_end - position.destination_offset
         if written < 0:
             return self._stop(state, "the destination lost its tail")
         if written and size_of(state.log) < log_end:
             # Its last batch is missing, so that it cannot be compared.
             return "the log ends before that now", state._replace(copy=state.copy._replace(log_end=None))
-        between = self._between(state.log, pair.destination_offset, log_end)
+        between = self._between(state.log, position.destination_offset, log_end)
         others = others_of(between)
-        identity = pair.identity
+        identity = position.identity
         if Rule.SAME_IDENTITY not in self.rules and state.process != identity.producer_id:
             identity = ProducerIdentity(state.process)
         if others:
@@ -411,7 +414,7 @@ class Resume:
                 return self._stop(state, "foreign records")
             identity = self._behind_others(identity, others, log_end)
         ours = written - others
-        source_offset = pair.source_offset + ours
+        source_offset = position.source_offset + ours
         if ours and between[-1] != FOREIGN:
             tail = between[-1]
             if tail.first + tail.records != source_offset:
@@ -437,22 +440,24 @@ class Resume:
         return tuple(found)
 
     @staticmethod
-    def _align(state: State, pair: MirrorPosition) -> State:
-        copy = state.copy._replace(pair=pair, aligned=True, established=False, is_failed=False, log_end=None)
+    def _align(state: State, position: MirrorPosition) -> State:
+        copy = state.copy._replace(
+            position=position, aligned=True, established=False, is_failed=False, log_end=None
+        )
         return state._replace(copy=copy)
 
     def _next_to_send(self, state: State) -> Iterator[tuple[str, State]]:
         copy = state.copy
-        assert copy.pair is not None
+        assert copy.position is not None
         most = self.bounds.in_flight
         if Rule.ONE_IN_FLIGHT in self.rules or (Rule.FIRST_ALONE in self.rules and not copy.established):
             most = 1
         if len(copy.in_flight) >= most:
             return
         queued = sum(each.batch.records for each in copy.in_flight)
-        first = copy.pair.source_offset + queued
-        destination_offset = copy.pair.destination_offset + queued
-        identity = copy.pair.identity
+        first = copy.position.source_offset + queued
+        destination_offset = copy.position.destination_offset + queued
+        identity = copy.position.identity
         for count in range(1, min(self.bounds.largest_batch, self.bounds.records - first) + 1):
             batch = Batch(
                 identity.producer_id,
@@ -471,7 +476,7 @@ class Resume:
     def _acknowledge(self, state: State, outgoing: OutboundBatch, base_offset: int) -> State:
         """Handle a success for the oldest request in flight, with its base offset."""
         copy = state.copy
-        assert copy.pair is not None
+        assert copy.position is not None
         rest = copy._replace(in_flight=copy.in_flight[1:], landed=None)
         if copy.is_failed:
             return state._replace(copy=rest)
@@ -482,17 +487,19 @@ class Resume:
             # The identity cannot match any more; resuming counts each producer's records.
             return state._replace(copy=self._lose_track(rest))
         # displace
-        pair = MirrorPosition(
-            copy.pair.source_offset + outgoing.batch.records,
+        position = MirrorPosition(
+            copy.position.source_offset + outgoing.batch.records,
             base_offset + outgoing.batch.records,
-            copy.pair.identity.moved(by),
+            copy.position.identity.moved(by),
         )
         in_flight = tuple(
             each._replace(destination_offset=each.destination_offset + by) for each in rest.in_flight
         )
         # Otherwise it makes no difference.
         established = Rule.FIRST_ALONE in self.rules or self.broker is Broker.FORGETS_LATE
-        return state._replace(copy=rest._replace(pair=pair, established=established, in_flight=in_flight))
+        return state._replace(
+            copy=rest._replace(position=position, established=established, in_flight=in_flight)
+        )
 
     def _refuse(self, state: State) -> State:
         """Handle an error for the oldest request in flight."""

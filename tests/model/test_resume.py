@@ -196,7 +196,7 @@ COUNTER_EXAMPLES = {
     "remembers, a new identity": CounterExample(
         Broker.REMEMBERS, without("remembers", Rule.SAME_IDENTITY), "doubled", NEW_IDENTITY
     ),
-    "remembers, no first pair": CounterExample(
+    "remembers, no first position": CounterExample(
         Broker.REMEMBERS, without("remembers", Rule.FIRST_PAIR_FIRST), "doubled", NO_FIRST_PAIR
     ),
     "remembers, the first not alone": CounterExample(

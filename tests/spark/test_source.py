@@ -41,7 +41,7 @@ def test_a_partition_without_a_pair_begins_where_the_options_say_and_not_where_s
 def test_latest_is_looked_up_once_so_that_it_does_not_run_away(brokers: TwoBrokers) -> None:
     history = brokers.topic()[0].plain(60)
     reader = StreamReader(options(brokers, group="group", startingOffsets="latest"))
-    # Nothing to copy yet, but a first pair to commit.
+    # Nothing to copy yet, but a first position to commit.
     assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 60}}) == [("topic", 0, 60, 60)]
     history.plain(40)
     assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 60, 100)]

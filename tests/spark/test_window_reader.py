@@ -118,7 +118,7 @@ def test_where_spark_is_started_again_the_next_planner_knows_what_the_last_one_d
     second.plain(4)
     assert rows(driver.reader(LATEST)) == [("topic", 0, 0, OPEN_END), ("topic", 1, 4, OPEN_END)]
     wait_until(lambda: driver.server._starts is not None)
-    second.plain(5)  # it is stuck, and has no pair
+    second.plain(5)  # it is stuck, and has no position
     brokers.topic("later", 1)[0].plain(4)
     driver.plan = WindowPlan({**driver.plan.topics, "later": ("later", 1)})
     assert rows(driver.reader(LATEST)) == [

@@ -61,10 +61,10 @@ def test_markers_behind_the_pair_are_no_lag(brokers: TwoBrokers, history: Histor
 def test_what_was_copied_after_the_last_commit_is_compared_too(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2)
     brokers.run()
-    pair = brokers.pair()
+    position = brokers.position()
     history.plain(5, 1)
     brokers.run()
-    brokers.commit(pair)
+    brokers.commit(position)
     assert partition(brokers).records == 11
     flip(brokers.destination.log("topic"), 2, -1)
     assert partition(brokers).altered == [((5, 10), (5, 10))]
@@ -197,13 +197,13 @@ def test_all_that_was_mirrored_is_deleted_and_more(brokers: TwoBrokers, loaded: 
 
 def test_only_what_lies_behind_the_pair_is_left_in_the_source(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
-    pair = brokers.pair()
+    position = brokers.position()
     loaded.plain(3)
     brokers.run()
-    brokers.commit(pair)
+    brokers.commit(position)
     brokers.source.log("topic").delete_records(30)
     report = partition(brokers)
-    assert aligned(report) == (Aligned.BY_PAIR, 30, 30)
+    assert aligned(report) == (Aligned.BY_POSITION, 30, 30)
     assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 3, (0, 30))
 
 
@@ -228,7 +228,7 @@ def test_a_mirror_that_an_older_one_began_is_compared_from_there(
     loaded.plain(3)
     newer = brokers.with_settings(group="newer")
     newer.run(begin_at(newer.ranges(), 3))
-    assert newer.pair().origin == (30, 27)
+    assert newer.position().origin == (30, 27)
     report = partition(newer)
     assert aligned(report) == (Aligned.BY_CONTENT, 3, 0)
     assert (report.outcome, report.records) == (Outcome.EQUAL, 30)
@@ -246,7 +246,7 @@ def test_what_was_there_before_the_mirror_is_not_compared(brokers: TwoBrokers, l
 
 def test_a_pair_of_a_topic_that_was_created_anew_is_no_pair(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
-    brokers.commit(replace(brokers.pair(), source_topic_id="00000000-0000-0000-0000-000000000001"))
+    brokers.commit(replace(brokers.position(), source_topic_id="00000000-0000-0000-0000-000000000001"))
     report = partition(brokers)
     assert aligned(report) == (Aligned.BY_CONTENT, 0, 0)
     assert report.alignment is not None

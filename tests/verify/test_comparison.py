@@ -21,7 +21,7 @@ STARTS = [sum(COUNTS[:index]) for index in range(len(COUNTS) + 1)]
 
 @pytest.fixture(params=["origin", "content"])
 def mirrored(request: pytest.FixtureRequest, brokers: TwoBrokers, history: History) -> TwoBrokers:
-    """A mirror of ten batches, with its pair and without."""
+    """A mirror of ten batches, with its position and without."""
     for count, codec in zip(COUNTS, [*Codec, *Codec], strict=True):
         history.plain(count, codec=codec)
     brokers.run()

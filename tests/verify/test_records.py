@@ -152,7 +152,7 @@ CUTS = {
 
 @pytest.fixture(params=KINDS, ids=lambda each: f"{each[0]}-{each[1].name.lower()}")
 def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
-    """A mirror that had to rebuild something, with its pair."""
+    """A mirror that had to rebuild something, with its position."""
     kind, codec = request.param
     fill_with(kind, sides, codec)
     sides.mirror()
@@ -281,10 +281,10 @@ def test_an_old_batch_of_which_only_the_beginning_is_mirrored_is_no_difference(s
     sides.plain(2)
     sides.wrapped(8, 1, Codec.GZIP)
     sides.mirror()
-    pair = sides.brokers.pair()
+    position = sides.brokers.position()
     lay_out(sides.brokers, cut(sides.items[:7], 2))
     assert sides.report().missing == [(7, 10)]
-    sides.brokers.commit(replace(pair, source_offset=7, destination_offset=7))
+    sides.brokers.commit(replace(position, source_offset=7, destination_offset=7))
     report = sides.report()
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 7, (7, 10))
 

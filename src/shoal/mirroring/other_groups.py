@@ -26,12 +26,12 @@ class OtherPosition(NamedTuple):
 
     Attributes:
         group: The group's name.
-        pair: The position that the group committed.
+        position: The position that the group committed.
 
     """
 
     group: str
-    pair: MirrorPosition
+    position: MirrorPosition
 
 
 class OtherGroups:
@@ -71,23 +71,23 @@ class OtherGroups:
                 continue
             for partition, each in committed.items():
                 try:
-                    pair = MirrorPosition.from_committed(each)
+                    position = MirrorPosition.from_committed(each)
                 except ConfigError:
                     continue  # of a version of shoal that this one cannot read
                 known = found.get(partition)
-                if pair is None or not self._is_of_these_topics(partition, pair):
+                if position is None or not self._is_of_these_topics(partition, position):
                     continue
-                if known is None or known.pair.source_offset < pair.source_offset:
-                    found[partition] = OtherPosition(group, pair)
+                if known is None or known.position.source_offset < position.source_offset:
+                    found[partition] = OtherPosition(group, position)
         return found
 
-    def _is_of_these_topics(self, partition: TopicPartition, pair: MirrorPosition) -> bool:
-        """Whether a pair names both topics as they are now; a cluster without topic ids proves nothing."""
+    def _is_of_these_topics(self, partition: TopicPartition, position: MirrorPosition) -> bool:
+        """Whether a position names both topics as they are now; without topic ids nothing is proved."""
         ids = (
             topic_id(self._source, partition),
             topic_id(self._destination, self._copies[partition]),
         )
-        return None not in ids and ids == (pair.source_topic_id, pair.destination_topic_id)
+        return None not in ids and ids == (position.source_topic_id, position.destination_topic_id)
 
 
 def topic_id(cluster: Cluster, partition: TopicPartition) -> str | None:

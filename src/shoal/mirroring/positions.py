@@ -29,7 +29,9 @@ class Positions(Protocol):
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
         """Return the positions; and the offsets that no mirror committed, but a consumer, for example."""
 
-    def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
+    def commit(
+        self, positions: Mapping[TopicPartition, MirrorPosition]
+    ) -> Mapping[TopicPartition, ShoalError]:
         """
         Commit positions.
 
@@ -48,7 +50,7 @@ class GroupState:
     The committed offsets of a group, by source partition.
 
     Attributes:
-        pairs: The positions of mirrored partitions.
+        positions: The positions of mirrored partitions.
         starts: The start offsets of partitions with a start mark and no position yet.
         others: Offsets that no mirror committed, but a consumer, for example.
         first_start: The group's first start, as the positions have it; None if none has.
@@ -56,7 +58,7 @@ class GroupState:
 
     """
 
-    pairs: Mapping[TopicPartition, MirrorPosition]
+    positions: Mapping[TopicPartition, MirrorPosition]
     starts: Mapping[TopicPartition, int]
     others: Mapping[TopicPartition, int]
     first_start: FirstStart | None
@@ -65,7 +67,7 @@ class GroupState:
     @property
     def partitions(self) -> set[TopicPartition]:
         """Those that have a position."""
-        return {*self.pairs, *self.starts, *(self.others if self.takes_over_offsets else ())}
+        return {*self.positions, *self.starts, *(self.others if self.takes_over_offsets else ())}
 
     @property
     def is_empty(self) -> bool:
@@ -75,7 +77,7 @@ class GroupState:
     def has(self, partition: TopicPartition) -> bool:
         """Whether a partition has a position."""
         is_taken_over = self.takes_over_offsets and partition in self.others
-        return partition in self.pairs or partition in self.starts or is_taken_over
+        return partition in self.positions or partition in self.starts or is_taken_over
 
 
 class GroupPositions:
@@ -114,24 +116,24 @@ class GroupPositions:
     ) -> tuple[dict[TopicPartition, MirrorPosition], dict[TopicPartition, int]]:
         """Return the positions, and the other offsets; see :class:`Positions`."""
         state = self.read_state(partitions)
-        return dict(state.pairs), dict(state.others)
+        return dict(state.positions), dict(state.others)
 
     def read_state(self, partitions: Iterable[TopicPartition] | None = None) -> GroupState:
         """Return the committed offsets of some partitions, by default of all."""
-        pairs: dict[TopicPartition, MirrorPosition] = {}
+        positions: dict[TopicPartition, MirrorPosition] = {}
         starts: dict[TopicPartition, int] = {}
         others: dict[TopicPartition, int] = {}
         first_starts: set[FirstStart | None] = set()
         for partition, committed in fetch_offsets(self._cluster, self._group, partitions).items():
-            if (pair := MirrorPosition.from_committed(committed)) is not None:
-                pairs[partition] = pair
-                first_starts.add(pair.first_start)
+            if (position := MirrorPosition.from_committed(committed)) is not None:
+                positions[partition] = position
+                first_starts.add(position.first_start)
                 continue
             first_starts.add(read_first_start(committed))
             (starts if is_start_mark(committed) else others)[partition] = committed.offset
         known = [each for each in first_starts if each is not None]
         first = reduce(FirstStart.merged_with, known) if known else None
-        return GroupState(pairs, starts, others, first, self._takes_over_offsets)
+        return GroupState(positions, starts, others, first, self._takes_over_offsets)
 
     def mark_starts(self, offsets: Mapping[TopicPartition, int], first_start: FirstStart) -> None:
         """
@@ -146,10 +148,12 @@ class GroupPositions:
             for error in commit_offsets(self._cluster, self._group, marks, self._membership()).values():
                 raise error
 
-    def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
+    def commit(
+        self, positions: Mapping[TopicPartition, MirrorPosition]
+    ) -> Mapping[TopicPartition, ShoalError]:
         """Commit positions; see :class:`Positions`."""
-        positions = {partition: pair.to_committed() for partition, pair in pairs.items()}
-        return commit_offsets(self._cluster, self._group, positions, self._membership())
+        offsets = {partition: position.to_committed() for partition, position in positions.items()}
+        return commit_offsets(self._cluster, self._group, offsets, self._membership())
 
 
 class PositionsInThread:
@@ -175,23 +179,27 @@ class PositionsInThread:
         """Return the positions, and the other offsets, once the thread has read them."""
         return self._thread.submit(self._positions.read_all, list(partitions)).result()
 
-    def commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
+    def commit(
+        self, positions: Mapping[TopicPartition, MirrorPosition]
+    ) -> Mapping[TopicPartition, ShoalError]:
         """Commit positions, and wait for the outcome."""
         self.is_committing = True
         try:
-            return self.begin_commit(pairs).result()
+            return self.begin_commit(positions).result()
         finally:
             self.is_committing = False
 
     def begin_commit(
-        self, pairs: Mapping[TopicPartition, MirrorPosition]
+        self, positions: Mapping[TopicPartition, MirrorPosition]
     ) -> Future[Mapping[TopicPartition, ShoalError]]:
         """Commit without waiting for the outcome."""
-        return self._thread.submit(self._commit, pairs)
+        return self._thread.submit(self._commit, positions)
 
-    def _commit(self, pairs: Mapping[TopicPartition, MirrorPosition]) -> Mapping[TopicPartition, ShoalError]:
+    def _commit(
+        self, positions: Mapping[TopicPartition, MirrorPosition]
+    ) -> Mapping[TopicPartition, ShoalError]:
         try:
-            return self._positions.commit(pairs)
+            return self._positions.commit(positions)
         except Disconnected:
             self.unknown_at = time.monotonic()
             raise

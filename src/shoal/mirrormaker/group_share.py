@@ -195,7 +195,7 @@ class GroupShare(RebalanceListener):
         """Commit the positions that the tasks could not commit."""
         left, identity = self._control.uncommitted()
         wanted = set(partitions)
-        positions = {each: pair.to_committed() for each, pair in left.items() if each in wanted}
+        positions = {each: position.to_committed() for each, position in left.items() if each in wanted}
         if not positions:
             return
         with Cluster(self._source.impatient()) as cluster:
@@ -270,8 +270,8 @@ class GroupShare(RebalanceListener):
         if not reasons:
             return
         with Cluster(self._source.impatient()) as cluster:
-            pairs = GroupPositions(cluster, self._group, MemberId).read(reasons)
-        self._metrics.apply(stopped_report(stops_of_deleted(reasons, pairs)))
+            positions = GroupPositions(cluster, self._group, MemberId).read(reasons)
+        self._metrics.apply(stopped_report(stops_of_deleted(reasons, positions)))
 
     def _call(self, method: str, *args: object) -> None:
         try:

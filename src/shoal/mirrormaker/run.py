@@ -96,7 +96,7 @@ class MirrorMaker:
             on_warning=run.warn,
         )
         resources.callback(share.release)
-        if self._options.copy.handling is None:  # a handler commits offsets without pairs
+        if self._options.copy.handling is None:  # a handler commits offsets without positions
             resources.enter_context(
                 CopyWatch(
                     self._options,

@@ -175,12 +175,12 @@ class _HandlerTask:
         )
 
     def _find_positions(self) -> None:
-        positions = GroupPositions(self._source, self._settings.group, self._control.membership)
+        group = GroupPositions(self._source, self._settings.group, self._control.membership)
         partitions = [each.source for each in self._ranges]
-        state = patiently(lambda: positions.read_state(partitions), patience_s=_PATIENCE_S)
-        pairs, others = state.pairs, {**state.others, **state.starts}
+        state = patiently(lambda: group.read_state(partitions), patience_s=_PATIENCE_S)
+        positions, others = state.positions, {**state.others, **state.starts}
         begins = {each.source: each.start_offset for each in self._ranges}
-        begins |= others | {partition: pair.source_offset for partition, pair in pairs.items()}
+        begins |= others | {partition: position.source_offset for partition, position in positions.items()}
         self._partitions = {
             each: HandledPartition(each, begins[each], committed=others.get(each)) for each in partitions
         }

@@ -44,7 +44,7 @@ class TaskPartition(InputPartition):
 
 class Starts:
     """
-    The start offsets of partitions without a pair, which a mirror looks up once.
+    The start offsets of partitions without a position, which a mirror looks up once.
 
     ``latest`` must not move on, even if Spark starts again, so the driver keeps the offsets. A partition that
     is created later is mirrored from its beginning. So is a topic that was deleted and created again: the old
@@ -194,31 +194,33 @@ class Planner:
             self._check_present(cluster, ranges)
             return _assigned(ranges, options.tasks, self._source_leaders(cluster, ranges))
         state = GroupPositions(cluster, options.group, MemberId).read_state(ends)
-        pairs, starts = state.pairs, {**starts, **state.starts}
-        positions = {partition: pair.source_offset for partition, pair in pairs.items()}
+        positions, starts = state.positions, {**starts, **state.starts}
+        next_offsets = {partition: position.source_offset for partition, position in positions.items()}
         destination_config = unlocked(options).destination
         if destination_config is None:
-            ranges = plan_ranges(starts, ends, positions, destinations)
+            ranges = plan_ranges(starts, ends, next_offsets, destinations)
             leaders = self._source_leaders(cluster, ranges)
         else:
             with Cluster(destination_config) as destination:
                 destination.refresh(destinations.values())
-                doubted = self._doubted(destination, pairs, destinations)
-                ranges = plan_ranges(starts, ends, positions, destinations, doubted)
+                doubted = self._doubted(destination, positions, destinations)
+                ranges = plan_ranges(starts, ends, next_offsets, destinations, doubted)
                 leaders = {each.source: leaders_of(each, cluster, destination) for each in ranges}
         return _assigned(ranges, tasks_worth_having(len(ranges), leaders, options.tasks), leaders)
 
     @staticmethod
     def _doubted(
-        destination: Cluster, pairs: Mapping[TopicPartition, MirrorPosition], destinations: Mapping[str, str]
+        destination: Cluster,
+        positions: Mapping[TopicPartition, MirrorPosition],
+        destinations: Mapping[str, str],
     ) -> list[TopicPartition]:
         """
-        Return the partitions whose copy differs from their pair. They need a task even without new records.
+        Return the partitions whose copy differs from their position: they need a task even if nothing is new.
 
         The task finds out whether the records are its own or those of another program.
         """
-        copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in pairs}
-        return list(compare_copies(destination, pairs, copies))
+        copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in positions}
+        return list(compare_copies(destination, positions, copies))
 
     def _destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
         mapping = TopicSelection("(.*)", rename=self._options.rename)

@@ -114,9 +114,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
     The reader of ``spark.readStream``: micro-batches, each up to the end offsets at the time of its plan.
 
-    An offset is ``{"topic": {"0": 23}}``: the first one behind the micro-batch, as in Spark's connector. With
-    a group, a partition continues from the group's pair instead of the offset in Spark's log. ``#begun`` in
-    the offsets grows at each start, so that Spark plans unfinished partitions again.
+    An offset is ``{"topic": {"0": 23}}``: the first one behind the micro-batch, as in Spark's connector.
+    With a group, a partition continues from the group's position, not from the offset in Spark's log.
+    ``#begun`` in the offsets grows at each start, so that Spark plans unfinished partitions again.
 
     One object serves the whole query, in a process on the driver. Copies of it read in the tasks.
 
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, int]:
         """
-        Return the start offsets; with a group, those for partitions without a pair.
+        Return the start offsets; with a group, those for partitions without a position.
 
         With a group, Spark's log does not count, since it moves past a partition that could not be copied.
         """

@@ -225,15 +225,15 @@ class _WindowPlanner:
         if not unknown:
             return
         state = GroupPositions(self._source, self._group, MemberId).read_state(unknown)
-        pairs, others = state.pairs, state.others
+        positions, others = state.positions, state.others
         # A position takes precedence; if it is lost later, the task searches from the beginning.
-        self._starts.know(dict.fromkeys(pairs, 0))
+        self._starts.know(dict.fromkeys(positions, 0))
         self._starts.know(state.starts)
         if self._options.takes_over_offsets:
             self._starts.know(others)
             unknown = [each for each in unknown if each not in others]
         level = self._source.config.isolation_level
-        without = [each for each in unknown if each not in pairs and each not in state.starts]
+        without = [each for each in unknown if each not in positions and each not in state.starts]
         for begin_at, partitions in self._starts.begin_at(without):
             found = start_offsets(self._source, partitions, begin_at.timestamp_ms, level, all_of_them=False)
             self._starts.know(found)

@@ -1,9 +1,9 @@
 """
 The offsets at which the comparison of a partition begins on both sides.
 
-A mirror's committed pair has its *origin*, the offsets at which it began, and its
+A mirror's committed position has its *origin*, the offsets at which it began, and its
 progress. If both logs still reach back to the origin, that is the place. If not,
-or without a pair, both sides are aligned by content: by the first record at or
+or without a position, both sides are aligned by content: by the first record at or
 after each log's start, and its neighbours (:mod:`.common_start`). The beginnings
 of both logs are tried first. Retention that has moved a log's start, and a
 later start of the copy, are no differences.
@@ -96,7 +96,9 @@ class ProposedAlignment:
     is_final: bool
 
 
-def alignments(logs: LogPair, pair: MirrorPosition | None, pair_note: str) -> Iterator[ProposedAlignment]:
+def alignments(
+    logs: LogPair, position: MirrorPosition | None, position_note: str
+) -> Iterator[ProposedAlignment]:
     """
     Yield the offsets at which the comparison may begin, the likeliest first.
 
@@ -105,21 +107,24 @@ def alignments(logs: LogPair, pair: MirrorPosition | None, pair_note: str) -> It
 
     Args:
         logs: Both logs, from where they begin now.
-        pair: The committed one, if there is one.
-        pair_note: Describes the pair, or the reason that there is none.
+        position: The committed one, if there is one.
+        position_note: Describes the position, or the reason that there is none.
 
     Raises:
         NotComparable: No place says where the two belong together.
 
     """
-    if pair is not None:
-        yield from _by_pair(logs, pair, pair_note)
+    if position is not None:
+        yield from _by_position(logs, position, position_note)
     else:
-        yield from _by_content(logs, pair_note)
+        yield from _by_content(logs, position_note)
 
 
-def _by_pair(logs: LogPair, pair: MirrorPosition, note: str) -> Iterator[ProposedAlignment]:
-    origin, position = CommonStart(*pair.origin), CommonStart(pair.source_offset, pair.destination_offset)
+def _by_position(logs: LogPair, position: MirrorPosition, note: str) -> Iterator[ProposedAlignment]:
+    origin, progress = (
+        CommonStart(*position.origin),
+        CommonStart(position.source_offset, position.destination_offset),
+    )
     if logs.start.source <= origin.source and logs.start.destination <= origin.destination:
         older = _start_of_older_copy(logs, origin)
         if older is not None:
@@ -131,12 +136,12 @@ def _by_pair(logs: LogPair, pair: MirrorPosition, note: str) -> Iterator[Propose
     why = f"retention moved the log start of the {side} past the origin of {note}"
     left = logs.between(origin, logs.end)
     heads = _heads(left)
-    is_behind = left.start.source >= position.source and left.end.destination <= position.destination
+    is_behind = left.start.source >= progress.source and left.end.destination <= progress.destination
     if is_behind or not all(head.records for head in heads):
-        place = CommonStart(max(position.source, left.start.source), left.end.destination)
+        place = CommonStart(max(progress.source, left.start.source), left.end.destination)
         yield _final(Aligned.NOTHING, place, f"{why}, and nothing of what was mirrored is left on a side")
-    elif _is_all_that_is_left(left, position):
-        yield _final(Aligned.BY_PAIR, position, f"{why}; only what lies behind {note} is left")
+    elif _is_all_that_is_left(left, progress):
+        yield _final(Aligned.BY_POSITION, progress, f"{why}; only what lies behind {note} is left")
     else:
         yield from _by_records(left, heads, why)
 

@@ -184,7 +184,7 @@ class PartitionComparison:
     def _compare(self, logs: LogPair) -> None:
         best: _Attempt | None = None
         is_final = False
-        for proposed in alignments(logs, self.plan.pair, self.plan.pair_note):
+        for proposed in alignments(logs, self.plan.position, self.plan.position_note):
             self._attempt = _Attempt(proposed.alignment)
             self._compare_aligned(proposed.alignment, logs)
             if best is None or self._attempt.differing < best.differing:
@@ -196,7 +196,7 @@ class PartitionComparison:
         if not is_final and logs.start != CommonStart(0, 0) and best.tally.records < best.differing:
             self._attempt = _Attempt()
             raise NotComparable(
-                f"{self.plan.pair_note}, and from no place on are most records the same on both sides: "
+                f"{self.plan.position_note}, and from no place on are most records the same on both sides: "
                 "retention may have deleted all that both had"
             )
         self._attempt = best
@@ -232,7 +232,7 @@ class PartitionComparison:
 
     def _compare_from(self, place: CommonStart, logs: LogPair) -> CommonStart | None:
         """Compare on from a place; return the next place if both sides diverge, None at their end."""
-        mirrored_until = self.plan.pair.source_offset if self.plan.pair else 0
+        mirrored_until = self.plan.position.source_offset if self.plan.position else 0
         rest = logs.between(place, logs.end)
         with ExitStack() as readings:
             source = rest.source.digests(*rest.source_log, crop_at=place.source)

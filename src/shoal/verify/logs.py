@@ -80,21 +80,21 @@ def _ask_patiently(
 
 
 def check_end(
-    destination: Cluster, partition: TopicPartition, log: OffsetRange, pair: MirrorPosition | None
+    destination: Cluster, partition: TopicPartition, log: OffsetRange, position: MirrorPosition | None
 ) -> None:
     """
-    Make sure that all records up to the committed pair can be read, unless they are lost.
+    Make sure that all records up to the committed position can be read, unless they are lost.
 
     Raises:
         NotComparable: The record is there, but not yet on all in-sync replicas.
 
     """
-    if pair is None or log.end >= pair.destination_offset:
+    if position is None or log.end >= position.destination_offset:
         return
     end = log_end_offsets(destination, [partition])[partition]
     if isinstance(end, ShoalError):
         raise end
-    if end >= pair.destination_offset:
+    if end >= position.destination_offset:
         raise NotComparable(
             f"the high watermark of {partition} on {destination} is {log.end}, behind the log end {end}: "
             "its in-sync replicas are behind; try again when they have caught up"

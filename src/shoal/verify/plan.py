@@ -1,4 +1,4 @@
-"""The partitions to compare, their logs at the start, and their pairs."""
+"""The partitions to compare, their logs at the start, and their positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import ShoalError
 from ..mirroring.model.position import MirrorPosition
 from ..topic_partition import TopicPartition
 from .logs import ask_logs, check_end
-from .pairs import CommittedPairs
+from .positions import CommittedPositions
 from .report import OffsetRange
 
 __all__ = ["Mirrored", "PartitionPlan", "Plan", "make_plan"]
@@ -33,8 +33,8 @@ class PartitionPlan:
         source_log: Its offsets at the start; up to the last stable one if
             only committed transactions count.
         destination_log: Likewise, up to the high watermark.
-        pair: The committed one, if it is about these two logs.
-        pair_note: The pair, or the reason that there is none, as a phrase.
+        position: The committed one, if it is about these two logs.
+        position_note: The position, or the reason that there is none, as a phrase.
 
     """
 
@@ -42,8 +42,8 @@ class PartitionPlan:
     destination: TopicPartition
     source_log: OffsetRange
     destination_log: OffsetRange
-    pair: MirrorPosition | None
-    pair_note: str
+    position: MirrorPosition | None
+    position_note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Plan:
     All partitions of a comparison.
 
     Attributes:
-        group: The group whose pairs were read; None if no name could be made.
+        group: The group whose positions were read; None if no name could be made.
         partitions: The partitions that can be compared.
         refused: Those that cannot, with the reason.
         surplus: Partitions that only the destination has, and their offsets.
@@ -77,17 +77,17 @@ def make_plan(
     patience_s: float,
 ) -> Plan:
     """
-    List the partitions, and ask for their logs and pairs.
+    List the partitions, and ask for their logs and positions.
 
-    The order matters while a mirror is at work: first the pairs, then the
-    destination's ends, then the source's. So each pair is before
+    The order matters while a mirror is at work: first the positions, then the
+    destination's ends, then the source's. So each position is before
     the destination's end, and each record there is before the source's end.
 
     Args:
         source: The source cluster.
         destination: The destination cluster.
         topics: The destination's names by the source's.
-        group: The group whose pairs to read; None for the default group.
+        group: The group whose positions to read; None for the default group.
         rules: The rules that the mirror may have had (``MirrorOptions.rules``);
             None to accept any.
         patience_s: How long to retry transient errors.
@@ -101,10 +101,10 @@ def make_plan(
     on_both, on_one = _match(source, destination, topics)
     surplus = [mirrored for mirrored in on_one if _is_surplus(source, mirrored)]
     absent = [mirrored for mirrored in on_one if _is_absent_copy(source, destination, mirrored)]
-    pairs = CommittedPairs(source, destination, group, rules, patience_s)
-    pairs.read([ours for ours, _ in [*on_both, *absent]])
-    # A pair says that such a copy was there: all that was mirrored is missing.
-    lost = [mirrored for mirrored in absent if pairs.has(mirrored[0])]
+    positions = CommittedPositions(source, destination, group, rules, patience_s)
+    positions.read([ours for ours, _ in [*on_both, *absent]])
+    # A position says that such a copy was there: all that was mirrored is missing.
+    lost = [mirrored for mirrored in absent if positions.has(mirrored[0])]
     there = [theirs for _, theirs in [*on_both, *surplus]]
     destination_logs = ask_logs(destination, there, IsolationLevel.READ_UNCOMMITTED, patience_s)
     destination_logs |= {theirs: OffsetRange(0, 0) for _, theirs in lost}
@@ -115,10 +115,10 @@ def make_plan(
     for ours, theirs in [*on_both, *lost]:
         try:
             log = _answered(destination_logs[theirs])
-            pair, note = pairs.pair(ours, theirs, copy_is_empty=log == OffsetRange(0, 0))
+            position, note = positions.position(ours, theirs, copy_is_empty=log == OffsetRange(0, 0))
             if (ours, theirs) not in lost:
-                check_end(destination, theirs, log, pair)
-            partitions.append(PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, pair, note))
+                check_end(destination, theirs, log, position)
+            partitions.append(PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, position, note))
         except ShoalError as error:
             refused[ours, theirs] = str(error)
     found = {}
@@ -127,7 +127,7 @@ def make_plan(
         if isinstance(surplus_log, OffsetRange):
             found[ours, theirs] = surplus_log
             del refused[ours, theirs]
-    return Plan(pairs.group, tuple(partitions), refused, found, tuple(pairs.warnings))
+    return Plan(positions.group, tuple(partitions), refused, found, tuple(positions.warnings))
 
 
 def _answered(log: OffsetRange | ShoalError) -> OffsetRange:

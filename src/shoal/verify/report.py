@@ -164,13 +164,13 @@ class Aligned(enum.Enum):
     """
     The evidence for the offsets at which both sides begin.
 
-    The committed pair has the mirror's origin and its progress; content means the
+    The committed position has the mirror's origin and its progress; content means the
     records themselves; nothing means that one side or both have no record to compare.
 
     """
 
     BY_ORIGIN = "origin"
-    BY_PAIR = "pair"
+    BY_POSITION = "pair"
     BY_CONTENT = "content"
     NOTHING = "nothing"
 
@@ -320,7 +320,7 @@ class VerifyReport:
     The result of a verification.
 
     Attributes:
-        group: The consumer group whose pairs were used; None if no name
+        group: The consumer group whose positions were used; None if no name
             could be made.
         partitions: By topic and number.
         warnings: Sentences with the remedy.

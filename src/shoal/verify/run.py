@@ -60,7 +60,7 @@ def verify(
             ``READ_COMMITTED``, aborted batches are not expected at the destination.
         destination: How to reach the destination cluster.
         topics: The destination's names by the source's.
-        group: The mirror's consumer group on the source cluster, whose pairs
+        group: The mirror's consumer group on the source cluster, whose positions
             have the offsets at which both sides begin; None for the default group.
         rules: The rules that the mirror may have had (``MirrorOptions.rules``):
             a partition that was mirrored by other rules is not compared. None

@@ -516,7 +516,7 @@ class PositionsLost(Scenario):
 
     def _remember(self, stage: Stage) -> None:
         with suppress(KeyError):  # no position is committed yet
-            self._former.append(stage.brokers.pair())
+            self._former.append(stage.brokers.position())
 
 
 class PositionsDeleted(Scenario):

@@ -435,7 +435,7 @@ def test_a_stop_in_mid_copy_commits_what_was_acknowledged(
     copied = brokers.copied()
     assert 3 < len(copied) < 400
     assert copied == history.committed[: len(copied)]
-    assert brokers.pair().destination_offset == len(copied)
+    assert brokers.position().destination_offset == len(copied)
 
 
 def test_a_lane_whose_driver_dies_stops_producing_and_fails(
@@ -564,7 +564,7 @@ def test_a_new_membership_reaches_the_commits(brokers: TwoBrokers, history: Hist
             assert running.result().complete
         member.leave()
     assert brokers.copied() == history.committed
-    assert brokers.pair().destination_offset == 3
+    assert brokers.position().destination_offset == 3
 
 
 def test_without_a_driver_a_task_waits_as_long_as_it_says() -> None:

@@ -264,9 +264,9 @@ def test_a_partition_that_never_got_a_pair_begins_where_the_first_start_was(
 
 
 def test_a_group_of_an_older_version_is_not_begun_anew(from_now_on: Mirrors) -> None:
-    """Its pairs remember no first start: what they do not know is copied, not passed over."""
+    """Its positions remember no first start: what they do not know is copied, not passed over."""
     from_now_on.once(**LATEST_START)
-    from_now_on.brokers.commit(replace(from_now_on.brokers.pair("orders"), first_start=None), "orders")
+    from_now_on.brokers.commit(replace(from_now_on.brokers.position("orders"), first_start=None), "orders")
     create(from_now_on, "orders-new").plain(4)
     assert from_now_on.once(**LATEST_START).records == 4
 

@@ -94,7 +94,7 @@ def test_tasks_end_at_once_with_all_committed_when_partitions_go(
         running.result()
         assert time.monotonic() - asked_at < 3.0  # a slice is otherwise not ended so soon after its begin
     assert closing.result() is True  # type: ignore[comparison-overlap]
-    assert brokers.pair().source_offset == history.next_offset
+    assert brokers.position().source_offset == history.next_offset
 
 
 def test_a_task_that_does_not_end_is_an_orphan_then(driver: Driver) -> None:

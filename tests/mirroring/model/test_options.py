@@ -182,7 +182,7 @@ def test_two_servers_may_each_take_a_free_port() -> None:
 
 
 def test_rules_are_the_same_for_ever() -> None:
-    # They are stored in committed pairs: another digest for the same rules
+    # They are stored in committed positions: another digest for the same rules
     # would make every running mirror refuse its own position.
     assert OPTIONS.rules() == "30869fdfe413a2ba"
 

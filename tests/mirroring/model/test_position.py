@@ -1,4 +1,4 @@
-"""A pair survives the way through a commit's metadata, or is refused; a sequence is an offset."""
+"""A position survives the way through a commit's metadata, or is refused; a sequence is an offset."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ PAIR = MirrorPosition(10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "sou
         st.none() | st.builds(FirstStart, OFFSETS, st.just((("orders.*", None), ("a", "b")))),
     )
 )
-def test_a_pair_is_read_back_as_it_was_committed(pair: MirrorPosition) -> None:
-    committed = pair.to_committed()
-    assert MirrorPosition.from_committed(committed) == pair
-    assert committed.offset == pair.source_offset
+def test_a_pair_is_read_back_as_it_was_committed(position: MirrorPosition) -> None:
+    committed = position.to_committed()
+    assert MirrorPosition.from_committed(committed) == position
+    assert committed.offset == position.source_offset
     # offset.metadata.max.bytes, for which Kafka counts characters of UTF-16
     assert len(committed.metadata) <= 4096
     assert committed.metadata.isascii()

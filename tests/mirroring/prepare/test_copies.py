@@ -57,9 +57,9 @@ def recreate_copy(brokers: TwoBrokers) -> None:
 def states(brokers: TwoBrokers, *partitions: TopicPartition) -> dict[TopicPartition, CopyState]:
     wanted = partitions or (PARTITION,)
     with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
-        pairs = GroupPositions(source, "mirror", MemberId).read(wanted)
+        positions = GroupPositions(source, "mirror", MemberId).read(wanted)
         destination.refresh({each.topic for each in wanted})
-        return compare_copies(destination, pairs, {each: each for each in wanted})
+        return compare_copies(destination, positions, {each: each for each in wanted})
 
 
 # Comparing

@@ -603,7 +603,7 @@ def test_a_batch_that_the_destination_refuses_stops_its_partition_and_no_other(
         PERMANENT[code],
     ):
         assert part in stopped.reason
-    assert brokers.pair("topic", 0).source_offset == 3
+    assert brokers.position("topic", 0).source_offset == 3
     assert brokers.copied("topic", 0) == refused.committed[:3]
     assert brokers.copied("topic", 1) == other.committed
     brokers.destination.faults.clear()
@@ -732,7 +732,7 @@ def test_a_record_that_somebody_else_writes_during_a_run_stops_the_partition(
     assert stopped.partition == 0
     assert "another program writes to this partition" in stopped.reason
     assert brokers.copied("topic", 1) == histories[1].committed
-    # The pair lies before the foreign record, and a new run finds it.
+    # The position lies before the foreign record, and a new run finds it.
     before = brokers.copied("topic", 0)
     (stopped,) = brokers.run().stopped
     assert "another program wrote there" in stopped.reason

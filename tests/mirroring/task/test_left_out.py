@@ -75,7 +75,7 @@ def test_what_is_refused_is_left_out_and_told_and_the_rest_arrives(
     result = going_on(brokers, rebatch).start(control=control).result()
     assert (result.complete, result.stopped) == (True, ())
     assert brokers.copied() == (by_record if rebatch else by_batch)
-    assert brokers.pair().source_offset == history.next_offset
+    assert brokers.position().source_offset == history.next_offset
     told = lost(control)
     if rebatch:
         assert [count for _, count in told] == [1, 1, 1, 1]
@@ -90,7 +90,7 @@ def test_without_the_policy_it_stops_before_what_is_refused(brokers: TwoBrokers)
     (stopped,) = brokers.start().result().stopped
     assert stopped.offset == 2
     assert brokers.copied() == by_batch[:2]
-    assert brokers.pair().source_offset == 2
+    assert brokers.position().source_offset == 2
 
 
 @pytest.mark.parametrize("rebatch", [None, DECODED], ids=["raw", "decoded"])
@@ -110,7 +110,7 @@ def test_wherever_a_task_dies_the_next_leaves_out_the_same_and_doubles_nothing(
     mirror.run()
     assert deaths > 5
     assert brokers.copied() == (by_record if rebatch else by_batch)
-    assert brokers.pair().source_offset == history.next_offset
+    assert brokers.position().source_offset == history.next_offset
 
 
 class Dying(Mortal):
@@ -147,7 +147,7 @@ def test_where_the_writer_is_refused_and_not_what_it_writes_nothing_is_left_out(
     brokers.destination.faults.add(ApiKey.PRODUCE, error=code)
     (stopped,) = going_on(brokers).start().result().stopped
     assert code.name in stopped.reason
-    assert brokers.pair().source_offset == 0
+    assert brokers.position().source_offset == 0
 
 
 def test_everything_is_decoded_and_cut_into_batches_of_the_size_that_is_wanted(brokers: TwoBrokers) -> None:
@@ -183,4 +183,4 @@ def test_wherever_a_task_dies_what_is_decoded_arrives_once(brokers: TwoBrokers, 
     mirror.run()
     assert deaths > 1
     assert brokers.copied() == history.committed
-    assert brokers.pair().source_offset == history.next_offset
+    assert brokers.position().source_offset == history.next_offset

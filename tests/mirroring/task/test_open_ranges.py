@@ -101,7 +101,7 @@ def test_what_comes_is_copied_until_the_end_is_requested(
     assert result.stopped == ()
     assert not result.complete
     for number, history in enumerate(histories):
-        assert brokers.pair("topic", number).source_offset == history.next_offset
+        assert brokers.position("topic", number).source_offset == history.next_offset
     assert mirror.control.total("retries") == 0
     assert mirror.control.waited_for == set()
 
@@ -252,7 +252,7 @@ def test_a_gap_at_the_end_is_passed_and_what_comes_after_it_is_copied(
     histories[0].plain(2)
     mirror.wait_until_copied()
     assert mirror.end().stopped == ()
-    assert brokers.pair("topic", 0).source_offset == histories[0].next_offset
+    assert brokers.position("topic", 0).source_offset == histories[0].next_offset
 
 
 def position_of(mirror: Mirror, partition: int) -> int | None:

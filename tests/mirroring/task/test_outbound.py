@@ -134,7 +134,7 @@ def test_transactions_are_joined_without_markers_and_without_what_was_aborted(
     assert found[Decision.DROP_CONTROL.value] == 4
     assert found[Decision.DROP_ABORTED.value] == 2
     assert found[Decision.JOIN.value] == 1
-    assert brokers.pair().source_offset == history.next_offset
+    assert brokers.position().source_offset == history.next_offset
 
 
 def test_what_is_decoded_anyway_is_made_anew_by_itself(brokers: TwoBrokers, history: History) -> None:
@@ -274,7 +274,7 @@ def test_a_part_of_a_batch_that_was_joined_and_cut_is_skipped(
 ) -> None:
     (history,) = brokers.topic(max_message_bytes="400")
     brokers.run()
-    first = brokers.pair()
+    first = brokers.position()
     history.plain(*[5] * 12)
     assert brokers.start().result().complete
     lose_tail(brokers.destination, "topic", survive)
@@ -284,7 +284,7 @@ def test_a_part_of_a_batch_that_was_joined_and_cut_is_skipped(
 
 
 @pytest.mark.parametrize("codec", [None, Codec.ZSTD])
-@pytest.mark.parametrize("forget", [TwoBrokers.forget_pairs, None], ids=["no pair", "pair"])
+@pytest.mark.parametrize("forget", [TwoBrokers.forget_pairs, None], ids=["no position", "pair"])
 def test_a_joined_batch_at_the_end_is_found_again_in_the_source(
     brokers: TwoBrokers, history: History, codec: Codec | None, forget: Callable[[TwoBrokers], None] | None
 ) -> None:

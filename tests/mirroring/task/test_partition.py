@@ -47,7 +47,7 @@ def test_a_batch_that_cannot_be_mirrored_stops_its_partition_and_no_other(
         assert f"topic-0 stopped at source offset {2 * before}" in str(stopped)
         assert brokers.copied("topic", 0) == refusing.committed[: 2 * before]
         assert brokers.copied("topic", 1) == other.committed
-        assert brokers.pair("topic", 0).source_offset == 2 * before
+        assert brokers.position("topic", 0).source_offset == 2 * before
 
 
 def test_a_start_between_batches_copies_from_there(brokers: TwoBrokers, history: History) -> None:

@@ -54,7 +54,7 @@ def test_a_start_in_the_middle_of_a_batch_crops_it(
     assert brokers.copied() == history.committed[start:]
     assert codecs(brokers) == [codec, codec]
     assert control.decisions == {Decision.CROP.value: 1, Decision.COPY.value: 1}
-    assert brokers.pair().origin == (start, 0)
+    assert brokers.position().origin == (start, 0)
 
 
 def test_a_dropped_batch_is_not_cropped(brokers: TwoBrokers, history: History) -> None:

@@ -143,9 +143,9 @@ def test_a_recreated_source_topic_is_copied_whole_behind_the_former_one(two: Two
     assert former == numbered(b"old", len(former))
     assert new == numbered(b"new", count)
     assert kinds(control) == ["source-reset"]
-    pair = two.pair()
-    assert (pair.source_offset, pair.destination_offset) == (count, len(former) + count)
-    assert pair.source_topic_id == str(two.source.topics.topic("topic").topic_id)
+    position = two.position()
+    assert (position.source_offset, position.destination_offset) == (count, len(former) + count)
+    assert position.source_topic_id == str(two.source.topics.topic("topic").topic_id)
     assert brokers.run().stopped == ()
     assert split_values(two) == (former, new)
 

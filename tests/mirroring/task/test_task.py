@@ -103,13 +103,13 @@ def test_a_second_run_copies_nothing(brokers: TwoBrokers, history: History) -> N
 def test_the_position_moves_past_trailing_markers(brokers: TwoBrokers, history: History) -> None:
     history.plain(2).transaction(3, ends=ABORT)
     brokers.run()
-    assert brokers.pair().source_offset == history.next_offset
-    assert brokers.pair().destination_offset == 2
+    assert brokers.position().source_offset == history.next_offset
+    assert brokers.position().destination_offset == 2
 
 
 def test_a_partition_without_records_gets_its_pair(brokers: TwoBrokers, history: History) -> None:
     assert brokers.run().complete
-    assert (brokers.pair().source_offset, brokers.pair().destination_offset) == (0, 0)
+    assert (brokers.position().source_offset, brokers.position().destination_offset) == (0, 0)
 
 
 @pytest.mark.parametrize("end", range(11))
@@ -120,7 +120,7 @@ def test_a_range_ends_with_the_batch_that_holds_its_last_offset(
     ends = [0, 3, 7, 10]
     reached = next(offset for offset in ends if offset >= end)
     assert brokers.run([CopyRange("topic", 0, "topic", 0, end)]).complete
-    assert brokers.pair().source_offset == reached
+    assert brokers.position().source_offset == reached
     assert brokers.copied() == history.committed[:reached]
     brokers.run()
     assert brokers.copied() == history.committed
@@ -130,7 +130,7 @@ def test_a_range_ends_with_the_batch_that_holds_its_last_offset(
 def test_a_range_may_end_in_a_gap(brokers: TwoBrokers, history: History, end: int) -> None:
     history.plain(3).gap(5).plain(2)
     assert brokers.run([CopyRange("topic", 0, "topic", 0, end)]).complete
-    assert brokers.pair().source_offset == end
+    assert brokers.position().source_offset == end
     brokers.run()
     assert brokers.copied() == history.committed
 
@@ -138,7 +138,7 @@ def test_a_range_may_end_in_a_gap(brokers: TwoBrokers, history: History, end: in
 def test_a_range_may_end_where_the_log_has_nothing_more(brokers: TwoBrokers, history: History) -> None:
     history.plain(3).gap_at_the_end(4)
     assert brokers.run().complete
-    assert brokers.pair().source_offset == 7
+    assert brokers.position().source_offset == 7
     history.plain(2)
     brokers.run()
     assert brokers.copied() == history.committed
@@ -174,7 +174,7 @@ def test_a_commit_that_is_refused_for_a_while_is_tried_again(
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, before_it)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=code, times=2)
     assert brokers.run().complete
-    assert brokers.pair().source_offset == 3
+    assert brokers.position().source_offset == 3
     assert brokers.copied() == history.committed
 
 
@@ -188,7 +188,7 @@ def test_commits_that_fail_on_the_way_stop_nothing(
     often = brokers.with_settings(commit_interval_ms=0, fetch_buffer_bytes=65_536 + 300)
     assert often.run().complete
     assert fault.hits == 4
-    assert brokers.pair().source_offset == 30
+    assert brokers.position().source_offset == 30
     assert brokers.copied() == history.committed
 
 
@@ -200,7 +200,7 @@ def test_who_was_fenced_commits_nothing_and_fails(brokers: TwoBrokers, history: 
         BrokerError, match=r"committing the positions of group 'mirror' .* FENCED_INSTANCE_ID"
     ):
         brokers.run()
-    assert brokers.pair().source_offset == 0
+    assert brokers.position().source_offset == 0
     brokers.run()
     assert brokers.copied() == history.committed
 
@@ -226,7 +226,7 @@ def test_a_position_that_may_no_longer_be_committed_stops_its_partition_alone(br
     (stopped,) = brokers.run().stopped
     assert (stopped.partition, stopped.offset) == (0, 3)
     assert "committing topic-0 to group 'mirror'" in stopped.reason
-    assert brokers.pair("topic", 1).source_offset == 3
+    assert brokers.position("topic", 1).source_offset == 3
     brokers.source.faults.clear()
     assert brokers.run().complete
     assert [brokers.copied("topic", number) for number in (0, 1)] == [each.committed for each in histories]

@@ -201,8 +201,8 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls(
         started = time.monotonic()
         end(running, control)
         assert time.monotonic() - started < 10.0
-        assert brokers.pair("topic", 0).source_offset == 3
-        assert brokers.pair("topic", 1).source_offset == 0  # its outcome is not known
+        assert brokers.position("topic", 0).source_offset == 3
+        assert brokers.position("topic", 1).source_offset == 0  # its outcome is not known
 
 
 def test_an_end_is_not_held_up_by_a_leader_that_stalls_while_it_is_connected_to(
@@ -307,4 +307,4 @@ def test_a_coordinator_that_does_not_answer_holds_up_no_copying(brokers: TwoBrok
         wait_until(lambda: is_copied(brokers, well, 0))
     stall.release()
     end(running, control)
-    assert brokers.pair("topic", 0).source_offset == 22
+    assert brokers.position("topic", 0).source_offset == 22

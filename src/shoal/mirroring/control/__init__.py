@@ -26,7 +26,7 @@ A client with one question sends the subject in ``for``:
 
 - ``{"hello": token, "for": "plan"}`` returns ``{"plan": …}``
   (:class:`~shoal.mirroring.model.window.WindowPlan`), or null if the mirror stops. The planner may then
-  report partitions that it left out, and ``"starts"``: the start offsets of partitions without a pair.
+  report partitions that it left out, and ``"starts"``: the start offsets of partitions without a position.
 - ``"starts"`` returns the start offsets that a former planner reported.
 - ``"credentials"`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """

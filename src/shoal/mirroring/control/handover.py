@@ -31,7 +31,7 @@ class InheritedPosition:
     The position at which a task left a partition. Brokers have acknowledged everything that the task sent.
 
     Attributes:
-        pair: The position.
+        position: The position.
         is_committed: Whether the position is committed.
         doubted_for_s: The time for which an older commit with an unknown outcome may still replace it.
         leader_epochs: The leader epochs of source and destination when the partition was aligned. After an
@@ -39,25 +39,25 @@ class InheritedPosition:
 
     """
 
-    pair: MirrorPosition
+    position: MirrorPosition
     is_committed: bool
     doubted_for_s: float
     leader_epochs: tuple[int, int]
 
     def to_json_object(self, partition: TopicPartition) -> list[Any]:
         """Return the position as JSON."""
-        committed = self.pair.to_committed()
+        committed = self.position.to_committed()
         known = [self.is_committed, self.doubted_for_s, self.leader_epochs]
         return [*partition, committed.offset, committed.metadata, *known]
 
     @classmethod
     def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, InheritedPosition] | None:
-        """Read the JSON of :meth:`to_json_object`; None if it has no pair of shoal's."""
+        """Read the JSON of :meth:`to_json_object`; None if it has no position of shoal's."""
         topic, partition, offset, metadata, is_committed, doubted_for_s, leader_epochs = values
-        pair = MirrorPosition.from_committed(Committed(offset, metadata))
-        if pair is None:
+        position = MirrorPosition.from_committed(Committed(offset, metadata))
+        if position is None:
             return None
-        left = cls(pair, is_committed, doubted_for_s, tuple(leader_epochs))
+        left = cls(position, is_committed, doubted_for_s, tuple(leader_epochs))
         return TopicPartition(topic, partition), left
 
 
@@ -113,7 +113,7 @@ class Handovers:
         with self._lock:
             read = dict(filter(None, map(InheritedPosition.from_json_object, self._left.values())))
         return {
-            partition: left.pair
+            partition: left.position
             for partition, left in read.items()
             if not left.is_committed or left.doubted_for_s
         }

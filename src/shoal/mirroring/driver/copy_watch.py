@@ -73,7 +73,7 @@ class CopyWatch(Lookout):
         self._control = control
         self._create_again = create_again
         self._notify = notify
-        self._pairs: dict[TopicPartition, MirrorPosition] = {}
+        self._positions: dict[TopicPartition, MirrorPosition] = {}
         self._reported: dict[TopicPartition, tuple[CopyState, MirrorPosition]] = {}
 
     def look(self, source: Cluster, destination: Cluster) -> None:
@@ -83,28 +83,30 @@ class CopyWatch(Lookout):
             return
         source.refresh({partition.topic for partition in copies})
         there = [each for each in copies if each.topic in source.metadata.topics]
-        pairs = GroupPositions(source, self._group, MemberId).read(there)
+        positions = GroupPositions(source, self._group, MemberId).read(there)
         # A position may get lost, and the copy after it: that it was written to shows from the one before.
-        self._pairs = {each: pair for each, pair in self._pairs.items() if _is_of(pair, each, source)} | pairs
+        self._positions = {
+            each: position for each, position in self._positions.items() if _is_of(position, each, source)
+        } | positions
         destination.refresh({copies[partition].topic for partition in there})
-        written = {each: self._pairs[each] for each in there if each in self._pairs}
+        written = {each: self._positions[each] for each in there if each in self._positions}
         self._meet_deleted(written, copies, destination)
         self._create_unwritten({each: copies[each] for each in there}, written, destination)
-        found = compare_copies(destination, pairs, copies)
-        # Records that follow a pair are the mirror's own, and will be committed.
+        found = compare_copies(destination, positions, copies)
+        # Records that follow a position are the mirror's own, and will be committed.
         lost = {
             each: state for each, state in found.items() if state in (CopyState.RECREATED, CopyState.SHORTER)
         }
-        self._doubt({partition: (state, pairs[partition]) for partition, state in lost.items()})
+        self._doubt({partition: (state, positions[partition]) for partition, state in lost.items()})
 
     def _meet_deleted(
         self,
-        pairs: Mapping[TopicPartition, MirrorPosition],
+        positions: Mapping[TopicPartition, MirrorPosition],
         copies: Mapping[TopicPartition, TopicPartition],
         destination: Cluster,
     ) -> None:
         """Create the copies again that are gone, or stop their partitions."""
-        topics = {copies[partition].topic for partition in pairs}
+        topics = {copies[partition].topic for partition in positions}
         if IncidentKind.DESTINATION_LOSS in self._options.copy.continue_on:
             gone = deleted_copies(destination, topics)
             if gone:
@@ -118,18 +120,18 @@ class CopyWatch(Lookout):
             if copy.topic in gone
         }
         if reasons and not self._over.is_set():
-            stops = stops_of_deleted(reasons, pairs)
+            stops = stops_of_deleted(reasons, positions)
             self._schedule.apply(stopped_report(stops))
             self._plan_again(stops)
 
     def _create_unwritten(
         self,
         copies: Mapping[TopicPartition, TopicPartition],
-        pairs: Iterable[TopicPartition],
+        positions: Iterable[TopicPartition],
         destination: Cluster,
     ) -> None:
-        """Create the copies again that are gone and have no pair: nothing was written to them, or lost."""
-        unwritten = {copy.topic for copy in copies.values()} - {copies[each].topic for each in pairs}
+        """Create copies again that are gone and have no position: nothing was written to them, or lost."""
+        unwritten = {copy.topic for copy in copies.values()} - {copies[each].topic for each in positions}
         gone = confirmed_deleted(destination, unwritten, self._over.wait)
         if gone and not self._over.is_set():
             self._create(gone, copies)
@@ -144,8 +146,8 @@ class CopyWatch(Lookout):
     def _doubt(self, found: Mapping[TopicPartition, tuple[CopyState, MirrorPosition]]) -> None:
         news = {
             partition: f"{partition.topic}'s copy to be aligned: it {state.value}"
-            for partition, (state, pair) in found.items()
-            if self._reported.get(partition) != (state, pair)
+            for partition, (state, position) in found.items()
+            if self._reported.get(partition) != (state, position)
         }
         self._reported = dict(found)
         if news:
@@ -158,9 +160,11 @@ class CopyWatch(Lookout):
         self._control.end_window()
 
 
-def _is_of(pair: MirrorPosition, partition: TopicPartition, source: Cluster) -> bool:
-    """Whether a pair is of the topic that the source has now: Kafka deletes positions with their topic."""
+def _is_of(position: MirrorPosition, partition: TopicPartition, source: Cluster) -> bool:
+    """Whether a position is of the source's present topic: Kafka deletes positions with their topic."""
     topic = source.metadata.topics.get(partition.topic)
     if topic is None:
         return False
-    return not (pair.source_topic_id and topic.topic_id) or pair.source_topic_id == str(topic.topic_id)
+    return not (position.source_topic_id and topic.topic_id) or position.source_topic_id == str(
+        topic.topic_id
+    )

@@ -250,11 +250,13 @@ class _DryRun:
     def _outlook(self, changes: TopicChanges, state: GroupState) -> tuple[TopicOutlook, ...]:
         level = self._options.source.isolation_level
         partitions = partitions_of(self._source, list(changes.topics))
-        pairs = {partition: state.pairs[partition] for partition in partitions if partition in state.pairs}
-        without = [partition for partition in partitions if partition not in pairs]
+        positions = {
+            partition: state.positions[partition] for partition in partitions if partition in state.positions
+        }
+        without = [partition for partition in partitions if partition not in positions]
         starts = patiently(lambda: self._starts(changes, state, without), patience_s=self._patience_s)
         ends = patiently(lambda: end_offsets(self._source, partitions, level), patience_s=self._patience_s)
-        self._warn_of_partitions(changes, pairs, without)
+        self._warn_of_partitions(changes, positions, without)
         by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
         for partition in partitions:
             by_topic[partition.topic].append(partition)
@@ -264,8 +266,8 @@ class _DryRun:
                 tuple(
                     PartitionOutlook(
                         each.partition,
-                        pairs[each].source_offset if each in pairs else starts[each],
-                        each in pairs,
+                        positions[each].source_offset if each in positions else starts[each],
+                        each in positions,
                         ends[each],
                     )
                     for each in by_topic[name]
@@ -293,15 +295,15 @@ class _DryRun:
     def _warn_of_partitions(
         self,
         changes: TopicChanges,
-        pairs: Mapping[TopicPartition, MirrorPosition],
+        positions: Mapping[TopicPartition, MirrorPosition],
         without: Sequence[TopicPartition],
     ) -> None:
-        copies = {partition: _copy_of(changes, partition) for partition in [*pairs, *without]}
-        states = compare_copies(self._destination, pairs, copies)
-        first = self._known_offsets(self._source, pairs, EARLIEST)
+        copies = {partition: _copy_of(changes, partition) for partition in [*positions, *without]}
+        states = compare_copies(self._destination, positions, copies)
+        first = self._known_offsets(self._source, positions, EARLIEST)
         by_finding: dict[str, list[TopicPartition]] = defaultdict(list)
-        for partition, pair in pairs.items():
-            for finding in self._findings(partition, pair, states.get(partition), first.get(partition)):
+        for partition, position in positions.items():
+            for finding in self._findings(partition, position, states.get(partition), first.get(partition)):
                 by_finding[finding].append(partition)
         destination_ends = self._known_offsets(
             self._destination, [copies[partition] for partition in without], LATEST
@@ -339,18 +341,18 @@ class _DryRun:
         )
 
     def _findings(
-        self, partition: TopicPartition, pair: MirrorPosition, state: CopyState | None, first: int | None
+        self, partition: TopicPartition, position: MirrorPosition, state: CopyState | None, first: int | None
     ) -> Iterable[str]:
-        if pair.rules != self._options.rules():
+        if position.rules != self._options.rules():
             yield (
                 "mirrored so far by other rules (isolation.level, --keep-append-time): stops; use the "
                 "options of then, or a new --group into an empty topic"
             )
         if state is not None and state.is_loss:
             yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")
-        if _is_another(pair.source_topic_id, self._source, partition):
+        if _is_another(position.source_topic_id, self._source, partition):
             yield self._met(IncidentKind.SOURCE_RESET, "the topic was recreated at the source")
-        elif first is not None and first > pair.source_offset:
+        elif first is not None and first > position.source_offset:
             yield self._met(
                 IncidentKind.SOURCE_RETENTION, "the source deleted records that were not mirrored"
             )

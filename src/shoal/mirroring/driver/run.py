@@ -319,18 +319,18 @@ class MirrorRun:
 
     def _commit_leftovers(self, group: str, control: ControlServer) -> None:
         """Commit positions that no task could: the coordinator did not respond, and no task followed."""
-        pairs, membership = control.uncommitted()
-        if not pairs:
+        positions, membership = control.uncommitted()
+        if not positions:
             return
         try:
             with Cluster(self.options.source.impatient()) as cluster:
-                refused = GroupPositions(cluster, group, lambda: membership).commit(pairs)
+                refused = GroupPositions(cluster, group, lambda: membership).commit(positions)
             for error in refused.values():
                 raise error
         except ShoalError as error:
             self.warn(
-                f"the last positions of {first_few(sorted(pairs))} could not be committed; the next start "
-                f"finds them in the destination: {error}"
+                f"the last positions of {first_few(sorted(positions))} could not be committed; the next "
+                f"start finds them in the destination: {error}"
             )
 
     # Summary

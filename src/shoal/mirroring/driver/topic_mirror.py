@@ -95,14 +95,16 @@ class TopicMirror:
             if warning := warning_of_others(prepared.group, state.others):
                 self._run.warn(warning)
             start_ms = self._options.start.timestamp_ms
-            positions: dict[TopicPartition, int] = {}
+            next_offsets: dict[TopicPartition, int] = {}
             if start_ms != LATEST:  # settled once the group is ours
-                positions |= start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
-            positions |= state.starts
-            positions |= {partition: pair.source_offset for partition, pair in state.pairs.items()}
+                next_offsets |= start_offsets(cluster, partitions, start_ms, level, all_of_them=False)
+            next_offsets |= state.starts
+            next_offsets |= {
+                partition: position.source_offset for partition, position in state.positions.items()
+            }
             ends = end_offsets(cluster, partitions, level, all_of_them=False)
-            self._run.metrics.expect(positions, ends, _held_back(cluster, ends))
-        _stop_deleted(prepared, partitions, state.pairs, schedule)
+            self._run.metrics.expect(next_offsets, ends, _held_back(cluster, ends))
+        _stop_deleted(prepared, partitions, state.positions, schedule)
         return partitions
 
     def _settle_beginnings(
@@ -160,7 +162,7 @@ class TopicMirror:
 def _stop_deleted(
     prepared: Prepared,
     partitions: Sequence[TopicPartition],
-    pairs: Mapping[TopicPartition, MirrorPosition],
+    positions: Mapping[TopicPartition, MirrorPosition],
     schedule: PartitionSchedule,
 ) -> None:
     """Report the partitions whose copies were deleted as stopped, since no task can find that out."""
@@ -170,7 +172,7 @@ def _stop_deleted(
         if (reason := prepared.topics[partition.topic].deleted) is not None
     }
     if reasons:
-        schedule.apply(stopped_report(stops_of_deleted(reasons, pairs)))
+        schedule.apply(stopped_report(stops_of_deleted(reasons, positions)))
 
 
 def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -8,9 +8,9 @@ partition has no position, it is newer. Only a topic that was not selected then 
 
 Three kinds of committed offsets contain the first start. Older versions of shoal ignore it in all of them:
 
-- each pair (``first`` in its metadata),
+- each position (``first`` in its metadata),
 - a *start mark*: an ordinary committed offset by which the driver fixes the start of a partition before any
-  task has made its first pair,
+  task has made its first position,
 - the offsets that a mirror with a handler commits.
 """
 
@@ -28,10 +28,10 @@ from .topics import TopicSelection
 
 __all__ = ["FirstStart", "is_start_mark", "read_first_start", "remembering", "start_mark"]
 
-#: The prefixes of the JSON. They differ from a pair's prefix, since an older shoal would refuse the group.
+#: The prefixes of the JSON. They differ from a position's, since an older shoal would refuse the group.
 _MARK, _OFFSET = "start1", "first1"
 
-#: A commit's metadata has 4,096 characters at most, of which a pair needs about 400.
+#: A commit's metadata has 4,096 characters at most, of which a position needs about 400.
 _MOST_CHARACTERS = 2_000
 
 

@@ -1,9 +1,9 @@
 """
-A committed position is a pair: the next source offset, and the destination offset of its record.
+A committed position: the next source offset, and the destination offset of its record.
 
 The source offset is the group's committed offset, as Kafka's tools show it. The commit's metadata has
 everything else: ``shoal1`` and a JSON object. Brokers accept at most 4,096 bytes
-(``offset.metadata.max.bytes``), and a pair has about 400.
+(``offset.metadata.max.bytes``), and a position has about 400.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ProducerIdentity:
 @dataclass(frozen=True, slots=True)
 class MirrorPosition:
     """
-    A pair: everything before ``source_offset`` is at the destination, before ``destination_offset``.
+    Everything before ``source_offset`` is at the destination, before ``destination_offset``.
 
     Attributes:
         source_offset: The next source offset to mirror.
@@ -78,7 +78,7 @@ class MirrorPosition:
         source_leader_epoch: The leader epoch of the last batch before ``source_offset`` at the source
             (KIP-320); -1 if the batch has none.
         rules: The digest of :func:`~shoal.mirroring.model.copy_options.copy_rules`.
-        first_start: The mirror's first start; None in pairs of older versions.
+        first_start: The mirror's first start; None in positions of older versions.
 
     """
 
@@ -113,7 +113,7 @@ class MirrorPosition:
     @classmethod
     def from_committed(cls, committed: Committed) -> MirrorPosition | None:
         """
-        Read a pair from a committed offset; None if the offset has no metadata of shoal's.
+        Read a position from a committed offset; None if the offset has no metadata of shoal's.
 
         Raises:
             ConfigError: The metadata is shoal's but unreadable. Without it, the mirror could copy everything
@@ -155,7 +155,7 @@ class MirrorPosition:
 
 
 def topic_id_of(text: str | None) -> uuid.UUID | None:
-    """Return the topic id in a pair; None if there is none, or if the text is not an id."""
+    """Return the topic id in a position; None if there is none, or if the text is not an id."""
     try:
         return None if text is None else uuid.UUID(text)
     except ValueError:

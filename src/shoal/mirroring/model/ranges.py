@@ -20,7 +20,7 @@ class CopyRange(NamedTuple):
         topic: The source topic.
         partition: The partition's number, on both sides.
         destination_topic: The topic's name at the destination.
-        start_offset: The start offset if the partition has no committed pair. A pair takes precedence.
+        start_offset: The start offset of a partition without a committed position, which takes precedence.
         end_offset: The offset behind the last one to copy; ``OPEN_END`` for no end.
 
     """

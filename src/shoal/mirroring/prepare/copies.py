@@ -34,7 +34,7 @@ _CONFIRMATION_S = 2.0
 
 
 class CopyState(enum.Enum):
-    """How a copy differs from its committed pair; the value completes a sentence that begins with it."""
+    """How a copy differs from its committed position; the value completes a sentence that begins with it."""
 
     DELETED = "was deleted at the destination"
     RECREATED = "was deleted and created again at the destination"
@@ -49,16 +49,16 @@ class CopyState(enum.Enum):
 
 def compare_copies(
     destination: Cluster,
-    pairs: Mapping[TopicPartition, MirrorPosition],
+    positions: Mapping[TopicPartition, MirrorPosition],
     copies: Mapping[TopicPartition, TopicPartition],
 ) -> dict[TopicPartition, CopyState]:
     """
-    Compare pairs with the topics and the log ends of the destination.
+    Compare positions with the topics and the log ends of the destination.
 
     Args:
-        destination: With metadata of the copies that is newer than the pairs. A mirror at work commits
-            after the destination has acknowledged: what is asked later holds at least what a pair says.
-        pairs: As committed, by source partition.
+        destination: With metadata of the copies that is newer than the positions. A mirror at work commits
+            after the destination has acknowledged: what is asked later holds at least what a position says.
+        positions: As committed, by source partition.
         copies: The destination partitions by source partition.
 
     Returns:
@@ -67,26 +67,30 @@ def compare_copies(
     """
     found = {
         partition: state
-        for partition, pair in pairs.items()
-        if (state := _state_of_topic(destination, copies[partition], pair)) is not None
+        for partition, position in positions.items()
+        if (state := _state_of_topic(destination, copies[partition], position)) is not None
     }
-    asked = {partition: copies[partition] for partition in pairs if partition not in found}
+    asked = {partition: copies[partition] for partition in positions if partition not in found}
     ends = log_end_offsets(destination, asked.values())
     for partition, copy in asked.items():
-        end, expected = ends[copy], pairs[partition].destination_offset
+        end, expected = ends[copy], positions[partition].destination_offset
         if isinstance(end, int) and end != expected:
             found[partition] = CopyState.SHORTER if end < expected else CopyState.LONGER
     return found
 
 
-def _state_of_topic(destination: Cluster, copy: TopicPartition, pair: MirrorPosition) -> CopyState | None:
+def _state_of_topic(destination: Cluster, copy: TopicPartition, position: MirrorPosition) -> CopyState | None:
     """Return what the metadata alone shows; None if nothing."""
     if copy.topic in deleted_copies(destination, [copy.topic]):
         return CopyState.DELETED
     topic = destination.metadata.topics.get(copy.topic)
     if topic is None:
         return None  # not authorized, for example: no sign of a loss
-    if pair.destination_topic_id and topic.topic_id and pair.destination_topic_id != str(topic.topic_id):
+    if (
+        position.destination_topic_id
+        and topic.topic_id
+        and position.destination_topic_id != str(topic.topic_id)
+    ):
         return CopyState.RECREATED
     return None if copy.partition in topic.partitions else CopyState.RECREATED
 
@@ -114,14 +118,14 @@ def deleted_reason(topic: str, destination: Cluster) -> str:
 
 
 def stops_of_deleted(
-    reasons: Mapping[TopicPartition, str], pairs: Mapping[TopicPartition, MirrorPosition]
+    reasons: Mapping[TopicPartition, str], positions: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, tuple[PartitionStopped, Incident]]:
     """
     Return how partitions stop whose copies are gone.
 
     Args:
         reasons: By source partition; see :func:`deleted_reason`.
-        pairs: The committed ones; a partition that was added since the deletion has none.
+        positions: The committed ones; a partition that was added since the deletion has none.
 
     """
     kind = IncidentKind.DESTINATION_LOSS
@@ -131,8 +135,8 @@ def stops_of_deleted(
     )
     stops = {}
     for partition, reason in reasons.items():
-        pair = pairs.get(partition)
-        reached, unmirrored_from = (pair.source_offset, pair.origin[0]) if pair else (0, None)
+        position = positions.get(partition)
+        reached, unmirrored_from = (position.source_offset, position.origin[0]) if position else (0, None)
         sentence = f"{reason}; {advice}"
         stopped = PartitionStopped(*partition, reached, sentence, unmirrored_from, can_heal=False)
         stops[partition] = stopped, Incident(kind, reason)

@@ -245,8 +245,8 @@ class _Inspection:
         with suppress(ShoalError):  # a group there need not be visible to this principal
             group = self._options.group_between(*ids)
             if partitions and has_coordinator(self._destination, group):
-                pairs = GroupPositions(self._destination, group, MemberId).read(partitions)
-                held = {each.topic for each in pairs}
+                positions = GroupPositions(self._destination, group, MemberId).read(partitions)
+                held = {each.topic for each in positions}
         if held:
             self._warnings.append(
                 f"{_topics(sorted(held))} on {self._destination}: group {group!r} there holds positions of a "

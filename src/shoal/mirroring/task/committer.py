@@ -78,7 +78,7 @@ class Commits:
     def know(self, copy: PartitionCopy, left: InheritedPosition) -> None:
         """Take over the commit of a former task."""
         if left.is_committed:
-            self._committed[copy] = left.pair
+            self._committed[copy] = left.position
 
     def doubt(self, left: InheritedPosition) -> None:
         """Take over the doubt that a commit of a former task may take effect late."""
@@ -92,7 +92,7 @@ class Commits:
 
     def has(self, copy: PartitionCopy) -> bool:
         """Whether all that was copied of a partition is committed."""
-        return copy.pair is not None and self._committed.get(copy) == copy.pair
+        return copy.position is not None and self._committed.get(copy) == copy.position
 
     @property
     def is_waited_for(self) -> bool:
@@ -165,14 +165,18 @@ class Commits:
 
     def _begin(self, copies: Iterable[PartitionCopy]) -> None:
         all_anew = self.doubted_for_s > 0
-        pairs = {
-            copy: copy.pair
+        positions = {
+            copy: copy.position
             for copy in copies
-            if copy.pair and copy.state.current is not State.HANDED_ON and (all_anew or not self.has(copy))
+            if copy.position
+            and copy.state.current is not State.HANDED_ON
+            and (all_anew or not self.has(copy))
         }
-        if pairs:
-            self._under_way = pairs
-            self._outcome = self.positions.begin_commit({copy.source: pair for copy, pair in pairs.items()})
+        if positions:
+            self._under_way = positions
+            self._outcome = self.positions.begin_commit(
+                {copy.source: position for copy, position in positions.items()}
+            )
 
     def _end(self, give_up_at: float = math.inf) -> None:
         """
@@ -182,7 +186,7 @@ class Commits:
 
         """
         outcome, self._outcome = self._outcome, None
-        pairs, self._under_way = self._under_way, {}
+        positions, self._under_way = self._under_way, {}
         if outcome is None:
             return
         try:
@@ -196,14 +200,14 @@ class Commits:
                 self._settings.source.servers, "the group's coordinator does not answer"
             ) from None
         except ShoalError as error:
-            for copy in pairs:
+            for copy in positions:
                 copy.wait_for_commit(str(error))
             raise
-        for copy, pair in pairs.items():
+        for copy, position in positions.items():
             refusal = refused.get(copy.source)
             if refusal is None:
-                self._committed[copy] = pair
-                copy.keep_commit(pair.source_offset)
+                self._committed[copy] = position
+                copy.keep_commit(position.source_offset)
                 continue
             copy.wait_for_commit(str(refusal))
             if not is_transient(refusal) and not copy.state.stopped:

@@ -6,9 +6,9 @@ the fetch buffer, so before the buffer is used again everything queued is acknow
 ``partition_state`` has the states, ``outbound_queue`` the batches on their way out.
 
 Two offsets of the source only move forward between two alignments. Everything before
-``pair.source_offset`` is at the destination, and everything before ``fetch_offset`` is decided about.
-The pair moves when nothing is in flight: past the last acknowledged batch, and over dropped ones.
-An alignment, and :meth:`PartitionCopy.refetch`, set ``fetch_offset`` back to the pair's.
+``position.source_offset`` is at the destination, and everything before ``fetch_offset`` is decided about.
+The position moves when nothing is in flight: past the last acknowledged batch, and over dropped ones.
+An alignment, and :meth:`PartitionCopy.refetch`, set ``fetch_offset`` back to the position's.
 
 Other modules read a partition's attributes and call its methods; only this module assigns them.
 """
@@ -60,7 +60,7 @@ class LeftOut(NamedTuple):
     Batches that the destination refuses, and that the partition skips.
 
     Attributes:
-        after: The pair's source offset then; nothing between it and the batches has to be mirrored.
+        after: The position's source offset then; nothing between it and the batches has to be mirrored.
         end: The source offset behind them.
         leader_epoch: In which their last record was written at the source.
         incident: The loss.
@@ -84,9 +84,9 @@ class PartitionCopy:
         state: Its state; see :mod:`.partition_state`.
         outbound: The batches on their way out.
         counters: The counts since the last report.
-        pair: The position up to which everything is acknowledged, as of the last time that nothing was in
+        position: The position up to which everything is acknowledged, as of the last time that nothing was in
             flight; None before the first alignment.
-        fetch_offset: The next source offset to fetch; ahead of the pair by everything queued and in flight.
+        fetch_offset: The next source offset to fetch; ahead of the position by all queued or in flight.
         empty_answers: The number of empty responses in a row for ``fetch_offset``.
         out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
         inherited: The position that a former task handed over; None after :meth:`take_inherited`.
@@ -129,7 +129,7 @@ class PartitionCopy:
         self.state.report_waiting(waiting_for)
         self.outbound = OutboundQueue()
         self.counters = Counters()
-        self.pair: MirrorPosition | None = None
+        self.position: MirrorPosition | None = None
         self.fetch_offset = -1
         self.empty_answers = 0
         self.out_of_range = False
@@ -146,7 +146,7 @@ class PartitionCopy:
         self._refusal: PartitionStopped | None = None
         self._left_out: LeftOut | None = None
         self._last_end_offset = -1
-        #: The batch that was acknowledged last, until it is part of the pair.
+        #: The batch that was acknowledged last, until it is part of the position.
         self._last: OutboundBatch | None = None
         self._rebuilder = Rebuilder(settings)
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
@@ -166,17 +166,17 @@ class PartitionCopy:
         state = self.state
         if not state.is_aligned or state.waiting_for is not None:
             return False
-        return state.current is not State.ALIGNED or self.position >= self.end_offset
+        return state.current is not State.ALIGNED or self.next_offset >= self.end_offset
 
     @property
-    def position(self) -> int:
+    def next_offset(self) -> int:
         """The first source offset that is not known to be mirrored."""
-        return self.pair.source_offset if self.pair else self.range.start_offset
+        return self.position.source_offset if self.position else self.range.start_offset
 
     @property
     def end_offset(self) -> int:
         """The range's end; of an open range, the source's end offset in its last response."""
-        return max(self.position, self._last_end_offset) if self.range.is_open else self.range.end_offset
+        return max(self.next_offset, self._last_end_offset) if self.range.is_open else self.range.end_offset
 
     @property
     def known_end_offset(self) -> int | None:
@@ -191,11 +191,11 @@ class PartitionCopy:
 
     # Alignment
 
-    def align(self, pair: MirrorPosition) -> None:
+    def align(self, position: MirrorPosition) -> None:
         """Go on from a position that the destination's log end confirms."""
-        self.pair = pair
-        self.source_topic_id = topic_id_of(pair.source_topic_id)
-        self.destination_topic_id = topic_id_of(pair.destination_topic_id)
+        self.position = position
+        self.source_topic_id = topic_id_of(position.source_topic_id)
+        self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = False
         self.state.happens(Event.ALIGN)
         self._rewind()
@@ -227,21 +227,21 @@ class PartitionCopy:
         self._reaches_end()
 
     def _reaches_end(self) -> bool:
-        assert self.pair is not None
-        if self.pair.source_offset < self.range.end_offset:
+        assert self.position is not None
+        if self.position.source_offset < self.range.end_offset:
             return False
         if self.state.current is not State.DONE:
             self.state.happens(Event.REACH_END)
         return True
 
     def _rewind(self) -> None:
-        assert self.pair is not None
+        assert self.position is not None
         self._rebuilder.forget()
         self._dropped.clear()
         self._refusal = None  # everything before it is fetched again, and so is the refused batch
-        self.fetch_offset = self.pair.source_offset
-        self._source_leader_epoch = self.pair.source_leader_epoch
-        self.outbound.rewind(self.pair.destination_offset)
+        self.fetch_offset = self.position.source_offset
+        self._source_leader_epoch = self.position.source_leader_epoch
+        self.outbound.rewind(self.position.destination_offset)
 
     def refetch(self) -> None:
         """Forget the queue, and fetch again behind the last acknowledged batch."""
@@ -283,7 +283,7 @@ class PartitionCopy:
 
         """
         heir = PartitionCopy(self.range, self._settings)
-        heir.pair = self.pair
+        heir.position = self.position
         heir.commit_waits_for = self.commit_waits_for
         heir.out_of_range = self.out_of_range
         heir.end_is_former = self.end_is_former
@@ -298,7 +298,7 @@ class PartitionCopy:
     def stop(self, reason: str, *, can_heal: bool = True) -> None:
         """Stop this partition, with a sentence; ``can_heal`` as of :class:`PartitionStopped`."""
         self._advance()
-        self.stop_with(PartitionStopped(*self.source, self.position, reason, can_heal=can_heal))
+        self.stop_with(PartitionStopped(*self.source, self.next_offset, reason, can_heal=can_heal))
 
     def stop_for(self, incident: Incident) -> None:
         """Stop this partition for an incident: only an option lets it go on."""
@@ -347,7 +347,7 @@ class PartitionCopy:
         """
         self._last_end_offset = end_offset
         self.held_back = max(0, high_watermark - end_offset)
-        if self.state.is_aligned and self.state.is_due and self.position >= end_offset:
+        if self.state.is_aligned and self.state.is_due and self.next_offset >= end_offset:
             self.state.report_waiting(None)  # the source responds, and there is nothing that could fail
 
     def take(
@@ -407,14 +407,14 @@ class PartitionCopy:
 
     def _split(self, record_set: memoryview) -> Iterator[RecordBatch | None]:
         """Split a record set, and take what follows on in runs; yield None for each of these."""
-        assert self.pair is not None
-        identity, outbound = self.pair.identity, self.outbound
-        position = 0
-        while position < len(record_set):
+        assert self.position is not None
+        identity, outbound = self.position.identity, self.outbound
+        at = 0
+        while at < len(record_set):
             if not self._rebuilder.is_gathering and self.fetch_offset >= outbound.one_by_one_until:
                 run = stamp_run(
                     record_set,
-                    position,
+                    at,
                     first_offset=self.fetch_offset,
                     end_offset=self.range.end_offset,
                     most_bytes=outbound.together_bytes,
@@ -426,13 +426,13 @@ class PartitionCopy:
                     outbound.put_run(run)
                     self.fetch_offset = run.last.header.next_offset
                     self._source_leader_epoch = run.last.header.leader_epoch
-                    position += len(run.view)
+                    at += len(run.view)
                     yield None
                     continue
-            batch = next(split(record_set[position:]), None)
+            batch = next(split(record_set[at:]), None)
             if batch is None:
                 return
-            position += len(batch.view)
+            at += len(batch.view)
             yield batch
 
     def _is_behind_the_end(self, header: BatchHeader) -> bool:
@@ -528,13 +528,13 @@ class PartitionCopy:
 
     @property
     def _identity(self) -> ProducerIdentity:
-        assert self.pair is not None
-        return self.pair.identity
+        assert self.position is not None
+        return self.position.identity
 
     @property
     def sequence_is_offset(self) -> bool:
         """Whether a broker that compares sequences with offsets takes its batches."""
-        return self.pair is not None and self.pair.identity.sequence_is_offset
+        return self.position is not None and self.position.identity.sequence_is_offset
 
     @property
     def can_send_several(self) -> bool:
@@ -563,8 +563,8 @@ class PartitionCopy:
 
     def displace(self, by: int) -> None:
         """Expect everything in flight and queued so many offsets later; the sequences go on."""
-        assert self.pair is not None
-        self.pair = replace(self.pair, identity=self.pair.identity.moved(by))
+        assert self.position is not None
+        self.position = replace(self.position, identity=self.position.identity.moved(by))
         self.outbound.displace(by)
 
     def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
@@ -585,10 +585,10 @@ class PartitionCopy:
     def leave_out(self, refused: Sequence[OutboundBatch], reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
         self.lose_track()
-        assert self.pair is not None
+        assert self.position is not None
         records = sum(each.records_count for each in refused)
         self._left_out = LeftOut(
-            self.pair.source_offset,
+            self.position.source_offset,
             refused[-1].source_end,
             refused[-1].source_leader_epoch,
             Incident(IncidentKind.SEND_FAILURE, reason, records, continued=True),
@@ -605,11 +605,11 @@ class PartitionCopy:
         self.lose_track()
 
     def _advance(self) -> None:
-        """Move the pair past the last acknowledged batch."""
+        """Move the position past the last acknowledged batch."""
         last, self._last = self._last, None
-        if last is not None and self.pair is not None:
-            self.pair = replace(
-                self.pair,
+        if last is not None and self.position is not None:
+            self.position = replace(
+                self.position,
                 source_offset=last.source_end,
                 destination_offset=last.destination_offset + last.records_count,
                 last_batch=fingerprint(last.batch).crc,
@@ -617,14 +617,19 @@ class PartitionCopy:
             )
 
     def settle(self, leader_epoch: int) -> None:
-        """Bring the pair up to date if nothing is left to send, before the next fetch is received."""
-        if not self.state.is_aligned or self.outbound.queue or self.outbound.in_flight or self.pair is None:
+        """Bring the position up to date if nothing is left to send, before the next fetch is received."""
+        if (
+            not self.state.is_aligned
+            or self.outbound.queue
+            or self.outbound.in_flight
+            or self.position is None
+        ):
             return
-        before = self.pair.source_offset
+        before = self.position.source_offset
         self._advance()
-        self.pair = replace(
-            self.pair,
-            source_offset=max(self.pair.source_offset, self.fetch_offset),
+        self.position = replace(
+            self.position,
+            source_offset=max(self.position.source_offset, self.fetch_offset),
             destination_leader_epoch=leader_epoch,
             source_leader_epoch=self._source_leader_epoch,
         )
@@ -632,5 +637,5 @@ class PartitionCopy:
         self._dropped.clear()
         if self._refusal is not None:
             self.stop_with(self._refusal)
-        elif self._reaches_end() or (self.state.is_due and self.pair.source_offset > before):
+        elif self._reaches_end() or (self.state.is_due and self.position.source_offset > before):
             self.state.report_waiting(None)

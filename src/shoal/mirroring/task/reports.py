@@ -24,7 +24,7 @@ class PartitionReporter:
         """Take a partition's counts since the last report; return None if there is nothing new to report."""
         state = copy.state
         standing = (
-            copy.pair,
+            copy.position,
             copy.known_end_offset,
             copy.committed_offset,
             copy.newest_ms,
@@ -43,7 +43,7 @@ class PartitionReporter:
             self._stops[copy] = stopped
         return PartitionReport(
             copy.source,
-            copy.pair.source_offset if copy.pair and is_news else None,
+            copy.position.source_offset if copy.position and is_news else None,
             copy.known_end_offset if is_news else None,
             copy.committed_offset,
             copy.newest_ms,

@@ -248,7 +248,7 @@ class LeaderPairWorker:
     def is_quiet(self) -> bool:
         """Whether all of its partitions stand where their logs end, and have for a while."""
         return time.monotonic() - self._fetched_at >= QUIET_S and all(
-            copy.state.is_over or (copy.is_well and copy.position >= copy.end_offset)
+            copy.state.is_over or (copy.is_well and copy.next_offset >= copy.end_offset)
             for copy in list(self.copies)
         )
 
@@ -265,10 +265,10 @@ class LeaderPairWorker:
             return []
         return [
             InheritedPosition(
-                copy.pair, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
+                copy.position, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
             ).to_json_object(copy.source)
             for copy in self.copies
-            if copy.state.is_aligned and copy.pair and not copy.state.stopped
+            if copy.state.is_aligned and copy.position and not copy.state.stopped
         ]
 
     # Its own thread
@@ -423,11 +423,11 @@ class LeaderPairWorker:
             elif error is not None and is_transient(error):
                 copy.wait(str(error))
             elif isinstance(error, CorruptBatch | ProtocolError):
-                copy.suspect(copy.position, str(error))
+                copy.suspect(copy.next_offset, str(error))
             elif error is not None:
                 copy.stop(str(error))
             else:
-                if copy.position >= copy.end_offset:
+                if copy.next_offset >= copy.end_offset:
                     copy.state.report_waiting(None)  # else the next batch has to be acknowledged first
                 copy.keep_leader_epochs(leader_epochs_of(copy, self._source, self._destination))
         self._end_with_the_logs(copies)

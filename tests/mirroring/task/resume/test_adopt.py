@@ -259,7 +259,7 @@ def test_a_copy_of_committed_transactions_at_the_destination_goes_on(
     completes(adopting)
     varied(history, 2)
     completes(adopting)
-    assert adopting.pair().destination_offset == 5 + 2 + 2
+    assert adopting.position().destination_offset == 5 + 2 + 2
 
 
 def store_in_transaction(there: History, items: Sequence[Item], *, ends: int | None) -> None:
@@ -279,7 +279,7 @@ def test_records_of_an_aborted_transaction_at_the_destination_do_not_count_as_co
     store_in_transaction(there, items[:2], ends=COMMIT)
     store_in_transaction(there, items[2:], ends=ABORT)
     completes(adopting)
-    assert adopting.pair().destination_offset == 2 + 1 + 3 + 1 + 3
+    assert adopting.position().destination_offset == 2 + 1 + 3 + 1 + 3
 
 
 def test_an_open_transaction_at_the_destination_is_waited_for(adopting: TwoBrokers, history: History) -> None:
@@ -292,7 +292,7 @@ def test_an_open_transaction_at_the_destination_is_waited_for(adopting: TwoBroke
     wait_until(lambda: any("a transaction is open from offset 0 on" in each for each in control.waited_for))
     there.marker(COMMIT)
     assert running.result() == TaskResult((), complete=True)
-    assert adopting.pair().destination_offset == 2 + 1 + 3
+    assert adopting.position().destination_offset == 2 + 1 + 3
 
 
 # Copies that differ

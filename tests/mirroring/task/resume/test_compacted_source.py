@@ -163,9 +163,10 @@ def is_in_order_in(some: Sequence[Update], everything: Sequence[Update]) -> bool
 
 
 def updates_of(text: str, timestamp: Callable[[int], int]) -> list[Update]:
-    pairs = [each.split("=") for each in text.split()]
+    positions = [each.split("=") for each in text.split()]
     return [
-        Update(key.encode(), value.encode(), timestamp(number)) for number, (key, value) in enumerate(pairs)
+        Update(key.encode(), value.encode(), timestamp(number))
+        for number, (key, value) in enumerate(positions)
     ]
 
 

@@ -92,7 +92,7 @@ def run_and_let_arrive(brokers: TwoBrokers, requests: Sequence[bytes], at_check:
     return bool(arrived)
 
 
-# remembers, a new identity; remembers, no first pair
+# remembers, a new identity; remembers, no first position
 
 
 @ages
@@ -133,7 +133,7 @@ def test_what_a_dead_lane_sent_was_cut_differently(
     history.base_timestamp = timestamp
     history.plain(1, 1, 1, 1)
     crash(brokers, requests)
-    identity = brokers.pair().identity
+    identity = brokers.position().identity
     both = [batches.Record(b"value at %d" % number, b"key 0", offset_delta=number) for number in range(2)]
     together = batches.raw_batch(
         batches.payload(both),

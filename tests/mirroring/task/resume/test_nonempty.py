@@ -1,4 +1,4 @@
-"""What a partition says that stops before a copy which its group has no pair for."""
+"""What a partition says that stops before a copy which its group has no position for."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ def test_a_compacted_copy_whose_position_was_lost_goes_on(
     brokers.forget_pairs()
     result = brokers.start().result()
     assert (result.complete, result.stopped) == (True, ())
-    assert brokers.pair().source_offset == 108
+    assert brokers.position().source_offset == 108
 
 
 def test_a_compacted_copy_that_lacks_a_key_of_the_source_stops(brokers: TwoBrokers, history: History) -> None:

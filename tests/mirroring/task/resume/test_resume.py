@@ -102,7 +102,7 @@ def test_the_first_pair_is_committed_before_the_first_batch_is_produced(
 ) -> None:
     history.plain(1, 2)
     found: list[int] = []
-    brokers.run(control=Acting(1, lambda: found.append(brokers.pair().destination_offset)))
+    brokers.run(control=Acting(1, lambda: found.append(brokers.position().destination_offset)))
     assert found == [0]
 
 
@@ -131,7 +131,7 @@ def test_a_partition_whose_position_cannot_be_committed_holds_up_no_other(broker
     assert brokers.copied("topic", 2) == histories[2].committed
 
 
-# With a pair
+# With a position
 
 
 def test_what_was_written_after_the_last_commit_is_skipped(brokers: TwoBrokers, history: History) -> None:
@@ -283,7 +283,7 @@ def test_a_destination_that_recompresses_is_recognised(brokers: TwoBrokers, hist
     history.plain(1, 4, 2, codec=Codec.GZIP)
     die_after(brokers, 2)
     log = lose_tail(brokers.destination, "topic", 1)
-    identity = brokers.pair().identity
+    identity = brokers.position().identity
     recompressed = batches.batch(
         [b"value at %d" % offset for offset in range(1, 5)],
         base_offset=1,
@@ -367,7 +367,7 @@ def test_a_group_that_died_behind_another_group_is_continued(
     assert brokers.copied() == history.committed
 
 
-# Without a pair
+# Without a position
 
 
 def test_a_destination_that_ends_with_a_batch_of_the_source_goes_on_behind_it(
@@ -398,7 +398,7 @@ def test_a_destination_whose_last_batch_is_not_in_the_source_is_refused(
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))
     stopped_with(
         brokers,
-        "group 'mirror' has no committed pair for it",
+        "group 'mirror' has no committed position for it",
         "holds records up to offset 3",
         "its last batch is not in the source",
         "--allow-nonempty",
@@ -682,7 +682,7 @@ def test_gap_behind_an_election_does_not_look_like_a_lost_tail(brokers: TwoBroke
     log._epochs.starts = list(history.log._epochs.starts)
     up_to_the_gap = CopyRange("topic", 0, "topic", 0, 7)
     assert brokers.run([up_to_the_gap]).complete
-    assert brokers.pair().source_offset == 7
+    assert brokers.position().source_offset == 7
     log.lag_ends()
     result = brokers.run()
     assert (result.complete, result.stopped) == (True, ())
@@ -707,9 +707,9 @@ def test_partitions_without_a_position_ask_for_one_producer_id_together(
     answers(brokers.destination, ApiKey.INIT_PRODUCER_ID, note, 99)
     assert brokers.run().complete
     assert len(asked) == 1
-    pairs = [brokers.pair(partition=number) for number in range(30)]
-    assert len({each.identity for each in pairs}) == 1
-    assert {each.source_offset for each in pairs} == {20}
+    positions = [brokers.position(partition=number) for number in range(30)]
+    assert len({each.identity for each in positions}) == 1
+    assert {each.source_offset for each in positions} == {20}
 
 
 def test_a_producer_that_writes_several_partitions_goes_on_in_each_after_a_crash(brokers: TwoBrokers) -> None:

@@ -2,7 +2,7 @@
 Find the position that matches the destination, before anything is sent to it.
 
 A partition resumes after a start, a restart, a retry by Spark, or an unknown
-outcome. The committed pair is the mirror's last known position, and the
+outcome. The committed position is the mirror's last known one, and the
 destination's log end shows how many records were written behind it. The mirror
 skips exactly as many records in the source. The destination's last batch must be
 the one that the source has there. If it is not, another program wrote to the

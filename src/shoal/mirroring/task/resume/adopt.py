@@ -1,10 +1,11 @@
 """
-Take over a faithful copy of any program, for which the mirror's group has no pair.
+Take over a faithful copy of any program, for which the mirror's group has no position.
 
 The whole copy is compared with the source, by the means of ``shoal verify``: from where both have the same
 records first to the copy's end, batch by batch and record by record where batches differ. If all of it is the
-same, a pair is committed at the copy's end. Otherwise the partition stops with the first difference. Nothing
-is written to the destination before the pair is committed, so a task that dies here leaves no trace.
+same, a position is committed at the copy's end. Otherwise the partition stops with the first difference.
+Nothing is written to the destination before the position is committed, so a task that dies here leaves no
+trace.
 
 A copy that begins later than the source will never have the records before that. So the mirror takes it over
 only if ``--start`` or ``--adopt-from-later`` excludes them. Records that retention deleted from the copy
@@ -38,7 +39,7 @@ from ...model.incidents import Delivery
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
-from .begin import first_pair
+from .begin import first_position
 from .follow import counts_of_batches
 from .logs import DestinationLog, PartitionLogs, offset_at
 from .places import retention_is_faster
@@ -68,7 +69,7 @@ class Watch:
 
 
 def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
-    """Whether a partition without a pair has a copy that the settings want to take over."""
+    """Whether a partition without a position has a copy that the settings want to take over."""
     return settings.adopt and settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0
 
 
@@ -82,7 +83,7 @@ def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosit
         watch: Receives the progress, and ends the comparison.
 
     Returns:
-        The pair to commit: the copy is the same as the source up to there.
+        The position to commit: the copy is the same as the source up to there.
 
     Raises:
         PartitionStopped: The copy is not faithful, or another program still writes to it.
@@ -119,7 +120,7 @@ class _Adoption:
         self._check_evidence(origin, report)
         self._check_unique(origin, source_log, report.records)
         self._check_beginning(origin, source_log)
-        return self._pair(report.reached[0])
+        return self._position(report.reached[0])
 
     def _stop(self, reason: str) -> PartitionStopped:
         return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"--adopt: {reason}")
@@ -178,7 +179,7 @@ class _Adoption:
                 source_log,
                 OffsetRange(self._log.start, self._log.end),
                 None,
-                f"group {group!r} has no committed pair for it",
+                f"group {group!r} has no committed position for it",
             ),
             max_decompressed_bytes=self._clusters.settings.max_decompressed_bytes,
             patience_s=DEFAULT_PATIENCE_S,
@@ -278,13 +279,13 @@ class _Adoption:
             count += each
         return count
 
-    # The pair
+    # The position
 
-    def _pair(self, position: int) -> MirrorPosition:
-        place = Place(position, self._leader_epoch_before(position))
+    def _position(self, source_offset: int) -> MirrorPosition:
+        place = Place(source_offset, self._leader_epoch_before(source_offset))
         tail = last_batch(self._logs)
         crc = tail.fingerprint.crc if tail else None
-        return first_pair(self._logs, place, crc)
+        return first_position(self._logs, place, crc)
 
     def _leader_epoch_before(self, position: int) -> int:
         for batch in read_batches(self._clusters.source, self._copy.source, position - 1):

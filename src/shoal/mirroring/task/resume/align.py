@@ -27,16 +27,16 @@ def resume_partitions(
     copies: Sequence[PartitionCopy],
     source: Cluster,
     destination: Cluster,
-    positions: Positions,
+    group_positions: Positions,
     settings: CopySettings,
     watch: Watch,
 ) -> dict[TopicPartition, ShoalError]:
     """
     Align each partition with its destination. Nothing may be in flight, and both metadata are fresh.
 
-    A partition that was aligned before in this process resumes from its pair in
-    memory, the others from their committed pair. A partition without a pair
-    begins. A first pair, and one that an incident has moved, is committed before
+    A partition that was aligned before in this process resumes from its position in
+    memory, the others from their committed position. A partition without a position
+    begins. A first position, and one that an incident has moved, is committed before
     this returns. Copies to take over come last, one after the other, each
     committed by itself, because comparing one may take long.
 
@@ -44,7 +44,7 @@ def resume_partitions(
         copies: The partitions.
         source: The source cluster.
         destination: The destination cluster.
-        positions: The group's committed positions.
+        group_positions: The group's committed positions.
         settings: The mirror's.
         watch: Receives the progress of a long comparison, and ends it.
 
@@ -54,11 +54,11 @@ def resume_partitions(
 
     """
     clusters = Clusters(source, destination, settings)
-    # The pairs first: an orphan may still commit, and a pair ahead of its log looks like a lost tail.
-    committed, others = positions.read_all([copy.source for copy in copies if copy.pair is None])
-    pairs = {copy.source: copy.pair for copy in copies if copy.pair} | committed
+    # The positions first: an orphan may still commit, and a position ahead of its log looks like a lost tail.
+    committed, others = group_positions.read_all([copy.source for copy in copies if copy.position is None])
+    positions = {copy.source: copy.position for copy in copies if copy.position} | committed
     logs, errors = destination_logs(destination, copies)
-    sources = source_logs(source, copies, pairs)
+    sources = source_logs(source, copies, positions)
     other_groups = OtherGroups(
         source, destination, settings.group, {copy.source: copy.destination for copy in copies}
     )
@@ -68,76 +68,81 @@ def resume_partitions(
     for copy in copies:
         if copy.source in errors:
             continue
-        if copy.source not in pairs and is_to_adopt(settings, logs[copy.destination]):
+        if copy.source not in positions and is_to_adopt(settings, logs[copy.destination]):
             to_adopt.append(copy)
             continue
         incidents: list[Incident] = []
         try:
             both = PartitionLogs(clusters, copy, logs[copy.destination])
-            known = pairs.get(copy.source)
+            known = positions.get(copy.source)
             if known is None:
                 consumed = others.get(copy.source) if settings.takes_over_offsets else None
-                pair = begin(both, incidents, other_groups, consumed)
+                position = begin(both, incidents, other_groups, consumed)
             else:
                 source_log = sources[copy.source]
                 if isinstance(source_log, ShoalError):
                     raise source_log
-                pair = Resumption(both, known, source_log, incidents, other_groups).run()
-                pair = _leave_out(copy, _with_topic_ids(clusters, copy, pair), incidents)
-                pair = replace(pair, first_start=settings.first_start or pair.first_start)
+                position = Resumption(both, known, source_log, incidents, other_groups).run()
+                position = _leave_out(copy, _with_topic_ids(clusters, copy, position), incidents)
+                position = replace(position, first_start=settings.first_start or position.first_start)
         except ShoalError as error:
             errors[copy.source] = error
             # Those that did not stop it are met again the next time.
             copy.count_incidents(each for each in incidents if not each.continued)
         else:
-            aligned.append((copy, pair, incidents))
-            if known is None or incidents or (known.rules, known.identity) != (pair.rules, pair.identity):
-                to_commit[copy.source] = pair
+            aligned.append((copy, position, incidents))
+            if (
+                known is None
+                or incidents
+                or (known.rules, known.identity) != (position.rules, position.identity)
+            ):
+                to_commit[copy.source] = position
     if to_commit:
-        errors.update(positions.commit(to_commit))
-    for copy, pair, incidents in aligned:
+        errors.update(group_positions.commit(to_commit))
+    for copy, position, incidents in aligned:
         if copy.source not in errors:
-            copy.align(pair)
+            copy.align(position)
             copy.count_incidents(incidents)
     for copy in to_adopt:
-        errors.update(_adopt(clusters, copy, positions, other_groups, watch))
+        errors.update(_adopt(clusters, copy, group_positions, other_groups, watch))
     return errors
 
 
 def _adopt(
-    clusters: Clusters, copy: PartitionCopy, positions: Positions, others: OtherGroups, watch: Watch
+    clusters: Clusters, copy: PartitionCopy, group_positions: Positions, others: OtherGroups, watch: Watch
 ) -> dict[TopicPartition, ShoalError]:
-    """Take one copy over and commit its pair; return why not, if that cannot be."""
+    """Take one copy over and commit its position; return why not, if that cannot be."""
     try:
         # Asked again: to compare the copies before this one may have taken hours.
         logs, errors = destination_logs(clusters.destination, [copy])
         if not errors:
-            pair = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch)
-            errors = dict(positions.commit({copy.source: pair}))
+            position = adopt(PartitionLogs(clusters, copy, logs[copy.destination]), others, watch)
+            errors = dict(group_positions.commit({copy.source: position}))
             if not errors:
-                copy.align(pair)
+                copy.align(position)
                 copy.state.report_waiting(None)
     except ShoalError as error:
         return {copy.source: error}
     return errors
 
 
-def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, pair: MirrorPosition) -> MirrorPosition:
+def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, position: MirrorPosition) -> MirrorPosition:
     """Complete a pair of clusters that had no topic ids, and were upgraded since."""
     return replace(
-        pair,
-        source_topic_id=pair.source_topic_id or topic_id(clusters.source, copy.source),
-        destination_topic_id=pair.destination_topic_id or topic_id(clusters.destination, copy.destination),
+        position,
+        source_topic_id=position.source_topic_id or topic_id(clusters.source, copy.source),
+        destination_topic_id=position.destination_topic_id
+        or topic_id(clusters.destination, copy.destination),
     )
 
 
-def _leave_out(copy: PartitionCopy, pair: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
-    """Move a pair past what the destination refused, where nothing changed since."""
+def _leave_out(copy: PartitionCopy, position: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
+    """Move a position past what the destination refused, where nothing changed since."""
     left_out = copy.take_left_out()
-    if left_out is None or left_out.after != pair.source_offset:
-        return pair  # it is met again
+    if left_out is None or left_out.after != position.source_offset:
+        return position  # it is met again
     incidents.append(left_out.incident)
-    return replace(pair, source_offset=left_out.end, source_leader_epoch=left_out.leader_epoch)
+    return replace(position, source_offset=left_out.end, source_leader_epoch=left_out.leader_epoch)
 
 
 # Without asking the clusters
@@ -159,7 +164,7 @@ def take_over(
     for copy in copies:
         left = copy.take_inherited()
         if left is not None and _still_holds(left, copy, source, destination, settings):
-            copy.align(left.pair)
+            copy.align(left.position)
             copy.keep_leader_epochs(left.leader_epochs)
             taken.append((copy, left))
     return taken
@@ -178,11 +183,11 @@ def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) ->
         BrokerError: A partition has no leader, or its topic does not exist.
 
     """
-    assert copy.pair is not None, "it is aligned"
+    assert copy.position is not None, "it is aligned"
     return (
         copy.leader_epochs == leader_epochs_of(copy, source, destination)
-        and _is_same(copy.pair.source_topic_id, topic_id(source, copy.source))
-        and _is_same(copy.pair.destination_topic_id, topic_id(destination, copy.destination))
+        and _is_same(copy.position.source_topic_id, topic_id(source, copy.source))
+        and _is_same(copy.position.destination_topic_id, topic_id(destination, copy.destination))
     )
 
 
@@ -199,15 +204,15 @@ def _still_holds(
     settings: CopySettings,
 ) -> bool:
     """Whether both topics are those of then, and neither partition has had an election since."""
-    pair = left.pair
+    position = left.position
     try:
         leader_epochs = leader_epochs_of(copy, source, destination)
     except ShoalError:
         return False
     return (
-        copy.pair is None
-        and pair.rules == settings.rules
-        and pair.source_topic_id == topic_id(source, copy.source)
-        and pair.destination_topic_id == topic_id(destination, copy.destination)
+        copy.position is None
+        and position.rules == settings.rules
+        and position.source_topic_id == topic_id(source, copy.source)
+        and position.destination_topic_id == topic_id(destination, copy.destination)
         and left.leader_epochs == leader_epochs
     )

@@ -12,9 +12,11 @@ from .tail import Tail, holds_at, last_batch
 __all__ = ["place_behind_already_mirrored"]
 
 
-def place_behind_already_mirrored(places: Places, pair: MirrorPosition, start_offset: int) -> Place | None:
+def place_behind_already_mirrored(
+    places: Places, position: MirrorPosition, start_offset: int
+) -> Place | None:
     """
-    Return the place behind the source's first records, if the records written past a pair end with them.
+    Return the place behind the source's first records, if the records written past a position end with them.
 
     Another group of this topic may have mirrored them, or this one, if its position is an older one than its
     last. One batch that is the same could be an accident: a topic that was deleted is often filled again
@@ -22,12 +24,12 @@ def place_behind_already_mirrored(places: Places, pair: MirrorPosition, start_of
 
     Args:
         places: The partition's logs.
-        pair: The position; only records behind it count.
+        position: The position; only records behind it count.
         start_offset: The offset at which the mirror would resume otherwise.
 
     """
     logs = places.logs
-    written = logs.log.end - pair.destination_offset
+    written = logs.log.end - position.destination_offset
     if logs.settings.delivery is Delivery.AT_LEAST_ONCE or written <= 0:
         return None
     tail = last_batch(logs)

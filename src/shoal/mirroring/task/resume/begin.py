@@ -1,4 +1,4 @@
-"""The first position of a partition without a committed pair."""
+"""The first position of a partition without a committed one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .search import Place
 if TYPE_CHECKING:
     from ...other_groups import OtherGroups
 
-__all__ = ["begin", "first_pair", "new_identity"]
+__all__ = ["begin", "first_position", "new_identity"]
 
 
 def begin(
@@ -40,12 +40,12 @@ def begin(
     place, crc = Place(logs.copy.range.start_offset if consumed is None else consumed), None
     if consumed is None and logs.settings.delivery is Delivery.EXACTLY_ONCE and logs.log.end > 0:
         place, crc = behind_what_is_there(logs, incidents, others)
-    return first_pair(logs, place, crc)
+    return first_position(logs, place, crc)
 
 
-def first_pair(logs: PartitionLogs, place: Place, last_batch: int | None) -> MirrorPosition:
+def first_position(logs: PartitionLogs, place: Place, last_batch: int | None) -> MirrorPosition:
     """
-    Return a partition's first pair, with a writer that the destination does not know yet.
+    Return a partition's first position, with a writer that the destination does not know yet.
 
     Args:
         logs: Both logs of the partition.

@@ -23,26 +23,26 @@ __all__ = ["count_records", "counts_of_batches", "follow"]
 
 
 def follow(
-    logs: PartitionLogs, pair: MirrorPosition, written: int, tail: Tail, tail_index: int
+    logs: PartitionLogs, position: MirrorPosition, written: int, tail: Tail, tail_index: int
 ) -> Place | None:
     """
-    Walk the source from the pair over exactly so many records, as they are mirrored.
+    Walk the source from the position over exactly so many records, as they are mirrored.
 
     Args:
         logs: Both logs of the partition.
-        pair: The position to begin at.
-        written: The number of records that the mirror wrote after the pair.
+        position: The position to begin at.
+        written: The number of records that the mirror wrote after the position.
         tail: The last batch of them that the destination still has.
         tail_index: The first of them that its offsets cover; negative if it
-            begins before the pair.
+            begins before the position.
 
     Returns:
         The place behind them. None if the source has another batch there than the tail, or if offsets are
         missing on the way: compaction may have removed records since, so that their number proves nothing.
 
     """
-    walk = _Walk(logs, pair, written, tail, tail_index)
-    for decision, batch in logs.source_batches(pair.source_offset):
+    walk = _Walk(logs, position, written, tail, tail_index)
+    for decision, batch in logs.source_batches(position.source_offset):
         if walk.take(decision, batch):
             return walk.end()
     return None
@@ -71,20 +71,20 @@ class _Walk:
     """Counts records of the source, and keeps those that the tail should hold."""
 
     def __init__(
-        self, logs: PartitionLogs, pair: MirrorPosition, written: int, tail: Tail, tail_index: int
+        self, logs: PartitionLogs, position: MirrorPosition, written: int, tail: Tail, tail_index: int
     ) -> None:
         self._logs = logs
-        self._position = pair.source_offset
-        self._source_leader_epoch = pair.source_leader_epoch
+        self._position = position.source_offset
+        self._source_leader_epoch = position.source_leader_epoch
         self._left = written
         self._count = 0
-        self._identity = pair.identity
+        self._identity = position.identity
         self._tail = tail
         self._tail_index = tail_index
         self._expected: dict[int, Record] = {}
         self._is_copy = False
         self._runs: list[list[int]] = []
-        self._offset = pair.source_offset
+        self._offset = position.source_offset
         self._has_gap = False
 
     def take(self, decision: Decision, batch: RecordBatch) -> bool:
@@ -170,7 +170,7 @@ class _Walk:
         for record in records:
             index = self._tail_index + record.offset - first
             if index < 0:
-                continue  # before the pair: it was acknowledged
+                continue  # before the position: it was acknowledged
             expected = self._expected.get(index)
             if expected is None or not self._tail.is_same_record(record, expected):
                 return False

@@ -1,8 +1,8 @@
 """
-Whether records of another program behind a pair are copies of the source's records there.
+Whether records of another program behind a position are copies of the source's records there.
 
 Another mirror's position may be gone. The source may have been compacted since, so that its records are no
-longer the ones that follow the pair. To resume behind the foreign records would copy the source's once more.
+longer the ones that follow the position. To resume behind the foreign records would copy the source's again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tail import is_by
 
 __all__ = ["are_copies"]
 
-#: So much is read on each side, from the pair on, and so many records of it are compared: two bounds, as
+#: So much is read on each side, from the position on, and so many records of it are compared: two bounds, as
 #: records may be large, or many and not mirrored. One record in common shows whose they are.
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_RECORDS = 100_000
@@ -30,15 +30,15 @@ _MOST_RECORDS = 100_000
 T = TypeVar("T")
 
 
-def are_copies(places: Places, pair: MirrorPosition) -> bool:
+def are_copies(places: Places, position: MirrorPosition) -> bool:
     """
-    Whether the source has, from a pair on, a record that others wrote to the destination behind the pair.
+    Whether the source has, from a position on, a record that others wrote behind it to the destination.
 
     Records that cannot be decoded are ignored: the mirror stops when it comes to a damaged batch.
 
     Args:
         places: The partition's logs.
-        pair: The mirror's position; its source offset may have been deleted since.
+        position: The mirror's position; its source offset may have been deleted since.
 
     Raises:
         ShoalError: A cluster does not answer.
@@ -46,11 +46,11 @@ def are_copies(places: Places, pair: MirrorPosition) -> bool:
     """
     with retention_is_faster():
         found: dict[int, set[int | None]] = defaultdict(set)
-        for what, time in islice(_foreign(places, pair), _MOST_RECORDS):
+        for what, time in islice(_foreign(places, position), _MOST_RECORDS):
             found[what].add(time)
         if not found:
             return False
-        of_source = islice(_of_source(places, pair), _MOST_RECORDS)
+        of_source = islice(_of_source(places, position), _MOST_RECORDS)
         return any(what in found and _can_be_one_of(found[what], time) for what, time in of_source)
 
 
@@ -59,18 +59,18 @@ def _can_be_one_of(times: set[int | None], time: int | None) -> bool:
     return time is None or time in times or None in times
 
 
-def _foreign(places: Places, pair: MirrorPosition) -> Iterator[tuple[int, int | None]]:
+def _foreign(places: Places, position: MirrorPosition) -> Iterator[tuple[int, int | None]]:
     limit_bytes = places.logs.settings.max_decompressed_bytes
-    batches = ((None, batch) for batch in places.destination_batches(pair.destination_offset))
+    batches = ((None, batch) for batch in places.destination_batches(position.destination_offset))
     for _, batch in _first_bytes(batches):
-        if not is_by(batch.header, pair.identity) and not batch.header.is_control:
+        if not is_by(batch.header, position.identity) and not batch.header.is_control:
             with suppress(CorruptBatch, UnsupportedBatch):
                 for record in read_records(batch, limit_bytes):
                     yield hash(record.body), create_time_of(batch.header, record)
 
 
-def _of_source(places: Places, pair: MirrorPosition) -> Iterator[tuple[int, int | None]]:
-    logs, start = places.logs, max(pair.source_offset, places.source.start)
+def _of_source(places: Places, position: MirrorPosition) -> Iterator[tuple[int, int | None]]:
+    logs, start = places.logs, max(position.source_offset, places.source.start)
     for decision, batch in _first_bytes(logs.source_batches(start)):
         if not decision.is_drop:
             with suppress(CorruptBatch, UnsupportedBatch):

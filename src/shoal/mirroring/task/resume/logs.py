@@ -70,8 +70,8 @@ class SourceLog:
 
     Attributes:
         start: Its first offset.
-        same_up_to: The offset up to which the log is the same as when the pair
-            was committed: the end of the pair's leader epoch, or of the log.
+        same_up_to: The offset up to which the log is the same as when the position
+            was committed: the end of the position's leader epoch, or of the log.
             None if the source does not support the question.
 
     """
@@ -118,12 +118,12 @@ def destination_logs(
 
 
 def source_logs(
-    source: Cluster, copies: Sequence[PartitionCopy], pairs: Mapping[TopicPartition, MirrorPosition]
+    source: Cluster, copies: Sequence[PartitionCopy], positions: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, SourceLog | ShoalError]:
     """Ask where the logs begin, and up to where they are what was mirrored (KIP-320)."""
-    wanted = [copy for copy in copies if copy.source in pairs]
+    wanted = [copy for copy in copies if copy.source in positions]
     starts = list_offsets(source, {copy.source: EARLIEST for copy in wanted})
-    epochs = {copy.source: pairs[copy.source].source_leader_epoch for copy in wanted}
+    epochs = {copy.source: positions[copy.source].source_leader_epoch for copy in wanted}
     ends = epoch_end_offsets(source, epochs)
     # Logs of magic 0 and 1 keep no epochs. Their high watermark may lag behind what was
     # mirrored, so it is believed only where the leader refused our offset as well.

@@ -21,7 +21,7 @@ class Again(NamedTuple):
     Attributes:
         place: In the source.
         lost: The number of records that are not mirrored again; None if unknown.
-        is_before_origin: Whether that lies before the first record of the pair's writer.
+        is_before_origin: Whether that lies before the first record of the position's writer.
 
     """
 
@@ -31,7 +31,7 @@ class Again(NamedTuple):
 
 
 def again_behind(places: Places, before: MirrorPosition, ours: Tail) -> Again:
-    """Go on behind the last batch that the destination still has of the pair's writer."""
+    """Go on behind the last batch that the destination still has of the position's writer."""
     gone = _records_behind(before, ours)
     found = find(places.logs, ours)
     place = _place_behind(places, before, ours, found, gone)
@@ -44,14 +44,14 @@ def again_behind(places: Places, before: MirrorPosition, ours: Tail) -> Again:
         # The batch came after the lost records, which cannot be put in front of it any more.
         return Again(place, max(0, before.destination_offset - ours.header.base_offset))
     if place.source_offset < places.source.start:
-        # The records that retention deleted up to the pair count as lost here.
+        # The records that retention deleted up to the position count as lost here.
         place = Place(min(places.source.start, before.source_offset))
     again = _count_between(places, place, before.source_offset)
     return Again(place, max(0, gone - again))
 
 
 def _records_behind(before: MirrorPosition, ours: Tail) -> int:
-    """Return how many records the pair's writer wrote behind a batch of its own; below 0 if it is ahead."""
+    """Return how many records the position's writer wrote behind a batch of its own; below 0: it is ahead."""
     expected = before.identity.sequence(before.destination_offset)
     behind = (expected - ours.header.base_sequence - ours.header.last_offset_delta - 1) % SEQUENCES
     return behind if behind < SEQUENCES // 2 else behind - SEQUENCES
@@ -59,10 +59,10 @@ def _records_behind(before: MirrorPosition, ours: Tail) -> int:
 
 def again_from_the_origin(places: Places, before: MirrorPosition, *, is_another_topic: bool) -> Again:
     """
-    Resume at the first record of the pair's writer, if the destination has nothing left of it.
+    Resume at the first record of the position's writer, if the destination has nothing left of it.
 
-    An earlier writer, whose pair expired or was reset, mirrored the records before that. If the destination
-    lost these, too, the mirror resumes behind the rest of them.
+    An earlier writer, whose position expired or was reset, mirrored the records before that. If the
+    destination lost these, too, the mirror resumes behind the rest of them.
     """
     source_origin, destination_origin = before.origin
     left = 0 if is_another_topic else min(places.logs.log.end, destination_origin)

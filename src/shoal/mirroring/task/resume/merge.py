@@ -1,7 +1,7 @@
 """
-The records that were written behind a pair, merged by order with the source's remaining ones.
+The records that were written behind a position, merged by order with the source's remaining ones.
 
-The source had these records once, in this order, from the pair on. Since then
+The source had these records once, in this order, from the position on. Since then
 it may have lost any of them, and each lost one left an offset without a record.
 Consider the records that it still has before the mirror's place. Each is the
 next one that was written, or comes behind some that the source lost: at most as
@@ -52,7 +52,7 @@ class Merge:
     """
 
     def __init__(self, written: Written, source_offset: int) -> None:
-        """Begin at the pair: nothing that was written lies before it."""
+        """Begin at the position: nothing that was written lies before it."""
         self._written = written
         self._reached = [(0, 0)]  # ranges, with their ends
         self._survivors = 0

@@ -1,7 +1,7 @@
 """
-A destination partition with records, for which the mirror's group has no pair.
+A destination partition with records, for which the mirror's group has no position.
 
-The pair may have expired, or was reset. Then the source has the last batch exactly once, and its earlier
+The position may have expired, or was reset. Then the source has the last batch exactly once, and its earlier
 records were mirrored, too: the mirror resumes behind that batch. Otherwise copying from the start offset
 could double records. So the partition stops, with a description of the copy and the options that apply.
 """
@@ -84,7 +84,7 @@ def behind_what_is_there(
         return start, None
     finding = _look_at(logs, tail, found, preceding, others)
     reason = (
-        f"group {clusters.settings.group!r} has no committed pair for it, and {copy.destination} on "
+        f"group {clusters.settings.group!r} has no committed position for it, and {copy.destination} on "
         f"{clusters.destination} {finding.what}"
     )
     if begins_anyhow:
@@ -159,7 +159,7 @@ def _look_at(
 def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, can_adopt: bool) -> _Finding:
     what = (
         f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, up to source "
-        f"offset {other.pair.source_offset}"
+        f"offset {other.position.source_offset}"
     )
     advice = f"Give --group {other.group} to go on there"
     if can_adopt:

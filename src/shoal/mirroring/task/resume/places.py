@@ -30,7 +30,7 @@ class Undecided(ShoalError):
 
 class WrittenRun(NamedTuple):
     """
-    The records written past a pair.
+    The records written past a position.
 
     Attributes:
         size: The number of records.
@@ -62,18 +62,18 @@ class Places:
 
     # The destination
 
-    def run_behind(self, pair: MirrorPosition, tail: Tail, end_offset: int) -> WrittenRun:
-        """Return all that the destination has from a pair to an offset; ``tail`` is the last batch of it."""
-        tail_index = tail.header.base_offset - pair.destination_offset
-        batches = partial(self._batches_behind, pair, end_offset)
-        return WrittenRun(end_offset - pair.destination_offset, tail, tail_index, batches)
+    def run_behind(self, position: MirrorPosition, tail: Tail, end_offset: int) -> WrittenRun:
+        """Return all that the destination has from a position to an offset; ``tail`` is its last batch."""
+        tail_index = tail.header.base_offset - position.destination_offset
+        batches = partial(self._batches_behind, position, end_offset)
+        return WrittenRun(end_offset - position.destination_offset, tail, tail_index, batches)
 
-    def _batches_behind(self, pair: MirrorPosition, end_offset: int) -> Generator[WrittenBatch]:
-        for batch in self.destination_batches(pair.destination_offset):
+    def _batches_behind(self, position: MirrorPosition, end_offset: int) -> Generator[WrittenBatch]:
+        for batch in self.destination_batches(position.destination_offset):
             if batch.header.base_offset >= end_offset:
                 return
-            number = batch.header.base_offset - pair.destination_offset
-            yield WrittenBatch(number, batch, is_ours(batch.header, pair.identity))
+            number = batch.header.base_offset - position.destination_offset
+            yield WrittenBatch(number, batch, is_ours(batch.header, position.identity))
 
     def destination_batches(self, offset: int) -> Iterator[RecordBatch]:
         """Yield the destination's batches from an offset on, up to the end of its log."""
@@ -85,33 +85,33 @@ class Places:
 
     # The source
 
-    def behind(self, pair: MirrorPosition, run: WrittenRun) -> Place | None:
+    def behind(self, position: MirrorPosition, run: WrittenRun) -> Place | None:
         """
-        Return the place behind the records that were written past a pair; None if there is none.
+        Return the place behind the records that were written past a position; None if there is none.
 
         Raises:
             Undecided: Several places are possible.
 
         """
-        tail, landed = run.tail, pair.destination_offset + run.tail_index
-        identity = pair.identity
+        tail, landed = run.tail, position.destination_offset + run.tail_index
+        identity = position.identity
         if is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
             # A late request of a dead process may have left the right records at a wrong offset, if
             # the broker had forgotten the writer. The sequence shows it.
             return None
         with retention_is_faster():
-            if self.source.start <= pair.source_offset:
-                place = follow(self.logs, pair, run.size, tail, run.tail_index)
+            if self.source.start <= position.source_offset:
+                place = follow(self.logs, position, run.size, tail, run.tail_index)
                 if place:
                     return place
             # The source may have changed since, by compaction or retention: then their number says nothing.
-            return self._among_survivors(pair, run)
+            return self._among_survivors(position, run)
 
-    def _among_survivors(self, pair: MirrorPosition, run: WrittenRun) -> Place | None:
+    def _among_survivors(self, position: MirrorPosition, run: WrittenRun) -> Place | None:
         """Compare all written records with the source's remaining ones."""
         survivors = Survivors(
             self.logs,
-            pair.source_offset,
+            position.source_offset,
             self.source.start,
             source_end(self.logs.clusters, self.logs.copy.source),
             run.batches,

@@ -1,5 +1,5 @@
 """
-Whether a copy without a pair has the source's records before the copy's last batch.
+Whether a copy without a position has the source's records before the copy's last batch.
 
 The source may hold that batch once and be another log all the same: a topic that was deleted is often filled
 again with other records, and then with some that it had before. To go on behind the batch would pass over

@@ -1,4 +1,4 @@
-"""From a committed pair to the position that matches both logs now, through the incidents in between."""
+"""From a committed position to the one that matches both logs now, through the incidents in between."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ __all__ = ["Resumption"]
 
 class Resumption:
     """
-    One partition's way from its committed pair to its position now.
+    One partition's way from its committed position to its position now.
 
     Attributes:
-        pair: The one that was committed; moved by each step of :meth:`run`.
+        position: The one that was committed; moved by each step of :meth:`run`.
 
     """
 
     def __init__(
         self,
         logs: PartitionLogs,
-        pair: MirrorPosition,
+        position: MirrorPosition,
         source: SourceLog,
         incidents: list[Incident],
         others: OtherGroups,
     ) -> None:
-        """Begin at a committed pair; incidents on the way are added to ``incidents``."""
+        """Begin at a committed position; incidents on the way are added to ``incidents``."""
         self._others = others
         self._logs = logs
         self._clusters = logs.clusters
         self._copy = logs.copy
         self._source = source
         self._log = logs.log
-        self.pair = pair
+        self.position = position
         self._incidents = incidents
         self._places = Places(logs, source)
 
     def run(self) -> MirrorPosition:
         """
-        Return the pair that describes the destination as it is now.
+        Return the position that describes the destination as it is now.
 
         Raises:
             PartitionStopped: Something happened after which the mirror may not go on.
@@ -65,24 +65,24 @@ class Resumption:
         self._check_destination()
         self._check_source()
         if self._clusters.settings.delivery is Delivery.AT_LEAST_ONCE:
-            # Whatever was written after the pair is written again, by another: nothing to compare.
+            # Whatever was written after the position is written again, by another: nothing to compare.
             self._go_to_the_end(identity=new_identity(self._clusters, self._log.end))
         elif self._written > 0:
             self._skip_written()
         else:
             self._check_last_batch()
         self._check_retention()
-        return self.pair
+        return self.position
 
     @property
     def _written(self) -> int:
-        """How many records the destination has past the pair."""
-        return self._log.end - self.pair.destination_offset
+        """How many records the destination has past the position."""
+        return self._log.end - self.position.destination_offset
 
     # Incidents
 
     def _stop(self, reason: str) -> PartitionStopped:
-        return PartitionStopped(*self._copy.source, self.pair.source_offset, reason)
+        return PartitionStopped(*self._copy.source, self.position.source_offset, reason)
 
     def _meet(
         self,
@@ -98,24 +98,24 @@ class Resumption:
         Args:
             kind: The kind of incident.
             reason: The finding, with its place.
-            go_on: Moves the pair to where the mirror resumes, and returns the number of lost records. None
-                if no option allows that.
+            go_on: Moves the position to where the mirror resumes, and returns the number of lost records.
+                None if no option allows that.
             advice: The remedy, if the partition stops.
-            unmirrored_from: The source offset from which on records are missing then; None for the pair's.
+            unmirrored_from: The source offset from which on records are missing then; None: the position's.
 
         """
         if go_on is None or kind not in self._clusters.settings.continue_on:
             self._incidents.append(Incident(kind, reason))
-            where = *self._copy.source, self.pair.source_offset
+            where = *self._copy.source, self.position.source_offset
             raise PartitionStopped(*where, f"{reason}; {advice}", unmirrored_from, can_heal=False)
         lost = go_on()
         self._incidents.append(Incident(kind, reason, lost, continued=True))
 
     def _check_rules(self) -> None:
         settings = self._clusters.settings
-        if self.pair.rules != settings.rules:
+        if self.position.rules != settings.rules:
             if settings.takes_over_offsets and self._written == 0:
-                self.pair = replace(self.pair, rules=settings.rules)
+                self.position = replace(self.position, rules=settings.rules)
                 return
             raise self._stop(
                 f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
@@ -127,7 +127,7 @@ class Resumption:
 
     def _check_destination(self) -> None:
         destination, partition = self._clusters.destination, self._copy.destination
-        then, now = self.pair.destination_topic_id, topic_id(destination, partition)
+        then, now = self.position.destination_topic_id, topic_id(destination, partition)
         if then and now and then != now:
             reason = (
                 f"topic {partition.topic} on {destination} was deleted and created again since it was "
@@ -136,8 +136,9 @@ class Resumption:
         elif self._written < 0:
             reason = (
                 f"{partition} on {destination} ends at offset {self._log.end}, but what was mirrored and "
-                f"acknowledged, up to source offset {self.pair.source_offset}, ends at "
-                f"{self.pair.destination_offset}: the destination lost its tail (unclean leader election?)"
+                f"acknowledged, up to source offset {self.position.source_offset}, ends at "
+                f"{self.position.destination_offset}: the destination lost its tail "
+                "(unclean leader election?)"
             )
         else:
             return
@@ -157,11 +158,11 @@ class Resumption:
         if self._log.end == 0:
             return self._source.start
         # So many records had at least as many offsets.
-        return max(self._source.start, self.pair.source_offset + min(0, self._written))
+        return max(self._source.start, self.position.source_offset + min(0, self._written))
 
     def _mirror_again(self) -> int | None:
         """Resume behind our last batch in the destination; return the number of records that are lost."""
-        before = self.pair
+        before = self.position
         ours = last_batch_by(self._logs, before.identity)
         if ours is None:
             again = again_from_the_origin(self._places, before, is_another_topic=self._is_another_topic())
@@ -173,8 +174,8 @@ class Resumption:
             self._go_to_the_end(identity=replace(before.identity, base=self._log.end - next_sequence))
         place = again.place
         origin = (place.source_offset, self._log.end) if again.is_before_origin else before.origin
-        self.pair = replace(
-            self.pair,
+        self.position = replace(
+            self.position,
             source_offset=place.source_offset,
             source_leader_epoch=place.source_leader_epoch,
             origin=origin,
@@ -183,14 +184,14 @@ class Resumption:
 
     def _is_another_topic(self) -> bool:
         """Whether the destination topic was deleted and created again since it was mirrored."""
-        then = self.pair.destination_topic_id
+        then = self.position.destination_topic_id
         now = topic_id(self._clusters.destination, self._copy.destination)
         return bool(then and now and then != now)
 
     def _go_to_the_end(self, **changes: object) -> None:
         """Let the next record land at the destination's end, whatever lies before it."""
-        self.pair = replace(
-            self.pair,
+        self.position = replace(
+            self.position,
             destination_offset=self._log.end,
             destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
             last_batch=None,
@@ -201,24 +202,24 @@ class Resumption:
 
     def _check_source(self) -> None:
         source, partition = self._clusters.source, self._copy.source
-        then, now = self.pair.source_topic_id, topic_id(source, partition)
+        then, now = self.position.source_topic_id, topic_id(source, partition)
         if then and now and then != now:
             self._meet(
                 IncidentKind.SOURCE_RESET,
                 f"topic {partition.topic} on {source} was deleted and created again since it was mirrored up "
-                f"to offset {self.pair.source_offset} (its id was {then} and is {now})",
+                f"to offset {self.position.source_offset} (its id was {then} and is {now})",
                 self._go_on_in_new_topic,
                 f"{IncidentKind.SOURCE_RESET.option} continue mirrors the new topic behind the old one's "
                 "records; or mirror it with a new --group into an empty topic (--rename)",
                 self._source.start,
             )
-        elif self._source.same_up_to is not None and self._source.same_up_to < self.pair.source_offset:
+        elif self._source.same_up_to is not None and self._source.same_up_to < self.position.source_offset:
             same_up_to = self._source.same_up_to
             self._meet(
                 IncidentKind.SOURCE_RESET,
                 f"its log on {source} is the one that was mirrored only up to offset {same_up_to}, and "
-                f"{self.pair.source_offset} was mirrored already: the source lost its tail (unclean leader "
-                "election?)",
+                f"{self.position.source_offset} was mirrored already: the source lost its tail "
+                "(unclean leader election?)",
                 lambda: self._go_on_at_source(same_up_to, lost=0),
                 f"{IncidentKind.SOURCE_RESET.option} continue mirrors what is there now behind what was "
                 "there then; or mirror it with a new --group into an empty topic",
@@ -229,10 +230,12 @@ class Resumption:
         self._copy.end_with_the_log()
         self._go_on_at_source(self._source.start, lost=None)
         # The former topic's offsets say nothing about this one.
-        self.pair = replace(self.pair, origin=(self.pair.source_offset, self.pair.destination_offset))
+        self.position = replace(
+            self.position, origin=(self.position.source_offset, self.position.destination_offset)
+        )
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
-        already = place_behind_already_mirrored(self._places, self.pair, offset)
+        already = place_behind_already_mirrored(self._places, self.position, offset)
         place = already or Place(offset)
         by_another = self._is_by_another()
         self._go_to_the_end(
@@ -245,27 +248,27 @@ class Resumption:
         return lost
 
     def _is_by_another(self) -> bool:
-        """Whether another program wrote the last batch behind the pair."""
+        """Whether another program wrote the last batch behind the position."""
         tail = last_batch(self._logs) if self._written > 0 else None
-        return tail is not None and not is_ours(tail.header, self.pair.identity)
+        return tail is not None and not is_ours(tail.header, self.position.identity)
 
     def _write_as_another(self) -> None:
         """
-        Let a new writer begin at the pair, behind the records that another group of this topic mirrored.
+        Let a new writer begin at the position, behind the records that another group of this topic mirrored.
 
         The broker would refuse the former one's next sequence: it does not follow the last that it wrote.
         """
-        origin = self.pair.source_offset, self.pair.destination_offset
-        self.pair = replace(self.pair, identity=new_identity(self._clusters), origin=origin)
+        origin = self.position.source_offset, self.position.destination_offset
+        self.position = replace(self.position, identity=new_identity(self._clusters), origin=origin)
 
     def _check_retention(self) -> None:
-        missing = self._source.start - self.pair.source_offset
+        missing = self._source.start - self.position.source_offset
         if missing <= 0:
             return
         source = self._clusters.source
         self._meet(
             IncidentKind.SOURCE_RETENTION,
-            f"{source} does not have offset {self.pair.source_offset} any more, its log begins at "
+            f"{source} does not have offset {self.position.source_offset} any more, its log begins at "
             f"{self._source.start}: its retention overtook the mirror",
             self._skip_deleted,
             f"{IncidentKind.SOURCE_RETENTION.option} continue resumes at {self._source.start}; or mirror it "
@@ -273,34 +276,34 @@ class Resumption:
         )
 
     def _skip_deleted(self) -> int:
-        lost = self._source.start - self.pair.source_offset
-        self.pair = replace(self.pair, source_offset=self._source.start, source_leader_epoch=-1)
+        lost = self._source.start - self.position.source_offset
+        self.position = replace(self.position, source_offset=self._source.start, source_leader_epoch=-1)
         return lost
 
-    # Records written after the pair
+    # Records written after the position
 
     def _skip_written(self) -> None:
-        """Walk the source from the pair over exactly as many records as the destination has past it."""
+        """Walk the source from the position over exactly as many records as the destination has past it."""
         tail = last_batch(self._logs)
-        if tail is None or tail.header.next_offset <= self.pair.destination_offset:
+        if tail is None or tail.header.next_offset <= self.position.destination_offset:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
-                f"was mirrored from offset {self.pair.destination_offset} to {self._log.end} and not "
+                f"was mirrored from offset {self.position.destination_offset} to {self._log.end} and not "
                 "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
                 "new --group into an empty topic (--start says from where)"
             )
-        place = self._place_behind(self._places.run_behind(self.pair, tail, self._log.end))
+        place = self._place_behind(self._places.run_behind(self.position, tail, self._log.end))
         if place:
-            self._settle(place, tail, landed=self.pair.destination_offset)
-            if not is_ours(tail.header, self.pair.identity):
+            self._settle(place, tail, landed=self.position.destination_offset)
+            if not is_ours(tail.header, self.position.identity):
                 self._write_as_another()
-        elif is_ours(tail.header, self.pair.identity):
+        elif is_ours(tail.header, self.position.identity):
             self._meet(
                 IncidentKind.SOURCE_RESET,
                 f"what {self._copy.destination} on {self._clusters.destination} holds from offset "
-                f"{self.pair.destination_offset} to {self._log.end} was mirrored from source offset "
-                f"{self.pair.source_offset} on and not committed, and is not to be found in the source now: "
-                "compaction, retention or an election changed the source meanwhile",
+                f"{self.position.destination_offset} to {self._log.end} was mirrored from source "
+                f"offset {self.position.source_offset} on and not committed, and is not to be found "
+                "in the source now: compaction, retention or an election changed the source meanwhile",
                 None,
                 "mirror it with a new --group into an empty topic",
             )
@@ -308,27 +311,27 @@ class Resumption:
             self._meet_foreign_records(tail)
 
     def _place_behind(self, run: WrittenRun) -> Place | None:
-        """Return the place behind the records that were written past the pair."""
+        """Return the place behind the records that were written past the position."""
         try:
-            return self._places.behind(self.pair, run)
+            return self._places.behind(self.position, run)
         except Undecided as error:
             kind = IncidentKind.SOURCE_RESET
             reason = (
                 f"{self._copy.destination} on {self._clusters.destination} holds from offset "
-                f"{self.pair.destination_offset} to {self._log.end} what was mirrored from source offset "
-                f"{self.pair.source_offset} on and not committed; {error}"
+                f"{self.position.destination_offset} to {self._log.end} what was mirrored from source offset "
+                f"{self.position.source_offset} on and not committed; {error}"
             )
             self._incidents.append(Incident(kind, reason))
             advice = "mirror it with a new --group into an empty topic"
             raise self._stop(f"{reason}; {advice}") from None
 
     def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
-        """Put the pair behind what was written; count its offsets if they are known."""
+        """Put the position behind what was written; count its offsets if they are known."""
         if landed is not None:
             for start, end, before in place.runs:  # the acknowledgements were lost
                 self._copy.count_run(start, end, landed + before)
-        self.pair = replace(
-            self.pair,
+        self.position = replace(
+            self.position,
             source_offset=place.source_offset,
             source_leader_epoch=place.source_leader_epoch,
             destination_offset=self._log.end,
@@ -339,14 +342,16 @@ class Resumption:
 
     def _check_last_batch(self) -> None:
         """Check the last acknowledged batch, if the destination still has it."""
-        if self.pair.last_batch is None:
+        if self.position.last_batch is None:
             return
         tail = last_batch(self._logs)
-        if tail is None or is_ours(tail.header, self.pair.identity):
+        if tail is None or is_ours(tail.header, self.position.identity):
             return
         if tail.header.next_offset < self._log.end:
             return  # compaction took the last one, and the one before may be of another time
-        if tail.fingerprint.crc == self.pair.last_batch and not is_by(tail.header, self.pair.identity):
+        if tail.fingerprint.crc == self.position.last_batch and not is_by(
+            tail.header, self.position.identity
+        ):
             return
         self._meet_foreign_records(tail)
 
@@ -354,23 +359,23 @@ class Resumption:
         if self._lost_what_was_acknowledged():
             self._meet_loss(
                 f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
-                f"{self.pair.destination_offset} what was mirrored and acknowledged there, up to source "
-                f"offset {self.pair.source_offset}: it lost its tail (unclean leader election?), and "
+                f"{self.position.destination_offset} what was mirrored and acknowledged there, up to source "
+                f"offset {self.position.source_offset}: it lost its tail (unclean leader election?), and "
                 "another program wrote there"
             )
             return
         self._check_other_group()
         reason = (
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-            f"{min(self.pair.destination_offset, tail.header.base_offset)} to {self._log.end} that are not "
-            f"what was mirrored up to source offset {self.pair.source_offset}, or follows it: another "
-            "program wrote there"
+            f"{min(self.position.destination_offset, tail.header.base_offset)} to {self._log.end} that are "
+            f"not what was mirrored up to source offset {self.position.source_offset}, or follows it: "
+            "another program wrote there"
         )
         advice = (
             f"{IncidentKind.FOREIGN_RECORDS.option} continue resumes behind them; or mirror it with a new "
             "--group into a topic that no other program writes to"
         )
-        if are_copies(self._places, self.pair):
+        if are_copies(self._places, self.position):
             what = "The source has some of these records, too: another mirror wrote them"
             reason = f"{reason}. {what}"
             advice = (
@@ -383,32 +388,33 @@ class Resumption:
     def _check_other_group(self) -> None:
         """Stop, whatever the policy, if a group that is further wrote there: its records would be doubled."""
         other = self._others.position_of(self._copy.source)
-        if other is None or other.pair.destination_offset <= self.pair.destination_offset:
+        if other is None or other.position.destination_offset <= self.position.destination_offset:
             return
         reason = (
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-            f"{self.pair.destination_offset} to {self._log.end} that follow what was mirrored up to source "
-            f"offset {self.pair.source_offset}, but are not in the source as they were. Group "
-            f"{other.group!r} holds the position of this copy, up to source offset {other.pair.source_offset}"
+            f"{self.position.destination_offset} to {self._log.end} that follow what was mirrored up to "
+            f"source offset {self.position.source_offset}, but are not in the source as they were. "
+            f"Group {other.group!r} holds the position of this copy, up to "
+            f"source offset {other.position.source_offset}"
         )
         self._incidents.append(Incident(IncidentKind.FOREIGN_RECORDS, reason))
         advice = f"give --group {other.group} to go on there"
-        where = *self._copy.source, self.pair.source_offset
+        where = *self._copy.source, self.position.source_offset
         raise PartitionStopped(*where, f"{reason}; {advice}", can_heal=False)
 
     def _lost_what_was_acknowledged(self) -> bool:
         """Whether others wrote not behind our last acknowledged batch, but in its place."""
-        last = holds_at(self._logs, self.pair.destination_offset - 1)
-        if self.pair.last_batch is None or last is None or is_ours(last.header, self.pair.identity):
+        last = holds_at(self._logs, self.position.destination_offset - 1)
+        if self.position.last_batch is None or last is None or is_ours(last.header, self.position.identity):
             return False
-        return fingerprint(last).crc != self.pair.last_batch
+        return fingerprint(last).crc != self.position.last_batch
 
     def _go_on_behind_others(self) -> int:
         """Find what we wrote among what others wrote; our sequences go on behind all of it."""
         among, tail = self._ours_among_others()
         # The writer stays the same: a new one could not distinguish a late request of a dead process
         # from its own.
-        identity = replace(self.pair.identity, base=self._log.end - among.next_sequence)
+        identity = replace(self.position.identity, base=self._log.end - among.next_sequence)
         if tail is None:
             self._go_to_the_end(identity=identity)
             return 0
@@ -417,30 +423,30 @@ class Resumption:
         if place is None:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
-                f"offset {self.pair.destination_offset} to {self._log.end}, and those that were mirrored "
+                f"offset {self.position.destination_offset} to {self._log.end}, and those that were mirrored "
                 f"among them, up to offset {tail.header.last_offset}, are not what follows source "
-                f"offset {self.pair.source_offset}; mirror it with a new --group into an empty topic"
+                f"offset {self.position.source_offset}; mirror it with a new --group into an empty topic"
             )
         self._settle(place, tail, landed=None)
-        self.pair = replace(self.pair, identity=identity, last_batch=None)
+        self.position = replace(self.position, identity=identity, last_batch=None)
         return 0
 
     def _ours_among_others(self) -> tuple[_Among, Tail | None]:
-        """Look for what our writer wrote past the pair; return its last batch, too."""
+        """Look for what our writer wrote past the position; return its last batch, too."""
         tail: Tail | None = None
-        among = _Among.none_behind(self.pair)
-        for batch in self._places.destination_batches(self.pair.destination_offset):
-            if is_by(batch.header, self.pair.identity):
+        among = _Among.none_behind(self.position)
+        for batch in self._places.destination_batches(self.position.destination_offset):
+            if is_by(batch.header, self.position.identity):
                 among, follows = among.behind(batch.header)
                 if follows:
                     tail = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
         return among, tail
 
     def _batches_among_others(self) -> Generator[WrittenBatch]:
-        """Yield what our writer wrote past the pair, without a double."""
-        among = _Among.none_behind(self.pair)
-        for batch in self._places.destination_batches(self.pair.destination_offset):
-            if is_by(batch.header, self.pair.identity):
+        """Yield what our writer wrote past the position, without a double."""
+        among = _Among.none_behind(self.position)
+        for batch in self._places.destination_batches(self.position.destination_offset):
+            if is_by(batch.header, self.position.identity):
                 number = among.written
                 among, follows = among.behind(batch.header)
                 if follows:
@@ -463,9 +469,9 @@ class _Among(NamedTuple):
     expected: int
 
     @classmethod
-    def none_behind(cls, pair: MirrorPosition) -> _Among:
-        """Begin at a pair."""
-        sequence = pair.identity.sequence(pair.destination_offset)
+    def none_behind(cls, position: MirrorPosition) -> _Among:
+        """Begin at a position."""
+        sequence = position.identity.sequence(position.destination_offset)
         return cls(0, sequence, sequence)
 
     def behind(self, header: BatchHeader) -> tuple[_Among, bool]:

@@ -1,4 +1,4 @@
-"""The source's remaining records behind a pair, compared with those that the mirror wrote."""
+"""The source's remaining records behind a position, compared with those that the mirror wrote."""
 
 from __future__ import annotations
 

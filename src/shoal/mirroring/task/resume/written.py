@@ -1,5 +1,5 @@
 """
-The records that a mirror wrote behind a pair, by their number, as the destination has them now.
+The records that a mirror wrote behind a position, by their number, as the destination has them now.
 
 They are read once, from the first to the last, and a stretch of them is kept:
 16 bytes each, a hash of key, value and headers, and the create time. Two
@@ -40,12 +40,12 @@ class OutOfSight(ShoalError):
 
 class WrittenBatch(NamedTuple):
     """
-    A batch behind the pair.
+    A batch behind the position.
 
     Attributes:
-        number: Of the record that its first offset stands for; below 0 if it begins before the pair.
+        number: Of the record that its first offset stands for; below 0 if it begins before the position.
         batch: As the destination has it; a view that is valid until the next one is asked for.
-        is_ours: Whether its producer and sequence are those that the pair names.
+        is_ours: Whether its producer and sequence are those that the position names.
 
     """
 

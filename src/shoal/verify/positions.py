@@ -1,4 +1,4 @@
-"""The pairs that a mirror committed, if they are about the present logs."""
+"""The positions that a mirror committed, if they are about the present logs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..mirroring.model.position import MirrorPosition
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
 
-__all__ = ["CommittedPairs"]
+__all__ = ["CommittedPositions"]
 
 
 _RECREATED = "topic {} on {} was deleted and created again since it was mirrored"
 
 
-class CommittedPairs:
+class CommittedPositions:
     """
-    The committed pairs of a group.
+    The committed positions of a group.
 
     Attributes:
         group: Its name; None if the clusters have no ids to make one of.
@@ -53,7 +53,7 @@ class CommittedPairs:
             return None
 
     def read(self, partitions: list[TopicPartition]) -> None:
-        """Read the group's positions; without the permission, there are no pairs."""
+        """Read the group's positions; without the permission, there are no positions."""
         group = self.group
         if group is None:
             return
@@ -68,23 +68,23 @@ class CommittedPairs:
             )
 
     def has(self, source: TopicPartition) -> bool:
-        """Whether a mirror has committed a pair for a partition, readable or not."""
+        """Whether a mirror has committed a position for a partition, readable or not."""
         committed = self._committed.get(source)
         try:
             return committed is not None and MirrorPosition.from_committed(committed) is not None
         except ConfigError:
             return True
 
-    def pair(
+    def position(
         self, source: TopicPartition, destination: TopicPartition, *, copy_is_empty: bool = False
     ) -> tuple[MirrorPosition | None, str]:
         """
-        Return a partition's pair if it is about the present logs, and a phrase about it.
+        Return a partition's position if it is about the present logs, and a phrase about it.
 
         Args:
             source: The partition.
             destination: Its mirror.
-            copy_is_empty: Whether the destination never held a record in the log of now. The pair counts
+            copy_is_empty: Whether the destination never held a record in the log of now. The position counts
                 then whatever the topic's id is: all that was mirrored is missing.
 
         Raises:
@@ -94,19 +94,21 @@ class CommittedPairs:
         committed = self._committed.get(source)
         if committed is None:
             return None, "the group has committed no position for it"
-        pair = MirrorPosition.from_committed(committed)
-        if pair is None:
+        position = MirrorPosition.from_committed(committed)
+        if position is None:
             return None, "the group's committed position is not one of shoal's"
-        if self._is_another(self._source, source, pair.source_topic_id):
+        if self._is_another(self._source, source, position.source_topic_id):
             return None, _RECREATED.format(source.topic, self._source)
-        if not copy_is_empty and self._is_another(self._destination, destination, pair.destination_topic_id):
-            return None, self._why_another_copy(destination, pair.destination_topic_id)
-        if self._rules is not None and pair.rules not in self._rules:
+        if not copy_is_empty and self._is_another(
+            self._destination, destination, position.destination_topic_id
+        ):
+            return None, self._why_another_copy(destination, position.destination_topic_id)
+        if self._rules is not None and position.rules not in self._rules:
             raise NotComparable(
                 f"group {self.group!r} mirrored {source} by other rules (isolation.level and the like decide "
                 "what is copied); verify with the options of the mirror"
             )
-        return pair, "the group's committed position"
+        return position, "the group's committed position"
 
     def _why_another_copy(self, destination: TopicPartition, then: str | None) -> str:
         """Explain a position of another destination topic: one of another name, or an earlier one."""
