@@ -11,6 +11,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, Stopped
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, verify_crc
 from shoal.topic_partition import TopicPartition
@@ -40,7 +41,7 @@ def reader(brokers: TwoBrokers, history: History, stop: threading.Event) -> Iter
             IsolationLevel.READ_COMMITTED,
             patience_s=0.5,
             stop=stop,
-            max_decompressed_bytes=2**20,
+            options=CopyOptions(max_decompressed_bytes=2**20),
         )
         yield reader
         reader.close()

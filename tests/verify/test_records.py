@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.broker.storage.log import Log
+from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec, Record
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
 from shoal.verify.diff import diff
@@ -599,7 +600,7 @@ def test_a_batch_that_is_too_large_is_not_compared_by_name(rebuilt: Sides) -> No
     rebuilt.mirror()
     lay_out(rebuilt.brokers, cut(rebuilt.items, 3, 6, 4, 2, 1, codec=Codec.ZSTD))
     assert rebuilt.report().outcome is Outcome.EQUAL
-    report = rebuilt.report(max_decompressed_bytes=200_000)
+    report = rebuilt.report(options=CopyOptions(max_decompressed_bytes=200_000))
     assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, len(rebuilt.items) - 1)
     (left_out,) = report.not_compared
     offset = rebuilt.offsets[15]
@@ -615,7 +616,7 @@ def test_a_batch_that_is_too_large_on_one_side_takes_its_records_out(sides: Side
     sides.plain(2)
     sides.mirror()
     lay_out(sides.brokers, cut(sides.items, 2, 2, 2, codec=Codec.ZSTD))
-    report = sides.report(max_decompressed_bytes=300_000)
+    report = sides.report(options=CopyOptions(max_decompressed_bytes=300_000))
     assert (report.outcome, report.records, report.differences) == (Outcome.NOT_COMPARED, 4, ())
     assert [(each.source, each.destination) for each in report.not_compared] == [((2, 6), (2, 6))]
 

@@ -38,7 +38,7 @@ def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
 
 def _policies(options: MirrorOptions) -> dict[str, str]:
     return {
-        kind.value: "continue" if kind in options.copy.continue_on else "fail"
+        kind.value: "continue" if options.copy.continues_after(kind) else "fail"
         for kind in IncidentKind
         if kind is not IncidentKind.SEND_FAILURE
     }

@@ -19,6 +19,7 @@ from .http_options import add_http_options
 from .options import (
     Subparsers,
     add_cluster_options,
+    add_decompression_limit,
     add_group_option,
     add_option,
     add_output_options,
@@ -202,13 +203,7 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
         "give records of LogAppendTime topics their append time, not their create time: such batches are "
         "decoded and compressed again",
     )
-    add_option(
-        group,
-        CopyOptions,
-        "max_decompressed_bytes",
-        "maximum size of a decompressed batch; a larger batch stops its partition",
-        metavar="BYTES",
-    )
+    add_decompression_limit(group, "stops its partition")
 
 
 def add_watching_options(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_FAILED
+from ..mirroring.model.copy_options import CopyOptions
 from ..mirroring.model.topics import TopicSelection
 from ..net.address import parse_bootstrap
 from ..properties_file import read_properties_file
@@ -18,6 +19,7 @@ from .output import warn
 __all__ = [
     "Subparsers",
     "add_cluster_options",
+    "add_decompression_limit",
     "add_group_option",
     "add_option",
     "add_output_options",
@@ -128,6 +130,17 @@ def add_group_option(parser: argparse._ActionsContainer) -> None:
         metavar="NAME",
         help="consumer group on the source cluster that holds the position "
         "(default: shoal.<source cluster id>.<destination cluster id>)",
+    )
+
+
+def add_decompression_limit(group: argparse._ActionsContainer, consequence: str) -> None:
+    """Add ``--max-decompressed-bytes``, with the consequence of a larger batch in its help."""
+    add_option(
+        group,
+        CopyOptions,
+        "max_decompressed_bytes",
+        f"maximum size of a decompressed batch; a larger batch {consequence}",
+        metavar="BYTES",
     )
 
 

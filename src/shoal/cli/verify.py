@@ -9,7 +9,7 @@ from ..client.config import ClientConfig
 from ..client.reachable import check_advertised
 from ..errors import ConfigError
 from ..exit_codes import EXIT_NOT_COMPARED
-from ..mirroring.model.copy_options import CopyOptions, copy_rules
+from ..mirroring.model.copy_options import all_copy_rules
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
@@ -17,8 +17,8 @@ from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
 from .options import (
     Subparsers,
     add_cluster_options,
+    add_decompression_limit,
     add_group_option,
-    add_option,
     add_output_options,
     add_topic_options,
     parse_clusters,
@@ -48,13 +48,7 @@ def add_parser(verbs: Subparsers) -> None:
     add_topic_options(parser)
     mirror = parser.add_argument_group("mirror")
     add_group_option(mirror)
-    add_option(
-        mirror,
-        CopyOptions,
-        "max_decompressed_bytes",
-        "maximum size of a decompressed batch; a larger batch is not compared",
-        metavar="BYTES",
-    )
+    add_decompression_limit(mirror, "is not compared")
     mirror.add_argument(
         "--all-ranges",
         action="store_true",
@@ -71,8 +65,6 @@ def run(args: argparse.Namespace) -> int:
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
     options = MirrorOptions.parse(source, destination, selection, vars(args))
-    # Records may have their create time or their append time.
-    rules = {copy_rules(source, keep_append_time=keep) for keep in (False, True)}
     _warn_of_unreachable(source, destination)
     topics = _select(source, selection)
     with progress_to(as_json=args.json) as on_progress:
@@ -81,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
             destination,
             topics,
             group=args.group,
-            rules=rules,
-            max_decompressed_bytes=options.copy.max_decompressed_bytes,
+            rules=all_copy_rules(source),
+            options=options.copy,
             on_progress=on_progress,
         )
     for warning in report.warnings:

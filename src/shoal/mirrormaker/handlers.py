@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..mirroring.model.copy_options import COPY_DEFAULTS, Handling
 from ..mirroring.model.options import Start
 from ..mirroring.model.topics import TopicSelection
-from ..records import Codec, read_records, split, write_batch
+from ..records import Codec, split, write_batch
 from .loading import load
 
 __all__ = [
@@ -163,7 +163,7 @@ class ConvertCodec(MirrorMakerRawBytesMessageHandler):
         if batch.codec is self._codec:
             return [batch]
         (opened,) = split(batch.value)
-        records = read_records(opened, COPY_DEFAULTS.max_decompressed_bytes)
+        records = COPY_DEFAULTS.decode(opened)
         if opened.header.is_log_append_time:
             records = [each._replace(timestamp=opened.header.max_timestamp) for each in records]
         made = write_batch(records, self._codec)

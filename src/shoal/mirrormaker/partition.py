@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ..errors import PartitionStopped
@@ -45,6 +44,7 @@ class HandledPartition:
     Attributes:
         source: The source partition.
         position: The first source offset that is not read, or has an output that is not acknowledged.
+        skips_failures: Whether a record that cannot be sent is skipped, as an incident.
         ways: The pending records or batches, in the source's order.
         committed: The committed offset; None without one.
         end_offset: The last known end offset of the source partition.
@@ -59,6 +59,7 @@ class HandledPartition:
 
     source: TopicPartition
     position: int
+    skips_failures: bool = False
     ways: deque[Way] = field(default_factory=deque)
     committed: int | None = None
     end_offset: int = 0
@@ -75,36 +76,34 @@ class HandledPartition:
         if behind < position and not self.is_ending:
             self.ways.append(Way(behind, position, 0))
 
-    def refuse(self, way: Way, reason: str, continue_on: Collection[IncidentKind]) -> None:
+    def refuse(self, way: Way, reason: str) -> None:
         """Record that one output will never be sent."""
         self.waiting_for = None
         way.left -= 1
-        self.fail(way, reason, continue_on)
+        self.fail(way, reason)
 
-    def fail(
-        self, way: Way, reason: str, continue_on: Collection[IncidentKind], *, stops: bool = False
-    ) -> None:
+    def fail(self, way: Way, reason: str, *, stops: bool = False) -> None:
         """Record why an output of a source record or batch will never be at the destination."""
         way.failure = reason
         way.stops = stops
-        self.is_ending = self.is_ending or not _is_left_out(way, continue_on)
+        self.is_ending = self.is_ending or not self._skips(way)
 
-    def advance(self, continue_on: Collection[IncidentKind]) -> None:
+    def advance(self) -> None:
         """Move the position over acknowledged and skipped records; stop at a failure that is not skipped."""
         while self.ways and not self.ways[0].left and not self.stopped:
             way = self.ways[0]
-            if way.failure is not None and not self._goes_on_without(way, continue_on):
+            if way.failure is not None and not self._goes_on_without(way):
                 return
             self.ways.popleft()
             self.position = way.next_offset
             if way.failure is None:
                 self.counters.records += way.records
 
-    def _goes_on_without(self, way: Way, continue_on: Collection[IncidentKind]) -> bool:
+    def _goes_on_without(self, way: Way) -> bool:
         last = way.next_offset - 1
         offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
         what = f"{offsets} of {self.source} cannot be sent: {way.failure}"
-        if _is_left_out(way, continue_on):
+        if self._skips(way):
             reason = f"{what}: left out, and lost there"
             self.counters.incidents.append(
                 Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True)
@@ -112,6 +111,9 @@ class HandledPartition:
             return True
         self.stopped = PartitionStopped(*self.source, way.first_offset, what)
         return False
+
+    def _skips(self, way: Way) -> bool:
+        return self.skips_failures and not way.stops
 
     def report(self) -> PartitionReport | None:
         """Take the counts since the last report; return None if there is nothing new to report."""
@@ -137,7 +139,3 @@ class HandledPartition:
             stopped=self.stopped,
             counters=counters,
         )
-
-
-def _is_left_out(way: Way, continue_on: Collection[IncidentKind]) -> bool:
-    return IncidentKind.SEND_FAILURE in continue_on and not way.stops

@@ -33,7 +33,7 @@ from ..errors import AccessRefused, BrokerError, BufferFull, ProtocolError, Shoa
 from ..mirroring.control import Control
 from ..mirroring.model.copy_options import CopySettings, Handling
 from ..mirroring.model.first_start import remembering
-from ..mirroring.model.incidents import REFUSED_WRITERS
+from ..mirroring.model.incidents import REFUSED_WRITERS, IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.ranges import CopyRange
 from ..mirroring.model.topics import TopicSelection
@@ -121,7 +121,7 @@ class _HandlerTask:
         self._buffer_bytes = 0
         self._consumed_at = time.monotonic()
         # The first commit is at once: if a partition starts at its end, it must start there after a crash.
-        self._commit_interval = Interval(settings.commit_interval_ms / 1000)
+        self._commit_interval = Interval(settings.commit_interval_s)
         self._report_interval = Interval(REPORT_INTERVAL_S)
         self._ends_interval = Interval(_ENDS_INTERVAL_S)
         self._looked_at = 0.0
@@ -181,8 +181,10 @@ class _HandlerTask:
         positions, others = state.positions, {**state.others, **state.starts}
         begins = {each.source: each.start_offset for each in self._ranges}
         begins |= others | {partition: position.source_offset for partition, position in positions.items()}
+        skips_failures = self._settings.continues_after(IncidentKind.SEND_FAILURE)
         self._partitions = {
-            each: HandledPartition(each, begins[each], committed=others.get(each)) for each in partitions
+            each: HandledPartition(each, begins[each], skips_failures, committed=others.get(each))
+            for each in partitions
         }
 
     # Working
@@ -256,7 +258,7 @@ class _HandlerTask:
             outputs = self._handle(record)
         except Exception as error:
             reason = f"the message handler {self._name} failed: {type(error).__name__}: {error}"
-            partition.fail(way, reason, self._settings.continue_on)
+            partition.fail(way, reason)
             return
         way.left = len(outputs)
         for sent, output in enumerate(outputs):
@@ -296,7 +298,7 @@ class _HandlerTask:
                 break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    partition.refuse(way, str(error), self._settings.continue_on)
+                    partition.refuse(way, str(error))
                     return
                 self._look_after()
             except Exception as error:
@@ -304,7 +306,7 @@ class _HandlerTask:
                 is_missing = _is_missing(error)
                 gives_up = is_missing and time.monotonic() >= give_up_at
                 if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
-                    partition.refuse(way, self._reason_against_output(error), self._settings.continue_on)
+                    partition.refuse(way, self._reason_against_output(error))
                     return
                 if not is_missing:
                     # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
@@ -397,11 +399,11 @@ class _HandlerTask:
                 continue  # the next task sends the output again
             way.left -= 1
             if error is not None:
-                partition.fail(way, str(error), self._settings.continue_on, stops=_refuses_the_writer(error))
+                partition.fail(way, str(error), stops=_refuses_the_writer(error))
             else:
                 partition.counters.bytes_out += size
         for partition in self._partitions.values():
-            partition.advance(self._settings.continue_on)
+            partition.advance()
 
     def _commit(self) -> None:
         wanted = {

@@ -11,6 +11,7 @@ from ..client.config import IsolationLevel
 from ..client.offsets import EARLIEST, list_offsets
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError, Stopped
+from ..mirroring.model.copy_options import CopyOptions
 from ..topic_partition import TopicPartition
 from .aborted import aborted_among
 from .alignment import LogPair, alignments, meet_again
@@ -86,7 +87,7 @@ class PartitionComparison:
         self,
         plan: PartitionPlan,
         *,
-        max_decompressed_bytes: int,
+        options: CopyOptions,
         patience_s: float,
         stop: threading.Event,
         destination_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
@@ -96,14 +97,14 @@ class PartitionComparison:
 
         Args:
             plan: The partition and its logs.
-            max_decompressed_bytes: The most that a batch may expand to.
+            options: The limits for decoding a batch.
             patience_s: How long to retry what time can heal.
             stop: Ends the comparison once it is set.
             destination_level: With ``read_committed``, the destination's aborted batches are left out.
         """
         self.plan = plan
         self._destination_level = destination_level
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._options = options
         self._patience_s = patience_s
         self._stop = stop
         self._readers: tuple[LogReader, ...] = ()
@@ -167,7 +168,7 @@ class PartitionComparison:
             isolation_level,
             patience_s=self._patience_s,
             stop=self._stop,
-            max_decompressed_bytes=self._max_decompressed_bytes,
+            options=self._options,
         )
 
     def _try(self, logs: LogPair) -> None:

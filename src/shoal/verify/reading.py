@@ -22,6 +22,7 @@ from ..client.config import IsolationLevel
 from ..client.scan import PartitionReader
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ShoalError, Stopped, UnsupportedBatch
+from ..mirroring.model.copy_options import CopyOptions
 from ..protocol.fetch import FetchedPartition
 from ..records import (
     AbortedTransactions,
@@ -29,7 +30,6 @@ from ..records import (
     RecordBatch,
     check_dropped,
     decide,
-    read_records,
     split,
     verify_crc,
 )
@@ -69,7 +69,7 @@ class LogReader:
         *,
         patience_s: float,
         stop: threading.Event,
-        max_decompressed_bytes: int,
+        options: CopyOptions,
     ) -> None:
         """
         Connect when the first batch is wanted.
@@ -81,7 +81,7 @@ class LogReader:
             isolation_level: With ``read_committed``, aborted batches are left out.
             patience_s: How long to retry without any progress.
             stop: Ends the reading once it is set.
-            max_decompressed_bytes: The most that a batch may expand to.
+            options: The limits for decoding a batch.
         """
         self.side = side
         self.cluster = cluster
@@ -90,7 +90,7 @@ class LogReader:
         self._isolation_level = isolation_level
         self._patience_s = patience_s
         self._stop = stop
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._options = options
         #: Connections that are kept between two readings.
         self._idle: PartitionReader | None = None
         self._again: PartitionReader | None = None
@@ -245,7 +245,7 @@ class LogReader:
             )
             found = self._fetched_again[batch.next_offset]
         try:
-            records = read_records(found, self._max_decompressed_bytes)
+            records = self._options.decode(found)
         except (CorruptBatch, UnsupportedBatch) as error:
             raise NotDecodable(f"{self._name(batch)} cannot be decoded: {error.reason}") from error
         if records and records[0].offset < batch.base_offset:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
-from ..mirroring.model.copy_options import COPY_DEFAULTS
+from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
 from .comparison import PartitionComparison
 from .plan import Mirrored, Plan, make_plan
 from .report import (
@@ -43,7 +43,7 @@ def verify(
     group: str | None = None,
     rules: Set[str] | None = None,
     on_progress: Callable[[VerifyProgress], object] | None = None,
-    max_decompressed_bytes: int = COPY_DEFAULTS.max_decompressed_bytes,
+    options: CopyOptions = COPY_DEFAULTS,
     patience_s: float = DEFAULT_PATIENCE_S,
 ) -> VerifyReport:
     """
@@ -66,8 +66,8 @@ def verify(
             a partition that was mirrored by other rules is not compared. None
             to accept any.
         on_progress: Called a few times a second, in this thread.
-        max_decompressed_bytes: The most that a batch may expand to; a larger
-            one is not compared if its bytes are not the same.
+        options: The limits for decoding a batch. A larger batch is not compared
+            if its bytes are not the same.
         patience_s: How long to retry transient errors.
 
     Raises:
@@ -80,9 +80,7 @@ def verify(
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
     stop = threading.Event()
     comparisons = [
-        PartitionComparison(
-            each, max_decompressed_bytes=max_decompressed_bytes, patience_s=patience_s, stop=stop
-        )
+        PartitionComparison(each, options=options, patience_s=patience_s, stop=stop)
         for each in plan.partitions
     ]
 

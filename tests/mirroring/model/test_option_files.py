@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -30,14 +31,9 @@ SUBJECTS = {"source", "destination", "topics", "group", "copy"}
 EXCEPTIONS = {
     "allow_unauthenticated_spark": "also an option of Spark's data source, for reading and for writing",
     "checkpoint": "also a directory of Spark's, in errors about it",
-    "commit_interval_ms": "MirrorMaker has another default, and a commit clock of its own",
-    "continue_on": "each kind of incident is found in another file, and asks for its policy there",
-    "delivery": "at-least-once has other rules for resuming, refusals and ACLs",
     "keep_append_time": "the decision about a batch, which resuming repeats in each of its searches",
-    "max_decompressed_bytes": "the limit of each place that decompresses a batch",
     "once": "the two kinds of a run, which the driver and the engine tell apart",
     "multi_batch": "brokers are checked before the start, and asked again by each task",
-    "slice_s": "MirrorMaker has another default, and a driver of its own",
     "start": "also a part of other options' texts: --start latest",
     "takes_over_offsets": "also an option for reading: Spark's planner reads the group's positions",
 }
@@ -52,10 +48,23 @@ def spellings(name: str) -> tuple[set[str], re.Pattern[str]]:
     return {name, camel_case} if others else set(), re.compile(rf"--{dashes}(?![\w-])")
 
 
-def names_option(tree: ast.Module, name: str) -> bool:
-    exact, option = spellings(name)
+def docstrings(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the docstrings: they may explain an option that the code does not know."""
     for node in ast.walk(tree):
         match node:
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef():
+                match node.body:
+                    case [ast.Expr(value=documentation), *_]:
+                        yield documentation
+
+
+def names_option(tree: ast.Module, name: str) -> bool:
+    exact, option = spellings(name)
+    documentation = {id(each) for each in docstrings(tree)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant() if id(node) in documentation:
+                continue
             case ast.Attribute(value=ast.Name(id=holder) | ast.Attribute(attr=holder), attr=attribute):
                 if attribute == name and holder in HOLDERS:
                     return True

@@ -20,7 +20,7 @@ from ...errors import AccessRefused, ConfigError, ShoalError
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
-from ..model.incidents import Delivery, IncidentKind
+from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
 from ..model.text import first_few
@@ -308,7 +308,7 @@ class _DryRun:
         destination_ends = self._known_offsets(
             self._destination, [copies[partition] for partition in without], LATEST
         )
-        if self._options.copy.delivery is Delivery.EXACTLY_ONCE:
+        if not self._options.copy.allows_other_writers:
             held = {each: copies[each] for each in without if destination_ends.get(copies[each], 0)}
             others = OtherGroups(self._source, self._destination, changes.group, held)
             for partition in held:
@@ -358,7 +358,7 @@ class _DryRun:
             )
 
     def _met(self, kind: IncidentKind, what: str) -> str:
-        goes_on = kind in self._options.copy.continue_on
+        goes_on = self._options.copy.continues_after(kind)
         return f"{what}: {'goes on' if goes_on else 'stops'} ({kind.option} {_policy(goes_on=goes_on)})"
 
     def _known_offsets(

@@ -18,7 +18,7 @@ from typing import Any
 from ...client.config import ClientConfig
 from ...errors import OptionError
 from ...protocol.produce import MOST_IN_FLIGHT
-from ...records import HEADER_SIZE, Codec
+from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records
 from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
 from .option_values import (
@@ -39,6 +39,7 @@ __all__ = [
     "Handling",
     "MultiBatch",
     "Rebatch",
+    "all_copy_rules",
     "copy_rules",
 ]
 
@@ -203,6 +204,42 @@ class CopyOptions:
         options.check()
         return options
 
+    def decode(self, batch: RecordBatch) -> list[Record]:
+        """
+        Return the records of a batch.
+
+        Raises:
+            CorruptBatch: The batch does not parse.
+            UnsupportedBatch: Its records expand to more than ``max_decompressed_bytes``, or Kafka has no such
+                codec.
+
+        """
+        return read_records(batch, self.max_decompressed_bytes)
+
+    def continues_after(self, kind: IncidentKind) -> bool:
+        """Whether a partition continues after an incident of this kind; otherwise it stops."""
+        return kind in self.continue_on
+
+    @property
+    def allows_other_writers(self) -> bool:
+        """Whether other programs may write to the destination partitions (at-least-once delivery)."""
+        return self.delivery is Delivery.AT_LEAST_ONCE
+
+    @property
+    def requires_multi_batch(self) -> bool:
+        """Whether the mirror sends nothing to a broker that takes one batch of a partition in a request."""
+        return self.multi_batch is MultiBatch.REQUIRED
+
+    @property
+    def tries_multi_batch(self) -> bool:
+        """Whether requests have several batches of a partition if the broker accepts them."""
+        return self.multi_batch is not MultiBatch.OFF and not self.allows_other_writers
+
+    @property
+    def commit_interval_s(self) -> float:
+        """``commit_interval_ms`` in seconds."""
+        return self.commit_interval_ms / 1000
+
     def check(self) -> None:
         """
         Check values, and options that exclude each other.
@@ -223,8 +260,7 @@ class CopyOptions:
         check_range("commit_interval_ms", self.commit_interval_ms, 1, _LARGEST_INT32)
         check_range("max_decompressed_bytes", self.max_decompressed_bytes, 1, _LARGEST_INT32)
         check_range("max_in_flight", self.max_in_flight, 1, MOST_IN_FLIGHT)
-        is_shared = self.delivery is Delivery.AT_LEAST_ONCE
-        if self.multi_batch is MultiBatch.REQUIRED and is_shared:
+        if self.requires_multi_batch and self.allows_other_writers:
             raise OptionError(
                 "{multi_batch} required needs {delivery} exactly-once: brokers append several batches in one "
                 "request only for a single writer. Set {multi_batch} to auto"
@@ -236,7 +272,7 @@ class CopyOptions:
                 "{adopt} and {allow_nonempty} exclude each other: the one stops at a copy that differs from "
                 "the source, and the other copies behind it. Set one of the two"
             )
-        if self.adopt and is_shared:
+        if self.adopt and self.allows_other_writers:
             raise OptionError(
                 "{adopt} and {delivery} at-least-once exclude each other: a destination partition with other "
                 "writers cannot be compared with the source. Set one of the two"
@@ -247,7 +283,7 @@ class CopyOptions:
 COPY_DEFAULTS = CopyOptions()
 
 
-def copy_rules(source: ClientConfig, *, keep_append_time: bool) -> str:
+def copy_rules(source: ClientConfig, options: CopyOptions) -> str:
     """
     Return a digest of everything that decides which records of a partition are copied.
 
@@ -259,6 +295,15 @@ def copy_rules(source: ClientConfig, *, keep_append_time: bool) -> str:
         Sixteen hexadecimal digits, the same for the same rules in every version of shoal.
 
     """
+    return _digest(source, keep_append_time=options.keep_append_time)
+
+
+def all_copy_rules(source: ClientConfig) -> frozenset[str]:
+    """Return :func:`copy_rules` of all options that a mirror of this source may have had."""
+    return frozenset(_digest(source, keep_append_time=keep) for keep in (False, True))
+
+
+def _digest(source: ClientConfig, *, keep_append_time: bool) -> str:
     decisive = {"isolation.level": source.isolation_level.name.lower()}
     if keep_append_time:
         decisive["append.time"] = "kept"
@@ -294,9 +339,8 @@ class CopySettings(CopyOptions):
         cls, options: CopyOptions, source: ClientConfig, destination: ClientConfig, group: str, **found: Any
     ) -> CopySettings:
         """Return the settings of tasks that copy with these options."""
-        rules = copy_rules(source, keep_append_time=options.keep_append_time)
         given = {each.name: getattr(options, each.name) for each in fields(CopyOptions)}
-        return cls(source, destination, group, rules, **given, **found)
+        return cls(source, destination, group, copy_rules(source, options), **given, **found)
 
     def to_json(self) -> str:
         """Return everything but the clusters, whose properties travel by themselves."""

@@ -244,7 +244,7 @@ class MirrorOptions:
 
     def rules(self) -> str:
         """Return the digest of the decisions about records; see :func:`copy_rules`."""
-        return copy_rules(self.source, keep_append_time=self.copy.keep_append_time)
+        return copy_rules(self.source, self.copy)
 
     def group_between(self, source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
         """Return the user's group, or :func:`default_group`, which may raise."""

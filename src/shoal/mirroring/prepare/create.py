@@ -13,7 +13,6 @@ from ...client.admin import NewTopic, create_topic
 from ...client.cluster import Cluster, patiently
 from ...errors import BrokerError
 from ...topic_partition import TopicPartition
-from ..model.copy_options import MultiBatch
 from ..model.options import MirrorOptions
 from .agent_check import require_multi_batch
 from .growth import creation_error, grow_topic
@@ -101,7 +100,7 @@ def prepare(
     if any(topic.creation for topic in changes.topics.values()):
         on_create()
     created = _make(changes, destination, patience_s)
-    if options.copy.multi_batch is MultiBatch.REQUIRED:
+    if options.copy.requires_multi_batch:
         require_multi_batch(destination, created)  # the inspection has asked for the others
     return Prepared(
         changes.group,

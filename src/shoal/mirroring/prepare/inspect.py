@@ -27,7 +27,6 @@ from ...client.metadata import TopicMetadata
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
-from ..model.copy_options import MultiBatch
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition
@@ -176,7 +175,7 @@ class _Inspection:
         self._destination.refresh(names.values())
         self._check_not_fed_by_itself(names)
         self._check_destination(names)
-        if self._options.copy.multi_batch is MultiBatch.REQUIRED:
+        if self._options.copy.requires_multi_batch:
             require_multi_batch(self._destination, names.values())
         group = self._options.group_between(
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
@@ -363,7 +362,7 @@ class _Inspection:
         missing = {
             name: copy for name, copy in names.items() if copy not in self._destination.metadata.topics
         }
-        if not missing or IncidentKind.DESTINATION_LOSS in self._options.copy.continue_on:
+        if not missing or self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
             return {}
         mirrored = {partition.topic for partition in self._positions(missing, group)}
         gone = confirmed_deleted(self._destination, [missing[name] for name in mirrored], time.sleep)

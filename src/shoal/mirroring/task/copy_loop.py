@@ -36,8 +36,7 @@ from ...protocol.produce import ProduceOutcome
 from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
-from ..model.copy_options import CopySettings, MultiBatch
-from ..model.incidents import Delivery
+from ..model.copy_options import CopySettings
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
 
@@ -178,7 +177,7 @@ class CopyLoop:
             raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
         several = self._find_out(response)
         touched = [] if self._must_yield else self._take(response)  # else it is fetched again
-        if self._settings.multi_batch is MultiBatch.REQUIRED:
+        if self._settings.requires_multi_batch:
             self._hold_back(touched)
         size = sum(len(each.record_set) for each in response.partitions)
         return Turn(touched, size, several, self._must_yield)
@@ -219,8 +218,7 @@ class CopyLoop:
 
     def _find_out(self, response: FetchResponse) -> bool | None:
         """Ask whether the broker takes several batches in a request, once a response has several."""
-        settings = self._settings
-        if settings.multi_batch is MultiBatch.OFF or settings.delivery is not Delivery.EXACTLY_ONCE:
+        if not self._settings.tries_multi_batch:
             return None
         brings_several = (
             copy.destination

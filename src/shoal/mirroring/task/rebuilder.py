@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...errors import UnsupportedBatch
-from ...records import Codec, Decision, Record, RecordBatch, read_records, verify_crc, write_batches
+from ...records import Codec, Decision, Record, RecordBatch, verify_crc, write_batches
 from ...records.batch import BatchHeader
 from ..model.copy_options import CopySettings
 from ..model.offset_map import spans_of
@@ -46,7 +46,7 @@ def records_to_mirror(batch: RecordBatch, start_offset: int, settings: CopySetti
     """
     verify_crc(batch)
     header = batch.header
-    records = read_records(batch, settings.max_decompressed_bytes)
+    records = settings.decode(batch)
     if settings.keep_append_time and header.magic == 2 and header.is_log_append_time:
         records = [record._replace(timestamp=header.max_timestamp) for record in records]
     return [record for record in records if record.offset >= start_offset]

@@ -15,7 +15,7 @@ from ...client.cluster import Cluster
 from ...error_codes import ErrorCode, named_code
 from ...protocol.produce import ProduceOutcome
 from ..model.copy_options import CopySettings
-from ..model.incidents import REFUSED_WRITERS, Delivery, Incident, IncidentKind
+from ..model.incidents import REFUSED_WRITERS, Incident, IncidentKind
 from .outbound import OutboundBatch
 from .partition import PartitionCopy
 
@@ -164,7 +164,7 @@ def refuse(
             copy.can_send_apart(first),
             copy.is_suspect(first.source_start),
             copy.can_make_smaller(first),
-            IncidentKind.SEND_FAILURE in settings.continue_on,
+            settings.continues_after(IncidentKind.SEND_FAILURE),
         ),
     )
     match reaction:
@@ -227,8 +227,8 @@ def land_elsewhere(
         f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
         f"{copy.destination} on {destination} instead of {expected}: {why}",
     )
-    shared = settings.delivery is Delivery.AT_LEAST_ONCE
-    if not shared and kind not in settings.continue_on:
+    shared = settings.allows_other_writers
+    if not shared and not settings.continues_after(kind):
         copy.stop_for(incident)
     elif not is_later:
         # The broker may have taken the batch for an older one, and written nothing. The alignment reads the

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
+from shoal.mirroring.model.copy_options import COPY_DEFAULTS
 from shoal.mirroring.task.resume.merge import Merge
 from shoal.mirroring.task.resume.written import Written, WrittenBatch
-from shoal.records import Record, read_records, split
+from shoal.records import Record, split
 from tests import batches
-
-#: More than any batch here.
-LIMIT_BYTES = 1_000_000
 
 
 class Case(NamedTuple):
@@ -84,7 +82,7 @@ def places_by_trying_all(case: Case) -> set[int]:
 
 
 def places_by_merging(case: Case, cut: Sequence[int]) -> set[int]:
-    merge = Merge(Written(batches_of(case, cut), len(case.written), LIMIT_BYTES), 0)
+    merge = Merge(Written(batches_of(case, cut), len(case.written), COPY_DEFAULTS), 0)
     found: set[int] = set()
     for offset, slot in enumerate((*case.slots, "marker")):
         if merge.last:
@@ -102,7 +100,7 @@ def places_by_merging(case: Case, cut: Sequence[int]) -> set[int]:
 
 def body_of(value: str) -> bytes:
     (batch,) = split(memoryview(bytes(batches.raw_batch(batches.payload([record_of(value)])))))
-    return read_records(batch, LIMIT_BYTES)[0].body
+    return COPY_DEFAULTS.decode(batch)[0].body
 
 
 def record_of(value: str, offset_delta: int = 0) -> batches.Record:

@@ -35,7 +35,6 @@ from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.comparison import PartitionComparison
 from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
-from ...model.incidents import Delivery
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
@@ -70,7 +69,7 @@ class Watch:
 
 def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
     """Whether a partition without a position has a copy that the settings want to take over."""
-    return settings.adopt and settings.delivery is Delivery.EXACTLY_ONCE and log.end > 0
+    return settings.adopt and not settings.allows_other_writers and log.end > 0
 
 
 def adopt(logs: PartitionLogs, others: OtherGroups, watch: Watch) -> MirrorPosition:
@@ -181,7 +180,7 @@ class _Adoption:
                 None,
                 f"group {group!r} has no committed position for it",
             ),
-            max_decompressed_bytes=self._clusters.settings.max_decompressed_bytes,
+            options=self._clusters.settings,
             patience_s=DEFAULT_PATIENCE_S,
             stop=stop,
             # As consumers read the destination if they leave aborted transactions out.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...model.incidents import Delivery
 from ...model.position import MirrorPosition
 from .follow import count_records
 from .places import Places
@@ -30,7 +29,7 @@ def place_behind_already_mirrored(
     """
     logs = places.logs
     written = logs.log.end - position.destination_offset
-    if logs.settings.delivery is Delivery.AT_LEAST_ONCE or written <= 0:
+    if logs.settings.allows_other_writers or written <= 0:
         return None
     tail = last_batch(logs)
     found = find(logs, tail).places if tail else ()
@@ -49,7 +48,7 @@ def _begins_at(places: Places, source_offset: int, destination_offset: int) -> b
     if batch is None or batch.header.base_offset != destination_offset:
         return False
     size = batch.header.last_offset_delta + 1
-    first = Tail.of(batch, logs.settings.max_decompressed_bytes)
+    first = Tail.of(batch, logs.settings)
     return any(
         count_records(logs, source_offset, each.source_offset) == size
         for each in find(logs, first).places

@@ -20,7 +20,6 @@ from ....records import (
     RecordBatch,
     fingerprint,
     read_key_value_headers,
-    read_records,
 )
 from .logs import PartitionLogs, create_time_of
 
@@ -322,7 +321,7 @@ class _CopyPiece:
     """
 
     def __init__(self, logs: PartitionLogs, start: int, end: int, *, is_last: bool) -> None:
-        self._most_bytes = logs.settings.max_decompressed_bytes
+        self._settings = logs.settings
         self._offset = start
         self._end = end
         self._is_last = is_last
@@ -346,7 +345,7 @@ class _CopyPiece:
 
     def _entries(self, batch: RecordBatch, end: int) -> Iterator[Entry]:
         try:
-            records = read_records(batch, self._most_bytes)
+            records = self._settings.decode(batch)
         except (CorruptBatch, UnsupportedBatch):
             return iter([Absent.UNREADABLE] * (end - self._offset))
         found = {record.offset: Seen.of(record, create_time_of(batch.header, record)) for record in records}

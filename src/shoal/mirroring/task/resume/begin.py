@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...model.incidents import Delivery, Incident
+from ...model.incidents import Incident
 from ...model.position import MirrorPosition, ProducerIdentity
 from ...other_groups import topic_id
 from .logs import Clusters, PartitionLogs
@@ -38,7 +38,7 @@ def begin(
 
     """
     place, crc = Place(logs.copy.range.start_offset if consumed is None else consumed), None
-    if consumed is None and logs.settings.delivery is Delivery.EXACTLY_ONCE and logs.log.end > 0:
+    if consumed is None and not logs.settings.allows_other_writers and logs.log.end > 0:
         place, crc = behind_what_is_there(logs, incidents, others)
     return first_position(logs, place, crc)
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TypeVar
 
 from ....errors import CorruptBatch, UnsupportedBatch
-from ....records import RecordBatch, read_records
+from ....records import RecordBatch
 from ...model.position import MirrorPosition
 from .logs import create_time_of
 from .places import Places, retention_is_faster
@@ -60,12 +60,11 @@ def _can_be_one_of(times: set[int | None], time: int | None) -> bool:
 
 
 def _foreign(places: Places, position: MirrorPosition) -> Iterator[tuple[int, int | None]]:
-    limit_bytes = places.logs.settings.max_decompressed_bytes
     batches = ((None, batch) for batch in places.destination_batches(position.destination_offset))
     for _, batch in _first_bytes(batches):
         if not is_by(batch.header, position.identity) and not batch.header.is_control:
             with suppress(CorruptBatch, UnsupportedBatch):
-                for record in read_records(batch, limit_bytes):
+                for record in places.logs.settings.decode(batch):
                     yield hash(record.body), create_time_of(batch.header, record)
 
 

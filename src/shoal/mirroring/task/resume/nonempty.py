@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ....client.offsets import EARLIEST
 from ....client.scan import read_batches
 from ....errors import CorruptBatch, PartitionStopped, UnsupportedBatch
-from ....records import Record, read_records
+from ....records import Record
 from ...model.incidents import Incident, IncidentKind
 from .logs import DestinationLog, PartitionLogs
 from .preceding import Preceding, compare_preceding
@@ -78,7 +78,7 @@ def behind_what_is_there(
         if preceding is Preceding.SHOWN:
             return place, tail.fingerprint.crc
     kind = IncidentKind.SOURCE_RESET
-    goes_on = kind in clusters.settings.continue_on
+    goes_on = clusters.settings.continues_after(kind)
     begins_anyhow = clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN
     if begins_anyhow and not goes_on:
         return start, None
@@ -186,7 +186,7 @@ def _is_near(logs: PartitionLogs, offset: int, tail: Tail, wanted: Record) -> bo
     batches = read_batches(logs.clusters.source, logs.copy.source, offset)
     for batch in islice(batches, _MOST_DECODED_BATCHES):
         with suppress(CorruptBatch, UnsupportedBatch):
-            records = read_records(batch, logs.settings.max_decompressed_bytes)
+            records = logs.settings.decode(batch)
             if any(tail.is_same_record(wanted, each) for each in records):
                 return True
     return False

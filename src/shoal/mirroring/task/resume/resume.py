@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ....errors import PartitionStopped
 from ....records import BatchHeader, fingerprint
-from ...model.incidents import Delivery, Incident, IncidentKind
+from ...model.incidents import Incident, IncidentKind
 from ...model.position import SEQUENCES, MirrorPosition
 from ...other_groups import OtherGroups, topic_id
 from .already_mirrored import place_behind_already_mirrored
@@ -64,7 +64,7 @@ class Resumption:
         self._check_rules()
         self._check_destination()
         self._check_source()
-        if self._clusters.settings.delivery is Delivery.AT_LEAST_ONCE:
+        if self._clusters.settings.allows_other_writers:
             # Whatever was written after the position is written again, by another: nothing to compare.
             self._go_to_the_end(identity=new_identity(self._clusters, self._log.end))
         elif self._written > 0:
@@ -104,7 +104,7 @@ class Resumption:
             unmirrored_from: The source offset from which on records are missing then; None: the position's.
 
         """
-        if go_on is None or kind not in self._clusters.settings.continue_on:
+        if go_on is None or not self._clusters.settings.continues_after(kind):
             self._incidents.append(Incident(kind, reason))
             where = *self._copy.source, self.position.source_offset
             raise PartitionStopped(*where, f"{reason}; {advice}", unmirrored_from, can_heal=False)
@@ -439,7 +439,7 @@ class Resumption:
             if is_by(batch.header, self.position.identity):
                 among, follows = among.behind(batch.header)
                 if follows:
-                    tail = Tail.of(batch, self._clusters.settings.max_decompressed_bytes)
+                    tail = Tail.of(batch, self._clusters.settings)
         return among, tail
 
     def _batches_among_others(self) -> Generator[WrittenBatch]:

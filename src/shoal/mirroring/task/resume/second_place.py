@@ -19,7 +19,6 @@ from ....client.config import IsolationLevel
 from ....client.offsets import EARLIEST
 from ....client.scan import read_decided
 from ....errors import UnsupportedBatch
-from ....records import read_records
 from ....topic_partition import TopicPartition
 from ....verify import OffsetRange
 from .logs import PartitionLogs
@@ -115,7 +114,7 @@ def _records(
         header = batch.header
         append_time = (header.max_timestamp,) if header.magic == 2 and header.is_log_append_time else ()
         with suppress(UnsupportedBatch):
-            for record in read_records(batch, logs.settings.max_decompressed_bytes):
+            for record in logs.settings.decode(batch):
                 if record.offset >= start:
                     yield _Seen(record.offset, hash(record.body), record.timestamp, append_time)
 

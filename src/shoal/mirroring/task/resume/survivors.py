@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from ....errors import UnsupportedBatch
-from ....records import BatchHeader, Decision, Record, RecordBatch, read_key_value_headers, read_records
+from ....records import BatchHeader, Decision, Record, RecordBatch, read_key_value_headers
 from .logs import PartitionLogs, create_time_of
 from .merge import Cut, Merge
 from .written import OutOfSight, Written, WrittenBatch
@@ -56,7 +56,7 @@ class Survivors:
         """
         start = max(self.source_offset, self.source_start)
         with closing(self.written()) as batches, closing(self.logs.source_batches(start)) as decided:
-            written = Written(batches, self.size, self.logs.settings.max_decompressed_bytes)
+            written = Written(batches, self.size, self.logs.settings)
             merge = Merge(written, self.source_offset)
             merge.pass_gap(start - self.source_offset)
             reading = _Reading(self.logs, merge, start, is_unchanged=is_unchanged)
@@ -102,13 +102,12 @@ class Survivors:
     def _written_like(self, between: _Records) -> _Records:
         """Return the written records that have a key or content of the source between two places."""
         found = _Records()
-        limit_bytes = self.logs.settings.max_decompressed_bytes
         with closing(self.written()) as batches:
             for number, batch, _ in batches:
                 found.add(
                     (
                         (record, create_time_of(batch.header, record))
-                        for record in read_records(batch, limit_bytes)
+                        for record in self.logs.settings.decode(batch)
                         if number + record.offset - batch.header.base_offset >= 0
                     ),
                     like=between,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ....records import BatchHeader, Fingerprint, Record, RecordBatch, fingerprint, read_records
+from ....records import BatchHeader, Fingerprint, Record, RecordBatch, fingerprint
+from ...model.copy_options import CopyOptions
 from ...model.position import ProducerIdentity
 from .logs import PartitionLogs, create_time_of
 
@@ -24,17 +25,17 @@ class Tail:
 
     Attributes:
         batch: The batch as of now: compaction may have removed records from it.
-        max_decompressed_bytes: The maximum size of its decompressed records.
+        options: The limits for decoding it.
 
     """
 
     batch: RecordBatch
-    max_decompressed_bytes: int
+    options: CopyOptions
 
     @classmethod
-    def of(cls, batch: RecordBatch, max_decompressed_bytes: int) -> Tail:
+    def of(cls, batch: RecordBatch, options: CopyOptions) -> Tail:
         """Copy a batch out of the buffer that it was fetched into."""
-        return cls(RecordBatch(batch.header, memoryview(bytes(batch.view))), max_decompressed_bytes)
+        return cls(RecordBatch(batch.header, memoryview(bytes(batch.view))), options)
 
     @property
     def header(self) -> BatchHeader:
@@ -48,8 +49,8 @@ class Tail:
 
     @cached_property
     def records(self) -> Sequence[Record]:
-        """The batch's records; raises as ``read_records``."""
-        return read_records(self.batch, self.max_decompressed_bytes)
+        """The batch's records; raises as ``CopyOptions.decode``."""
+        return self.options.decode(self.batch)
 
     def is_copy_of(self, batch: RecordBatch) -> bool:
         """Whether this batch holds the same bytes as a batch of the source, apart from a stamp."""
@@ -106,7 +107,7 @@ def _last(
                 # Two elections between two answers: this is not the log whose end was asked for.
                 raise logs.changed()
             if is_wanted(batch.header):
-                found = Tail.of(batch, logs.settings.max_decompressed_bytes)
+                found = Tail.of(batch, logs.settings)
         if found is not None:
             return found
     return None

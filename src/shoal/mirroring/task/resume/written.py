@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ....errors import CorruptBatch, ShoalError, UnsupportedBatch
-from ....records import Record, RecordBatch, fingerprint, read_records
+from ....records import Record, RecordBatch, fingerprint
+from ...model.copy_options import CopyOptions
 from .logs import create_time_of
 
 __all__ = ["OutOfSight", "Written", "WrittenBatch"]
@@ -63,12 +64,12 @@ class Written:
 
     """
 
-    def __init__(self, batches: Iterator[WrittenBatch], size: int, max_decompressed_bytes: int) -> None:
+    def __init__(self, batches: Iterator[WrittenBatch], size: int, options: CopyOptions) -> None:
         """Take the batches in their order; what none of them has is gone from the destination."""
         self.size = size
         self._batches = batches
         self._next: WrittenBatch | None = None
-        self._max_decompressed_bytes = max_decompressed_bytes
+        self._options = options
         self._first = 0
         self._hashes = array("q")
         self._times = array("q")
@@ -181,7 +182,7 @@ class Written:
         if not written.is_ours:
             self._foreign.append(range(start, end))
         try:
-            records = read_records(written.batch, self._max_decompressed_bytes)
+            records = self._options.decode(written.batch)
         except (CorruptBatch, UnsupportedBatch):
             self._add_unknown(end - start)
             if not written.is_ours:
