@@ -41,14 +41,10 @@ def folders() -> list[str]:
 FOLDERS_NOT_REWRITTEN = {
     "tests/broker",
     "tests/cli",
-    "tests/client",
     "tests/gateway",
     "tests/mirroring",
     "tests/mirrormaker",
-    "tests/protocol",
-    "tests/records",
     "tests/spark",
-    "tests/vectors",
     "tests/verify",
 }
 

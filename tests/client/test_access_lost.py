@@ -54,7 +54,7 @@ def refusal(config: ClientConfig) -> ShoalError:
     return refused.value
 
 
-def test_login_that_worked_before_is_waited_for_and_named(broker: Broker, logins: LoginService) -> None:
+def test_login_refused_after_it_worked_is_retried_and_named(broker: Broker, logins: LoginService) -> None:
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     with Cluster(config) as cluster:
         cluster.refresh([])
@@ -78,7 +78,7 @@ def is_let_in(config: ClientConfig) -> bool:
     return False
 
 
-def test_refused_login_is_tried_again_after_pauses_that_double(
+def test_refused_login_is_retried_with_doubling_pauses(
     broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many connections want to log in: many refusals lock an account."""
@@ -107,7 +107,7 @@ def test_refused_login_is_tried_again_after_pauses_that_double(
     assert "refused once since" in str(refusal(config))
 
 
-def test_the_sentence_stays_the_same_until_the_next_attempt(
+def test_error_stays_the_same_until_the_next_attempt(
     broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one would be printed as news."""
@@ -121,7 +121,9 @@ def test_the_sentence_stays_the_same_until_the_next_attempt(
     assert str(refusal(config)) == first
 
 
-def test_other_credentials_and_brokers_do_not_wait(broker: Broker, logins: LoginService) -> None:
+def test_refused_login_does_not_delay_other_credentials_and_brokers(
+    broker: Broker, logins: LoginService
+) -> None:
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     assert is_let_in(config)
     logins.accepts = False
@@ -131,7 +133,7 @@ def test_other_credentials_and_brokers_do_not_wait(broker: Broker, logins: Login
     assert is_let_in(replace(config, bootstrap=(Address("localhost", broker.port),)))
 
 
-def test_login_that_never_worked_is_refused(broker: Broker, logins: LoginService) -> None:
+def test_login_that_never_worked_raises(broker: Broker, logins: LoginService) -> None:
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     with Cluster(config) as cluster:
         cluster.refresh([])
@@ -140,7 +142,7 @@ def test_login_that_never_worked_is_refused(broker: Broker, logins: LoginService
     assert isinstance(refusal(other), AccessRefused)
 
 
-def test_login_of_a_task_worked_in_the_driver(broker: Broker, logins: LoginService) -> None:
+def test_login_that_worked_in_the_driver_is_retried_in_tasks(broker: Broker, logins: LoginService) -> None:
     logins.accepts = False
     config = ClientConfig("source", (Address(broker.host, broker.port),), security=SECURITY)
     assert isinstance(refusal(replace(config, security=replace(SECURITY, has_worked=True))), Disconnected)
@@ -151,7 +153,7 @@ def by_another_name(broker: Broker) -> ClientConfig:
     return ClientConfig("source", (Address("localhost", broker.port),), security=SECURITY)
 
 
-def test_login_that_worked_is_waited_for_at_a_broker_of_the_cluster_not_met_before(
+def test_login_that_worked_is_retried_at_a_new_broker_of_the_cluster(
     broker: Broker, logins: LoginService
 ) -> None:
     with Cluster(by_another_name(broker)) as cluster:
@@ -161,14 +163,14 @@ def test_login_that_worked_is_waited_for_at_a_broker_of_the_cluster_not_met_befo
             cluster.connect(broker.node_id)
 
 
-def test_login_that_worked_for_another_cluster_is_refused(broker: Broker, logins: LoginService) -> None:
+def test_login_that_worked_for_another_cluster_raises(broker: Broker, logins: LoginService) -> None:
     assert is_let_in(by_another_name(broker))
     logins.accepts = False
     config = ClientConfig("destination", (Address(broker.host, broker.port),), security=SECURITY)
     assert isinstance(refusal(config), AccessRefused)
 
 
-def test_certificate_is_refused_at_a_broker_not_met_before(broker: Broker, logins: LoginService) -> None:
+def test_certificate_of_a_new_broker_is_refused(broker: Broker, logins: LoginService) -> None:
     """Each broker has a certificate of its own."""
     with Cluster(by_another_name(broker)) as cluster:
         cluster.refresh([])
@@ -178,7 +180,7 @@ def test_certificate_is_refused_at_a_broker_not_met_before(broker: Broker, login
             cluster.connect(broker.node_id)
 
 
-def test_coordinator_that_moved_and_refuses_the_login_loses_no_group(
+def test_login_refused_by_a_moved_coordinator_keeps_the_group(
     broker: Broker, logins: LoginService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_lock, "HEARTBEAT_INTERVAL_S", 0.02)

@@ -41,7 +41,7 @@ class Answering(Cluster):
         return _Response(results=results)
 
 
-def test_20_000_topics_are_described_by_500_at_a_time(broker: Broker) -> None:
+def test_describe_topics_sends_500_topics_per_request(broker: Broker) -> None:
     names = [f"topic-{number}" for number in range(20_000)]
     with Answering(broker) as cluster:
         configs = describe_topic_configs(cluster, names)
@@ -49,12 +49,12 @@ def test_20_000_topics_are_described_by_500_at_a_time(broker: Broker) -> None:
         assert cluster.asked == [500] * 40
 
 
-def test_a_topic_that_is_not_there_is_named_among_many(cluster: Cluster) -> None:
+def test_describe_topics_names_a_missing_topic_among_many(cluster: Cluster) -> None:
     with pytest.raises(BrokerError, match="the configuration of topic gone on the source cluster"):
         describe_topic_configs(cluster, ["topic"] * 500 + ["gone"])
 
 
-def test_no_topics_are_described_without_a_request(broker: Broker) -> None:
+def test_describe_topics_of_none_sends_no_request(broker: Broker) -> None:
     with Answering(broker) as cluster:
         assert describe_topic_configs(cluster, []) == {}
         assert cluster.asked == []

@@ -20,11 +20,11 @@ MIB = 1024 * KIB
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE])
-def test_nothing_allows_a_large_answer_before_a_login(api_key: ApiKey) -> None:
+def test_bound_before_login_is_small_with_any_settings(api_key: ApiKey) -> None:
     assert AnswerSizes(answer_bytes=64 * MIB).largest(api_key, 64 * KIB) == 128 * KIB
 
 
-def test_an_answer_about_partitions_grows_with_its_request() -> None:
+def test_bound_of_partition_apis_grows_with_the_request() -> None:
     sizes = AnswerSizes()
     assert sizes.largest(ApiKey.LIST_OFFSETS, 100) == 128 * KIB + 800
     assert sizes.largest(ApiKey.OFFSET_FETCH, 100, {"topics": [object()]}) == 128 * KIB + 100 * 2048
@@ -33,9 +33,7 @@ def test_an_answer_about_partitions_grows_with_its_request() -> None:
 
 @pytest.mark.parametrize("fields", [{"topics": None}, {}])
 @pytest.mark.parametrize("api_key", [ApiKey.OFFSET_FETCH, ApiKey.METADATA])
-def test_questions_about_everything_may_have_large_answers(
-    api_key: ApiKey, fields: dict[str, object]
-) -> None:
+def test_bound_of_requests_for_everything_is_large(api_key: ApiKey, fields: dict[str, object]) -> None:
     assert AnswerSizes().largest(api_key, 40, fields) == 64 * MIB
 
 
@@ -47,7 +45,7 @@ def requests_for_little(api_key: ApiKey) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("api_key", sorted(CLIENT_VERSIONS.keys() - {ApiKey.FETCH, ApiKey.LIST_GROUPS}))
-def test_each_api_has_a_bound_by_what_its_request_asks_for(api_key: ApiKey) -> None:
+def test_bound_of_each_api_follows_its_request(api_key: ApiKey) -> None:
     largest = AnswerSizes().largest(api_key, 200, requests_for_little(api_key))
     assert largest <= (17 * MIB if api_key in OF_GROUPS else 5 * MIB)
     allowed = AnswerSizes(answer_bytes=80 * MIB)
@@ -57,7 +55,7 @@ def test_each_api_has_a_bound_by_what_its_request_asks_for(api_key: ApiKey) -> N
 
 BEFORE_LOGIN = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
-#: What members say is not in the request, but in one record of the group's coordinator.
+#: The members' metadata are not in the request, but in one record of the group's coordinator.
 OF_GROUPS = {
     ApiKey.JOIN_GROUP,
     ApiKey.SYNC_GROUP,
@@ -72,7 +70,7 @@ def test_every_api_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 12])
-def test_metadata_of_one_named_topic_with_50_000_partitions_are_within_the_bound(version: int) -> None:
+def test_metadata_of_a_topic_with_50_000_partitions_are_within_the_bound(version: int) -> None:
     described = metadata(version, 1)
     (topic,) = described.topics
     topic.partitions *= 500
@@ -80,12 +78,12 @@ def test_metadata_of_one_named_topic_with_50_000_partitions_are_within_the_bound
     assert 100 * len(frame) < AnswerSizes().largest(ApiKey.METADATA, 40, {"topics": [object()]})
 
 
-def test_the_settings_of_one_named_topic_are_within_the_bound() -> None:
+def test_configs_of_one_topic_are_within_the_bound() -> None:
     frame = encode_response(configs(4, 1), 1)
     assert 10 * len(frame) < AnswerSizes().largest(ApiKey.DESCRIBE_CONFIGS, 40, {"resources": [object()]})
 
 
-def test_an_error_for_each_record_of_a_batch_is_within_the_bound() -> None:
+def test_record_errors_of_a_batch_are_within_the_bound() -> None:
     """As a compacted topic answers a batch of records without keys (LogValidator)."""
     response = response_class(ApiKey.PRODUCE)
     produced = response.TopicProduceResponse
@@ -103,7 +101,7 @@ def test_an_error_for_each_record_of_a_batch_is_within_the_bound() -> None:
     assert len(frame) < AnswerSizes().largest(ApiKey.PRODUCE, len(batch.view))
 
 
-def test_a_fetch_may_bring_what_it_asks_for_or_one_batch() -> None:
+def test_bound_of_fetch_is_max_bytes_or_one_batch() -> None:
     sizes = AnswerSizes()
     assert sizes.largest(ApiKey.FETCH, 100, {"max_bytes": 16 * MIB}) == (100 + 4 + 16) * MIB
     assert sizes.largest(ApiKey.FETCH, 100, {"max_bytes": 400 * MIB}) == (400 + 100 + 16) * MIB
@@ -117,7 +115,7 @@ def config(**properties: str) -> ClientConfig:
     return found
 
 
-def test_properties_set_both_bounds_and_reach_tasks() -> None:
+def test_properties_set_bounds_in_driver_and_tasks() -> None:
     found = config(shoal_max_answer_bytes="33554432", shoal_max_batch_bytes="209715200")
     assert found.answer_sizes == AnswerSizes(answer_bytes=32 * MIB, batch_bytes=200 * MIB)
     assert ClientConfig.from_properties("source", found.to_properties())[0] == found
@@ -126,7 +124,7 @@ def test_properties_set_both_bounds_and_reach_tasks() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "16m", ""])
-def test_a_bound_that_is_no_number_is_refused(value: str) -> None:
+def test_invalid_bound_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match=rf"shoal.max.answer.bytes={value} is no number of bytes from 1 to"):
         config(shoal_max_answer_bytes=value)
 
@@ -184,7 +182,7 @@ def configs(version: int, topics: int) -> Any:
         (ApiKey.DESCRIBE_CONFIGS, 4, configs, 20_000),
     ],
 )
-def test_what_a_cluster_of_200_000_partitions_says_of_itself_is_within_the_bounds(
+def test_responses_of_a_cluster_with_200_000_partitions_are_within_the_bounds(
     api_key: ApiKey, version: int, answer: Callable[[int, int], Any], topics: int
 ) -> None:
     sample = topics // 100
@@ -196,6 +194,6 @@ def test_what_a_cluster_of_200_000_partitions_says_of_itself_is_within_the_bound
     assert len(decoded.topics if api_key is ApiKey.METADATA else decoded.results) == sample
 
 
-def test_values_grow_with_the_bytes_that_a_property_allows() -> None:
+def test_bound_of_values_grows_with_the_bytes_of_a_property() -> None:
     assert AnswerSizes(answer_bytes=MIB).values == AnswerSizes().values
     assert AnswerSizes(answer_bytes=128 * MIB).values.most == 2 * AnswerSizes().values.most

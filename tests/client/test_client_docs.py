@@ -1,4 +1,4 @@
-"""docs/client.md has all options with the defaults that they have, and its transcript is what comes out."""
+"""docs/client.md has all options with their defaults, and its transcript equals the output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shoal.client.properties import Property
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 
-#: Without a default in the table: the page says in words what they are.
+#: Without a default in the table: the page explains them in words.
 IN_WORDS = {"enable.idempotence": "true", "isolation.level": "read_committed"}
 
 
@@ -38,7 +38,7 @@ def documented(heading: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("heading", "table"), [("Consumer", CONSUMER_PROPERTIES), ("Producer", PRODUCER_PROPERTIES)]
 )
-def test_every_option_is_there_with_its_default(heading: str, table: Mapping[str, Property]) -> None:
+def test_page_has_every_option_with_its_default(heading: str, table: Mapping[str, Property]) -> None:
     found = documented(heading)
     refused = {"partitioner.class"}
     read_elsewhere = {"isolation.level"}
@@ -48,7 +48,7 @@ def test_every_option_is_there_with_its_default(heading: str, table: Mapping[str
         assert default == expected or (expected is None and default in ("", "none")), name
 
 
-def test_the_transcript_is_what_comes_out() -> None:
+def test_transcript_of_the_page_equals_the_output() -> None:
     transcript = re.search(r"```\n(>>> .*?)```", PAGE, re.DOTALL)
     assert transcript
     with Broker() as source, Broker() as destination:

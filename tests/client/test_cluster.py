@@ -1,4 +1,4 @@
-"""A cluster: who leads, who coordinates, and what becomes of a connection that breaks."""
+"""A cluster: leaders, coordinators, and lost connections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def unreachable() -> Address:
 # Metadata
 
 
-def test_metadata_of_all_topics_or_of_some(broker: Broker, cluster: Cluster) -> None:
+def test_refresh_fetches_metadata_of_all_or_some_topics(broker: Broker, cluster: Cluster) -> None:
     broker.create_topic("other")
     assert set(cluster.refresh().topics) == {"topic", "other"}
     assert set(cluster.refresh(["topic"]).topics) == {"topic", "other"}
@@ -58,9 +58,7 @@ def test_metadata_of_all_topics_or_of_some(broker: Broker, cluster: Cluster) -> 
     assert cluster.partition(FIRST).leader == broker.node_id
 
 
-def test_what_is_known_of_other_topics_is_kept_but_not_of_those_that_are_gone(
-    broker: Broker, cluster: Cluster
-) -> None:
+def test_refresh_of_some_topics_keeps_the_others(broker: Broker, cluster: Cluster) -> None:
     broker.create_topic("other")
     cluster.refresh()
     broker.topics.delete(broker.topics.topic("other"))
@@ -70,7 +68,7 @@ def test_what_is_known_of_other_topics_is_kept_but_not_of_those_that_are_gone(
         cluster.partition(TopicPartition("other", 0))
 
 
-def test_a_partition_that_is_not_there_is_retriable(cluster: Cluster) -> None:
+def test_missing_partition_is_retriable(cluster: Cluster) -> None:
     cluster.refresh(["topic"])
     with pytest.raises(BrokerError) as raised:
         cluster.partition(TopicPartition("topic", 2))
@@ -78,7 +76,7 @@ def test_a_partition_that_is_not_there_is_retriable(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
-def test_a_topic_that_may_not_be_seen_says_why(broker: Broker, cluster: Cluster, code: ErrorCode) -> None:
+def test_inaccessible_topic_raises_its_error(broker: Broker, cluster: Cluster, code: ErrorCode) -> None:
     broker.faults.add(ApiKey.METADATA, error=code)
     cluster.refresh(["topic"])
     with pytest.raises(BrokerError, match=code.name) as raised:
@@ -86,7 +84,7 @@ def test_a_topic_that_may_not_be_seen_says_why(broker: Broker, cluster: Cluster,
     assert not is_transient(raised.value)
 
 
-def test_a_partition_without_a_leader_is_retriable(broker: Broker, cluster: Cluster) -> None:
+def test_partition_without_a_leader_is_retriable(broker: Broker, cluster: Cluster) -> None:
     def leaderless(response: object) -> object:
         for topic in response.topics:  # type: ignore[attr-defined]
             for partition in topic.partitions:
@@ -102,14 +100,14 @@ def test_a_partition_without_a_leader_is_retriable(broker: Broker, cluster: Clus
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_any_broker_of_the_bootstrap_list_will_do(broker: Broker, position: int) -> None:
+def test_refresh_uses_any_bootstrap_server(broker: Broker, position: int) -> None:
     addresses = [unreachable(), unreachable()]
     addresses.insert(position, Address(broker.host, broker.port))
     with Cluster(ClientConfig("source", tuple(addresses))) as cluster:
         assert "topic" in cluster.refresh().topics
 
 
-def test_nobody_of_the_bootstrap_list_answers() -> None:
+def test_refresh_without_reachable_bootstrap_server_names_each() -> None:
     addresses = (unreachable(), unreachable())
     with Cluster(ClientConfig("source", addresses)) as cluster:
         with pytest.raises(Disconnected) as raised:
@@ -121,7 +119,7 @@ def test_nobody_of_the_bootstrap_list_answers() -> None:
             cluster.any_connection()
 
 
-def test_brokers_that_were_told_of_are_asked_when_the_bootstrap_list_is_gone(broker: Broker) -> None:
+def test_refresh_without_bootstrap_servers_uses_known_brokers(broker: Broker) -> None:
     with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
         cluster.refresh()
         broker.stop()
@@ -133,9 +131,7 @@ def test_brokers_that_were_told_of_are_asked_when_the_bootstrap_list_is_gone(bro
 
 
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
-def test_metadata_is_asked_for_again_on_another_connection(
-    broker: Broker, cluster: Cluster, drop: str
-) -> None:
+def test_refresh_after_lost_connection_uses_another(broker: Broker, cluster: Cluster, drop: str) -> None:
     cluster.refresh()
     broker.faults.add(ApiKey.METADATA, drop=drop, times=1)  # type: ignore[arg-type]
     assert "topic" in cluster.refresh().topics
@@ -151,7 +147,7 @@ def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stalled:
-    """Somebody who accepts connections, and says nothing: a broker that was stopped, as by SIGSTOP."""
+    """A peer that accepts connections and never responds, like a broker after SIGSTOP."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -178,9 +174,7 @@ def stalled() -> Iterator[Stalled]:
 
 
 @pytest.mark.usefixtures("little_patience")
-def test_a_broker_that_stalls_is_not_waited_for_while_there_are_others(
-    broker: Broker, stalled: Stalled
-) -> None:
+def test_refresh_skips_a_stalled_broker_if_others_respond(broker: Broker, stalled: Stalled) -> None:
     config = ClientConfig("source", (stalled.address, Address(broker.host, broker.port)))
     started = time.monotonic()
     with Cluster(config) as cluster:
@@ -189,7 +183,7 @@ def test_a_broker_that_stalls_is_not_waited_for_while_there_are_others(
 
 
 @pytest.mark.usefixtures("little_patience")
-def test_who_answered_last_in_this_process_is_asked_first(broker: Broker, stalled: Stalled) -> None:
+def test_refresh_asks_the_last_responding_broker_first(broker: Broker, stalled: Stalled) -> None:
     config = ClientConfig("source", (stalled.address, Address(broker.host, broker.port)))
     with Cluster(config) as cluster:
         cluster.refresh()
@@ -201,7 +195,7 @@ def test_who_answered_last_in_this_process_is_asked_first(broker: Broker, stalle
 
 
 @pytest.mark.usefixtures("little_patience")
-def test_who_answered_last_and_stalls_now_is_given_up_once_and_for_all(broker: Broker) -> None:
+def test_refresh_drops_a_last_responding_broker_that_stalls(broker: Broker) -> None:
     with second_node(broker) as second:
         config = replace(config_of("source", broker, second), request_timeout_ms=30_000)
         with Cluster(config) as cluster:
@@ -215,7 +209,7 @@ def test_who_answered_last_and_stalls_now_is_given_up_once_and_for_all(broker: B
         assert stall.hits == 1
 
 
-def test_where_all_of_them_are_slow_they_have_their_time(
+def test_refresh_waits_for_slow_brokers_if_all_are_slow(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.3)
@@ -226,7 +220,7 @@ def test_where_all_of_them_are_slow_they_have_their_time(
         assert "topic" in cluster.refresh().topics
 
 
-def test_the_only_broker_has_its_time(
+def test_refresh_waits_for_the_only_broker(
     broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "_ANYONE_PATIENCE_S", 0.1)
@@ -235,14 +229,14 @@ def test_the_only_broker_has_its_time(
     assert delay.hits == 1
 
 
-def test_who_is_being_connected_to_is_known_to_another_thread(stalled: Stalled) -> None:
+def test_connecting_is_visible_to_other_threads(stalled: Stalled) -> None:
     config = ClientConfig("source", (stalled.address,))
     with Cluster(config) as cluster, ThreadPoolExecutor() as threads:
         refreshed = threads.submit(cluster.refresh)
         while not refreshed.done() and cluster.connecting is None:
             time.sleep(0.001)
         assert cluster.connecting == stalled.address
-        stalled.close()  # which resets who was not accepted
+        stalled.close()  # resets connections that were not accepted
         with pytest.raises(Disconnected):
             refreshed.result()
         assert cluster.connecting is None
@@ -251,7 +245,7 @@ def test_who_is_being_connected_to_is_known_to_another_thread(stalled: Stalled) 
 # Connections
 
 
-def test_a_broken_connection_is_replaced(broker: Broker, cluster: Cluster) -> None:
+def test_broken_connection_is_replaced(broker: Broker, cluster: Cluster) -> None:
     cluster.refresh(["topic"])
     before = cluster.connection(broker.node_id)
     assert cluster.connection(broker.node_id) is before
@@ -261,20 +255,20 @@ def test_a_broken_connection_is_replaced(broker: Broker, cluster: Cluster) -> No
     assert not after.closed
 
 
-def test_a_node_that_nobody_told_of_may_yet_come(cluster: Cluster) -> None:
+def test_unknown_node_is_retriable(cluster: Cluster) -> None:
     cluster.refresh()
     with pytest.raises(Disconnected, match="node 17 of the source cluster") as raised:
         cluster.connect(17)
     assert is_transient(raised.value)
 
 
-def test_the_controller_or_anybody_is_asked_to_change_topics(broker: Broker, cluster: Cluster) -> None:
+def test_topic_changes_go_to_the_controller_or_any_broker(broker: Broker, cluster: Cluster) -> None:
     assert cluster.controller().address.port == broker.port
     cluster._metadata = replace(cluster.metadata, controller=-1)
     assert cluster.controller().address.port == broker.port
 
 
-def test_a_coordinator_is_remembered_until_it_is_forgotten(broker: Broker, cluster: Cluster) -> None:
+def test_coordinator_is_cached_until_forgotten(broker: Broker, cluster: Cluster) -> None:
     found = broker.faults.add(ApiKey.FIND_COORDINATOR, times=None)
     cluster.coordinator("group")
     cluster.coordinator("group")
@@ -288,7 +282,7 @@ def test_a_coordinator_is_remembered_until_it_is_forgotten(broker: Broker, clust
     ("code", "retriable"),
     [(ErrorCode.COORDINATOR_NOT_AVAILABLE, True), (ErrorCode.GROUP_AUTHORIZATION_FAILED, False)],
 )
-def test_a_coordinator_that_is_not_found_says_why(
+def test_missing_coordinator_raises_its_error(
     broker: Broker, cluster: Cluster, code: ErrorCode, retriable: bool
 ) -> None:
     broker.faults.add(ApiKey.FIND_COORDINATOR, error=code)
@@ -300,7 +294,7 @@ def test_a_coordinator_that_is_not_found_says_why(
 # Offsets
 
 
-def test_offsets_are_asked_of_each_leader_and_errors_belong_to_their_partition(
+def test_list_offsets_asks_each_leader_and_returns_errors_by_partition(
     broker: Broker, cluster: Cluster
 ) -> None:
     leads_elsewhere(broker, "topic", 1)
@@ -316,9 +310,7 @@ def test_offsets_are_asked_of_each_leader_and_errors_belong_to_their_partition(
 
 
 @pytest.mark.parametrize("api", [ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH])
-def test_an_answer_that_leaves_a_partition_out_is_an_error_of_that_partition(
-    broker: Broker, cluster: Cluster, api: ApiKey
-) -> None:
+def test_partition_missing_in_a_response_has_an_error(broker: Broker, cluster: Cluster, api: ApiKey) -> None:
     def cut(response: object) -> object:
         response.topics[0].partitions.pop()  # type: ignore[attr-defined]
         return response
@@ -335,7 +327,7 @@ def test_an_answer_that_leaves_a_partition_out_is_an_error_of_that_partition(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH])
-def test_a_leader_of_another_epoch_is_retriable(broker: Broker, cluster: Cluster, code: ErrorCode) -> None:
+def test_leader_of_another_epoch_is_retriable(broker: Broker, cluster: Cluster, code: ErrorCode) -> None:
     broker.faults.add(ApiKey.OFFSET_FOR_LEADER_EPOCH, error=code, partition=0)
     cluster.refresh(["topic"])
     answered = log_end_offsets(cluster, [FIRST, TopicPartition("topic", 1)])
@@ -346,7 +338,7 @@ def test_a_leader_of_another_epoch_is_retriable(broker: Broker, cluster: Cluster
     assert answered[TopicPartition("topic", 1)] == 0
 
 
-def test_an_epoch_that_the_leader_never_had_is_unknown_to_it(broker: Broker, cluster: Cluster) -> None:
+def test_unknown_leader_epoch_is_retriable(broker: Broker, cluster: Cluster) -> None:
     cluster.refresh(["topic"])
     broker.topics.begin_leader_epoch()
     answered = log_end_offsets(cluster, [FIRST])[FIRST]
@@ -370,7 +362,7 @@ def failing(errors: list[ShoalError]) -> tuple[list[float], object]:
     return waits, patiently(operation, patience_s=1000.0, pause=waits.append)
 
 
-def test_what_time_can_heal_is_tried_again_after_longer_and_longer_waits() -> None:
+def test_transient_error_is_retried_with_growing_waits() -> None:
     waits, result = failing([Disconnected("a:1", "gone") for _ in range(12)])
     assert result == "done"
     for number, wait in enumerate(waits):
@@ -379,7 +371,7 @@ def test_what_time_can_heal_is_tried_again_after_longer_and_longer_waits() -> No
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, 12345])
-def test_code_that_names_no_cause_is_tried_again(code: int) -> None:
+def test_unknown_server_error_is_retried(code: int) -> None:
     assert failing([BrokerError(code, "somewhere")])[1] == "done"
 
 
@@ -392,12 +384,12 @@ def test_code_that_names_no_cause_is_tried_again(code: int) -> None:
         BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "somewhere"),
     ],
 )
-def test_what_time_cannot_heal_is_raised_at_once(error: ShoalError) -> None:
+def test_permanent_error_raises_at_once(error: ShoalError) -> None:
     with pytest.raises(type(error)):
         failing([error])
 
 
-def test_patience_ends() -> None:
+def test_retry_ends_after_its_patience() -> None:
     def fail() -> None:
         raise Disconnected("a:1", "gone")
 
@@ -407,7 +399,7 @@ def test_patience_ends() -> None:
     assert waits == []
 
 
-def test_a_backoff_starts_over_after_a_success() -> None:
+def test_backoff_after_success_starts_over() -> None:
     backoff = Backoff(10, 100)
     for _ in range(50):
         assert 0 < backoff.next_delay_s() <= 0.1

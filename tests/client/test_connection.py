@@ -37,7 +37,7 @@ Script = Callable[[socket.socket], object]
 
 
 class Peer:
-    """Somebody who listens, and does with each connection what a script says."""
+    """A listener that runs a script with each connection."""
 
     def __init__(self, script: Script) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -137,7 +137,7 @@ def test_version_common_to_both_sides_is_the_newest(broker: Broker) -> None:
         assert connection.request(ApiKey.METADATA, topics=[]).cluster_id == broker.cluster_id
 
 
-def test_version_of_produce_that_is_announced_but_refused_is_not_used(listen: Listen) -> None:
+def test_produce_version_announced_but_refused_is_not_used(listen: Listen) -> None:
     with connect(listen(after_versions(lambda sock: None))) as connection:
         assert connection.versions[ApiKey.PRODUCE] == (3, 12)
 
@@ -581,7 +581,7 @@ def test_raise_for_error_code_has_the_brokers_message() -> None:
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-# Requests and answers of somebody else's, piece by piece
+# Requests and responses of another connection, piece by piece
 
 
 def received(connection: Connection, piece_bytes: int) -> bytes:

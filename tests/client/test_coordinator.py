@@ -25,7 +25,7 @@ def member(cluster: Cluster, name: str = "ours") -> GroupMember:
     return GroupMember(cluster, "group", protocol=name, instance_id=name, session_timeout_ms=30_000)
 
 
-def test_commit_of_a_stranger_is_refused_while_there_is_a_member(cluster: Cluster) -> None:
+def test_commit_by_a_non_member_of_an_active_group_is_refused(cluster: Cluster) -> None:
     holder = member(cluster)
     membership = holder.join([FIRST])
     assert commit_offsets(cluster, "group", {FIRST: Committed(1, "")}, membership) == {}

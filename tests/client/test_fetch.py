@@ -35,7 +35,7 @@ def ask(fetcher: Fetcher, *wanted: FetchFrom) -> None:
     assert fetcher.send()
 
 
-def test_partitions_of_several_topics_come_in_one_answer(broker: Broker, cluster: Cluster) -> None:
+def test_response_has_partitions_of_several_topics(broker: Broker, cluster: Cluster) -> None:
     for partition in (FIRST, SECOND, OTHER):
         History(broker.log(*partition)).plain(2)
     fetcher = fetcher_of(broker, cluster)
@@ -50,7 +50,7 @@ def test_partitions_of_several_topics_come_in_one_answer(broker: Broker, cluster
     fetcher.close()
 
 
-def test_record_sets_can_be_stamped_where_they_lie(broker: Broker, cluster: Cluster) -> None:
+def test_record_sets_are_writable_in_place(broker: Broker, cluster: Cluster) -> None:
     History(broker.log(*FIRST)).plain(2)
     fetcher = fetcher_of(broker, cluster)
     ask(fetcher, FetchFrom(FIRST, 0))
@@ -59,7 +59,7 @@ def test_record_sets_can_be_stamped_where_they_lie(broker: Broker, cluster: Clus
     fetcher.close()
 
 
-def test_a_batch_larger_than_the_buffer_comes_whole(broker: Broker, cluster: Cluster) -> None:
+def test_batch_larger_than_the_buffer_is_returned_whole(broker: Broker, cluster: Cluster) -> None:
     history = History(broker.log(*FIRST))
     history.store(batches.batch([bytes(900_000)]))
     history.plain(1)
@@ -72,7 +72,7 @@ def test_a_batch_larger_than_the_buffer_comes_whole(broker: Broker, cluster: Clu
     fetcher.close()
 
 
-def test_an_answer_is_never_larger_than_the_buffer_otherwise(broker: Broker, cluster: Cluster) -> None:
+def test_response_of_several_batches_fits_the_buffer(broker: Broker, cluster: Cluster) -> None:
     for partition in (FIRST, SECOND, OTHER):
         History(broker.log(*partition)).plain(*[100] * 100)
     fetcher = fetcher_of(broker, cluster, buffer_bytes=65_536 + 20_000)
@@ -81,7 +81,7 @@ def test_an_answer_is_never_larger_than_the_buffer_otherwise(broker: Broker, clu
     fetcher.close()
 
 
-def test_an_error_is_its_partition_s(broker: Broker, cluster: Cluster) -> None:
+def test_error_belongs_to_its_partition(broker: Broker, cluster: Cluster) -> None:
     History(broker.log(*FIRST)).plain(2)
     fetcher = fetcher_of(broker, cluster)
     ask(fetcher, FetchFrom(FIRST, 0), FetchFrom(SECOND, 99))

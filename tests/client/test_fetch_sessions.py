@@ -1,4 +1,4 @@
-"""What a fetcher asks for in a session (KIP-227), and what it does without one."""
+"""A fetcher's requests in a session (KIP-227) and without one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIB = 1024 * 1024
 
 @dataclass
 class Asked:
-    """What a Fetch request listed."""
+    """The partitions that a Fetch request listed."""
 
     session_id: int
     epoch: int
@@ -131,10 +131,10 @@ def is_full(request: Asked) -> bool:
     return request.epoch <= 0
 
 
-# What is listed
+# Listed partitions
 
 
-def test_a_request_lists_what_changed(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
+def test_request_lists_only_changed_partitions(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
     everything = [FetchFrom(each, 0) for each in (FIRST, SECOND, OTHER)]
     assert turn(fetcher, *everything).keys() == {FIRST, SECOND, OTHER}
     assert turn(fetcher) == {}
@@ -155,7 +155,7 @@ def test_a_request_lists_what_changed(fetcher: Fetcher, broker: Broker, asked: l
     ]
 
 
-def test_what_is_asked_for_as_before_is_not_listed(fetcher: Fetcher, asked: list[Asked]) -> None:
+def test_unchanged_partition_is_not_listed(fetcher: Fetcher, asked: list[Asked]) -> None:
     turn(fetcher, FetchFrom(FIRST, 0), FetchFrom(SECOND, 0))
     turn(fetcher, FetchFrom(FIRST, 0, known_end=0))
     fetcher.forget(OTHER)
@@ -165,13 +165,13 @@ def test_what_is_asked_for_as_before_is_not_listed(fetcher: Fetcher, asked: list
     assert [(each.listed, each.forgotten) for each in asked[1:]] == [([], [])] * 3
 
 
-def test_another_leader_epoch_is_a_change(fetcher: Fetcher, asked: list[Asked]) -> None:
+def test_changed_leader_epoch_is_listed(fetcher: Fetcher, asked: list[Asked]) -> None:
     turn(fetcher, FetchFrom(FIRST, 0))
     found = turn(fetcher, FetchFrom(FIRST, 0, leader_epoch=3))
     assert found[FIRST].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_where_nothing_is_wanted_nothing_is_sent(fetcher: Fetcher, asked: list[Asked]) -> None:
+def test_send_without_wanted_partitions_sends_nothing(fetcher: Fetcher, asked: list[Asked]) -> None:
     assert not fetcher.send()
     turn(fetcher, FetchFrom(FIRST, 0))
     fetcher.forget(FIRST)
@@ -181,7 +181,7 @@ def test_where_nothing_is_wanted_nothing_is_sent(fetcher: Fetcher, asked: list[A
     assert [is_full(each) for each in asked] == [True, True]
 
 
-def test_what_is_wanted_is_what_the_last_request_asked_for(fetcher: Fetcher) -> None:
+def test_wanted_is_that_of_the_last_request(fetcher: Fetcher) -> None:
     fetcher.ask(FetchFrom(FIRST, 0))
     assert dict(fetcher.wanted) == {}
     turn(fetcher)
@@ -195,7 +195,7 @@ def test_what_is_wanted_is_what_the_last_request_asked_for(fetcher: Fetcher) -> 
 # Full requests
 
 
-def test_a_full_request_begins_with_who_was_left_out_the_longest(
+def test_full_request_begins_with_the_longest_unserved_partition(
     new_fetcher: NewFetcher, broker: Broker, asked: list[Asked]
 ) -> None:
     for partition in (SECOND, THIRD):
@@ -212,16 +212,16 @@ def test_a_full_request_begins_with_who_was_left_out_the_longest(
     assert fetcher.first_of_full is None
 
 
-def test_a_full_request_can_be_made_to_begin_with_a_partition(fetcher: Fetcher, asked: list[Asked]) -> None:
+def test_full_request_begins_with_the_given_partition(fetcher: Fetcher, asked: list[Asked]) -> None:
     turn(fetcher, *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD)])
     fetcher.start_over(THIRD)
     turn(fetcher)
-    fetcher.start_over(OTHER)  # which nobody asked for
+    fetcher.start_over(OTHER)  # not requested
     turn(fetcher)
     assert [each.partitions for each in asked[1:]] == [[THIRD, FIRST, SECOND], [FIRST, SECOND, THIRD]]
 
 
-def test_starting_over_closes_the_session(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
+def test_start_over_closes_the_session(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
     turn(fetcher, FetchFrom(FIRST, 0))
     turn(fetcher)
     fetcher.start_over()
@@ -231,7 +231,7 @@ def test_starting_over_closes_the_session(fetcher: Fetcher, broker: Broker, aske
     assert len(broker.fetch_sessions) == 1
 
 
-def test_closing_closes_the_session(fetcher: Fetcher, broker: Broker) -> None:
+def test_close_closes_the_session(fetcher: Fetcher, broker: Broker) -> None:
     turn(fetcher, FetchFrom(FIRST, 0))
     assert len(broker.fetch_sessions) == 1
     fetcher.close()
@@ -254,7 +254,7 @@ def without_session(
     return new_fetcher(in_session=request.param != "not wanted")
 
 
-def test_without_a_session_every_request_is_full(
+def test_requests_without_session_are_full(
     without_session: Fetcher, broker: Broker, asked: list[Asked]
 ) -> None:
     history(broker, FIRST, 2)
@@ -265,7 +265,9 @@ def test_without_a_session_every_request_is_full(
     assert without_session.first_of_full == SECOND
 
 
-def test_a_session_begins_when_there_is_room(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
+def test_session_begins_once_the_broker_has_room(
+    fetcher: Fetcher, broker: Broker, asked: list[Asked]
+) -> None:
     broker.fetch_sessions.slots = 0
     turn(fetcher, FetchFrom(FIRST, 0))
     turn(fetcher)
@@ -278,7 +280,7 @@ def test_a_session_begins_when_there_is_room(fetcher: Fetcher, broker: Broker, a
 # Sessions that end
 
 
-def test_a_session_that_the_broker_forgot_is_begun_again(
+def test_session_forgotten_by_the_broker_begins_again(
     fetcher: Fetcher, broker: Broker, asked: list[Asked]
 ) -> None:
     history(broker, FIRST, 2)
@@ -291,9 +293,7 @@ def test_a_session_that_the_broker_forgot_is_begun_again(
     assert asked[-1].listed == [(SECOND, 0), (FIRST, 2)]
 
 
-def test_an_epoch_that_the_broker_does_not_expect_begins_a_session_again(
-    fetcher: Fetcher, broker: Broker, asked: list[Asked]
-) -> None:
+def test_unexpected_epoch_begins_a_new_session(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
     turn(fetcher, FetchFrom(FIRST, 0))
     error = FetchResponse(0, ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, ())
     answers(broker, ApiKey.FETCH, lambda _: error)
@@ -305,9 +305,7 @@ def test_an_epoch_that_the_broker_does_not_expect_begins_a_session_again(
 @pytest.mark.parametrize(
     "code", [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH]
 )
-def test_a_session_error_where_there_was_none_is_an_error(
-    fetcher: Fetcher, broker: Broker, code: ErrorCode
-) -> None:
+def test_session_error_without_session_is_returned(fetcher: Fetcher, broker: Broker, code: ErrorCode) -> None:
     answers(broker, ApiKey.FETCH, lambda _: FetchResponse(0, code, 0, ()))
     fetcher.ask(FetchFrom(FIRST, 0))
     fetcher.send()
@@ -324,7 +322,7 @@ def for_others_too(response: FetchResponse) -> FetchResponse:
 
 
 @pytest.mark.parametrize("change", [without_partitions, for_others_too])
-def test_who_answers_for_other_partitions_than_were_asked_for_is_asked_in_full_again(
+def test_response_with_other_partitions_leads_to_a_full_request(
     fetcher: Fetcher, broker: Broker, asked: list[Asked], change: Callable[[FetchResponse], FetchResponse]
 ) -> None:
     answers(broker, ApiKey.FETCH, change)
@@ -336,7 +334,7 @@ def test_who_answers_for_other_partitions_than_were_asked_for_is_asked_in_full_a
 
 
 @pytest.mark.parametrize("session_id", [0, -5, 4711])
-def test_an_answer_of_another_session_ends_this_one(
+def test_response_of_another_session_ends_the_session(
     fetcher: Fetcher, broker: Broker, asked: list[Asked], session_id: int
 ) -> None:
     turn(fetcher, FetchFrom(FIRST, 0))
@@ -346,7 +344,7 @@ def test_an_answer_of_another_session_ends_this_one(
     assert [is_full(each) for each in asked] == [True, False, True]
 
 
-def test_a_negative_session_id_is_none(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
+def test_negative_session_id_begins_no_session(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
     answers(broker, ApiKey.FETCH, lambda response: replace(response, session_id=-5), times=2)
     for _ in range(2):
         turn(fetcher, FetchFrom(FIRST, 0))
@@ -361,7 +359,7 @@ def silent(response: FetchResponse) -> FetchResponse:
     return replace(response, partitions=[each for each in response.partitions if not each.record_set])
 
 
-def test_an_answer_with_nothing_where_there_should_be_something_leads_to_a_full_request(
+def test_empty_response_below_the_known_end_leads_to_a_full_request(
     fetcher: Fetcher, broker: Broker, asked: list[Asked]
 ) -> None:
     partly = history(broker, SECOND, 2)
@@ -371,7 +369,7 @@ def test_an_answer_with_nothing_where_there_should_be_something_leads_to_a_full_
     assert turn(fetcher, FetchFrom(SECOND, 2)) == {}
     assert [is_full(each) for each in asked] == [True, False], "its end was 2"
     partly.plain(2)
-    turn(fetcher)  # its end is 6, and it is not asked for anew
+    turn(fetcher)  # its end is 6, without a new request
     answers(broker, ApiKey.FETCH, silent)
     turn(fetcher)
     turn(fetcher)
@@ -380,7 +378,7 @@ def test_an_answer_with_nothing_where_there_should_be_something_leads_to_a_full_
     assert fetcher.first_of_full == SECOND
 
 
-def test_a_known_end_counts_like_one_that_the_broker_told(fetcher: Fetcher, asked: list[Asked]) -> None:
+def test_known_end_of_the_request_counts_like_the_broker_s(fetcher: Fetcher, asked: list[Asked]) -> None:
     turn(fetcher, FetchFrom(FIRST, 0), FetchFrom(SECOND, 0, known_end=3))
     turn(fetcher)
     turn(fetcher)
@@ -388,7 +386,9 @@ def test_a_known_end_counts_like_one_that_the_broker_told(fetcher: Fetcher, aske
     assert asked[-1].partitions == [SECOND, FIRST]
 
 
-def test_nothing_under_a_quota_says_nothing(fetcher: Fetcher, broker: Broker, asked: list[Asked]) -> None:
+def test_empty_throttled_response_leads_to_no_full_request(
+    fetcher: Fetcher, broker: Broker, asked: list[Asked]
+) -> None:
     turn(fetcher, FetchFrom(FIRST, 0, known_end=3))
     answers(broker, ApiKey.FETCH, lambda response: replace(response, throttle_time_ms=1), times=3)
     for _ in range(4):
@@ -396,7 +396,7 @@ def test_nothing_under_a_quota_says_nothing(fetcher: Fetcher, broker: Broker, as
     assert [is_full(each) for each in asked] == [True, False, False, False, False]
 
 
-def test_an_end_that_is_reached_is_no_reason_to_ask_in_full(
+def test_empty_response_at_the_end_leads_to_no_full_request(
     fetcher: Fetcher, broker: Broker, asked: list[Asked]
 ) -> None:
     history(broker, FIRST, 2)
@@ -408,7 +408,7 @@ def test_an_end_that_is_reached_is_no_reason_to_ask_in_full(
     assert [is_full(each) for each in asked] == [True] + [False] * 4
 
 
-def test_who_is_left_out_for_long_while_others_get_something_is_asked_for_first(
+def test_partition_unserved_for_long_is_requested_first(
     fetcher: Fetcher, broker: Broker, asked: list[Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "_LONGEST_LEFT_OUT_S", 0.0)
@@ -421,10 +421,10 @@ def test_who_is_left_out_for_long_while_others_get_something_is_asked_for_first(
     assert asked[-1].partitions == [SECOND, FIRST]
 
 
-# Who gets how much
+# Shares of the response
 
 
-def test_who_has_something_shares_a_response_with_nobody_who_has_not(
+def test_busy_partition_has_the_whole_response(
     new_fetcher: NewFetcher, broker: Broker, asked: list[Asked]
 ) -> None:
     fetcher = new_fetcher(buffer_bytes=8 * MIB)
@@ -438,7 +438,7 @@ def test_who_has_something_shares_a_response_with_nobody_who_has_not(
 
 
 @pytest.mark.parametrize(("busy_for_s", "share"), [(60.0, 2), (0.0, 1)])
-def test_who_had_something_lately_is_supposed_to_have_more_soon(
+def test_partition_with_recent_records_counts_as_busy(
     new_fetcher: NewFetcher,
     broker: Broker,
     asked: list[Asked],
@@ -455,12 +455,14 @@ def test_who_had_something_lately_is_supposed_to_have_more_soon(
     assert set(asked[-1].max_bytes.values()) == {(8 * MIB - 65_536) // share}
 
 
-def test_nobody_gets_less_than_a_batch_of_the_usual_size(new_fetcher: NewFetcher, asked: list[Asked]) -> None:
+def test_max_bytes_of_a_partition_are_at_least_a_usual_batch(
+    new_fetcher: NewFetcher, asked: list[Asked]
+) -> None:
     turn(new_fetcher(buffer_bytes=2 * MIB), *[FetchFrom(each, 0) for each in (FIRST, SECOND, THIRD)])
     assert min(asked[-1].max_bytes.values()) > MIB
 
 
-def test_a_request_can_wait_for_less_time_than_usual(new_fetcher: NewFetcher, broker: Broker) -> None:
+def test_request_with_shorter_wait_returns_earlier(new_fetcher: NewFetcher, broker: Broker) -> None:
     waits: list[int] = []
     before = broker.apis[ApiKey.FETCH]
 

@@ -58,21 +58,21 @@ def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None =
 
 
 @pytest.mark.parametrize("broker", [MULTI_BATCH], indirect=True)
-def test_a_broker_that_takes_several_says_so_for_each_topic(broker: Broker) -> None:
+def test_multi_batch_broker_answers_for_each_topic(broker: Broker) -> None:
     assert answers(broker, PLAIN, ODD) == {PLAIN: True, ODD: True}
 
 
 @pytest.mark.parametrize("broker", [STOCK], indirect=True)
-def test_a_stock_broker_does_not(broker: Broker) -> None:
+def test_stock_broker_takes_no_multi_batch(broker: Broker) -> None:
     assert answers(broker, PLAIN, ODD) == {PLAIN: False, ODD: False}
 
 
-def test_a_client_that_is_not_marked_meets_a_stock_broker(broker: Broker) -> None:
+def test_unmarked_client_is_refused_multi_batch(broker: Broker) -> None:
     assert answers(broker, PLAIN, client_id="shoal") == {PLAIN: False}
 
 
 @pytest.mark.parametrize("broker", [STOCK], indirect=True)
-def test_a_broker_that_looks_at_acks_first_is_not_believed(broker: Broker) -> None:
+def test_broker_that_checks_acks_first_counts_as_stock(broker: Broker) -> None:
     api = broker.apis[ApiKey.PRODUCE]
 
     def handle(broker: BrokerState, call: Call, request: Any) -> Any:
@@ -86,12 +86,12 @@ def test_a_broker_that_looks_at_acks_first_is_not_believed(broker: Broker) -> No
     assert answers(broker, PLAIN) == {PLAIN: False}
 
 
-def test_a_partition_that_is_not_there_yet_has_no_answer(broker: Broker) -> None:
+def test_missing_partition_has_no_answer(broker: Broker) -> None:
     unknown = TopicPartition("unknown", 0)
     assert answers(broker, unknown, PLAIN) == {PLAIN: True}
 
 
-def test_an_answer_that_does_not_come_is_a_lost_connection(broker: Broker) -> None:
+def test_missing_response_is_a_lost_connection(broker: Broker) -> None:
     broker.faults.add(ApiKey.PRODUCE, drop="before")
     with pytest.raises(Disconnected):
         answers(broker, PLAIN)
@@ -99,7 +99,7 @@ def test_an_answer_that_does_not_come_is_a_lost_connection(broker: Broker) -> No
 
 @pytest.mark.parametrize("broker", [STOCK, MULTI_BATCH], indirect=True)
 @pytest.mark.parametrize("records", [0, 3])
-def test_asking_changes_nothing(broker: Broker, records: int) -> None:
+def test_probe_writes_nothing(broker: Broker, records: int) -> None:
     log = broker.log(*PLAIN)
     if records:
         batch = memoryview(batches.batch(records))
@@ -115,8 +115,8 @@ def test_asking_changes_nothing(broker: Broker, records: int) -> None:
 
 
 @pytest.mark.parametrize("broker", [STOCK, MULTI_BATCH], indirect=True)
-def test_a_broker_that_took_any_acks_would_still_refuse_it(broker: Broker) -> None:
-    """The belt to the braces: what is asked with has wrong checksums."""
+def test_probe_accepted_with_any_acks_has_wrong_checksums(broker: Broker) -> None:
+    """The probe also has wrong checksums."""
     api = broker.apis[ApiKey.PRODUCE]
     codes = []
 

@@ -1,4 +1,4 @@
-"""A cluster that advertises addresses which cannot be reached: the error says who advertises what."""
+"""A cluster that advertises unreachable addresses: the error names the address and its server."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def failing(broker: Broker) -> str:
     return str(raised.value)
 
 
-def test_a_name_that_does_not_resolve_is_named_with_the_server_that_advertises_it(broker: Broker) -> None:
+def test_unresolvable_advertised_name_is_reported_with_its_server(broker: Broker) -> None:
     advertise(broker, UNKNOWN)
     sentence = failing(broker)
     assert sentence.startswith(
@@ -98,7 +98,7 @@ def test_a_name_that_does_not_resolve_is_named_with_the_server_that_advertises_i
     )
 
 
-def test_an_address_that_refuses_is_named_likewise(broker: Broker, refusing: Address) -> None:
+def test_refusing_advertised_address_is_reported_with_its_server(broker: Broker, refusing: Address) -> None:
     advertise(broker, refusing)
     assert failing(broker) == (
         f"no connection to {refusing}: Connection refused. Server {broker.bootstrap} of the source cluster "
@@ -107,16 +107,14 @@ def test_an_address_that_refuses_is_named_likewise(broker: Broker, refusing: Add
     )
 
 
-def test_an_address_that_does_not_answer_is_named_likewise(broker: Broker, silent: Address) -> None:
+def test_silent_advertised_address_is_reported_with_its_server(broker: Broker, silent: Address) -> None:
     advertise(broker, silent)
     assert failing(broker).startswith(
         f"no connection to {silent}: no answer in 1 s. Server {broker.bootstrap} of the source cluster"
     )
 
 
-def test_brokers_that_cannot_be_reached_beside_one_that_can_are_warnings(
-    broker: Broker, refusing: Address
-) -> None:
+def test_unreachable_brokers_beside_a_reachable_one_are_warnings(broker: Broker, refusing: Address) -> None:
     advertise(broker, UNKNOWN, refusing, also_itself=True)
     with Cluster(config_of("destination", broker)) as cluster:
         warnings = check_advertised(cluster)
@@ -127,12 +125,12 @@ def test_brokers_that_cannot_be_reached_beside_one_that_can_are_warnings(
     assert all(f"Server {broker.bootstrap} of the destination cluster" in each for each in warnings)
 
 
-def test_a_cluster_that_can_be_reached_gives_no_warning(broker: Broker) -> None:
+def test_reachable_cluster_gives_no_warning(broker: Broker) -> None:
     with Cluster(config_of("source", broker)) as cluster:
         assert check_advertised(cluster) == []
 
 
-def test_a_server_whose_name_does_not_resolve_ends_the_check_and_one_that_refuses_does_not(
+def test_check_of_an_unresolvable_bootstrap_server_raises(
     refusing: Address,
 ) -> None:
     with Cluster(ClientConfig("source", (UNKNOWN,))) as cluster, pytest.raises(Unreachable) as raised:
@@ -146,7 +144,7 @@ def test_a_server_whose_name_does_not_resolve_ends_the_check_and_one_that_refuse
 
 
 @pytest.mark.parametrize("connect", [Cluster.connection, Cluster.connect])
-def test_a_request_to_an_advertised_address_names_who_advertises_it(
+def test_request_to_an_unreachable_address_names_the_advertising_server(
     broker: Broker, connect: Callable[[Cluster, int], object]
 ) -> None:
     advertise(broker, UNKNOWN)
@@ -156,7 +154,7 @@ def test_a_request_to_an_advertised_address_names_who_advertises_it(
             connect(cluster, broker.node_id)
 
 
-def test_a_broker_that_was_reached_before_and_is_down_is_no_matter_of_its_listener(broker: Broker) -> None:
+def test_broker_reached_before_is_not_reported_as_misadvertised(broker: Broker) -> None:
     with Broker() as bootstrap:
         with Broker() as second:
             there = Address(second.host, second.port)
@@ -171,6 +169,6 @@ def test_a_broker_that_was_reached_before_and_is_down_is_no_matter_of_its_listen
     assert str(raised.value) == f"no connection to {there}: Connection refused"
 
 
-def test_the_error_can_be_pickled() -> None:
+def test_unreachable_error_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(Unreachable("a:1", "gone", unresolved=True)))
     assert (str(error), error.unresolved) == ("no connection to a:1: gone", True)

@@ -25,9 +25,7 @@ PARTITION = TopicPartition("topic", 0)
 COMMITTED = IsolationLevel.READ_COMMITTED
 
 
-def test_a_reader_returns_the_batches_from_the_offset_that_was_asked_for(
-    broker: Broker, cluster: Cluster
-) -> None:
+def test_reader_returns_batches_from_the_offset(broker: Broker, cluster: Cluster) -> None:
     History(broker.log(*PARTITION)).plain(1, 2)
     reader = PartitionReader(cluster, PARTITION, COMMITTED)
     for offset in (0, 1, 3):
@@ -42,7 +40,7 @@ def test_a_reader_returns_the_batches_from_the_offset_that_was_asked_for(
     reader.close()
 
 
-def test_a_reader_repeats_a_request_that_was_throttled(broker: Broker, cluster: Cluster) -> None:
+def test_reader_repeats_a_throttled_request(broker: Broker, cluster: Cluster) -> None:
     History(broker.log(*PARTITION)).plain(2)
     answers = 0
 
@@ -58,7 +56,7 @@ def test_a_reader_repeats_a_request_that_was_throttled(broker: Broker, cluster: 
     assert answers == 3
 
 
-def test_read_decided_goes_on_over_several_responses(broker: Broker, cluster: Cluster) -> None:
+def test_read_decided_continues_over_several_responses(broker: Broker, cluster: Cluster) -> None:
     history = History(broker.log(*PARTITION))
     for _ in range(5):
         history.store(batches.batch([bytes(40_000)], base_offset=history.next_offset))

@@ -43,7 +43,7 @@ def sasl(**changed: str) -> dict[str, str]:
         ('// a comment\n password /* another */ = "p"', "p"),
     ],
 )
-def test_jaas_is_cut_as_java_cuts_it(text: str, password: str) -> None:
+def test_jaas_is_tokenized_as_in_java(text: str, password: str) -> None:
     module = parse_jaas(f'{PLAIN} REQUIRED username="alice" {text} ;')
     assert (module.name, module.options) == (PLAIN, {"username": "alice", "password": password})
 
@@ -61,7 +61,7 @@ def test_jaas_is_cut_as_java_cuts_it(text: str, password: str) -> None:
         (f"{PLAIN} required password=;", "something else"),
     ],
 )
-def test_jaas_that_is_none_is_refused_without_showing_it(text: str, sentence: str) -> None:
+def test_invalid_jaas_is_refused_without_its_secret(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as refused:
         parse_jaas(text)
     assert "hidden" not in str(refused.value)
@@ -91,18 +91,20 @@ def test_jaas_that_is_none_is_refused_without_showing_it(text: str, sentence: st
         ({"security.protocol": "SSL", "ssl.keystore.key": SECRET}, "ssl.keystore.key .*has no certificate"),
     ],
 )
-def test_what_cannot_work_is_named_and_no_secret_shown(properties: dict[str, str], sentence: str) -> None:
+def test_unusable_security_property_is_named_without_secrets(
+    properties: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(ConfigError, match=sentence) as refused:
         read_security(properties, "the file")
     assert SECRET not in str(refused.value)
     assert str(refused.value).startswith("the file: ")
 
 
-def test_an_open_cluster_needs_nothing() -> None:
+def test_plaintext_cluster_has_no_security() -> None:
     assert read_security({"security.protocol": "PLAINTEXT", "sasl.mechanism": "GSSAPI"}, "the file") is None
 
 
-def test_no_secret_is_shown_by_repr_or_travels_as_a_property() -> None:
+def test_secrets_are_absent_from_repr_and_properties() -> None:
     config, warnings = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **sasl()})
     assert warnings == []
     assert config.security is not None
@@ -111,7 +113,7 @@ def test_no_secret_is_shown_by_repr_or_travels_as_a_property() -> None:
     assert SECRET not in str(config.to_properties())
 
 
-def test_a_misspelt_property_is_warned_of() -> None:
+def test_misspelt_property_warns() -> None:
     _, warnings = ClientConfig.from_properties(
         "source", {"bootstrap.servers": "a:1", **sasl(ssl_trustore_location="x")}
     )
@@ -119,13 +121,13 @@ def test_a_misspelt_property_is_warned_of() -> None:
     assert "ssl.trustore.location" in warnings[0]
 
 
-def test_a_scram_name_is_escaped_as_rfc_5802_says() -> None:
+def test_scram_name_is_escaped_as_in_rfc_5802() -> None:
     exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-256", username="a=b,c", password="x"))
     assert exchange.next_token().startswith(b"n,,n=a=3Db=2Cc,r=")
 
 
 @pytest.mark.parametrize("answer", [b"", b"e=other-error", b"r=another,s=AAAA,i=4096", b"\xff"])
-def test_a_server_that_does_not_play_by_the_rules_is_refused(answer: bytes) -> None:
+def test_invalid_scram_server_message_is_refused(answer: bytes) -> None:
     exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-512", username="a", password="x"))
     exchange.next_token()
     with pytest.raises(ValueError, match="its part of the exchange"):
@@ -141,14 +143,14 @@ def _first_answer(exchange: SaslExchange, iterations: str) -> bytes:
 @pytest.mark.parametrize(
     "iterations", ["1", "4095", "0", "-1", "+1", " 1", "0_1", "4096,i=1", "9" * 5000, "\u0661"]
 )
-def test_scram_with_too_few_iterations_gets_no_proof(iterations: str) -> None:
+def test_scram_with_too_few_iterations_sends_no_proof(iterations: str) -> None:
     exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-256", username="a", password="x"))
     with pytest.raises(ValueError, match="iterations"):
         exchange.receive(_first_answer(exchange, iterations))
 
 
 @pytest.mark.parametrize(("least", "iterations"), [(4096, "4096"), (1, "1")])
-def test_scram_with_enough_iterations_gets_a_proof(least: int, iterations: str) -> None:
+def test_scram_with_enough_iterations_sends_a_proof(least: int, iterations: str) -> None:
     security = Security(
         tls=False, mechanism="SCRAM-SHA-256", username="a", password="x", least_scram_iterations=least
     )
@@ -157,7 +159,7 @@ def test_scram_with_enough_iterations_gets_a_proof(least: int, iterations: str) 
     assert b",p=" in exchange.next_token()
 
 
-def test_fewer_scram_iterations_are_allowed_with_a_warning() -> None:
+def test_fewer_scram_iterations_if_allowed_warn() -> None:
     properties = {"bootstrap.servers": "a:1", **sasl(shoal_scram_min_iterations="1000")}
     config, (warning,) = ClientConfig.from_properties("source", properties)
     assert config.security is not None
@@ -167,9 +169,7 @@ def test_fewer_scram_iterations_are_allowed_with_a_warning() -> None:
         read_security(sasl(shoal_scram_min_iterations="few"), "the file")
 
 
-def test_stores_are_read_in_every_format_and_come_out_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_stores_of_every_format_are_read_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = Authority()
     identity = authority.issue("alice")
     pem = identity.write_pem(tmp_path / "key.pem", SECRET)
@@ -192,14 +192,14 @@ def test_stores_are_read_in_every_format_and_come_out_the_same(
     assert SECRET not in str(refused.value)
 
 
-def test_the_old_jks_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_old_jks_format_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store = Authority().write_trust_store(tmp_path / "trust.jks", SECRET, "JKS")
     properties = {"security.protocol": "SSL", "ssl.truststore.location": str(store)}
     with pytest.raises(ConfigError, match="convert it with keytool -importkeystore"):
         read_security(properties, "the file")
 
 
-def test_credentials_are_sealed_and_opened_again() -> None:
+def test_sealed_credentials_are_opened_again() -> None:
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **sasl()})
     credentials = Credentials.of(config)
     letter = credentials.seal(PROCESS_KEY)

@@ -107,7 +107,7 @@ def test_topics_with_ids_are_fetched_by_id(
     assert versions == [(ApiKey.FETCH, 13)] * 3
 
 
-def test_one_topic_without_an_id_makes_the_session_go_by_name(
+def test_session_with_one_topic_without_id_uses_names(
     fetcher: Fetcher, broker: Broker, versions: list[tuple[ApiKey, int]]
 ) -> None:
     turn(fetcher, by_id(broker, FIRST))
@@ -120,7 +120,7 @@ def test_one_topic_without_an_id_makes_the_session_go_by_name(
     assert [version for _, version in versions] == [13, 12, 12, 12, 13]
 
 
-def test_a_broker_that_is_too_old_is_asked_by_name(
+def test_older_broker_is_fetched_from_by_name(
     broker: Broker, cluster: Cluster, versions: list[tuple[ApiKey, int]]
 ) -> None:
     broker.apis = {**broker.apis, ApiKey.FETCH: replace(broker.apis[ApiKey.FETCH], newest=12)}
@@ -135,9 +135,7 @@ def test_a_broker_that_is_too_old_is_asked_by_name(
     assert versions[0] == (ApiKey.FETCH, 12)
 
 
-def test_a_former_topic_is_refused_and_its_successor_is_fetched_by_its_own_id(
-    fetcher: Fetcher, broker: Broker
-) -> None:
+def test_former_topic_id_is_refused_and_the_new_one_is_fetched(fetcher: Fetcher, broker: Broker) -> None:
     turn(fetcher, by_id(broker, FIRST), by_id(broker, OTHER))
     recreate(broker, "topic")
     History(broker.log(*FIRST)).plain(3)
@@ -151,7 +149,7 @@ def test_a_former_topic_is_refused_and_its_successor_is_fetched_by_its_own_id(
     assert (found.error_code, found.high_watermark, len(found.record_set) > 0) == (ErrorCode.NONE, 3, True)
 
 
-def test_a_session_refused_for_its_topic_ids_begins_anew(fetcher: Fetcher, broker: Broker) -> None:
+def test_session_with_topic_id_error_begins_again(fetcher: Fetcher, broker: Broker) -> None:
     turn(fetcher, by_id(broker, FIRST))
     answers(
         broker,
@@ -162,9 +160,7 @@ def test_a_session_refused_for_its_topic_ids_begins_anew(fetcher: Fetcher, broke
     assert turn(fetcher).keys() == {FIRST}
 
 
-def test_an_answer_for_a_topic_id_that_was_not_asked_for_ends_the_connection(
-    fetcher: Fetcher, broker: Broker
-) -> None:
+def test_response_for_an_unrequested_topic_id_closes_the_connection(fetcher: Fetcher, broker: Broker) -> None:
     def of_another(response: FetchResponse) -> FetchResponse:
         changed = [replace(each, topic_id=uuid.UUID(int=7)) for each in response.partitions]
         return replace(response, partitions=changed)
@@ -216,7 +212,7 @@ def test_topics_with_ids_are_produced_by_id(
 
 
 @pytest.mark.parametrize("ids", [None, {FIRST: None}, {FIRST: uuid.uuid4(), OTHER: None}])
-def test_one_topic_without_an_id_makes_a_producer_go_by_name(
+def test_producer_with_one_topic_without_id_uses_names(
     broker: Broker,
     cluster: Cluster,
     versions: list[tuple[ApiKey, int]],

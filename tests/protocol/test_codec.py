@@ -93,7 +93,7 @@ EVERY_MESSAGE = each_case(
 
 COMPILED, CHECKED = 1 << 30, 0
 
-#: What Kafka 3.9 still spoke and Kafka 4 does not, of what a client may ask.
+#: Client requests that Kafka 3.9 supports and Kafka 4 does not.
 REMOVED_BY_KAFKA_4 = {
     ApiKey.PRODUCE: 3,
     ApiKey.FETCH: 4,

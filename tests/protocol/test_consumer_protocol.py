@@ -25,7 +25,7 @@ SUBSCRIPTION_V3 = bytes.fromhex(
     "ffff"  # rack: null
 )
 
-#: What CooperativeStickyAssignor adds: its generation as user data.
+#: CooperativeStickyAssignor adds its generation as user data.
 COOPERATIVE_V3 = bytes.fromhex(
     "0003 00000001 0001 61 00000004 00000007 00000001 0001 61 00000001 00000001 00000007 ffff"
 )
@@ -72,7 +72,7 @@ def test_assignment_has_java_s_bytes() -> None:
     assert encode_assignment(partitions) == ASSIGNMENT_V3
     assert decode_assignment(ASSIGNMENT_V3) == partitions
     assert encode_assignment([]) == bytes.fromhex("0003 00000000 ffffffff")
-    # As librdkafka and clients before Kafka 2.4 write it; and what a forgotten member gets.
+    # The bytes of librdkafka and of clients before Kafka 2.4, and those of a forgotten member.
     assert decode_assignment(bytes.fromhex("0000 00000001 0001 61 00000001 00000004 ffffffff")) == [("a", 4)]
     assert decode_assignment(b"") == []
 
@@ -100,7 +100,7 @@ def test_malformed_subscription_and_assignment_are_refused(data: str) -> None:
 
 @given(st.binary(max_size=200) | st.binary(max_size=50).map(SUBSCRIPTION_V3[:20].__add__))
 def test_arbitrary_bytes_are_decoded_or_refused(data: bytes) -> None:
-    """Another member may send anything; what is read can be written again."""
+    """Another member may send anything; every decoded value can be encoded again."""
     try:
         subscription = decode_subscription(data)
     except ProtocolError:

@@ -114,7 +114,7 @@ def test_response_has_literal_bytes(version: int) -> None:
 
 
 def partitions(version: int) -> st.SearchStrategy[FetchedPartition]:
-    """Draw what a version can carry; the rest is as decoding leaves it."""
+    """Draw the fields of a version; decoding leaves the rest at their defaults."""
     drawn = st.builds(
         FetchedPartition,
         topic=st.sampled_from(["", "orders", "κ", "x" * 200]),
@@ -174,7 +174,7 @@ def test_response_encoded_and_decoded_is_equal(drawn: tuple[int, FetchResponse])
 
 
 def from_kio(message: Any) -> FetchResponse:
-    """Say in our words what kio read; a null array or record set is an empty one, a null id one of zeros."""
+    """Convert kio's message to ours; a null array or record set is empty, a null id has zeros."""
     by_id = message.__version__ >= 13
     return FetchResponse(
         throttle_time_ms=message.throttle_time // datetime.timedelta(milliseconds=1),
@@ -202,7 +202,7 @@ def from_kio(message: Any) -> FetchResponse:
 
 
 def from_old(message: Any) -> FetchResponse:
-    """Say in our words what kafka-python's old class has."""
+    """Convert a message of kafka-python's old class to ours."""
     return FetchResponse(
         throttle_time_ms=getattr(message, "throttle_time_ms", 0),
         error_code=0,

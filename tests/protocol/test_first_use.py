@@ -26,6 +26,6 @@ print(errors)
 
 
 def test_first_use_by_several_threads_loads_messages() -> None:
-    # A process of its own: what is loaded once stays loaded.
+    # A process of its own, since a loaded module stays loaded.
     ended = subprocess.run([sys.executable, "-c", _CHILD], capture_output=True, text=True, timeout=60)
     assert (ended.stdout.strip(), ended.stderr) == ("[]", "")

@@ -60,7 +60,7 @@ def decoded(vector: Vector, data: bytes | None = None) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Turn a decoded message into what the index holds of it."""
+    """Convert a decoded message to the types of the index."""
     if hasattr(value, "unknown_tags"):
         fields = {
             name: getattr(value, name)
@@ -143,7 +143,7 @@ def test_fetch_response_is_decoded_as_indexed(vector: Vector) -> None:
 
 @recorded(api="Fetch", direction="response")
 def test_fetch_response_is_encoded_as_recorded(vector: Vector) -> None:
-    """But for what we leave out, for nulls and empty arrays, and for a topic that is listed twice."""
+    """Except for ignored fields, nulls, empty arrays, and a topic that is listed twice."""
     response = decode_fetch_response(memoryview(vector.frame), vector.version, vector.names)
     details = [each for topic in vector.fields["responses"] for each in topic["partitions"]]
     size, *parts = encode_fetch_response(response, vector.version, vector.correlation_id)
@@ -223,7 +223,7 @@ def test_produce_response_is_decoded_as_indexed(vector: Vector) -> None:
 
 
 def record_sets(vector: Vector) -> dict[str, memoryview]:
-    """Return what a frame carries, by "topic-partition", writable."""
+    """Return the record sets of a frame by "topic-partition", writable."""
     frame = memoryview(bytearray(vector.frame))
     if vector.api == "Fetch":
         fetched = decode_fetch_response(frame, vector.version, vector.names).partitions
@@ -301,7 +301,7 @@ def test_kept_records_are_those_a_read_committed_consumer_reads(vector: Vector) 
             assert len(kept) == (0 if decision.is_drop else header.records_count)
             consumed -= kept
             last = header.next_offset
-        # The response ends where a segment ends.
+        # The response ends with its segment.
         assert all(offset >= last for offset in consumed)
 
 

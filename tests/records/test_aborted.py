@@ -116,7 +116,7 @@ class Transaction:
 
 @dataclass
 class Log:
-    """A partition that several producers write to, and what a broker would say about it."""
+    """A partition with several producers, and a broker's answer about it."""
 
     batches: list[tuple[int, bytearray, Transaction | None]] = field(default_factory=list)
     finished: list[Transaction] = field(default_factory=list)

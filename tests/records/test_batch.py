@@ -1,4 +1,4 @@
-"""Splitting record sets, and what a header says."""
+"""Splitting record sets and reading headers."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ except UnsupportedBatch:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bomb_takes_no_native_memory(name: str) -> None:
-    """tracemalloc does not see what cramjam's Rust allocates; the kernel does."""
+    """tracemalloc does not count cramjam's allocations in Rust; the kernel does."""
     process = subprocess.run(
         [sys.executable, "-c", _IN_A_PROCESS_OF_ITS_OWN, __file__, name, *sys.path],
         capture_output=True,

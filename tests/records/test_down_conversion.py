@@ -59,7 +59,7 @@ def conversion(
 
 
 def converted(record_set: bytes | bytearray, magic: int = 1, **options: Any) -> bytes:
-    """Return all that a client gets, which is as much as it was told."""
+    """Return the bytes for the client, after a check that they have the announced size."""
     under_way = conversion(record_set, magic, **options)
     data = b"".join(under_way.chunks())
     assert len(data) == under_way.size == len(under_way)
@@ -107,7 +107,7 @@ def read_by_kafka_python(data: bytes) -> list[Values]:
 
 
 def data_records(source: bytes) -> Iterator[Values]:
-    """Read the records of a log in magic 2, with their append time where they have one."""
+    """Read the records of a log in magic 2, with their append time if they have one."""
     for each in split(memoryview(source)):
         if each.header.is_control:
             continue
@@ -164,7 +164,7 @@ def as_messages(records: Sequence[Record], magic: int, *, base: int, **fields: i
     ]
 
 
-# What one batch becomes, byte by byte.
+# The conversion of one batch, byte by byte.
 
 
 @EVERY_MAGIC
@@ -267,7 +267,7 @@ def test_offsets_of_compacted_batches_are_kept(magic: int, codec: Codec) -> None
     assert read_by_kafka_python(data) == as_seen(read(source), magic)
 
 
-# What is passed on as it is, and what comes from magic 1.
+# Unchanged messages, and messages of magic 1.
 
 
 def _recorded(magic: int) -> Iterator[tuple[Vector, bytes]]:
@@ -358,7 +358,7 @@ def _read_on(record_set: bytes, magic: int) -> Iterator[Values]:
         offset = found[-1][0] + 1
 
 
-# What is left out.
+# Dropped batches and records.
 
 
 @EVERY_MAGIC
@@ -461,7 +461,7 @@ def test_aborted_transaction_alone_converts_to_no_bytes() -> None:
     assert (found.size, found.next_offset) == (0, 6)
 
 
-# How long it is, and what it is filled with.
+# The size and the padding.
 
 
 def test_announced_size_is_that_of_the_source() -> None:
@@ -591,7 +591,7 @@ def test_chunks_are_alive_one_at_a_time() -> None:
             tracemalloc.stop()
 
     # A batch, the copy of its records, the record and the message: each at most 16 KiB.
-    # What other threads of this process have meanwhile is in some of the measurements, and not in all.
+    # Other threads of this process allocate meanwhile, which is in some of the measurements.
     assert min(peak(16 * 1024) for _ in range(5)) < 7 * 16 * 1024
     assert peak(1 << 30) > source_bytes
 
@@ -652,7 +652,7 @@ def test_release_of_an_iterator_raises() -> None:
     assert _offsets(b"".join(found.chunks())) == [*range(10)]
 
 
-# What cannot be converted.
+# Inconvertible batches.
 
 
 def _with_wrong_crc(base_offset: int = 0) -> bytearray:
@@ -662,7 +662,7 @@ def _with_wrong_crc(base_offset: int = 0) -> bytearray:
 
 
 def _with_a_flipped_control_bit(base_offset: int = 0) -> bytearray:
-    """What would be left out, if its CRC was not looked at."""
+    """Return a batch that would be dropped if its CRC was not checked."""
     wrong = batch(3, base_offset=base_offset)
     wrong[22] ^= CONTROL
     return wrong
@@ -806,7 +806,7 @@ def test_arbitrary_records_are_converted_unchanged(source: bytes, magic: int, ch
 def test_client_with_any_limit_reads_to_the_end(
     source: bytes, magic: int, chunk_bytes: int, data: st.DataObject
 ) -> None:
-    """Only what is announced is sent, which may be less than all; the client comes again for the rest."""
+    """A response may announce less than all; the client fetches the rest."""
     expected = as_seen(data_records(source), magic)
     found: list[Values] = []
     offset = 0

@@ -61,7 +61,7 @@ def _conversion(recorded: Vector, *, chunk_bytes: int = KAFKA_CHUNK_BYTES) -> Do
 
 
 def _whole_messages(data: bytes) -> bytes:
-    """Return what comes before padding, and before what is cut."""
+    """Return the messages before padding or a cut message."""
     position = 0
     while position + 12 <= len(data):
         end = position + 12 + int.from_bytes(data[position + 8 : position + 12])
@@ -95,7 +95,7 @@ def test_conversion_without_zlib_or_snappy_has_kafka_s_bytes(recorded: Vector) -
 
 
 def _unwrapped(messages: bytes) -> list[tuple[int, bytes, bytes]]:
-    """Return offset, fields from the magic up to the value, and what is in wrappers."""
+    """Return the offset, the fields from the magic up to the value, and the inner messages."""
     found = []
     for each in split(memoryview(messages)):
         value = 18 + 8 * each.header.magic + 8
@@ -107,7 +107,7 @@ def _unwrapped(messages: bytes) -> list[tuple[int, bytes, bytes]]:
 
 @_with_name(*SUBJECTS, "zstd-behind", codecs=(None, "gzip", "snappy"))
 def test_conversion_has_kafka_s_bytes_outside_compressed_values(recorded: Vector) -> None:
-    """Snappy's and zlib's streams depend on who built the library, and in which version."""
+    """Snappy's and zlib's streams depend on the library's build and version."""
     theirs, ours = (
         _unwrapped(_whole_messages(record_set))
         for record_set in (_record_set(recorded), b"".join(_conversion(recorded).chunks()))

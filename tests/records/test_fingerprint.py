@@ -1,4 +1,4 @@
-"""What tells two batches apart, and what must not."""
+"""Fields that distinguish two batches, and fields that must not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_fingerprint_ignores_offset_and_leader_epoch(
 def test_fingerprint_ignores_log_append_time(
     fetched: bytearray, max_timestamp: int, log_append_time: bool
 ) -> None:
-    """``DefaultRecordBatch.setMaxTimestamp`` writes the attributes anew, without those it does not know."""
+    """``DefaultRecordBatch.setMaxTimestamp`` rewrites the attributes without those unknown to it."""
     attributes = view(fetched).header.attributes & 0x77 | (LOG_APPEND_TIME if log_append_time else 0)
     rewritten = patched(fetched, 21, attributes.to_bytes(2))
     rewritten = patched(rewritten, 35, max_timestamp.to_bytes(8, signed=True))
@@ -74,7 +74,7 @@ def test_fingerprint_changes_with_codec_count_timestamp_or_value(other: bytearra
 
 
 def test_fingerprint_has_a_literal_value() -> None:
-    """It is committed with positions: a change here would refuse every mirror that is resumed."""
+    """Fingerprints are committed with positions: after a change, no mirror could be resumed."""
     assert of(batch(2, base_offset=7, producer_id=3, producer_epoch=1, base_sequence=9)) == Fingerprint(
         crc=0x7FBF6B0F, size=99, records_count=2, base_timestamp=1_600_000_000_000
     )

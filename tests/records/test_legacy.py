@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1: of a real Kafka 2.8.2, of other libraries, and such as nobody should write."""
+"""Messages of magic 0 and 1: of Kafka 2.8.2, of other libraries, and malformed ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _others_values(record: Any) -> tuple[int, int, bytes | None, bytes | None]:
 
 
 def _readers(magic: int, codec_id: int) -> list[Callable[..., Any]]:
-    """Who else can read it: aiokafka has no lz4 for magic 0."""
+    """Return the other libraries that can read it: aiokafka has no lz4 for magic 0."""
     return (
         [KafkaPythonMessage] if (magic, codec_id) == (0, Codec.LZ4) else [AiokafkaMessage, KafkaPythonMessage]
     )
@@ -72,7 +72,7 @@ def test_recorded_messages_are_read_as_by_kafka_s_tool_and_other_libraries(
 ) -> None:
     vector, partition = recorded
     dumped = vector.messages[f"{partition.topic}-{partition.partition}"]
-    # The partition that was upgraded has batches of magic 2 too; the dump tells the messages only.
+    # The upgraded partition has batches of magic 2 as well; the dump has only messages.
     batches = [batch for batch in split(partition.record_set) if batch.header.magic != 2]
     assert len(batches) == len(dumped) > 0
     for batch, said in zip(batches, dumped, strict=True):
@@ -106,11 +106,11 @@ def test_recorded_messages_are_read_as_by_librdkafka(
         for batch in split(partition.record_set)
         for offset, timestamp, key, value in (_values(record) for record in read_records(batch, LIMIT))
     ]
-    # A response begins with a whole wrapper and ends where a segment does.
+    # A response begins with a whole wrapper and ends with its segment.
     expected = [
         {
             "offset": each["offset"],
-            # Where there are none, as in magic 0, librdkafka says 0.
+            # If there is none, as in magic 0, librdkafka returns 0.
             "timestamp": -1 if each["timestamp_type"] == "none" else each["timestamp"],
             "key": each["key"],
             "value": each["value"],
@@ -195,7 +195,7 @@ def _offsets_and_timestamps(data: bytes | bytearray) -> list[tuple[int, int]]:
 def test_relative_offsets_end_at_the_wrapper_s_offset(codec: Codec) -> None:
     found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [0, 1, 2]), offset=102))
     assert found == [(100, 1000), (101, 1001), (102, 1002)]
-    # What compaction left: the last that is left stands for the wrapper.
+    # After compaction, the last remaining message has the wrapper's offset.
     found = _offsets_and_timestamps(wrapper(1, codec, _inner(1, [1, 4]), offset=104))
     assert found == [(101, 1001), (104, 1004)]
 

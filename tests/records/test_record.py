@@ -38,9 +38,9 @@ LIMIT = 1 << 20
 # Three records, uncompressed, by hand: key "k" and value "v"; null key and empty value;
 # null value and a header "h" whose value is null.
 LITERAL_RECORDS = bytes.fromhex(
-    "10 00 00 00 02 6b 02 76 00"  # length 8, attributes, time 0, offset 0, "k", "v", no headers
-    "0e 00 d0 0f 02 01 00 00"  # length 7, time 1000, offset 1, null, empty, no headers
-    "12 00 01 08 01 01 02 02 68 01"  # length 9, time -1, offset 4, null, null, one header
+    "10 00 00 00 02 6b 02 76 00"  # length 8, attributes, time 0, offset 0, "k", "v", no headers.
+    "0e 00 d0 0f 02 01 00 00"  # length 7, time 1000, offset 1, null, empty, no headers.
+    "12 00 01 08 01 01 02 02 68 01"  # length 9, time -1, offset 4, null, null, one header.
 )
 LITERAL = raw_batch(LITERAL_RECORDS, base_offset=1000, last_offset_delta=4, records_count=3)
 LITERAL_READ = [
@@ -90,7 +90,7 @@ def _name(recorded: tuple[Vector, FetchedPartition]) -> str:
 
 
 def _values(record: Any) -> tuple[Any, ...]:
-    """What another library says of a record, in our words."""
+    """Return another library's record as ours."""
     key, value, headers = read_key_value_headers(record)
     return record.offset, record.timestamp, key, value, headers
 
@@ -129,14 +129,14 @@ def test_recorded_batches_are_read_as_by_librdkafka(
     expected = [
         each
         for each in vector.records[f"{partition.topic}-{partition.partition}"]
-        if each["offset"] <= batches[-1].header.last_offset  # a response ends where a segment does
+        if each["offset"] <= batches[-1].header.last_offset  # a response ends with its segment
     ]
     offsets = {each["offset"] for each in expected}
     found = [
         record
         for each in batches
         for record in read_records(each, LIMIT)
-        if record.offset in offsets  # without markers and what was aborted
+        if record.offset in offsets  # without markers and aborted records
     ]
     plain = []
     for record in found:
@@ -170,7 +170,7 @@ def test_batch_with_log_append_time_keeps_create_times() -> None:
         partition for vector, partition in _recorded() if vector.name == "fetch-v12-log-append-time.response"
     ]
     for each in split(recorded.record_set):
-        # They are how the producer numbered them, and not what the broker wrote into the header.
+        # These are the producer's times, not the broker's in the header.
         timestamps = [record.timestamp for record in read_records(each, LIMIT)]
         assert timestamps[0] == each.header.base_timestamp
         assert each.header.max_timestamp not in timestamps
@@ -394,7 +394,7 @@ def test_arbitrary_records_are_read_as_by_another_library(data: bytes) -> None:
 
 
 def _read_without_surprise(data: bytes) -> None:
-    """Read what may be anything: nothing but our own errors come of it."""
+    """Read arbitrary bytes; only shoal's own errors may occur."""
     try:
         found = list(split(memoryview(data)))
     except CorruptBatch:

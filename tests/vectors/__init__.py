@@ -27,17 +27,17 @@ class Vector:
         broker: Which Kafka answered, e.g. "Apache Kafka 4.1.0".
         api: Kafka's name, e.g. "Fetch".
         direction: "request" or "response".
-        what: What was done to get it.
-        codec: Of the batches in it, where they have one.
+        what: The steps that caused it.
+        codec: Of the batches in it, if they have one.
         fields: The whole message as kafka-python decodes it; in place of record sets, the number
             of their bytes.
         batches: The batches of a Fetch response or Produce request as kafka-python decodes their
             headers, by "topic-partition", whole ones only.
-        records: What confluent-kafka reads from the topic under read_committed, by
-            "topic-partition", where the frame holds the whole partition.
-        messages: Of an old broker: the messages and wrappers of magic 0 and 1 in a Fetch response as
-            Kafka's DumpLogSegments shows them, by "topic-partition"; ``records`` are the offset and
-            timestamp of what is in each.
+        records: The records that confluent-kafka reads under read_committed, by
+            "topic-partition", if the frame holds the whole partition.
+        messages: The messages and wrappers of magic 0 and 1 in an old broker's Fetch response, as Kafka's
+            DumpLogSegments shows them, by "topic-partition". In each, ``records`` are the inner offsets and
+            timestamps.
 
     """
 
@@ -83,7 +83,7 @@ def old_vectors() -> tuple[Vector, ...]:
 
 
 def down_converted_vectors() -> tuple[Vector, ...]:
-    """Return what is in a log and what old clients get of it; their names begin with "down_converted/"."""
+    """Return the vectors of a log and of old clients' responses; their names begin with "down_converted/"."""
     return _in_directory("down_converted")
 
 

@@ -1,8 +1,8 @@
 """
-Record the vectors anew: ``python -m tests.vectors.record`` in the repository's root.
+Record the vectors: ``python -m tests.vectors.record`` in the repository's root.
 
-Takes about half a minute. Every scenario asserts that the broker answered what its name says, and
-the files are replaced only when all of them did.
+Takes about half a minute. Every scenario asserts the answer that its name describes, and
+the files are replaced only if all of them pass.
 """
 
 import itertools
@@ -84,7 +84,7 @@ COMPACTED = {
 
 
 class Scenarios:
-    """What is recorded, one method for each subject; they run in the order of `run`."""
+    """The recorded scenarios, one method for each subject; they run in the order of `run`."""
 
     def __init__(self, cluster: KafkaCluster, pair: KafkaCluster, recorder: Recorder) -> None:
         self.bootstrap = cluster.bootstrap
@@ -180,7 +180,7 @@ class Scenarios:
             )
             found = batch_headers(only_records(response))
             assert [b["count"] for b in found] == [1, 5, 20]
-            # librdkafka leaves a batch as it is where compression would not make it smaller.
+            # librdkafka does not compress a batch if that would not make it smaller.
             assert {b["codec"] for b in found} <= {codec, "none"}
             assert found[-1]["codec"] == codec
             assert [b["producer_id"] >= 0 for b in found] == [False, True, True]
@@ -573,7 +573,7 @@ class Scenarios:
             assert_produced(response, error=error)
 
     def produce_sequences(self) -> None:
-        """What the broker says to sequence numbers: the ground of exactly-once."""
+        """The broker's checks of sequence numbers, on which exactly-once depends."""
         create_topic(self.bootstrap, "sequences")
         identity = self.ask(init_producer_id(4))
 
@@ -710,7 +710,7 @@ class Scenarios:
             assert response.topics[0].partitions[0].error_code == error, response
 
     def committed_offsets(self) -> None:
-        """By name, by everything, and of a group that nobody knows."""
+        """By name, all of them, and of an unknown group."""
         topics = [{"name": "codec-lz4", "partition_indexes": [0, 7]}]
         for group in (GROUP, "no-such-group"):
             for version in (5, 7):
@@ -785,14 +785,14 @@ class Scenarios:
         return self.recorder.ask(self.bootstrap, request)
 
     def read(self, topic: str) -> dict[str, list[dict[str, Any]]]:
-        """Return what confluent-kafka reads, in JSON's types."""
+        """Return the records that confluent-kafka reads, in JSON's types."""
         return {
             f"{topic}-{partition}": [as_json(record) for record in found]
             for partition, found in read_topic(self.bootstrap, topic).items()
         }
 
     def producible(self, codec: Codec) -> bytes:
-        """Take the largest batch of a codec topic and set back what the broker wrote into it."""
+        """Take the largest batch of a codec topic and reset the fields that the broker wrote."""
         stored = split(only_records(self.ask(fetch({f"codec-{codec}": {0: 0}}))))[2]
         sent = bytearray(patched(stored, ">qhi", 43, -1, -1, -1))
         sent[BASE_OFFSET : BASE_OFFSET + 8] = bytes(8)

@@ -1,9 +1,9 @@
 """
-Record the down-converted vectors anew: ``python -m tests.vectors.record_down_converted``.
+Record the down-converted vectors: ``python -m tests.vectors.record_down_converted``.
 
-Fetch responses of Kafka 3.9.1, the last line that converts: each record set as it is in the log (by
-Fetch 12), and what an old client gets of it (magic 0 by Fetch 0 and 1, magic 1 by 2 and 3). Every
-scenario asserts that the log has what its name says.
+Fetch responses of Kafka 3.9.1, the last line that converts. Fetch 12 returns each record set as in the
+log; Fetch 0 and 1 convert to magic 0, Fetch 2 and 3 to magic 1. Every scenario asserts that the log has
+the batches of its name.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ ERROR_UNSUPPORTED_VERSION, ERROR_UNSUPPORTED_COMPRESSION = 35, 76
 
 
 class DownConversions:
-    """What is recorded, one method for each subject."""
+    """The recorded scenarios, one method for each subject."""
 
     def __init__(self, cluster: KafkaCluster, recorder: Recorder) -> None:
         self.cluster = cluster
@@ -81,7 +81,7 @@ class DownConversions:
             assert {each["timestamp_type"] for each in found} == {"LogAppendTime"}
 
     def padding(self) -> None:
-        """Headers are dropped, so that what is converted is shorter than what was announced."""
+        """Headers are dropped, so the converted bytes are fewer than announced."""
         for size in (100, 140_000):
             topic = f"padding-{size}"
             create_topic(self.bootstrap, topic)

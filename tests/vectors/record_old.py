@@ -1,9 +1,9 @@
 """
-Record the old vectors anew: ``python -m tests.vectors.record_old`` in the repository's root.
+Record the old vectors: ``python -m tests.vectors.record_old`` in the repository's root.
 
 Fetch responses of Kafka 2.8.2 with messages of magic 0 and 1 as they lie in its log: a Fetch from
-version 4 on converts nothing. Every scenario asserts that Kafka's own DumpLogSegments finds in the
-log what its name says.
+version 4 on converts nothing. Every scenario asserts that Kafka's own DumpLogSegments finds the
+messages of its name in the log.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ OLD_FORMATS: tuple[MessageFormat, ...] = (0, 1)
 
 
 class OldScenarios:
-    """What is recorded of an old broker, one method for each subject."""
+    """The recorded scenarios of an old broker, one method for each subject."""
 
     def __init__(self, kafka: OldKafka, recorder: Recorder) -> None:
         self.kafka = kafka
@@ -120,7 +120,7 @@ class OldScenarios:
         """Record a fetch of partition 0, and return the messages in the response."""
         size = len(only_records(self.recorder.ask(self.kafka.bootstrap, fetch({topic: {0: offset}}))))
         dumped = dump_partition(self.kafka.partition_dir(topic, 0), deep=True)
-        # A response ends where a segment ends, and begins with the wrapper that has the offset.
+        # A response begins with the wrapper that has the offset, and ends with its segment.
         found = [message for message in dumped if message.last_offset >= offset]
         while sum(message.size for message in found) > size:
             del found[-1]

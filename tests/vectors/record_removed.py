@@ -1,5 +1,5 @@
 """
-Record the vectors of removed versions anew: ``python -m tests.vectors.record_removed``, in the root.
+Record the vectors of removed versions: ``python -m tests.vectors.record_removed``, in the root.
 
 Kafka 2.8.2 with ZooKeeper still answers every version that Kafka 4 has removed, also those that a
 broker without ZooKeeper never did.
@@ -31,7 +31,7 @@ GZIP = 1
 
 
 class RemovedScenarios:
-    """What is recorded, one method for each subject; they run in the order of `run`."""
+    """The recorded scenarios, one method for each subject; they run in the order of `run`."""
 
     def __init__(self, kafka: OldKafka, recorder: Recorder) -> None:
         self.kafka = kafka

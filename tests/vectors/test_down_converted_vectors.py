@@ -1,4 +1,4 @@
-"""The down-converted vectors are what their index says; shown with kafka-python."""
+"""The down-converted vectors match their index, as read by kafka-python."""
 
 import hashlib
 import re

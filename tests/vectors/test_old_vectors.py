@@ -1,4 +1,4 @@
-"""The old vectors are what their index says; shown with kafka-python, which had no part in the broker."""
+"""The old vectors match their index, as read by kafka-python, which is independent of the broker."""
 
 import hashlib
 from operator import attrgetter

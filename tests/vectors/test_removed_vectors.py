@@ -1,4 +1,4 @@
-"""The vectors of removed versions are what their index says; shown with kafka-python's former messages."""
+"""The vectors of removed versions match their index, as read by kafka-python's former messages."""
 
 import hashlib
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""The vectors are what their index says; shown with kio, which had no part in recording them."""
+"""The vectors match their index, as read by kio, which did not record them."""
 
 import hashlib
 import io

@@ -36,7 +36,7 @@ def _value(kind: type[DataContainer], version: int, name: str, value: Any) -> An
 
 
 def batch_headers(record_set: bytes) -> list[dict[str, Any]]:
-    """Return what kafka-python reads from each whole batch's header, CRC checked; of magic 2 only."""
+    """Return the header of each whole batch of magic 2 as kafka-python reads it, CRC checked."""
     records = MemoryRecords(record_set)
     found = []
     while (batch := records.next_batch()) is not None:

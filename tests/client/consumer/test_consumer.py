@@ -1,4 +1,4 @@
-"""The raw consumer on the embedded broker: what it returns, where it is, and what it commits."""
+"""The raw consumer on the embedded broker: records, positions and commits."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def offsets(record: RawRecord) -> list[int]:
 # Records
 
 
-def test_records_are_what_confluent_kafka_produced(broker: Broker) -> None:
+def test_records_equal_those_of_confluent_kafka(broker: Broker) -> None:
     producer = TheirProducer({"bootstrap.servers": broker.bootstrap, "compression.type": "zstd"})
     for number in range(100):
         key = None if number % 3 == 0 else b"k%d" % number
@@ -103,7 +103,7 @@ def test_records_are_what_confluent_kafka_produced(broker: Broker) -> None:
         )
 
 
-def test_a_log_append_time_is_the_batch_s(log: History, broker: Broker) -> None:
+def test_record_has_the_log_append_time_of_its_batch(log: History, broker: Broker) -> None:
     log.plain(3, flags=batches.LOG_APPEND_TIME)
     with consumer(broker) as ours:
         ours.assign([FIRST])
@@ -112,9 +112,7 @@ def test_a_log_append_time_is_the_batch_s(log: History, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
-def test_no_more_than_max_poll_records_are_returned(
-    log: History, broker: Broker, fetch_raw_bytes: bool
-) -> None:
+def test_poll_returns_at_most_max_poll_records(log: History, broker: Broker, fetch_raw_bytes: bool) -> None:
     log.plain(*[3] * 20)
     with consumer(broker, max_poll_records=7, fetch_raw_bytes=fetch_raw_bytes) as ours:
         ours.assign([FIRST])
@@ -134,9 +132,7 @@ def test_old_messages_are_decoded(log: History, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_raw_record_is_a_batch_with_its_bytes_as_they_are(
-    log: History, broker: Broker, codec: Codec
-) -> None:
+def test_raw_record_has_the_bytes_of_the_batch(log: History, broker: Broker, codec: Codec) -> None:
     log.plain(2)
     stored = log.batch(5, codec=codec, leader_epoch=0)
     log.store(stored)
@@ -166,7 +162,7 @@ def test_raw_record_of_a_batch_has_its_timestamp_type(
     assert record.timestamp_type is expected
 
 
-def test_values_stay_valid_after_later_polls_and_after_the_end(log: History, broker: Broker) -> None:
+def test_values_stay_valid_after_later_polls_and_close(log: History, broker: Broker) -> None:
     with consumer(broker, fetch_raw_bytes=True) as ours:
         ours.assign([FIRST])
         kept, expected = [], []
@@ -179,9 +175,7 @@ def test_values_stay_valid_after_later_polls_and_after_the_end(log: History, bro
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_the_first_batch_is_cropped_where_the_position_is_inside_it(
-    log: History, broker: Broker, codec: Codec
-) -> None:
+def test_batch_that_contains_the_position_is_cropped(log: History, broker: Broker, codec: Codec) -> None:
     log.plain(10, 4, codec=codec)
     with consumer(broker, fetch_raw_bytes=True) as ours:
         ours.assign([FIRST])
@@ -193,7 +187,7 @@ def test_the_first_batch_is_cropped_where_the_position_is_inside_it(
     assert (whole.base_offset, whole.offset) == (10, 13)
 
 
-def test_a_batch_with_holes_comes_as_it_is_and_counts_what_is_there(log: History, broker: Broker) -> None:
+def test_raw_batch_with_holes_counts_its_records(log: History, broker: Broker) -> None:
     log.holed(5, [1, 4])
     with consumer(broker, fetch_raw_bytes=True) as ours:
         ours.assign([FIRST])
@@ -206,7 +200,7 @@ def test_a_batch_with_holes_comes_as_it_is_and_counts_what_is_there(log: History
         assert ours.position(FIRST) == 5
 
 
-def test_old_messages_become_batches(log: History, broker: Broker) -> None:
+def test_raw_old_messages_become_batches(log: History, broker: Broker) -> None:
     log.store(batches.message(0, b"a", offset=0))
     inner = [batches.message(1, b"b", offset=1), batches.message(1, b"c", offset=2)]
     log.store(batches.wrapper(1, Codec.SNAPPY, [bytes(each) for each in inner], offset=2))
@@ -221,7 +215,7 @@ def test_old_messages_become_batches(log: History, broker: Broker) -> None:
 
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_control_batches_never_come_and_aborted_ones_only_uncommitted(
+def test_control_batches_are_dropped_and_aborted_ones_if_read_committed(
     log: History, broker: Broker, isolation: str, fetch_raw_bytes: bool
 ) -> None:
     log.plain(1).transaction(2, 2, ends=ABORT).empty().transaction(3, ends=COMMIT, producer_id=78).plain(1)
@@ -237,7 +231,7 @@ def test_control_batches_never_come_and_aborted_ones_only_uncommitted(
     assert count == len(expected)
 
 
-def test_a_batch_larger_than_all_limits_comes_all_the_same(broker: Broker) -> None:
+def test_batch_larger_than_all_limits_is_returned(broker: Broker) -> None:
     broker.create_topic("large", 1, {"max.message.bytes": "20000000"})
     large = History(broker.log("large", 0))
     stored = large.batch(1)
@@ -255,9 +249,7 @@ def test_a_batch_larger_than_all_limits_comes_all_the_same(broker: Broker) -> No
 # Positions
 
 
-def test_where_nothing_is_committed_auto_offset_reset_says_where_to_begin(
-    log: History, broker: Broker
-) -> None:
+def test_position_without_commit_follows_auto_offset_reset(log: History, broker: Broker) -> None:
     log.plain(3)
     with consumer(broker, auto_offset_reset="latest") as ours:
         ours.assign([FIRST])
@@ -274,9 +266,7 @@ def test_where_nothing_is_committed_auto_offset_reset_says_where_to_begin(
 
 
 @pytest.mark.parametrize(("reset", "offset"), [("earliest", 3), ("latest", 6)])
-def test_an_offset_that_is_out_of_range_is_reset(
-    log: History, broker: Broker, reset: str, offset: int
-) -> None:
+def test_out_of_range_offset_is_reset(log: History, broker: Broker, reset: str, offset: int) -> None:
     log.plain(2, 4)
     broker.log("topic", 0).delete_records(2)
     with consumer(broker, auto_offset_reset=reset, max_poll_records=1) as ours:
@@ -287,7 +277,7 @@ def test_an_offset_that_is_out_of_range_is_reset(
         assert ours.position(FIRST) == offset
 
 
-def test_without_a_reset_an_offset_that_is_out_of_range_is_raised(log: History, broker: Broker) -> None:
+def test_out_of_range_offset_without_reset_raises(log: History, broker: Broker) -> None:
     log.plain(2)
     with consumer(broker, auto_offset_reset="none") as ours:
         ours.assign([FIRST])
@@ -297,7 +287,7 @@ def test_without_a_reset_an_offset_that_is_out_of_range_is_raised(log: History, 
         assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_seek_pause_and_resume(log: History, broker: Broker) -> None:
+def test_seek_pause_and_resume_change_the_next_records(log: History, broker: Broker) -> None:
     log.plain(2, 2)
     History(broker.log("topic", 1)).plain(5)
     with consumer(broker) as ours:
@@ -318,7 +308,7 @@ def test_seek_pause_and_resume(log: History, broker: Broker) -> None:
             ours.seek(FIRST, -1)
 
 
-def test_what_was_fetched_before_a_pause_waits(log: History, broker: Broker) -> None:
+def test_fetched_records_of_a_paused_partition_are_kept(log: History, broker: Broker) -> None:
     log.plain(4)
     with consumer(broker, max_poll_records=1) as ours:
         ours.assign([FIRST])
@@ -332,7 +322,7 @@ def test_what_was_fetched_before_a_pause_waits(log: History, broker: Broker) -> 
 # Committing
 
 
-def test_committing_a_raw_record_commits_the_offset_behind_the_batch(log: History, broker: Broker) -> None:
+def test_commit_of_a_raw_record_has_the_next_offset_of_the_batch(log: History, broker: Broker) -> None:
     log.plain(3, 4)
     with consumer(broker, group_id="group", fetch_raw_bytes=True) as ours:
         ours.assign([FIRST])
@@ -352,7 +342,7 @@ def test_committing_a_raw_record_commits_the_offset_behind_the_batch(log: Histor
     theirs.close()
 
 
-def test_iteration_is_never_ahead_of_what_was_seen(log: History, broker: Broker) -> None:
+def test_commit_during_iteration_covers_only_seen_records(log: History, broker: Broker) -> None:
     log.plain(3, 4)
     with consumer(broker, group_id="group") as ours:
         ours.subscribe(["topic"])
@@ -366,7 +356,7 @@ def test_iteration_is_never_ahead_of_what_was_seen(log: History, broker: Broker)
     assert list(ours) == []
 
 
-def test_a_commit_that_fails_for_a_moment_is_made_again(log: History, broker: Broker) -> None:
+def test_commit_after_transient_error_is_repeated(log: History, broker: Broker) -> None:
     with consumer(broker, group_id="group") as ours:
         for code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
             broker.faults.add(ApiKey.OFFSET_COMMIT, error=code)
@@ -375,13 +365,13 @@ def test_a_commit_that_fails_for_a_moment_is_made_again(log: History, broker: Br
         assert ours.committed(FIRST) == {FIRST: Committed(3, "")}
 
 
-def test_metadata_that_is_too_large_is_an_error(broker: Broker) -> None:
+def test_commit_with_too_large_metadata_raises(broker: Broker) -> None:
     with consumer(broker, group_id="group") as ours, pytest.raises(BrokerError) as raised:
         ours.commit({FIRST: 3}, metadata="x" * 5000)
     assert raised.value.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
 
 
-def test_positions_are_committed_by_themselves_where_that_is_wanted(log: History, broker: Broker) -> None:
+def test_enable_auto_commit_commits_positions(log: History, broker: Broker) -> None:
     log.plain(3, 4)
     automatic = {"group_id": "group", "enable_auto_commit": True}
     with consumer(broker, auto_commit_interval_ms=50, **automatic) as ours:
@@ -439,9 +429,7 @@ def test_two_members_read_everything_once(broker: Broker, log: History, strategy
         assert ("revoked", ["topic-0", "topic-1"]) in told.events or strategy == "cooperative-sticky"
 
 
-def test_a_listener_may_commit_what_it_gives_up_and_seek_in_what_it_takes(
-    broker: Broker, log: History
-) -> None:
+def test_listener_can_commit_revoked_and_seek_assigned_partitions(broker: Broker, log: History) -> None:
     log.plain(5)
 
     class Committing(RebalanceListener):
@@ -462,9 +450,7 @@ def test_a_listener_may_commit_what_it_gives_up_and_seek_in_what_it_takes(
         assert ours.committed(FIRST) == {FIRST: Committed(5, "revoked")}
 
 
-def test_a_listener_is_called_also_where_the_positions_may_not_be_committed(
-    broker: Broker, log: History
-) -> None:
+def test_listener_is_called_if_commits_are_not_authorized(broker: Broker, log: History) -> None:
     log.plain(5)
     told = Telling()
     ours = consumer(broker, group_id="group", enable_auto_commit=True)
@@ -477,7 +463,7 @@ def test_a_listener_is_called_also_where_the_positions_may_not_be_committed(
     assert ours.assignment == frozenset()
 
 
-def test_a_slow_member_is_told_that_its_commit_comes_too_late(broker: Broker, log: History) -> None:
+def test_commit_of_an_expired_member_raises(broker: Broker, log: History) -> None:
     log.plain(5)
     with consumer(broker, group_id="group", max_poll_interval_ms=300) as slow:
         slow.subscribe(["topic"])
@@ -493,7 +479,7 @@ def test_a_slow_member_is_told_that_its_commit_comes_too_late(broker: Broker, lo
             assert slow.assignment == frozenset()
 
 
-def test_a_subscription_by_pattern_assigns_each_topic_that_matches(broker: Broker, log: History) -> None:
+def test_pattern_subscription_assigns_each_matching_topic(broker: Broker, log: History) -> None:
     log.plain(2)
     with consumer(broker, group_id="group") as ours:
         ours.subscribe(re.compile("t.p.c"))
@@ -506,11 +492,11 @@ def test_a_subscription_by_pattern_assigns_each_topic_that_matches(broker: Broke
         assert len(take(ours, 2)) == 2
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize("fetch_raw_bytes", [False, True])
-def test_leaders_that_move_are_followed(fetch_raw_bytes: bool) -> None:
+def test_consumer_follows_moved_leaders(fetch_raw_bytes: bool) -> None:
     with BrokerCluster(2) as cluster:
         cluster.create_topic("topic", 2)
         log = History(cluster.nodes[0].log("topic", 0))
@@ -524,7 +510,7 @@ def test_leaders_that_move_are_followed(fetch_raw_bytes: bool) -> None:
             assert seen == ([1, 3, 5, 7, 9, 11] if fetch_raw_bytes else list(range(12)))
 
 
-def test_a_node_that_stops_and_one_that_comes_back_are_followed() -> None:
+def test_consumer_follows_stopped_and_restarted_nodes() -> None:
     with BrokerCluster(2) as cluster:
         cluster.create_topic("topic", 1)
         log = History(cluster.nodes[0].log("topic", 0))
@@ -540,7 +526,7 @@ def test_a_node_that_stops_and_one_that_comes_back_are_followed() -> None:
 
 
 @pytest.mark.parametrize("drop", ["before", "within"])
-def test_a_fetch_whose_connection_goes_is_made_again(log: History, broker: Broker, drop: str) -> None:
+def test_fetch_on_a_lost_connection_is_repeated(log: History, broker: Broker, drop: str) -> None:
     log.plain(2, 2)
     for _ in range(3):
         broker.faults.add(ApiKey.FETCH, drop=drop)  # type: ignore[arg-type]
@@ -554,7 +540,7 @@ def test_a_fetch_whose_connection_goes_is_made_again(log: History, broker: Broke
     "code",
     [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR],
 )
-def test_what_passes_is_got_over(log: History, broker: Broker, api: ApiKey, code: ErrorCode) -> None:
+def test_transient_errors_are_retried(log: History, broker: Broker, api: ApiKey, code: ErrorCode) -> None:
     log.plain(2)
     fault = broker.faults.add(api, error=code)
     with consumer(broker, group_id="group") as ours:
@@ -563,7 +549,7 @@ def test_what_passes_is_got_over(log: History, broker: Broker, api: ApiKey, code
     assert fault.hits == 1
 
 
-def test_a_log_that_was_truncated_is_gone_back_in(broker: Broker) -> None:
+def test_truncated_log_resets_the_position(broker: Broker) -> None:
     with BrokerCluster(1) as cluster:
         cluster.create_topic("topic", 1)
         log = History(cluster.nodes[0].log("topic", 0))
@@ -578,7 +564,7 @@ def test_a_log_that_was_truncated_is_gone_back_in(broker: Broker) -> None:
             wait_until(lambda: ours.poll(0.05) is not None and ours.position(FIRST) == 3)
 
 
-def test_a_log_that_was_truncated_is_raised_where_nothing_is_to_be_reset() -> None:
+def test_truncated_log_without_reset_raises() -> None:
     with BrokerCluster(1) as cluster:
         cluster.create_topic("topic", 1)
         History(cluster.nodes[0].log("topic", 0)).plain(2, 2)
@@ -595,7 +581,7 @@ def test_a_log_that_was_truncated_is_raised_where_nothing_is_to_be_reset() -> No
             assert [record.offset for record in take(ours, 1)] == [2]
 
 
-def test_a_topic_that_comes_later_is_waited_for(broker: Broker) -> None:
+def test_missing_topic_is_read_once_created(broker: Broker) -> None:
     with consumer(broker) as ours:
         ours.assign([("late", 0)])
         ours.seek(("late", 0), 0)
@@ -605,9 +591,7 @@ def test_a_topic_that_comes_later_is_waited_for(broker: Broker) -> None:
         take(ours, 2)
 
 
-def test_a_damaged_batch_is_raised_behind_what_is_before_it_and_can_be_passed(
-    log: History, broker: Broker
-) -> None:
+def test_damaged_batch_raises_after_earlier_records_and_can_be_skipped(log: History, broker: Broker) -> None:
     log.plain(2)
     damaged = log.batch(3)
     damaged[-1] ^= 1
@@ -628,7 +612,7 @@ def test_a_damaged_batch_is_raised_behind_what_is_before_it_and_can_be_passed(
         assert [record.offset for record in raw(ours, 3)] == [1, 4, 6]
 
 
-def test_a_batch_that_expands_too_far_is_refused_only_where_it_is_opened(
+def test_batch_beyond_the_decompression_limit_raises_only_if_decompressed(
     log: History, broker: Broker
 ) -> None:
     stored = batches.batch([b"x" * 1_000_000], codec=Codec.GZIP, base_timestamp=log.base_timestamp)
@@ -643,7 +627,7 @@ def test_a_batch_that_expands_too_far_is_refused_only_where_it_is_opened(
         assert raw(ours, 1)[0].value == stored
 
 
-def test_what_was_collected_is_returned_before_what_keeps_the_next_fetch_from_being_asked(
+def test_collected_records_are_returned_before_a_fetch_error(
     log: History, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.plain(2)
@@ -663,7 +647,7 @@ def test_what_was_collected_is_returned_before_what_keeps_the_next_fetch_from_be
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_what_an_interrupted_poll_had_collected_comes_again_and_is_not_committed(
+def test_records_of_an_interrupted_poll_are_returned_again(
     log: History, broker: Broker, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
     def interrupted(states: Mapping[TopicPartition, PartitionState]) -> None:
@@ -684,7 +668,7 @@ def test_what_an_interrupted_poll_had_collected_comes_again_and_is_not_committed
         assert ours.committed(FIRST) == {FIRST: Committed(4 if goes_on else 2, "")}
 
 
-def test_a_topic_that_may_not_be_read_is_an_error(log: History, broker: Broker) -> None:
+def test_unauthorized_topic_raises(log: History, broker: Broker) -> None:
     log.plain(1)
     broker.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with consumer(broker) as ours:
@@ -694,7 +678,7 @@ def test_a_topic_that_may_not_be_read_is_an_error(log: History, broker: Broker) 
         take(ours, 1)
 
 
-def test_a_poll_is_woken_by_records_and_ends_in_time(log: History, broker: Broker) -> None:
+def test_poll_returns_at_records_or_timeout(log: History, broker: Broker) -> None:
     with consumer(broker, fetch_max_wait_ms=25_000) as ours:
         ours.assign([FIRST])
         began_at = time.monotonic()
@@ -730,16 +714,14 @@ def test_a_poll_is_woken_by_records_and_ends_in_time(log: History, broker: Broke
         ({"interceptor.classes": "x"}, "shoal cannot honour interceptor.classes=x; remove it"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_with_a_sentence(
-    properties: dict[str, object], sentence: str
-) -> None:
+def test_unsupported_property_value_is_refused(properties: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         RawConsumer({"bootstrap.servers": "localhost:1", **properties})
     with pytest.raises(ConfigError, match=r"the consumer's configuration: no bootstrap\.servers"):
         RawConsumer({})
 
 
-def test_java_s_names_of_assignors_and_properties_without_a_meaning_are_taken(broker: Broker) -> None:
+def test_java_assignor_names_and_irrelevant_properties_are_accepted(broker: Broker) -> None:
     java = "org.apache.kafka.clients.consumer."
     strategies = f"{java}RangeAssignor, {java}CooperativeStickyAssignor"
     with consumer(
@@ -753,7 +735,7 @@ def test_java_s_names_of_assignors_and_properties_without_a_meaning_are_taken(br
         wait_until(lambda: ours.poll(0.05) == [] and len(ours.assignment) == 2)
 
 
-def test_what_needs_a_group_says_so_and_subscribe_and_assign_are_two_things(broker: Broker) -> None:
+def test_group_methods_without_group_and_subscribe_after_assign_raise(broker: Broker) -> None:
     with consumer(broker) as ours:
         for wrong in (ours.commit, ours.committed, ours.group_assignment):
             with pytest.raises(ConfigError, match=r"needs a group\.id"):
@@ -773,7 +755,7 @@ def test_what_needs_a_group_says_so_and_subscribe_and_assign_are_two_things(brok
 
 
 @pytest.mark.parametrize("partition", ["topic", "topic-0", ("topic",), ("topic", "0"), ("topic", -1), (5, 0)])
-def test_what_is_no_partition_is_refused(broker: Broker, partition: object) -> None:
+def test_invalid_partition_argument_is_refused(broker: Broker, partition: object) -> None:
     sentence = re.escape(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
     with consumer(broker, group_id="group") as ours:
         for wrong in (
@@ -786,14 +768,14 @@ def test_what_is_no_partition_is_refused(broker: Broker, partition: object) -> N
                 wrong()
 
 
-def test_a_topic_that_is_no_name_is_refused_before_anybody_is_asked(broker: Broker) -> None:
+def test_invalid_topic_name_is_refused_without_a_request(broker: Broker) -> None:
     with consumer(broker, group_id="group") as ours:
         for topic in (b"topic", None, FIRST):
             with pytest.raises(ConfigError, match=re.escape(f"subscribe: {topic!r} is no topic's name")):
                 ours.subscribe([topic])  # type: ignore[list-item]
 
 
-def test_an_offset_that_can_be_none_is_refused(broker: Broker) -> None:
+def test_invalid_offset_is_refused(broker: Broker) -> None:
     with consumer(broker, group_id="group") as ours:
         ours.assign([FIRST])
         for offset in (-1, "5", 1.5, None):
@@ -810,7 +792,7 @@ def test_an_offset_that_can_be_none_is_refused(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(("properties", "kind"), [("localhost:1", "str"), (None, "NoneType")])
-def test_a_configuration_that_is_none_is_refused(properties: object, kind: str) -> None:
+def test_configuration_of_wrong_type_is_refused(properties: object, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"configuration is a dict of properties, not of type {kind}"):
         RawConsumer(properties)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="there is no property 1"):

@@ -177,7 +177,7 @@ def test_assign_gives_each_partition_to_exactly_one_subscriber(
 def test_sticky_over_many_rebalances_assigns_no_owned_partition(
     partitions: dict[str, int], steps: list[bool], same: bool
 ) -> None:
-    """Play a cooperative group: after each round, what a member has is its assignment."""
+    """Simulate a cooperative group: after each round, a member owns its assignment."""
     assignor = ASSIGNORS["cooperative-sticky"]
     owned: dict[str, list[TopicPartition]] = {}
     numbers = itertools.count()

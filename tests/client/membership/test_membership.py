@@ -30,7 +30,7 @@ SESSION_MS = 6_000
 
 
 class Told(RebalanceListener):
-    """Writes down what it is told, as ``(what, partitions)``."""
+    """Records each call as ``(what, partitions)``."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[str]]] = []
@@ -215,7 +215,7 @@ def test_on_renewed_receives_the_time_of_the_request(broker: Broker) -> None:
     )
     member = Polled(membership, ["topic"])
     wait_until(lambda: len(renewed) > 3)
-    so_far = list(renewed)  # it goes on
+    so_far = list(renewed)  # the member continues
     assert {identity for identity, _ in so_far} == {membership.identity}
     assert [asked_at for _, asked_at in so_far] == list(range(len(so_far)))
     broker.faults.add(ApiKey.HEARTBEAT, error=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -321,7 +321,7 @@ def test_static_member_returns_without_rebalance(broker: Broker) -> None:
         wait_until(lambda: first.owned == ALL)
         with polled(broker, settings(instance_id="two")) as second:
             wait_until(lambda: len(second.owned) == 2 and len(first.owned) == 2)
-            # It is told a moment after it owns them.
+            # The listener is called a moment after the member owns them.
             wait_until(lambda: first.told.events[-1] == ("assigned", first.owned))
             kept, generation = second.owned, second.membership.identity.generation
             events = len(first.told.events)
@@ -354,7 +354,7 @@ def test_static_member_replaced_by_another_process_raises(broker: Broker) -> Non
     assert first.told.events[-1] == ("lost", ALL)
 
 
-# What goes wrong
+# Errors
 
 
 def test_member_without_poll_leaves_and_poll_joins_again(broker: Broker) -> None:

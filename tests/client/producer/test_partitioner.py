@@ -1,4 +1,4 @@
-"""Where keys go: where Java's producer sends them."""
+"""The partition of a key is that of Java's producer."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ def test_sticky_partition_stays_until_move_on() -> None:
     assert sticky.get("topic", 3) != first
     sticky.move_on("single", 1)
     assert sticky.get("single", 1) == 0
-    assert sticky.get("topic", 1) == 0  # a topic created anew, with fewer
+    assert sticky.get("topic", 1) == 0  # a recreated topic with fewer

@@ -1,4 +1,4 @@
-"""The raw producer on the embedded broker: what is stored, what is acknowledged, and what goes wrong."""
+"""The raw producer on the embedded broker: stored records, acknowledgements and errors."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def expected_values(count: int, records: int = 3) -> list[bytes]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_records_are_stored_as_they_were_given(broker: Broker, codec: Codec) -> None:
+def test_records_are_stored_as_given(broker: Broker, codec: Codec) -> None:
     with producer(broker, compression_type=codec.name.lower(), linger_ms=20) as ours:
         futures = [
             ours.send(
@@ -118,7 +118,7 @@ def test_records_are_stored_as_they_were_given(broker: Broker, codec: Codec) -> 
     assert {batch.header.codec_id for batch in batches_of(broker.log("topic", 0))} == {codec}
 
 
-def test_lingering_makes_few_batches_and_a_full_one_goes_at_once(broker: Broker) -> None:
+def test_linger_makes_few_batches_and_full_ones_are_sent_at_once(broker: Broker) -> None:
     with producer(broker, linger_ms=60_000, delivery_timeout_ms=120_000, batch_size=10_000) as ours:
         futures = [ours.send("topic", b"x" * 100, partition=0) for _ in range(250)]
         futures[70].result(20)
@@ -130,7 +130,7 @@ def test_lingering_makes_few_batches_and_a_full_one_goes_at_once(broker: Broker)
     assert max(sizes) <= 100
 
 
-def test_keys_decide_on_the_partition_and_what_has_none_is_dealt_in_batches(broker: Broker) -> None:
+def test_records_with_a_key_share_a_partition_and_others_spread_by_batch(broker: Broker) -> None:
     broker.create_topic("many", 8)
     with producer(broker, batch_size=1000, linger_ms=1000) as ours:
         by_key = [ours.send("many", b"", key=b"the same") for _ in range(50)]
@@ -154,14 +154,14 @@ def test_new_partitions_are_noticed(broker: Broker) -> None:
         assert ours.send("topic", b"x", partition=2).result(10).offset >= 0
 
 
-def test_a_partition_that_is_newer_than_what_is_known_is_looked_for(broker: Broker) -> None:
+def test_partition_newer_than_the_metadata_is_found(broker: Broker) -> None:
     with producer(broker) as ours:
         assert ours.partitions_for("topic") == 2
         broker.topics.grow(broker.topics.topic("topic"), 3)
         assert ours.send("topic", b"x", partition=2).result(10).offset == 0
 
 
-def test_a_time_that_is_none_harms_nothing_else(broker: Broker) -> None:
+def test_invalid_timestamp_is_refused_and_the_producer_continues(broker: Broker) -> None:
     with producer(broker) as ours:
         for nonsense in (1.5, 2**63, "now"):
             with pytest.raises(ConfigError, match="is no number of milliseconds since 1970"):
@@ -170,7 +170,7 @@ def test_a_time_that_is_none_harms_nothing_else(broker: Broker) -> None:
         assert ours.failure is None
 
 
-def test_a_log_append_time_is_told(broker: Broker) -> None:
+def test_metadata_has_the_log_append_time(broker: Broker) -> None:
     broker.create_topic("append", 1, {"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     with producer(broker) as ours:
@@ -179,9 +179,7 @@ def test_a_log_append_time_is_told(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_a_record_is_stored_with_any_acks_and_has_an_offset_unless_they_are_0(
-    broker: Broker, acks: object
-) -> None:
+def test_record_with_acks_0_has_no_offset(broker: Broker, acks: object) -> None:
     with producer(broker, acks=acks) as ours:
         future = ours.send("topic", b"x", partition=0)
         assert future.result(10).offset == (-1 if acks == 0 else 0)
@@ -190,7 +188,7 @@ def test_a_record_is_stored_with_any_acks_and_has_an_offset_unless_they_are_0(
     assert (batch.header.producer_id >= 0) == (acks == "all")
 
 
-def test_a_batch_that_is_too_large_for_the_topic_is_split(broker: Broker) -> None:
+def test_batch_too_large_for_the_topic_is_split(broker: Broker) -> None:
     broker.create_topic("small", 1, {"max.message.bytes": "1000"})
     with producer(broker, batch_size=100_000, linger_ms=100) as ours:
         futures = [ours.send("small", b"%04d" % number * 25) for number in range(100)]
@@ -207,9 +205,7 @@ def test_a_batch_that_is_too_large_for_the_topic_is_split(broker: Broker) -> Non
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_batch_is_shipped_unopened_and_never_under_the_source_s_producer_id(
-    broker: Broker, codec: Codec
-) -> None:
+def test_raw_batch_is_sent_unchanged_with_another_producer_id(broker: Broker, codec: Codec) -> None:
     given = some_batches(4, codec=codec)
     with producer(broker, send_raw_bytes=True) as ours:
         futures = [ours.send("topic", value=each, partition=0) for each in given]
@@ -226,7 +222,7 @@ def test_a_batch_is_shipped_unopened_and_never_under_the_source_s_producer_id(
 
 
 @pytest.mark.parametrize("flags", [batches.LOG_APPEND_TIME, batches.TRANSACTIONAL, 0x40])
-def test_what_a_client_may_not_send_is_cleared(broker: Broker, flags: int) -> None:
+def test_raw_batch_attributes_of_the_broker_are_cleared(broker: Broker, flags: int) -> None:
     given = batches.batch(2, flags=flags, producer_id=4711, producer_epoch=0)
     with producer(broker, send_raw_bytes=True) as ours:
         assert ours.send("topic", memoryview(given), partition=1).result(10).offset == 1
@@ -248,7 +244,7 @@ def test_raw_records_go_from_a_consumer_to_a_producer(broker: Broker, generous: 
     assert content_of(generous.log("topic", 1)) == history.committed[1:]
 
 
-def test_holes_are_closed_and_old_messages_become_batches(broker: Broker) -> None:
+def test_raw_batches_with_holes_or_old_messages_are_rebuilt(broker: Broker) -> None:
     holed = batches.batch([b"a", b"b", b"c"], holes=[1], codec=Codec.LZ4)
     inner = [bytes(batches.message(1, value, offset=at)) for at, value in enumerate([b"d", b"e"])]
     with producer(broker, send_raw_bytes=True) as ours:
@@ -284,11 +280,11 @@ def damaged() -> bytes:
         (batches.marker(1, 7), UnsupportedBatch, "it is a control batch"),
         (batches.batch(2, holes=[0, 1]), UnsupportedBatch, "it has no records"),
         (batches.batch(1, flags=5), UnsupportedBatch, "its codec 5 is unknown"),
-        # A header that says less than there is: whoever patched it, the records tell.
+        # A patched header with too small a size does not match its records.
         (batches.patched(batches.batch(3), 57, (2).to_bytes(4)), CorruptBatch, "its records do not parse"),
     ],
 )
-def test_what_no_broker_should_get_is_refused_where_it_is_sent(
+def test_invalid_raw_value_is_refused_by_send(
     broker: Broker, value: object, error: type[Exception], sentence: str
 ) -> None:
     with (
@@ -299,7 +295,7 @@ def test_what_no_broker_should_get_is_refused_where_it_is_sent(
     assert values(broker) == []
 
 
-def test_raw_and_ordinary_cannot_be_mixed(broker: Broker) -> None:
+def test_raw_producer_refuses_ordinary_values(broker: Broker) -> None:
     History(broker.log("topic", 0)).plain(2)
     together = "fetch.raw.bytes and send.raw.bytes need to be turned on together"
     properties = {"bootstrap.servers": broker.bootstrap, "auto.offset.reset": "earliest"}
@@ -341,7 +337,7 @@ def test_raw_and_ordinary_cannot_be_mixed(broker: Broker) -> None:
         ({"headers": None}, "headers=None: they are names, as text, with values, as bytes"),
     ],
 )
-def test_an_argument_of_a_wrong_type_is_refused_and_harms_nothing_else(
+def test_argument_of_wrong_type_is_refused_and_the_producer_continues(
     broker: Broker, wrong: dict[str, object], sentence: str
 ) -> None:
     with producer(broker) as ours:
@@ -350,7 +346,7 @@ def test_an_argument_of_a_wrong_type_is_refused_and_harms_nothing_else(
         assert ours.send("topic", b"x", partition=0).result(10).offset == 0
 
 
-def test_a_view_of_other_things_than_bytes_is_taken_as_its_bytes(broker: Broker) -> None:
+def test_memoryview_of_other_items_is_sent_as_its_bytes(broker: Broker) -> None:
     with producer(broker) as ours:
         numbers = memoryview(array.array("H", [1, 2, 3]))
         ours.send("topic", numbers, key=numbers, partition=0).result(10)  # type: ignore[arg-type]
@@ -358,12 +354,14 @@ def test_a_view_of_other_things_than_bytes_is_taken_as_its_bytes(broker: Broker)
     assert (record.key, record.value) == (numbers.tobytes(), numbers.tobytes())
 
 
-# What goes wrong, and nothing is lost, doubled or reordered
+# Errors after which no record is lost, duplicated or reordered
 
 
 @pytest.mark.parametrize("send_raw_bytes", [False, True])
 @pytest.mark.parametrize("drop", ["before", "after", "within"])
-def test_lost_connections_lose_and_double_nothing(broker: Broker, drop: str, send_raw_bytes: bool) -> None:
+def test_lost_connections_neither_lose_nor_duplicate_records(
+    broker: Broker, drop: str, send_raw_bytes: bool
+) -> None:
     with producer(broker, send_raw_bytes=send_raw_bytes, batch_size=1) as ours:
         futures = []
         for number, batch in enumerate(some_batches(60, records=1)):
@@ -390,7 +388,7 @@ def test_lost_connections_lose_and_double_nothing(broker: Broker, drop: str, sen
         ErrorCode.CORRUPT_MESSAGE,
     ],
 )
-def test_what_passes_is_sent_again_in_order(broker: Broker, code: ErrorCode, effect: str) -> None:
+def test_transient_errors_are_retried_in_order(broker: Broker, code: ErrorCode, effect: str) -> None:
     with producer(broker, batch_size=1) as ours:
         ours.send("topic", b"first", partition=0).result(10)
         fault = broker.faults.add(ApiKey.PRODUCE, error=code, effect=effect, times=2)  # type: ignore[arg-type]
@@ -401,7 +399,7 @@ def test_what_passes_is_sent_again_in_order(broker: Broker, code: ErrorCode, eff
     assert values(broker) == [b"first", *(b"%d" % number for number in range(20))]
 
 
-def test_a_refused_batch_leaves_what_is_around_it_in_order(broker: Broker) -> None:
+def test_refused_batch_leaves_the_others_in_order(broker: Broker) -> None:
     with producer(broker, batch_size=1) as ours:
         futures: list[Future[RecordMetadata]] = []
         refused = []
@@ -415,13 +413,13 @@ def test_a_refused_batch_leaves_what_is_around_it_in_order(broker: Broker) -> No
     assert len(failed) == 3
     assert all("INVALID_TIMESTAMP" in str(futures[number].exception()) for number in failed)
     assert values(broker) == [b"%d" % number for number in range(60) if number not in failed]
-    # What follows one that failed begins a new epoch, which fences what may be under way of the old one.
+    # The batch after a failed one begins a new epoch, which fences requests in flight of the old one.
     epochs = [batch.header.producer_epoch for batch in batches_of(broker.log("topic", 0))]
     assert epochs == sorted(epochs)
     assert epochs[-1] >= 1
 
 
-def test_a_broker_that_forgot_the_producer_is_written_to_again(broker: Broker) -> None:
+def test_unknown_producer_id_is_recovered(broker: Broker) -> None:
     with producer(broker, batch_size=1) as ours:
         ours.send("topic", b"a", partition=0).result(10)
         for code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH):
@@ -430,7 +428,7 @@ def test_a_broker_that_forgot_the_producer_is_written_to_again(broker: Broker) -
     assert values(broker) == [b"a", b"b", b"b"]
 
 
-def test_leaders_that_move_under_load_are_followed() -> None:
+def test_producer_follows_moved_leaders_under_load() -> None:
     with BrokerCluster(3) as cluster:
         cluster.create_topic("topic", 4)
         with producer(cluster, batch_size=200) as ours:
@@ -446,7 +444,7 @@ def test_leaders_that_move_under_load_are_followed() -> None:
         assert all(future.result().offset >= 0 for future in futures)
 
 
-def test_nodes_that_stop_and_start_are_waited_for() -> None:
+def test_producer_waits_for_restarted_nodes() -> None:
     with BrokerCluster(2) as cluster:
         cluster.create_topic("topic", 2)
         with producer(cluster, batch_size=100, request_timeout_ms=2000) as ours:
@@ -464,11 +462,11 @@ def test_nodes_that_stop_and_start_are_waited_for() -> None:
             assert stored == [b"%d" % number for number in range(300) if number % 2 == partition]
 
 
-#: What is acknowledged at all is so within this time, on a busy machine as well.
+#: Any acknowledgement arrives within this time, on a busy machine as well.
 TIMEOUTS = {"request_timeout_ms": 1500, "delivery_timeout_ms": 3000}
 
 
-def test_a_batch_that_is_not_acknowledged_in_time_fails_and_later_ones_do_not(broker: Broker) -> None:
+def test_batch_after_delivery_timeout_fails_and_later_ones_are_sent(broker: Broker) -> None:
     with producer(broker, batch_size=1, **TIMEOUTS) as ours:
         ours.send("topic", b"before", partition=0).result(10)
         fault = broker.faults.add(ApiKey.PRODUCE, drop="before", times=None)
@@ -486,7 +484,7 @@ def test_a_batch_that_is_not_acknowledged_in_time_fails_and_later_ones_do_not(br
     assert stored == [b"before", *(b"after %d" % number for number in range(5))]
 
 
-def test_a_batch_in_doubt_that_was_written_is_not_written_again(broker: Broker) -> None:
+def test_written_batch_in_doubt_is_not_repeated(broker: Broker) -> None:
     with producer(broker, batch_size=1, **TIMEOUTS) as ours:
         ours.send("topic", b"before", partition=0).result(10)
         fault = broker.faults.add(ApiKey.PRODUCE, drop="after", times=None)
@@ -497,7 +495,7 @@ def test_a_batch_in_doubt_that_was_written_is_not_written_again(broker: Broker) 
     assert values(broker) == [b"before", b"late", b"after"]
 
 
-def test_without_idempotence_a_retry_may_double_and_is_counted_by_retries(broker: Broker) -> None:
+def test_retry_without_idempotence_may_duplicate_and_counts(broker: Broker) -> None:
     with producer(broker, enable_idempotence=False, retries=1) as ours:
         ours.send("topic", b"x", partition=0).result(10)
         broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=2)
@@ -505,7 +503,7 @@ def test_without_idempotence_a_retry_may_double_and_is_counted_by_retries(broker
             ours.send("topic", b"y", partition=0).result(10)
 
 
-def test_what_may_not_be_written_is_an_error(broker: Broker) -> None:
+def test_unauthorized_topic_raises(broker: Broker) -> None:
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with producer(broker) as ours:
         with pytest.raises(BrokerError, match="producing to topic-0"):
@@ -519,7 +517,7 @@ def test_what_may_not_be_written_is_an_error(broker: Broker) -> None:
             ours.send("topic", b"x", partition=0)
 
 
-def test_a_topic_or_partition_that_is_not_there_is_an_error_in_time(broker: Broker) -> None:
+def test_missing_topic_or_partition_raises_after_max_block_ms(broker: Broker) -> None:
     with producer(broker, max_block_ms=1500) as ours:
         with pytest.raises(BrokerError, match=r"topic 'nowhere' on .*not there in max\.block\.ms=1500"):
             ours.send("nowhere", b"x")
@@ -534,7 +532,7 @@ def test_a_topic_or_partition_that_is_not_there_is_an_error_in_time(broker: Brok
 
 
 @pytest.mark.parametrize("send_raw_bytes", [False, True])
-def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send_raw_bytes: bool) -> None:
+def test_full_buffer_blocks_send_and_then_raises(broker: Broker, send_raw_bytes: bool) -> None:
     batch = bytes(batches.batch([b"x" * 1000], base_timestamp=int(time.time() * 1000)))
     options = {"send_raw_bytes": send_raw_bytes, "buffer_memory": 10_000, "max_block_ms": 2000}
     acknowledge = threading.Event()
@@ -558,7 +556,7 @@ def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send
         assert 5 <= len(futures) <= 10
         acknowledge.set()
         assert ours.flush(10)
-        # Acknowledged, all of it is free again; and who waits gets room as it comes.
+        # Acknowledged batches free their memory, and waiting senders receive it.
         more = [send() for _ in range(50)]
         assert ours.flush(10)
         assert all(future.result().offset >= 0 for future in [*futures, *more])
@@ -571,22 +569,22 @@ def test_a_full_buffer_holds_its_user_back_and_then_refuses(broker: Broker, send
             )
 
 
-def test_the_longest_times_that_java_has_are_taken(broker: Broker) -> None:
+def test_maximum_java_timeouts_are_accepted(broker: Broker) -> None:
     longest = 2**63 - 1
     with producer(broker, max_block_ms=longest, buffer_memory=2_000, delivery_timeout_ms=2**31 - 1) as ours:
         for _ in range(10):
             ours.send("topic", b"x" * 1000, partition=0)
 
 
-def test_a_full_buffer_does_not_linger(broker: Broker) -> None:
+def test_full_buffer_is_sent_without_linger(broker: Broker) -> None:
     options = {"linger_ms": 50_000, "delivery_timeout_ms": 100_000, "batch_size": 100_000}
-    # Who lingered would keep a send waiting until it is refused.
+    # If the producer lingered, a send would wait until it is refused.
     with producer(broker, buffer_memory=5_000, max_block_ms=20_000, **options) as ours:
         for _ in range(50):
             ours.send("topic", b"x" * 1000, partition=0)
 
 
-def test_close_waits_for_everything_or_as_long_as_it_is_told(broker: Broker) -> None:
+def test_close_waits_for_all_records_or_its_timeout(broker: Broker) -> None:
     ours = producer(broker)
     future = ours.send("topic", b"x", partition=0)
     ours.close()
@@ -606,7 +604,7 @@ def test_close_waits_for_everything_or_as_long_as_it_is_told(broker: Broker) -> 
     assert isinstance(future.exception(0), DeliveryTimedOut)
 
 
-def test_many_threads_may_send(broker: Broker) -> None:
+def test_threads_can_send_concurrently(broker: Broker) -> None:
     with producer(broker, linger_ms=1) as ours:
 
         def run(number: int) -> None:
@@ -624,7 +622,7 @@ def test_many_threads_may_send(broker: Broker) -> None:
         assert mine == [b"%d %d" % (number, each) for each in range(200)]
 
 
-def test_a_callback_that_sends_is_no_deadlock(broker: Broker) -> None:
+def test_callback_that_sends_does_not_deadlock(broker: Broker) -> None:
     with producer(broker) as ours:
         ours.send("topic", b"1", partition=0).add_done_callback(
             lambda _: ours.send("topic", b"2", partition=0)
@@ -645,7 +643,7 @@ def test_a_callback_that_sends_is_no_deadlock(broker: Broker) -> None:
 # Several batches in a request
 
 
-def test_a_producer_that_always_has_something_in_flight_asks_about_several_batches(generous: Broker) -> None:
+def test_busy_producer_asks_for_multi_batch_support(generous: Broker) -> None:
     counted = generous.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.1)
     given = some_batches(200)
     with producer(generous, send_raw_bytes=True) as ours:
@@ -658,7 +656,7 @@ def test_a_producer_that_always_has_something_in_flight_asks_about_several_batch
     assert counted.hits < 100
 
 
-def test_several_batches_go_into_a_request_where_that_is_taken(generous: Broker) -> None:
+def test_multi_batch_broker_receives_several_batches_per_request(generous: Broker) -> None:
     # Each takes so long that more than one batch collects meanwhile.
     counted = generous.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.02)
     given = some_batches(200)
@@ -669,14 +667,14 @@ def test_several_batches_go_into_a_request_where_that_is_taken(generous: Broker)
         assert results(futures) == [3 * number + 2 for number in range(1, 200)]
     assert values(generous) == expected_values(200)
     assert counted.hits < 100
-    # Compare-and-append: each sequence is the offset where the batch is.
+    # Compare-and-append: each sequence is the offset of its batch.
     assert all(
         batch.header.base_sequence == batch.header.base_offset
         for batch in batches_of(generous.log("topic", 0))[5:]
     )
 
 
-def test_a_stock_broker_gets_one_batch_of_a_partition_in_a_request(broker: Broker) -> None:
+def test_stock_broker_receives_one_batch_per_request(broker: Broker) -> None:
     counted = broker.faults.add(ApiKey.PRODUCE, times=None)
     with producer(broker, send_raw_bytes=True) as ours:
         futures = [ours.send("topic", each, partition=0) for each in some_batches(50)]
@@ -684,7 +682,7 @@ def test_a_stock_broker_gets_one_batch_of_a_partition_in_a_request(broker: Broke
     assert counted.hits >= 50
 
 
-def test_several_batches_are_not_asked_for_where_that_is_off(generous: Broker) -> None:
+def test_multi_batch_off_sends_one_batch_per_request(generous: Broker) -> None:
     counted = generous.faults.add(ApiKey.PRODUCE, times=None)
     with producer(generous, send_raw_bytes=True, shoal_multi_batch="off") as ours:
         futures = [ours.send("topic", each, partition=0) for each in some_batches(50)]
@@ -693,7 +691,7 @@ def test_several_batches_are_not_asked_for_where_that_is_off(generous: Broker) -
 
 
 @pytest.mark.parametrize("drop", ["before", "after", "within"])
-def test_several_batches_whose_answer_is_lost_are_neither_lost_nor_doubled(
+def test_multi_batch_request_without_response_is_neither_lost_nor_duplicated(
     generous: Broker, drop: str
 ) -> None:
     given = some_batches(300, records=1)
@@ -708,7 +706,7 @@ def test_several_batches_whose_answer_is_lost_are_neither_lost_nor_doubled(
     assert values(generous) == expected_values(300, records=1)
 
 
-def test_a_large_request_in_doubt_is_cleared_up_by_a_broker_that_takes_one_at_a_time(
+def test_multi_batch_request_in_doubt_is_resolved_by_a_stock_broker(
     generous: Broker,
 ) -> None:
     given = some_batches(60, records=2)
@@ -717,7 +715,7 @@ def test_a_large_request_in_doubt_is_cleared_up_by_a_broker_that_takes_one_at_a_
         slow = generous.faults.add(ApiKey.PRODUCE, delay_s=0.3)
         futures = [ours.send("topic", each, partition=0) for each in given[1:3]]
         assert generous.faults.wait_for(slow)
-        # What collects meanwhile goes in one request: it is written, and its answer is lost.
+        # Batches that collect meanwhile go in one request, whose response is lost after the write.
         lost = generous.faults.add(ApiKey.PRODUCE, drop="after", times=2)
         futures += [ours.send("topic", each, partition=0) for each in given[3:]]
         assert generous.faults.wait_for(lost)
@@ -727,7 +725,7 @@ def test_a_large_request_in_doubt_is_cleared_up_by_a_broker_that_takes_one_at_a_
     assert values(generous) == expected_values(60, records=2)
 
 
-def test_another_writer_in_the_partition_costs_only_the_requests(generous: Broker) -> None:
+def test_another_writer_makes_multi_batch_requests_smaller(generous: Broker) -> None:
     given = some_batches(300, records=1)
     with producer(generous, send_raw_bytes=True) as ours, producer(generous) as foreign:
         futures = []
@@ -742,7 +740,7 @@ def test_another_writer_in_the_partition_costs_only_the_requests(generous: Broke
     assert [stored[offset] for offset in results(futures)] == expected_values(300, records=1)
 
 
-def test_an_unacceptable_batch_among_several_is_named_and_the_others_are_written(generous: Broker) -> None:
+def test_invalid_batch_among_several_is_named_and_the_others_are_written(generous: Broker) -> None:
     generous.create_topic("small", 1, {"max.message.bytes": "500"})
     large = bytes(batches.batch([b"x" * 1000], base_timestamp=int(time.time() * 1000)))
     given = some_batches(50, records=1)
@@ -757,7 +755,7 @@ def test_an_unacceptable_batch_among_several_is_named_and_the_others_are_written
     assert values(generous, topic="small") == expected_values(50, records=1)
 
 
-def test_a_request_of_several_that_is_refused_again_and_again_is_taken_apart(generous: Broker) -> None:
+def test_multi_batch_request_refused_repeatedly_is_split(generous: Broker) -> None:
     given = some_batches(40, records=1)
     with producer(generous, send_raw_bytes=True) as ours:
         ours.send("topic", given[0], partition=0).result(10)
@@ -775,7 +773,7 @@ def test_a_request_of_several_that_is_refused_again_and_again_is_taken_apart(gen
     assert len(values(generous)) == 40 - len(refused)
 
 
-def test_leaders_that_take_one_and_leaders_that_take_several_may_alternate() -> None:
+def test_leaders_with_and_without_multi_batch_can_alternate() -> None:
     with BrokerCluster(2, config={"shoal.multi.batch.produce": "true"}) as cluster:
         cluster.create_topic("topic", 1)
         given = some_batches(400, records=1)
@@ -790,7 +788,7 @@ def test_leaders_that_take_one_and_leaders_that_take_several_may_alternate() -> 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("several", [False, True])
-def test_whatever_happens_what_is_acknowledged_is_there_once_and_in_order(seed: int, several: bool) -> None:
+def test_acknowledged_records_under_random_faults_are_stored_once_in_order(seed: int, several: bool) -> None:
     rng = random.Random(seed)
     with BrokerCluster(2, config={"shoal.multi.batch.produce": str(several).lower()}) as cluster:
         cluster.create_topic("topic", 2)
@@ -855,19 +853,17 @@ def test_whatever_happens_what_is_acknowledged_is_there_once_and_in_order(seed: 
         ({"value.serializer": "x.StringSerializer"}, "keys and values are bytes here; remove it"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_with_a_sentence(
-    properties: dict[str, object], sentence: str
-) -> None:
+def test_unsupported_property_value_is_refused(properties: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         RawProducer({"bootstrap.servers": "localhost:1", **properties})
 
 
-def test_nobody_who_answers_is_a_time_out_and_not_a_hang() -> None:
+def test_send_without_reachable_broker_times_out() -> None:
     properties = {"bootstrap.servers": "127.0.0.1:1", "max.block.ms": 200}
     with RawProducer(properties) as ours, pytest.raises(BrokerError, match="not there in"):
         ours.send("topic", b"x")
 
 
-def test_types_are_what_is_exported() -> None:
+def test_exported_types_have_the_documented_fields() -> None:
     assert TopicPartition("t", 1) == ("t", 1)
     assert read_header(memoryview(some_batches(1)[0])).producer_id == 4711
