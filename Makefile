@@ -1,6 +1,6 @@
 # What there is to do here, each from a clean clone: `make demo` needs Python 3.11 or newer, the rest also a
 # JDK and Maven, which are installed where that is allowed, as are Prometheus for `make test-integration`
-# and Chromium for `make test-long`. PYTHON=python3.14 chooses the Python that the environment is made with.
+# and Chromium for `make test-long`. `make native` needs Rust. PYTHON=python3.14 chooses the Python that the environment is made with.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-integration test-long coverage agent chaos hostile soak bench check audit docs format clean distclean
+.PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench check audit docs format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-integration  25 minutes: all others on real Kafka and Spark'
 	@echo 'make test-long  nightly: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
 	@echo 'make coverage   both, and which lines and branches it has run, for twice the CPU'
+	@echo 'make native     the inner loops in Rust, built with cargo, tested and installed; demo does not need them'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make hostile    a million hostile requests and a thousand lies of a cluster; ARGS=--help says more'
@@ -42,20 +43,20 @@ AGENT_SOURCES = agent/pom.xml $(wildcard agent/*/pom.xml) $(shell find agent/*/s
 MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 
 # Which test is in which of these three: tests/tiers.py.
-test: check audit $(AGENT_JAR)
+test: check audit native $(AGENT_JAR)
 	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
-test-integration: $(VENV)/for-test agent prometheus
+test-integration: $(VENV)/for-test native agent prometheus
 	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # The fuzz tests once more, with inputs that no run has drawn before.
-test-long: $(VENV)/for-test $(AGENT_JAR) browser
+test-long: $(VENV)/for-test native $(AGENT_JAR) browser
 	@failed=0; \
 	$(BIN)/python -m pytest -m long $(SLOWEST) $(ARGS) || failed=$$?; \
 	SHOAL_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest tests/fuzz $(SLOWEST) --timeout=1800 || failed=$$?; \
 	exit $$failed
 
-coverage: check $(AGENT_JAR) prometheus
+coverage: check native $(AGENT_JAR) prometheus
 	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov-branch --cov-report=term $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # Without the agent's own tests: brokers need no more.
@@ -67,16 +68,22 @@ agent: kafka-tools
 	$(MAVEN) package
 	@touch $(AGENT_JAR)
 
-chaos: $(VENV)/for-test kafka-tools
+# If there is no cargo, the tests take Python's path alone, but not in CI.
+native: $(VENV)/with-native
+
+$(VENV)/with-native: native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs) | $(VENV)/for-test
+	@scripts/build-native
+
+chaos: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 hostile: $(VENV)/for-test
 	$(BIN)/python -m tests.hostile $(ARGS)
 
-soak: $(VENV)/for-test kafka-tools
+soak: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m tests.soak $(ARGS)
 
-bench: $(VENV)/for-test kafka-tools
+bench: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m bench $(ARGS)
 	$(if $(ARGS),,$(BIN)/python -m bench.before_after)
 
@@ -99,7 +106,7 @@ format: $(VENV)/for-test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf build dist site agent/target agent/*/target .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist site agent/target agent/*/target native/target .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean

@@ -13,12 +13,14 @@ from .checksum import crc32c, verify_crc
 from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
 from .fingerprint import Fingerprint, fingerprint
+from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, write_body
 from .scan import CheckedCrcs, check_dropped, scan
 from .stamp import Run, stamp, stamp_run, stamped_header
 
 __all__ = [
+    "ENTRY",
     "HEADER_SIZE",
     "AbortedTransactions",
     "BatchHeader",
@@ -26,6 +28,7 @@ __all__ = [
     "Codec",
     "Decision",
     "Fingerprint",
+    "PlainRun",
     "Record",
     "RecordBatch",
     "Run",
@@ -43,6 +46,7 @@ __all__ = [
     "scan",
     "split",
     "stamp",
+    "stamp_plain",
     "stamp_run",
     "stamped_header",
     "verify_crc",

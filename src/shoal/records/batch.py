@@ -62,7 +62,7 @@ RECORDS_COUNT_OFFSET = 57
 _SMALLEST_LEGACY_LENGTH = 14
 
 #: Offsets are of 64 bits, and so is the one after a batch's last: it is fetched from, and committed.
-_OFFSET_LIMIT = 2**63 - 2**31
+OFFSET_LIMIT = 2**63 - 2**31
 
 #: A named tuple's own constructors call this, and take twice as long; :func:`split` does it for every batch.
 _new = tuple.__new__
@@ -232,7 +232,7 @@ def has_several(record_set: memoryview) -> bool:
 def _check(header: BatchHeader, position: int) -> None:
     if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
         raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header", position)
-    if not 0 <= header.base_offset < _OFFSET_LIMIT:
+    if not 0 <= header.base_offset < OFFSET_LIMIT:
         raise CorruptBatch(
             f"base offset {header.base_offset} is negative, or none that is ever reached", position
         )
@@ -254,7 +254,7 @@ def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
         raise CorruptBatch(f"magic {magic} is none of 0, 1 and 2", position)
     if length < _SMALLEST_LEGACY_LENGTH:
         raise CorruptBatch(f"message length {length} is shorter than a message", position)
-    if not 0 <= offset < _OFFSET_LIMIT:
+    if not 0 <= offset < OFFSET_LIMIT:
         raise CorruptBatch(f"offset {offset} is negative, or none that is ever reached", position)
     # A message that ends before its attributes is cut short, and is not yielded.
     attributes = record_set[position + _LEGACY.size] if position + _LEGACY.size < len(record_set) else 0

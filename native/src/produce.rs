@@ -1,0 +1,202 @@
+//! Produce requests and answers, v9 to v13, as far as an answer is the expected one.
+//!
+//! `ProduceRequest.json` and `ProduceResponse.json` of Kafka. Both are flexible from v9 on, and v13 lists a topic by
+//! its id instead of its name (KIP-516). The reference is `shoal.protocol.produce`.
+
+const API_KEY: i16 = 0;
+
+/// What all requests of a connection have in common.
+pub struct Head {
+    pub version: i16,
+    pub client_id: Vec<u8>,
+    pub acks: i16,
+    pub timeout_ms: i32,
+}
+
+impl Head {
+    /// Write the fields before the topics. The size is left empty: `write_size` has it.
+    pub fn write(&self, correlation_id: i32, topics: usize, to: &mut Vec<u8>) {
+        to.extend_from_slice(&[0; 4]);
+        to.extend_from_slice(&API_KEY.to_be_bytes());
+        to.extend_from_slice(&self.version.to_be_bytes());
+        to.extend_from_slice(&correlation_id.to_be_bytes());
+        to.extend_from_slice(&(self.client_id.len() as i16).to_be_bytes());
+        to.extend_from_slice(&self.client_id);
+        to.push(0); // no tagged fields
+        to.push(0); // no transactional id
+        to.extend_from_slice(&self.acks.to_be_bytes());
+        to.extend_from_slice(&self.timeout_ms.to_be_bytes());
+        write_length(topics, to);
+    }
+}
+
+/// Write a compact array's or string's length.
+pub fn write_length(length: usize, to: &mut Vec<u8>) {
+    let mut value = length as u64 + 1;
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+/// One partition's part of an answer: no error, and where its first batch landed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Landed<'a> {
+    /// The topic's name as a compact string, or its id, as the request lists it.
+    pub topic: &'a [u8],
+    pub partition: i32,
+    pub base_offset: i64,
+}
+
+/// Read an answer's correlation id.
+pub fn correlation_id(frame: &[u8]) -> Option<i32> {
+    Some(i32::from_be_bytes(frame.get(..4)?.try_into().ok()?))
+}
+
+/// Read an answer that has no error in it, or return None for any other: Python reads that.
+pub fn read_landed<'a>(
+    frame: &'a [u8],
+    version: i16,
+    mut take: impl FnMut(Landed<'a>) -> bool,
+) -> Option<()> {
+    let mut reader = Reader {
+        rest: frame.get(4..)?,
+    };
+    reader.nothing()?;
+    for _ in 0..reader.length()? {
+        let topic = if version >= 13 {
+            reader.bytes(16)?
+        } else {
+            reader.compact_string()?
+        };
+        for _ in 0..reader.length()? {
+            let partition = i32::from_be_bytes(reader.array()?);
+            let error_code = i16::from_be_bytes(reader.array()?);
+            let base_offset = i64::from_be_bytes(reader.array()?);
+            reader.bytes(16)?; // the append time, and the log's start
+            // No record errors, no message, no tagged fields.
+            if error_code != 0
+                || reader.bytes(3)? != [1, 0, 0]
+                || !take(Landed {
+                    topic,
+                    partition,
+                    base_offset,
+                })
+            {
+                return None;
+            }
+        }
+        reader.nothing()?;
+    }
+    reader.bytes(4)?; // the broker itself delays a client that it throttles (KIP-219)
+    reader.nothing()?;
+    reader.rest.is_empty().then_some(())
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let taken = self.rest.get(..count)?;
+        self.rest = &self.rest[count..];
+        Some(taken)
+    }
+
+    fn array<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
+        self.bytes(COUNT)?.try_into().ok()
+    }
+
+    /// Read that there are no tagged fields; others are none of the expected answer.
+    fn nothing(&mut self) -> Option<()> {
+        (self.bytes(1)? == [0]).then_some(())
+    }
+
+    fn varint(&mut self) -> Option<usize> {
+        let mut value = 0usize;
+        for shift in [0, 7, 14, 21, 28] {
+            let [byte] = self.array()?;
+            value |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn length(&mut self) -> Option<usize> {
+        self.varint()?.checked_sub(1)
+    }
+
+    /// Read a compact string with its length in front of it.
+    fn compact_string(&mut self) -> Option<&'a [u8]> {
+        let start = self.rest;
+        let length = self.length()?;
+        self.bytes(length)?;
+        Some(&start[..start.len() - self.rest.len()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kafka 4.1's answer to Produce v12: `orders` 0 at offset 5, 2 at 17.
+    const ANSWER: &str = "00000007 00 02 07 6f7264657273 03 \
+        00000000 0000 0000000000000005 ffffffffffffffff 0000000000000000 01 00 00 \
+        00000002 0000 0000000000000011 ffffffffffffffff 0000000000000000 01 00 00 00 00000000 00";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<char> = hex.chars().filter(|each| !each.is_whitespace()).collect();
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).expect("hex"))
+            .collect()
+    }
+
+    fn landed(frame: &[u8]) -> Option<Vec<(i32, i64)>> {
+        let mut found = Vec::new();
+        read_landed(frame, 12, |each| {
+            assert_eq!(each.topic, b"\x07orders");
+            found.push((each.partition, each.base_offset));
+            true
+        })?;
+        Some(found)
+    }
+
+    #[test]
+    fn answer_without_an_error_is_read() {
+        assert_eq!(landed(&bytes(ANSWER)), Some(vec![(0, 5), (2, 17)]));
+        assert_eq!(correlation_id(&bytes(ANSWER)), Some(7));
+    }
+
+    #[test]
+    fn answer_that_is_cut_short_or_too_long_is_not_read() {
+        let answer = bytes(ANSWER);
+        for length in 0..answer.len() {
+            assert_eq!(landed(&answer[..length]), None, "{length} bytes");
+        }
+        assert_eq!(landed(&[&answer[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn answer_with_an_error_or_more_fields_is_not_read() {
+        let answer = bytes(ANSWER);
+        for at in [4, 5, 18, 19, 44, 45, 46, answer.len() - 1] {
+            let mut other = answer.clone();
+            other[at] += 1;
+            assert_eq!(landed(&other), None, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_written_as_varints() {
+        for (length, expected) in [(0, "01"), (126, "7f"), (127, "8001"), (16_383, "808001")] {
+            let mut written = Vec::new();
+            write_length(length, &mut written);
+            assert_eq!(written, bytes(expected));
+        }
+    }
+}

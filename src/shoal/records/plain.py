@@ -1,0 +1,139 @@
+"""
+Walks over plain batches, many at a time.
+
+A plain batch has magic 2, no holes, and nothing but a codec in its attributes. It
+begins at the end offset of the batch before it. All other batches need a decision
+of their own, so a walk ends before the first of them.
+
+Each walk exists twice, here and in ``shoal.native``, with the same results.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from ..native import NATIVE
+from .batch import (
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    OFFSET_LIMIT,
+    PRODUCER_ID_OFFSET,
+    RECORDS_COUNT_OFFSET,
+    Codec,
+)
+from .checksum import crc32c, crc_of_difference
+
+__all__ = ["ENTRY", "PlainRun", "stamp_plain"]
+
+#: A stamped batch: its size in bytes, number of records, ``max_timestamp``, leader epoch at the source.
+ENTRY = struct.Struct("<IIqi")
+
+_BEFORE_ATTRIBUTES = struct.Struct(">qiibI")
+_IDENTITY = struct.Struct(">qhi")
+_SEQUENCES = 2**31
+_LARGEST_CODEC = max(Codec)
+_NO_TIME_MS = 2**63 - 1
+
+
+class PlainRun(NamedTuple):
+    """
+    Plain batches that follow one another, stamped.
+
+    Attributes:
+        end: The position behind the last of them; that of the first if there is none.
+        records_count: In all of them.
+        oldest_ms: The smallest of their ``max_timestamp``; 2^63 - 1 if there is none.
+        entries: An :data:`ENTRY` for each.
+
+    """
+
+    end: int
+    records_count: int
+    oldest_ms: int
+    entries: bytes
+
+
+def stamp_plain(
+    record_set: memoryview,
+    position: int,
+    *,
+    first_offset: int,
+    end_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> PlainRun:
+    """
+    Stamp plain batches as :func:`~shoal.records.stamp` does, where they lie.
+
+    Args:
+        record_set: Writable; see :func:`~shoal.records.split`.
+        position: The position of the first batch in it.
+        first_offset: The offset that this batch must begin at.
+        end_offset: The walk ends before a batch that begins there or behind.
+        producer_id: The mirror's.
+        producer_epoch: Its epoch.
+        base_sequence: Of the first; those of the others follow.
+
+    """
+    walk = _stamp_plain if NATIVE is None else NATIVE.stamp_plain
+    return PlainRun._make(
+        walk(
+            record_set,
+            position,
+            first_offset=first_offset,
+            end_offset=end_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+    )
+
+
+def _stamp_plain(
+    record_set: memoryview,
+    position: int,
+    *,
+    first_offset: int,
+    end_offset: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> tuple[int, int, int, bytes]:
+    unpack, pack_head, pack_identity = HEADER.unpack_from, _BEFORE_ATTRIBUTES.pack_into, _IDENTITY.pack
+    pack_entry, identity_size = ENTRY.pack, _IDENTITY.size
+    end, expected, records, oldest_ms = len(record_set), first_offset, 0, _NO_TIME_MS
+    end_offset = min(end_offset, OFFSET_LIMIT)
+    entries = []
+    while end - position >= HEADER_SIZE:
+        (base_offset, length, epoch, magic, crc, attributes, delta, _, newest_ms, _, _, _, count) = unpack(
+            record_set, position
+        )
+        size = length + LOG_OVERHEAD
+        if (
+            base_offset != expected
+            or magic != 2
+            or not 0 <= attributes <= _LARGEST_CODEC
+            or count != delta + 1
+            or count <= 0
+            or not 0 <= base_offset < end_offset
+            or size < HEADER_SIZE
+            or size > end - position
+        ):
+            break
+        identity = pack_identity(producer_id, producer_epoch, base_sequence)
+        at = position + PRODUCER_ID_OFFSET
+        before = crc32c(record_set[at : at + identity_size])
+        crc ^= crc_of_difference(before, crc32c(identity), size - RECORDS_COUNT_OFFSET)
+        record_set[at : at + identity_size] = identity
+        pack_head(record_set, position, 0, length, -1, 2, crc)
+        entries.append(pack_entry(size, count, newest_ms, epoch))
+        if newest_ms < oldest_ms:
+            oldest_ms = newest_ms
+        expected += count
+        records += count
+        base_sequence = (base_sequence + count) % _SEQUENCES
+        position += size
+    return position, records, oldest_ms, b"".join(entries)

@@ -1,0 +1,17 @@
+"""The native path and Python's, for tests that run the same cases on both."""
+
+import os
+
+import pytest
+
+from shoal.native import NATIVE
+
+__all__ = ["PATHS", "needs_native"]
+
+#: In CI the native module may not be missing: the tests fail then.
+needs_native = pytest.mark.skipif(
+    NATIVE is None and not os.environ.get("CI"), reason="shoal-native is not installed: make native builds it"
+)
+
+#: The values of a parametrized ``path``: whether it is the native one.
+PATHS = [pytest.param(False, id="python"), pytest.param(True, id="native", marks=needs_native)]

@@ -1,0 +1,115 @@
+"""Walks over plain batches, on the native path and in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.errors import CorruptBatch
+from shoal.native import NATIVE
+from shoal.records import ENTRY, Codec, PlainRun, split, stamp, stamp_plain, verify_crc
+from shoal.records import plain as module
+from tests.batches import (
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    batch,
+    marker,
+    patched,
+)
+from tests.native_path import PATHS
+
+IDENTITY = {"producer_id": 4_000_000_000, "producer_epoch": 7, "base_sequence": 2**31 - 3}
+NO_END = 2**63 - 1
+
+
+@pytest.fixture(params=PATHS, autouse=True)
+def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NATIVE", NATIVE if request.param else None)
+
+
+def run_of(*built: bytes | bytearray) -> memoryview:
+    return memoryview(bytearray().join(built))
+
+
+def plain(*counts: int, first_offset: int = 5) -> list[bytearray]:
+    built = []
+    for number, count in enumerate(counts):
+        codec = list(Codec)[number % 5]
+        built.append(
+            batch(count, codec=codec, base_offset=first_offset, base_timestamp=1000 - number, leader_epoch=4)
+        )
+        first_offset += count
+    return built
+
+
+def test_plain_batches_are_stamped_as_one_by_one() -> None:
+    built = plain(2, 3, 1, 4, 1, 7)
+    one_by_one, together = run_of(b"odd", *built), run_of(b"odd", *built)
+    fetched = [each.header for each in split(one_by_one[3:])]
+    sequence = IDENTITY["base_sequence"]
+    for each in split(one_by_one[3:]):
+        stamp(each, IDENTITY["producer_id"], IDENTITY["producer_epoch"], sequence)
+        sequence = (sequence + each.header.records_count) % 2**31
+    run = stamp_plain(together, 3, first_offset=5, end_offset=NO_END, **IDENTITY)
+    assert together == one_by_one
+    assert (run.end, run.records_count) == (len(together), 18)
+    assert run.oldest_ms == min(each.max_timestamp for each in fetched)
+    assert list(ENTRY.iter_unpack(run.entries)) == [
+        (each.size, each.records_count, each.max_timestamp, each.leader_epoch) for each in fetched
+    ]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param(batch(2, base_offset=6), id="an offset is missing in front of it"),
+        pytest.param(batch(2, base_offset=4), id="it begins before the end of the one before"),
+        pytest.param(batch(2, base_offset=5, flags=TRANSACTIONAL, producer_id=3), id="transactional"),
+        pytest.param(batch(2, base_offset=5, flags=LOG_APPEND_TIME), id="its times are the broker's"),
+        pytest.param(batch(2, base_offset=5, flags=DELETE_HORIZON), id="compaction was there"),
+        pytest.param(batch(3, base_offset=5, holes=[1]), id="holes"),
+        pytest.param(batch(2, base_offset=5, holes=[0, 1]), id="empty"),
+        pytest.param(marker(0, 3, base_offset=5), id="control"),
+        pytest.param(batch(2, base_offset=5)[:-1], id="cut short"),
+        pytest.param(batch(2, base_offset=5)[:30], id="cut short in the header"),
+        pytest.param(patched(bytes(batch(2, base_offset=5)), 16, b"\1"), id="magic"),
+        pytest.param(patched(bytes(batch(2, base_offset=5)), 22, b"\5"), id="codec"),
+        pytest.param(patched(bytes(batch(2, base_offset=5)), 8, b"\xff\xff\xff\xf0"), id="negative length"),
+        pytest.param(patched(bytes(batch(2, base_offset=5)), 8, b"\0\0\0\x30"), id="shorter than a header"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+def test_walk_ends_before_a_batch_that_is_not_plain(odd: bytearray) -> None:
+    record_set = run_of(*plain(2, 3, first_offset=0), odd)
+    run = stamp_plain(record_set, 0, first_offset=0, end_offset=NO_END, **IDENTITY)
+    assert len(run.entries) == 2 * ENTRY.size
+    assert record_set[run.end :] == odd
+    again = stamp_plain(record_set, run.end, first_offset=5, end_offset=NO_END, **IDENTITY)
+    assert again == PlainRun(run.end, 0, 2**63 - 1, b"")
+    assert record_set[run.end :] == odd
+
+
+@pytest.mark.parametrize(("end_offset", "records"), [(0, 0), (2, 2), (3, 5), (5, 5), (6, 6)])
+def test_walk_ends_before_a_batch_at_the_end_offset(end_offset: int, records: int) -> None:
+    record_set = run_of(*plain(2, 3, 1, first_offset=0))
+    run = stamp_plain(record_set, 0, first_offset=0, end_offset=end_offset, **IDENTITY)
+    assert run.records_count == records
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63 - 2**31])
+def test_offsets_that_are_never_reached_are_not_plain(offset: int) -> None:
+    record_set = run_of(*plain(1, first_offset=offset))
+    assert stamp_plain(record_set, 0, first_offset=offset, end_offset=NO_END, **IDENTITY).end == 0
+    (last,) = plain(1, first_offset=2**63 - 2**31 - 1)
+    assert stamp_plain(run_of(last), 0, first_offset=2**63 - 2**31 - 1, end_offset=NO_END, **IDENTITY).end
+
+
+def test_damaged_payload_keeps_a_crc_that_does_not_match() -> None:
+    damaged = batch(2, base_offset=0)
+    damaged[-1] ^= 1
+    record_set = run_of(damaged, *plain(1, first_offset=2))
+    assert stamp_plain(record_set, 0, first_offset=0, end_offset=NO_END, **IDENTITY).records_count == 3
+    found = list(split(record_set))
+    with pytest.raises(CorruptBatch):
+        verify_crc(found[0])
+    verify_crc(found[1])
