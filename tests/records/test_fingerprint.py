@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.records import Codec, Fingerprint, fingerprint, stamp
-from tests.batches import LOG_APPEND_TIME, batch, patched, raw_batch, view
+from shoal.records import (
+    PACKED_FINGERPRINT,
+    Codec,
+    Fingerprint,
+    PlainFingerprints,
+    fingerprint,
+    fingerprint_plain,
+    split,
+    stamp,
+)
+from tests.batches import LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, patched, raw_batch, view
 from tests.strategies import INT16, INT32, INT64, batches
 
 
@@ -88,3 +97,100 @@ def test_fingerprint_is_the_crc_with_variable_fields_zeroed(size: int) -> None:
     )
     normal = raw_batch(content, attributes=0x02, max_timestamp=0)
     assert of(fetched) == Fingerprint(view(normal).header.crc, 61 + size, 1, 1_600_000_000_000)
+
+
+# Runs of plain batches
+
+
+def plain(record_set: bytes | bytearray, position: int = 0, **options: int) -> PlainFingerprints:
+    """Return the run at a position; it begins at offset 100 by default."""
+    chosen = {"first_offset": 100, "end_offset": 10**6, "transactional": True, **options}
+    return fingerprint_plain(memoryview(record_set), position, **chosen)  # type: ignore[arg-type]
+
+
+def run(*found: bytearray) -> bytearray:
+    """Lay batches out from offset 100 on, without gaps."""
+    laid, offset = bytearray(), 100
+    for each in found:
+        each[0:8] = offset.to_bytes(8)
+        offset += int.from_bytes(each[23:27]) + 1
+        laid += each
+    return laid
+
+
+FIRST, SECOND = batch(3, producer_id=7), batch(2, codec=Codec.LZ4, base_timestamp=5)
+
+
+def test_fingerprint_plain_packs_the_fingerprint_of_each_batch() -> None:
+    found = run(*(batch(count, codec=codec) for count, codec in zip((1, 3, 2, 9, 4), Codec, strict=True)))
+    assert plain(found) == PlainFingerprints(
+        len(found),
+        19,
+        True,
+        b"".join(
+            PACKED_FINGERPRINT.pack(crc, size, count, each.header.codec_id, time)
+            for each in split(memoryview(found))
+            for crc, size, count, time in [fingerprint(each)]
+        ),
+    )
+
+
+def test_fingerprint_plain_has_literal_rows() -> None:
+    found = run(batch(2, producer_id=3, producer_epoch=1, base_sequence=9))
+    row = bytes.fromhex("0f6bbf7f 63000000 02000000 00000000 00806e8774010000")
+    assert plain(found) == PlainFingerprints(99, 2, True, row)
+
+
+def test_fingerprint_plain_begins_at_the_position() -> None:
+    found = run(FIRST, SECOND)
+    assert plain(found, len(FIRST), first_offset=103) == (len(found), 2, True, plain(found).packed[24:])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        marker(1, 7),
+        message(1, b"old"),
+        batch(3, holes=[1]),
+        batch(2, holes=[0, 1]),
+        batch(3, flags=LOG_APPEND_TIME),
+        patched(batch(3), 21, b"\0\x40"),  # a delete horizon
+        patched(batch(3), 21, b"\0\x05"),  # an unknown codec
+        patched(batch(3), 57, b"\0\0\0\4"),  # more records than offsets
+        batch(3)[:-1],
+        batch(3)[:60],
+    ],
+    ids=["marker", "old", "holes", "empty", "append time", "horizon", "codec", "count", "cut", "cut header"],
+)
+def test_fingerprint_plain_ends_before_a_batch_that_is_not_plain(other: bytearray) -> None:
+    assert plain(run(FIRST, other)).end == len(FIRST)
+    assert plain(run(FIRST)).records_count == 3
+
+
+def test_fingerprint_plain_ends_before_damage() -> None:
+    found = run(FIRST, SECOND)
+    found[-1] ^= 1
+    assert plain(found)[:2] == (len(FIRST), 3)
+
+
+def test_fingerprint_plain_ends_before_a_gap() -> None:
+    found = run(FIRST, SECOND)
+    found[len(FIRST) : len(FIRST) + 8] = (104).to_bytes(8)
+    assert plain(found)[:2] == (len(FIRST), 3)
+    assert plain(found, first_offset=99) == (0, 0, True, b"")
+
+
+def test_fingerprint_plain_ends_at_the_end_offset() -> None:
+    found = run(FIRST, SECOND)
+    assert [plain(found, end_offset=end).records_count for end in (100, 101, 103, 104)] == [0, 3, 3, 5]
+
+
+@pytest.mark.parametrize(("transactional", "count"), [(True, 3), (False, 0)])
+def test_fingerprint_plain_has_transactional_batches_only_on_demand(transactional: bool, count: int) -> None:
+    found = run(batch(3, flags=TRANSACTIONAL, producer_id=7, producer_epoch=0))
+    assert plain(found, transactional=transactional).records_count == count
+
+
+def test_fingerprint_plain_of_append_time_batches_is_not_telling() -> None:
+    found = run(batch(3, flags=LOG_APPEND_TIME), batch(1, flags=LOG_APPEND_TIME))
+    assert plain(found)[:3] == (len(found), 4, False)

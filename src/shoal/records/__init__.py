@@ -12,7 +12,13 @@ from .batch import HEADER_SIZE, BatchHeader, Codec, RecordBatch, has_several, re
 from .checksum import crc32c, verify_crc
 from .compression import compress, decompress, decompress_legacy_lz4
 from .decide import Decision, decide
-from .fingerprint import Fingerprint, fingerprint
+from .fingerprint import (
+    PACKED_FINGERPRINT,
+    Fingerprint,
+    PlainFingerprints,
+    fingerprint,
+    fingerprint_plain,
+)
 from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, write_body
@@ -22,12 +28,14 @@ from .stamp import Run, stamp, stamp_run, stamped_header
 __all__ = [
     "ENTRY",
     "HEADER_SIZE",
+    "PACKED_FINGERPRINT",
     "AbortedTransactions",
     "BatchHeader",
     "CheckedCrcs",
     "Codec",
     "Decision",
     "Fingerprint",
+    "PlainFingerprints",
     "PlainRun",
     "Record",
     "RecordBatch",
@@ -39,6 +47,7 @@ __all__ = [
     "decompress",
     "decompress_legacy_lz4",
     "fingerprint",
+    "fingerprint_plain",
     "has_several",
     "read_header",
     "read_key_value_headers",

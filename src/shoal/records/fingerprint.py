@@ -14,12 +14,28 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from .batch import CODEC_MASK, CONTROL, RECORDS_COUNT_OFFSET, RecordBatch
+from .batch import (
+    ATTRIBUTES_OFFSET,
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    RECORDS_COUNT_OFFSET,
+    TRANSACTIONAL,
+    Codec,
+    RecordBatch,
+)
 from .checksum import crc32c, crc_of_difference
 
-__all__ = ["Fingerprint", "fingerprint"]
+__all__ = ["PACKED_FINGERPRINT", "Fingerprint", "PlainFingerprints", "fingerprint", "fingerprint_plain"]
 
 _COVERED = struct.Struct(">hiqqqhi")
+
+#: A row of :attr:`PlainFingerprints.packed`: CRC, size, records count, codec id, base timestamp.
+PACKED_FINGERPRINT = struct.Struct("<IIIIq")
 
 
 class Fingerprint(NamedTuple):
@@ -70,3 +86,70 @@ def fingerprint(batch: RecordBatch) -> Fingerprint:
     )
     crc = header.crc ^ crc_of_difference(crc32c(before), crc32c(normal), header.size - RECORDS_COUNT_OFFSET)
     return Fingerprint(crc, header.size, header.records_count, header.base_timestamp)
+
+
+class PlainFingerprints(NamedTuple):
+    """
+    The fingerprints of plain batches that follow each other without a gap.
+
+    Attributes:
+        end: The position of the first batch that is not plain, or not whole.
+        records_count: The number of their records, and of their offsets.
+        is_telling: Whether their base timestamps are the create times of their first records. In a
+            LogAppendTime batch they need not be (see :mod:`shoal.verify`).
+        packed: A row of :data:`PACKED_FINGERPRINT` for each.
+
+    """
+
+    end: int
+    records_count: int
+    is_telling: bool
+    packed: bytes
+
+
+def fingerprint_plain(
+    record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
+) -> PlainFingerprints:
+    """
+    Return the fingerprints of the plain batches from a position on.
+
+    A plain batch has magic 2, a right CRC, a known codec, at least one record, and no hole. It is no control
+    batch, and has no delete horizon. It begins at the offset at which the batch before it ends, and has the
+    timestamp type of the first.
+
+    Args:
+        record_set: Batches back to back, the last perhaps cut short.
+        position: The position of the first batch.
+        first_offset: The base offset that the first batch must have.
+        end_offset: The first offset that is not wanted; a batch that begins before it may end behind it.
+        transactional: Whether transactional batches are plain: nothing of them was aborted.
+
+    """
+    end, offset = len(record_set), first_offset
+    refused = CONTROL | DELETE_HORIZON | (0 if transactional else TRANSACTIONAL)
+    time_bit: int | None = None
+    rows: list[bytes] = []
+    while end - position >= HEADER_SIZE and offset < end_offset:
+        header = HEADER.unpack_from(record_set, position)
+        base_offset, length, _, magic, crc, attributes, delta, base_timestamp, _, _, _, _, count = header
+        following = position + length + LOG_OVERHEAD
+        if base_offset != offset or magic != 2 or length < HEADER_SIZE - LOG_OVERHEAD or following > end:
+            break
+        if count <= 0 or count != delta + 1 or attributes & refused or attributes & CODEC_MASK > _LAST_CODEC:
+            break
+        if time_bit is None:
+            time_bit = attributes & LOG_APPEND_TIME
+        if attributes & LOG_APPEND_TIME != time_bit:
+            break
+        if crc32c(record_set[position + ATTRIBUTES_OFFSET : following]) != crc:
+            break
+        codec = attributes & CODEC_MASK
+        normal = crc32c(_COVERED.pack(codec, delta, base_timestamp, 0, -1, -1, -1))
+        # The payload is in the cache by now: to read it again costs less than to correct the CRC.
+        normal = crc32c(record_set[position + RECORDS_COUNT_OFFSET : following], normal)
+        rows.append(PACKED_FINGERPRINT.pack(normal, length + LOG_OVERHEAD, count, codec, base_timestamp))
+        position, offset = following, offset + count
+    return PlainFingerprints(position, offset - first_offset, not time_bit, b"".join(rows))
+
+
+_LAST_CODEC = max(Codec)
