@@ -38,7 +38,7 @@ def leaders_as_told(wire: Wire) -> dict[int, tuple[int, int]]:
     return {each.partition_index: (each.leader_id, each.leader_epoch) for each in topic.partitions}
 
 
-def test_every_node_tells_of_all_nodes_and_of_the_same_leaders(
+def test_metadata_of_every_node_have_all_nodes_and_the_same_leaders(
     cluster: BrokerCluster, wires: dict[int, Wire]
 ) -> None:
     for wire in wires.values():
@@ -59,9 +59,7 @@ def test_only_the_leader_serves_a_partition(wires: dict[int, Wire]) -> None:
             assert wire.list_offset("topic", -1, partition=partition).error_code == code
 
 
-def test_a_leader_that_moves_takes_the_log_along_in_a_new_epoch(
-    cluster: BrokerCluster, wires: dict[int, Wire]
-) -> None:
+def test_moved_leader_has_the_log_in_a_new_epoch(cluster: BrokerCluster, wires: dict[int, Wire]) -> None:
     wires[1].produce("topic", batch(3))
     cluster.move_leader("topic", 0, 2)
     assert wires[1].produce("topic", batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -71,7 +69,7 @@ def test_a_leader_that_moves_takes_the_log_along_in_a_new_epoch(
     assert wires[2].end_of_epoch("topic", 0).end_offset == 3
 
 
-def test_a_producer_s_sequences_go_on_at_the_new_leader(
+def test_producer_s_sequences_continue_at_a_new_leader(
     cluster: BrokerCluster, wires: dict[int, Wire]
 ) -> None:
     sent = batch(2, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -82,7 +80,7 @@ def test_a_producer_s_sequences_go_on_at_the_new_leader(
     assert wires[3].end_offset("topic") == 2
 
 
-def test_a_fetch_that_waits_hears_that_the_leader_moved(
+def test_waiting_fetch_is_answered_when_the_leader_moves(
     cluster: BrokerCluster, wires: dict[int, Wire]
 ) -> None:
     wires[1].send_fetch([("topic", 0, 0)], min_bytes=1, max_wait_ms=600_000)
@@ -95,9 +93,7 @@ def test_a_fetch_that_waits_hears_that_the_leader_moved(
     assert fetched.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_when_a_node_stops_the_others_lead_what_it_led(
-    cluster: BrokerCluster, wires: dict[int, Wire]
-) -> None:
+def test_stopped_node_s_partitions_move_to_the_others(cluster: BrokerCluster, wires: dict[int, Wire]) -> None:
     wires[2].produce("topic", batch(4), partition=1)
     cluster.stop_node(2)
     assert wires[2].receive_frame() is None
@@ -111,16 +107,14 @@ def test_when_a_node_stops_the_others_lead_what_it_led(
         assert leaders_as_told(back)[1] == (leader, 1)
 
 
-def test_a_partition_whose_leader_does_not_run_has_none(
-    cluster: BrokerCluster, wires: dict[int, Wire]
-) -> None:
+def test_partition_of_a_stopped_leader_has_no_leader(cluster: BrokerCluster, wires: dict[int, Wire]) -> None:
     cluster.stop_node(3)
     cluster.move_leader("topic", 0, 3)
     assert leaders_as_told(wires[1])[0][0] == -1
     assert wires[1].produce("topic", batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_member_that_waits_at_a_node_that_stops_is_let_go(
+def test_waiting_member_at_a_stopped_node_is_disconnected(
     cluster: BrokerCluster, wires: dict[int, Wire]
 ) -> None:
     joined = wires[1].join("group", instance="one", rebalance_timeout_ms=600_000)
@@ -138,7 +132,7 @@ def test_each_node_has_its_own_faults(cluster: BrokerCluster, wires: dict[int, W
     assert wires[1].produce("topic", batch()).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_a_coordinator_is_one_of_the_nodes_and_the_same_for_all(wires: dict[int, Wire]) -> None:
+def test_coordinator_is_the_same_node_for_all(wires: dict[int, Wire]) -> None:
     for group in ("one", "two", "three", "four"):
         answers = set()
         for wire in wires.values():
@@ -150,7 +144,7 @@ def test_a_coordinator_is_one_of_the_nodes_and_the_same_for_all(wires: dict[int,
         assert len(answers) == 1
 
 
-def test_a_cluster_keeps_its_data_in_one_directory(tmp_path: Path) -> None:
+def test_cluster_with_data_directory_survives_a_restart(tmp_path: Path) -> None:
     for offset in (0, 2):
         with BrokerCluster(2, data=tmp_path) as cluster:
             if offset == 0:
@@ -160,7 +154,7 @@ def test_a_cluster_keeps_its_data_in_one_directory(tmp_path: Path) -> None:
                 assert wire.produce("topic", batch(2), partition=1).base_offset == offset
 
 
-def test_confluent_kafka_follows_leaders_that_move(cluster: BrokerCluster) -> None:
+def test_confluent_kafka_follows_moved_leaders(cluster: BrokerCluster) -> None:
     """An idempotent producer, while each leader moves about and a node stops: all records, once, in order."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 1})
     for number in range(600):

@@ -14,23 +14,21 @@ from tests.broker.conftest import NewTopic
 from tests.broker.wire import Wire
 
 
-def test_an_error_is_answered_once_and_nothing_is_done(wire: Wire, broker: Broker, topic: str) -> None:
+def test_error_fault_is_returned_once_without_effect(wire: Wire, broker: Broker, topic: str) -> None:
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert wire.produce(topic, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert wire.end_offset(topic) == 0
     assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
 
 
-def test_an_error_after_the_effect_answers_it_for_what_was_done(
-    wire: Wire, broker: Broker, topic: str
-) -> None:
+def test_error_fault_after_the_effect_keeps_the_effect(wire: Wire, broker: Broker, topic: str) -> None:
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.REQUEST_TIMED_OUT, effect="after")
     assert wire.produce(topic, batch()).error_code == ErrorCode.REQUEST_TIMED_OUT
     assert wire.end_offset(topic) == 1
 
 
 @pytest.mark.parametrize(("drop", "written"), [("before", 0), ("after", 1)])
-def test_a_connection_is_dropped_before_or_after_the_effect(
+def test_drop_fault_closes_the_connection_before_or_after_the_effect(
     wire: Wire, broker: Broker, topic: str, drop: str, written: int
 ) -> None:
     broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
@@ -40,14 +38,14 @@ def test_a_connection_is_dropped_before_or_after_the_effect(
     assert wire.end_offset(topic) == written
 
 
-def test_a_delayed_request_is_answered_no_sooner(wire: Wire, broker: Broker, topic: str) -> None:
+def test_delay_fault_delays_the_response(wire: Wire, broker: Broker, topic: str) -> None:
     broker.faults.add(ApiKey.LIST_OFFSETS, delay_s=0.2)
     started = time.monotonic()
     assert wire.end_offset(topic) == 0
     assert time.monotonic() - started >= 0.2
 
 
-def test_a_delayed_request_does_not_outlive_the_broker() -> None:
+def test_delayed_request_does_not_outlive_the_broker() -> None:
     with Broker() as own, Wire(own.bootstrap) as wire:
         fault = own.faults.add(ApiKey.METADATA, delay_s=600)
         wire.send(ApiKey.METADATA, 12, topics=None, allow_auto_topic_creation=False)
@@ -57,14 +55,14 @@ def test_a_delayed_request_does_not_outlive_the_broker() -> None:
         assert time.monotonic() - started < 60
 
 
-def test_a_fault_meets_as_many_requests_as_it_says(wire: Wire, broker: Broker, topic: str) -> None:
+def test_fault_applies_to_its_number_of_requests(wire: Wire, broker: Broker, topic: str) -> None:
     fault = broker.faults.add(ApiKey.PRODUCE, times=2, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     codes = [wire.produce(topic, batch()).error_code for _ in range(3)]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2 + [ErrorCode.NONE]
     assert fault.hits == 2
 
 
-def test_a_fault_without_end_stays_until_it_is_removed(wire: Wire, broker: Broker, topic: str) -> None:
+def test_fault_without_number_stays_until_removed(wire: Wire, broker: Broker, topic: str) -> None:
     fault = broker.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     for _ in range(3):
         assert wire.produce(topic, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -72,7 +70,7 @@ def test_a_fault_without_end_stays_until_it_is_removed(wire: Wire, broker: Broke
     assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
 
 
-def test_a_fault_may_be_one_partition_s(wire: Wire, broker: Broker, new_topic: NewTopic) -> None:
+def test_fault_of_a_partition_applies_to_it_alone(wire: Wire, broker: Broker, new_topic: NewTopic) -> None:
     topic = new_topic(3)
     broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, topic=topic, partition=1)
     assert wire.produce(topic, batch(), partition=0).error_code == ErrorCode.NONE
@@ -83,7 +81,7 @@ def test_a_fault_may_be_one_partition_s(wire: Wire, broker: Broker, new_topic: N
     assert codes == {0: ErrorCode.NONE, 1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.NONE}
 
 
-def test_a_fault_may_be_one_client_s(wire: Wire, broker: Broker, topic: str) -> None:
+def test_fault_of_a_client_applies_to_it_alone(wire: Wire, broker: Broker, topic: str) -> None:
     fault = broker.faults.add(ApiKey.PRODUCE, drop="after", client_id="other")
     with Wire(broker.bootstrap, client_id="other") as other:
         assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
@@ -94,7 +92,7 @@ def test_a_fault_may_be_one_client_s(wire: Wire, broker: Broker, topic: str) -> 
 
 
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT])
-def test_other_apis_of_partitions_answer_errors_too(
+def test_other_partition_apis_return_fault_errors(
     wire: Wire, broker: Broker, topic: str, unique: str, api: ApiKey
 ) -> None:
     broker.faults.add(api, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, topic=topic)
@@ -107,7 +105,7 @@ def test_other_apis_of_partitions_answer_errors_too(
     assert answers[api]() == ErrorCode.NONE
 
 
-def test_a_test_can_wait_until_a_fault_was_met(wire: Wire, broker: Broker, topic: str) -> None:
+def test_wait_for_returns_once_a_fault_was_hit(wire: Wire, broker: Broker, topic: str) -> None:
     fault = broker.faults.add(ApiKey.FETCH, delay_s=0.1)
     assert not broker.faults.wait_for(fault, timeout_s=0.01)
     fetching = threading.Thread(target=lambda: wire.fetch(topic))
@@ -116,7 +114,7 @@ def test_a_test_can_wait_until_a_fault_was_met(wire: Wire, broker: Broker, topic
     fetching.join()
 
 
-def test_a_fault_that_an_api_cannot_answer_is_refused_when_it_is_added(broker: Broker) -> None:
+def test_fault_unsupported_by_its_api_is_refused(broker: Broker) -> None:
     with pytest.raises(ValueError, match="drop or delay"):
         broker.faults.add(ApiKey.API_VERSIONS, error=ErrorCode.UNKNOWN_SERVER_ERROR)
     with pytest.raises(ValueError, match="after"):

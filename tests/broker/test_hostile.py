@@ -44,12 +44,12 @@ def _no_handler_fails(caplog: pytest.LogCaptureFixture, broker: Broker) -> objec
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 100 * 1024 * 1024 + 1, 2**31 - 1])
-def test_a_frame_that_is_too_long_or_negative_closes_the_connection(wire: Wire, size: int) -> None:
+def test_frame_too_long_or_negative_closes_the_connection(wire: Wire, size: int) -> None:
     wire.send_bytes(struct.pack(">i", size))
     assert wire.receive_frame() is None
 
 
-def test_a_frame_that_never_comes_costs_little(broker: Broker) -> None:
+def test_announced_frame_that_never_arrives_takes_little_memory(broker: Broker) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wires = [Wire(broker.bootstrap) for _ in range(20)]
     for wire in wires:
@@ -59,9 +59,7 @@ def test_a_frame_that_never_comes_costs_little(broker: Broker) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
-def test_more_connections_than_there_may_be_are_waited_out(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_connections_beyond_the_limit_are_closed(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     gc.collect()  # what is collected later would make room
     connections = [socket.socket() for _ in range(20)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -79,20 +77,20 @@ def test_more_connections_than_there_may_be_are_waited_out(
             each.close()
 
 
-def test_an_empty_frame_closes_the_connection(wire: Wire, broker: Broker) -> None:
+def test_empty_frame_closes_the_connection(wire: Wire, broker: Broker) -> None:
     wire.send_bytes(struct.pack(">i", 0))
     assert wire.receive_frame() is None
 
 
 @given(st.binary(max_size=200))
 @SAME_BROKER
-def test_arbitrary_bytes_end_the_connection_at_most(broker: Broker, data: bytes) -> None:
+def test_arbitrary_bytes_at_most_close_the_connection(broker: Broker, data: bytes) -> None:
     send_and_look(broker, data)
 
 
 @given(st.sampled_from(sorted(ApiKey)), st.integers(0, 13), st.binary(max_size=100))
 @SAME_BROKER
-def test_arbitrary_bodies_of_any_api_end_the_connection_at_most(
+def test_arbitrary_bodies_of_any_api_at_most_close_the_connection(
     broker: Broker, api: ApiKey, version: int, body: bytes
 ) -> None:
     frame = struct.pack(">hhih", api, version, 1, 1) + b"x" + body
@@ -152,20 +150,20 @@ def test_damaged_batches_are_refused_or_stored_as_valid_ones(
     assert wire.fetch(topic, before).error_code == ErrorCode.NONE
 
 
-def test_a_topic_of_too_many_partitions_is_refused(wire: Wire, broker: Broker, unique: str) -> None:
+def test_topic_with_too_many_partitions_is_refused(wire: Wire, broker: Broker, unique: str) -> None:
     answer = wire.create_topic(unique, 2**31 - 1)
     assert answer.error_code != ErrorCode.NONE
     assert len(list(broker.topics)) < 1000
 
 
-def test_a_topic_that_is_asked_for_again_and_again_is_described_once(wire: Wire, topic: str) -> None:
+def test_topic_repeated_in_metadata_is_described_once(wire: Wire, topic: str) -> None:
     wanted = request_class(ApiKey.METADATA).MetadataRequestTopic
     response = wire.call(ApiKey.METADATA, 9, topics=[wanted(name=topic), wanted(name="none")] * 1000)
     assert [each.name for each in response.topics] == [topic, "none"]
 
 
 @pytest.mark.parametrize("api", [ApiKey.CREATE_TOPICS, ApiKey.LIST_OFFSETS, ApiKey.DESCRIBE_GROUPS])
-def test_null_where_there_must_be_an_array_closes_the_connection(wire: Wire, api: ApiKey) -> None:
+def test_null_array_closes_the_connection(wire: Wire, api: ApiKey) -> None:
     bodies = {
         ApiKey.CREATE_TOPICS: struct.pack(">ii?", -1, 0, False),
         ApiKey.LIST_OFFSETS: struct.pack(">ibi", -1, 0, -1),
@@ -177,13 +175,11 @@ def test_null_where_there_must_be_an_array_closes_the_connection(wire: Wire, api
 
 
 @pytest.mark.parametrize("timestamp", [-5, -10, -(2**63), 2**63 - 1])
-def test_any_timestamp_may_be_asked_of_an_empty_log(
-    broker: Broker, wire: Wire, topic: str, timestamp: int
-) -> None:
+def test_empty_log_accepts_any_timestamp(broker: Broker, wire: Wire, topic: str, timestamp: int) -> None:
     found = wire.list_offset(topic, timestamp)
     assert (found.error_code, found.timestamp, found.offset) == (ErrorCode.NONE, -1, -1)
 
 
-def test_who_hangs_up_while_waiting_does_no_harm(broker: Broker, topic: str) -> None:
+def test_client_that_hangs_up_while_waiting_does_not_affect_others(broker: Broker, topic: str) -> None:
     with Wire(broker.bootstrap) as wire:
         wire.send_fetch([(topic, 0, 0)], max_wait_ms=500, min_bytes=1)

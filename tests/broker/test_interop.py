@@ -89,7 +89,7 @@ def confluent_consume(address: str, topic: str, partition: int, **config: object
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_confluent_kafka_consumes_what_it_produced_idempotently(
+def test_confluent_kafka_consumes_its_idempotent_records(
     broker_address: str, new_topic: NewTopic, codec: str
 ) -> None:
     topic = new_topic(2)
@@ -107,7 +107,7 @@ def test_confluent_kafka_consumes_what_it_produced_idempotently(
     assert messages[7].timestamp() == (1, 10**12 + 7)
 
 
-def test_confluent_kafka_sees_committed_transactions_only(
+def test_confluent_kafka_reads_only_committed_transactions(
     broker_address: str, topic: str, unique: str
 ) -> None:
     producer = confluent_producer(broker_address, transactional_id=unique)
@@ -128,7 +128,7 @@ def test_confluent_kafka_sees_committed_transactions_only(
     assert len(everything) == 40
 
 
-def test_a_fenced_confluent_producer_is_told_so(broker_address: str, topic: str, unique: str) -> None:
+def test_fenced_confluent_producer_raises(broker_address: str, topic: str, unique: str) -> None:
     old = confluent_producer(broker_address, transactional_id=unique)
     old.init_transactions(SECONDS)
     old.begin_transaction()
@@ -199,7 +199,9 @@ def test_confluent_kafka_s_admin_client_manages_topics(broker_address: str, uniq
         admin.delete_topics([unique])[unique].result(SECONDS)
 
 
-def test_confluent_kafka_s_admin_client_looks_at_groups(broker_address: str, topic: str, unique: str) -> None:
+def test_confluent_kafka_s_admin_client_describes_groups(
+    broker_address: str, topic: str, unique: str
+) -> None:
     consumer = Consumer({"bootstrap.servers": broker_address, "group.id": unique, "group.instance.id": "one"})
     consumer.subscribe([topic])
     while not consumer.assignment():
@@ -216,9 +218,7 @@ def test_confluent_kafka_s_admin_client_looks_at_groups(broker_address: str, top
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_kafka_python_consumes_what_it_produced_idempotently(
-    broker_address: str, topic: str, codec: str
-) -> None:
+def test_kafka_python_consumes_its_idempotent_records(broker_address: str, topic: str, codec: str) -> None:
     producer = KafkaProducer(
         bootstrap_servers=broker_address,
         enable_idempotence=True,
@@ -246,7 +246,7 @@ def python_consume(address: str, topic: str, **config: object) -> list[bytes]:
     return values
 
 
-def test_kafka_python_sees_committed_transactions_only(broker_address: str, topic: str, unique: str) -> None:
+def test_kafka_python_reads_only_committed_transactions(broker_address: str, topic: str, unique: str) -> None:
     producer = KafkaProducer(bootstrap_servers=broker_address, transactional_id=unique)
     producer.init_transactions()
     for number in range(4):
@@ -297,7 +297,7 @@ def test_kafka_python_s_admin_client_manages_topics(broker_address: str, unique:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_aiokafka_consumes_what_it_produced_idempotently(broker_address: str, topic: str, codec: str) -> None:
+def test_aiokafka_consumes_its_idempotent_records(broker_address: str, topic: str, codec: str) -> None:
     async def produce() -> None:
         async with AIOKafkaProducer(
             bootstrap_servers=broker_address,
@@ -325,7 +325,7 @@ async def aio_consume(address: str, topic: str, **config: Any) -> list[bytes]:
     return values
 
 
-def test_aiokafka_sees_committed_transactions_only(broker_address: str, topic: str, unique: str) -> None:
+def test_aiokafka_reads_only_committed_transactions(broker_address: str, topic: str, unique: str) -> None:
     class Unwanted(Exception):
         pass
 

@@ -45,7 +45,7 @@ AT_THE_COORDINATOR = "removed/offset_fetch-v1.response"
 
 
 @each_case("recorded", RESPONSES, attrgetter("name"))
-def test_the_answer_is_kafka_s(recorded: Vector, answers: Mapping[str, bytes]) -> None:
+def test_recorded_request_has_kafka_s_response(recorded: Vector, answers: Mapping[str, bytes]) -> None:
     answer = answers[recorded.name]
     if recorded.name in IN_ZOOKEEPER:
         (later,) = [each for each in RESPONSES if each.name == AT_THE_COORDINATOR]

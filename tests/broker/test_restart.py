@@ -29,7 +29,7 @@ def with_producer(sequence: int, timestamp: int = TIMESTAMP) -> bytearray:
     return batch(producer_id=5, producer_epoch=0, base_sequence=sequence, base_timestamp=timestamp)
 
 
-def test_it_comes_back_on_the_same_port_with_its_logs(own: Broker) -> None:
+def test_restarted_broker_has_the_same_port_and_logs(own: Broker) -> None:
     address = own.bootstrap
     with Wire(address) as wire:
         wire.produce("topic", batch(3))
@@ -43,7 +43,7 @@ def test_it_comes_back_on_the_same_port_with_its_logs(own: Broker) -> None:
         assert wire.end_offset("topic") == 3
 
 
-def test_leaders_have_a_new_epoch_and_the_old_one_has_an_end(own: Broker) -> None:
+def test_restart_begins_a_new_leader_epoch(own: Broker) -> None:
     with Wire(own.bootstrap) as wire:
         wire.produce("topic", batch(3))
     own.stop()
@@ -60,7 +60,7 @@ def test_leaders_have_a_new_epoch_and_the_old_one_has_an_end(own: Broker) -> Non
         assert bytes(wire.fetch("topic", 3).record_set[12:16]) == b"\0\0\0\1"
 
 
-def test_a_leader_epoch_without_records_leaves_no_trace(own: Broker) -> None:
+def test_leader_epoch_without_records_leaves_no_trace(own: Broker) -> None:
     with Wire(own.bootstrap) as wire:
         wire.produce("topic", batch(3))
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_a_leader_epoch_without_records_leaves_no_trace(own: Broker) -> None:
         assert (found.leader_epoch, found.end_offset) == (0, 3)
 
 
-def test_a_producer_goes_on_with_its_sequences(own: Broker) -> None:
+def test_producer_continues_its_sequences_after_a_restart(own: Broker) -> None:
     own.config.alter({"producer.id.expiration.ms": str(2**31 - 1)})
     fresh = now_ms()
     with Wire(own.bootstrap) as wire:
@@ -87,7 +87,7 @@ def test_a_producer_goes_on_with_its_sequences(own: Broker) -> None:
         )
 
 
-def test_a_producer_whose_batches_are_old_is_forgotten(own: Broker) -> None:
+def test_producer_with_old_batches_is_forgotten(own: Broker) -> None:
     with Wire(own.bootstrap) as wire:
         wire.produce("topic", with_producer(0))
     own.stop()
@@ -97,7 +97,7 @@ def test_a_producer_whose_batches_are_old_is_forgotten(own: Broker) -> None:
         assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 1), "written twice"
 
 
-def test_old_producers_are_forgotten_now_and_then_without_a_restart() -> None:
+def test_old_producers_are_forgotten_without_a_restart() -> None:
     with Broker(config={"producer.id.expiration.check.interval.ms": "50"}) as own:
         log = own.create_topic("topic").logs[0]
         with Wire(own.bootstrap) as wire:
@@ -105,7 +105,7 @@ def test_old_producers_are_forgotten_now_and_then_without_a_restart() -> None:
         wait_until(lambda: not log.producers())
 
 
-def test_who_waits_is_let_go_when_the_broker_stops(own: Broker) -> None:
+def test_waiting_clients_are_disconnected_when_the_broker_stops(own: Broker) -> None:
     with Wire(own.bootstrap) as fetching, Wire(own.bootstrap) as joining:
         fetching.send_fetch([("topic", 0, 0)], max_wait_ms=600_000, min_bytes=1)
         first = joining.join("group", instance="one", rebalance_timeout_ms=600_000)
@@ -117,7 +117,7 @@ def test_who_waits_is_let_go_when_the_broker_stops(own: Broker) -> None:
         assert fetching.receive_frame() is None
 
 
-def test_a_group_s_members_and_offsets_outlive_a_restart(own: Broker) -> None:
+def test_group_members_and_offsets_survive_a_restart(own: Broker) -> None:
     with Wire(own.bootstrap) as wire:
         wire.commit("group", "topic", 7)
         joined = wire.join("group", instance="one")
@@ -129,7 +129,7 @@ def test_a_group_s_members_and_offsets_outlive_a_restart(own: Broker) -> None:
         assert wire.heartbeat("group", joined.member_id, 1, instance="one") == ErrorCode.NONE
 
 
-def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_behind(own: Broker) -> None:
+def test_start_on_a_used_port_raises_and_leaves_no_threads(own: Broker) -> None:
     threads = set(threading.enumerate())
     other = Broker(port=own.port)
     with pytest.raises(OSError, match="in use"):
@@ -139,7 +139,7 @@ def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_behind(own: Broker)
     assert set(threading.enumerate()) <= threads
 
 
-def test_it_can_be_stopped_twice_and_before_it_was_started() -> None:
+def test_stop_can_be_called_twice_and_before_start() -> None:
     broker = Broker()
     broker.stop()
     broker.start()
@@ -147,12 +147,12 @@ def test_it_can_be_stopped_twice_and_before_it_was_started() -> None:
     broker.stop()
 
 
-def test_it_listens_on_loopback_only() -> None:
+def test_address_beyond_loopback_is_refused_by_default() -> None:
     with pytest.raises(ConfigError, match="loopback"):
         Broker("0.0.0.0")
 
 
-def test_it_listens_elsewhere_if_it_is_told_so() -> None:
+def test_allow_any_address_listens_beyond_loopback() -> None:
     address = _address_of_this_machine()
     with pytest.raises(ConfigError, match="loopback"):
         Broker(address)
@@ -172,17 +172,17 @@ def _address_of_this_machine() -> str:
 
 
 @pytest.mark.parametrize("wildcard", ["0.0.0.0", "::"])
-def test_clients_cannot_be_told_to_connect_to_a_wildcard(wildcard: str) -> None:
+def test_wildcard_address_is_refused(wildcard: str) -> None:
     with pytest.raises(ConfigError, match="which clients cannot connect to"):
         Broker(wildcard, allow_any_address=True)
 
 
-def test_a_host_that_nobody_knows_is_an_error_of_the_configuration() -> None:
+def test_unknown_host_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no address of 'nobody\.invalid'"):
         Broker("nobody.invalid")
 
 
-def test_a_setting_that_it_does_not_know_is_refused() -> None:
+def test_unknown_setting_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.setting"):
         Broker(config={"no.such.setting": "1"})
 
@@ -190,13 +190,13 @@ def test_a_setting_that_it_does_not_know_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("shoal.multi.batch.client.id.prefix", ""), ("num.partitions", "1_0")]
 )
-def test_a_value_that_would_not_do_is_refused(name: str, value: str) -> None:
+def test_invalid_setting_value_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Broker(config={name: value})
 
 
 @pytest.mark.parametrize("told", ["true", "True"])
-def test_topics_are_created_on_first_use_if_the_broker_is_told_so(told: str) -> None:
+def test_auto_create_topics_enable_creates_topics_on_first_use(told: str) -> None:
     config = {"auto.create.topics.enable": told, "num.partitions": "3"}
     with Broker(config=config) as own, Wire(own.bootstrap) as wire:
         wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name="new")
@@ -208,7 +208,7 @@ def test_topics_are_created_on_first_use_if_the_broker_is_told_so(told: str) -> 
             assert (answer.topics[0].error_code, len(answer.topics[0].partitions)) == (code, partitions)
 
 
-def test_it_listens_on_ipv6_where_there_is_one() -> None:
+def test_broker_listens_on_ipv6() -> None:
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:

@@ -104,7 +104,7 @@ def wait_for_value(wire: Wire, topic: str, key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 13))
-def test_a_topic_s_partitions_have_a_leader(wire: Wire, new_topic: NewTopic, version: int) -> None:
+def test_partitions_of_a_topic_have_a_leader(wire: Wire, new_topic: NewTopic, version: int) -> None:
     name = new_topic(3)
     answer = metadata(wire, name, version=version)
     (topic,) = answer.topics
@@ -122,34 +122,34 @@ def test_a_topic_s_partitions_have_a_leader(wire: Wire, new_topic: NewTopic, ver
     assert (topic.topic_id is not None) == (version >= 10)
 
 
-def test_all_topics_are_there_for_who_names_none(wire: Wire, topic: str) -> None:
+def test_metadata_without_topics_returns_all(wire: Wire, topic: str) -> None:
     assert topic in {found.name for found in metadata(wire).topics}
     empty = wire.call(ApiKey.METADATA, 12, topics=[], allow_auto_topic_creation=False)
     assert list(empty.topics) == []
     assert len(empty.brokers) == 1
 
 
-def test_a_topic_that_is_not_there_is_unknown_and_is_not_created(wire: Wire, unique: str) -> None:
+def test_missing_topic_is_unknown_and_not_created(wire: Wire, unique: str) -> None:
     for _ in range(2):
         (topic,) = metadata(wire, unique).topics
         assert (topic.error_code, topic.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unique)
         assert list(topic.partitions) == []
 
 
-def test_a_topic_is_found_by_its_id(wire: Wire, topic: str) -> None:
+def test_topic_is_found_by_its_id(wire: Wire, topic: str) -> None:
     topic_id = metadata(wire, topic).topics[0].topic_id
     wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name=None, topic_id=topic_id)
     (found,) = wire.call(ApiKey.METADATA, 12, topics=[wanted], allow_auto_topic_creation=False).topics
     assert (found.error_code, found.name, found.topic_id) == (ErrorCode.NONE, topic, topic_id)
 
 
-def test_a_topic_id_that_is_not_there_is_unknown(wire: Wire) -> None:
+def test_missing_topic_id_is_unknown(wire: Wire) -> None:
     wanted = request_class(ApiKey.METADATA).MetadataRequestTopic(name=None, topic_id=uuid.uuid4())
     (found,) = wire.call(ApiKey.METADATA, 12, topics=[wanted], allow_auto_topic_creation=False).topics
     assert found.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_the_cluster_says_who_it_is(wire: Wire) -> None:
+def test_metadata_and_describe_cluster_have_the_same_cluster_id(wire: Wire) -> None:
     answer = metadata(wire)
     cluster = wire.call(ApiKey.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False)
     assert answer.cluster_id == cluster.cluster_id
@@ -161,35 +161,35 @@ def test_the_cluster_says_who_it_is(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "ä", "x" * 250, "a/b"])
-def test_a_topic_name_has_a_legal_form(wire: Wire, name: str) -> None:
+def test_invalid_topic_name_is_refused(wire: Wire, name: str) -> None:
     assert create(wire, name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_topic_exists_once(wire: Wire, topic: str) -> None:
+def test_existing_topic_is_not_created_again(wire: Wire, topic: str) -> None:
     assert create(wire, topic).error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_two_names_may_not_differ_by_dot_and_underscore_alone(wire: Wire, unique: str) -> None:
+def test_topic_names_colliding_in_dot_and_underscore_are_refused(wire: Wire, unique: str) -> None:
     assert create(wire, f"{unique}.a").error_code == ErrorCode.NONE
     assert create(wire, f"{unique}_a").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("partitions", [0, -2])
-def test_a_topic_without_partitions_is_refused(wire: Wire, unique: str, partitions: int) -> None:
+def test_topic_without_partitions_is_refused(wire: Wire, unique: str, partitions: int) -> None:
     assert create(wire, unique, partitions).error_code == ErrorCode.INVALID_PARTITIONS
 
 
 @pytest.mark.parametrize("replicas", [0, -2, 2])
-def test_a_replication_factor_is_what_the_cluster_can_hold(wire: Wire, unique: str, replicas: int) -> None:
+def test_replication_factor_beyond_the_cluster_is_refused(wire: Wire, unique: str, replicas: int) -> None:
     assert create(wire, unique, replicas=replicas).error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_minus_1_is_the_broker_s_default(wire: Wire, unique: str) -> None:
+def test_minus_1_selects_the_broker_s_default(wire: Wire, unique: str) -> None:
     created = create(wire, unique, -1, -1)
     assert (created.error_code, created.num_partitions, created.replication_factor) == (0, 1, 1)
 
 
-def test_a_topic_named_twice_in_a_request_is_not_created(wire: Wire, unique: str) -> None:
+def test_topic_repeated_in_a_request_is_not_created(wire: Wire, unique: str) -> None:
     assert create(wire, unique, times=2).error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -198,14 +198,14 @@ def test_validate_only_creates_nothing(wire: Wire, unique: str) -> None:
     assert metadata(wire, unique).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_replicas_may_be_assigned_by_hand(wire: Wire, unique: str) -> None:
+def test_topic_with_assigned_replicas_is_created(wire: Wire, unique: str) -> None:
     node = metadata(wire).brokers[0].node_id
     created = create(wire, unique, -1, -1, assignments={0: [node], 1: [node]})
     assert (created.error_code, created.num_partitions) == (ErrorCode.NONE, 2)
 
 
 @pytest.mark.parametrize(("partitions", "brokers"), [((0, 2), None), ((0,), [99]), ((0,), [])])
-def test_an_assignment_must_be_possible(
+def test_impossible_assignment_is_refused(
     wire: Wire, unique: str, partitions: tuple[int, ...], brokers: list[int] | None
 ) -> None:
     node = metadata(wire).brokers[0].node_id
@@ -229,7 +229,7 @@ def test_an_assignment_must_be_possible(
         ("min.cleanable.dirty.ratio", "1.5"),
     ],
 )
-def test_a_setting_must_be_known_and_have_a_value_that_fits(
+def test_unknown_setting_or_invalid_value_is_refused(
     wire: Wire, topic: str, unique: str, key: str, value: str
 ) -> None:
     created = wire.create_topic(unique, 1, **{key.replace(".", "_"): value})
@@ -237,7 +237,7 @@ def test_a_setting_must_be_known_and_have_a_value_that_fits(
     assert alter(wire, topic, key, SET, value) == ErrorCode.INVALID_CONFIG
 
 
-def test_a_created_topic_s_settings_are_in_the_answer(wire: Wire, unique: str) -> None:
+def test_create_response_has_the_topic_s_settings(wire: Wire, unique: str) -> None:
     created = wire.create_topic(unique, 2, retention_ms="5000")
     settings = {each.name: (each.value, each.config_source) for each in created.configs}
     assert settings["retention.ms"] == ("5000", DYNAMIC_TOPIC)
@@ -259,9 +259,7 @@ def grow(wire: Wire, topic: str, count: int) -> ErrorCode:
     return ErrorCode(response.results[0].error_code)
 
 
-def test_a_topic_gets_more_partitions_and_never_as_many_or_fewer(
-    wire: Wire, new_topic: NewTopic, unique: str
-) -> None:
+def test_partitions_are_added_but_not_removed(wire: Wire, new_topic: NewTopic, unique: str) -> None:
     topic = new_topic(2)
     assert grow(wire, topic, 2) == ErrorCode.INVALID_PARTITIONS
     assert grow(wire, topic, 1) == ErrorCode.INVALID_PARTITIONS
@@ -279,18 +277,18 @@ def delete(wire: Wire, name: str | None = None, topic_id: Any = None, version: i
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_topic_is_deleted_by_name(wire: Wire, topic: str, version: int) -> None:
+def test_topic_is_deleted_by_name(wire: Wire, topic: str, version: int) -> None:
     assert delete(wire, topic, version=version) == ErrorCode.NONE
     assert delete(wire, topic, version=version) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_is_deleted_by_id(wire: Wire, topic: str) -> None:
+def test_topic_is_deleted_by_id(wire: Wire, topic: str) -> None:
     topic_id = metadata(wire, topic).topics[0].topic_id
     assert delete(wire, topic_id=topic_id) == ErrorCode.NONE
     assert delete(wire, topic_id=topic_id) == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_topic_that_is_created_again_has_another_id(wire: Wire, topic: str) -> None:
+def test_recreated_topic_has_another_id(wire: Wire, topic: str) -> None:
     before = metadata(wire, topic).topics[0].topic_id
     delete(wire, topic)
     assert create(wire, topic).topic_id not in (before, None)
@@ -317,7 +315,7 @@ def test_defaults_are_kafka_s(wire: Wire, topic: str, key: str, value: str) -> N
     assert value_of(wire, topic, key)[0] == value
 
 
-def test_a_setting_is_set_and_deleted(wire: Wire, topic: str) -> None:
+def test_setting_can_be_set_and_deleted(wire: Wire, topic: str) -> None:
     assert alter(wire, topic, "max.message.bytes", SET, "2000000") == ErrorCode.NONE
     wait_for_value(wire, topic, "max.message.bytes", "2000000")
     assert value_of(wire, topic, "max.message.bytes") == ("2000000", DYNAMIC_TOPIC)
@@ -325,14 +323,14 @@ def test_a_setting_is_set_and_deleted(wire: Wire, topic: str) -> None:
     wait_for_value(wire, topic, "max.message.bytes", "1048588")
 
 
-def test_a_list_is_extended_and_shortened(wire: Wire, topic: str) -> None:
+def test_list_setting_can_be_extended_and_shortened(wire: Wire, topic: str) -> None:
     assert alter(wire, topic, "cleanup.policy", APPEND, "compact") == ErrorCode.NONE
     wait_for_value(wire, topic, "cleanup.policy", "delete,compact")
     assert alter(wire, topic, "cleanup.policy", SUBTRACT, "delete") == ErrorCode.NONE
     wait_for_value(wire, topic, "cleanup.policy", "compact")
 
 
-def test_what_is_no_list_is_not_extended(wire: Wire, topic: str) -> None:
+def test_append_to_a_setting_that_is_no_list_is_refused(wire: Wire, topic: str) -> None:
     assert alter(wire, topic, "retention.ms", APPEND, "1") == ErrorCode.INVALID_CONFIG
 
 
@@ -341,12 +339,12 @@ def test_validate_only_alters_nothing(wire: Wire, topic: str) -> None:
     assert value_of(wire, topic, "max.message.bytes")[0] == "1048588"
 
 
-def test_a_topic_that_is_not_there_has_no_settings(wire: Wire, unique: str) -> None:
+def test_missing_topic_has_no_settings(wire: Wire, unique: str) -> None:
     assert describe(wire, TOPIC, unique).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert alter(wire, unique, "retention.ms", SET, "1") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_setting_tells_where_its_value_could_come_from(wire: Wire, new_topic: NewTopic) -> None:
+def test_described_setting_has_its_synonyms(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="2000")
     (found,) = describe(wire, TOPIC, topic, "max.message.bytes", synonyms=True).configs
     assert [(each.name, each.value, each.source) for each in found.synonyms] == [
@@ -355,20 +353,20 @@ def test_a_setting_tells_where_its_value_could_come_from(wire: Wire, new_topic: 
     ]
 
 
-def test_the_broker_s_settings_are_described(wire: Wire) -> None:
+def test_broker_s_settings_are_described(wire: Wire) -> None:
     node = metadata(wire).brokers[0].node_id
     (found,) = describe(wire, BROKER, str(node), "producer.id.expiration.ms").configs
     assert found.value == "86400000"
     assert describe(wire, BROKER, "99").error_code != ErrorCode.NONE
 
 
-def test_a_broker_s_setting_that_is_not_dynamic_is_not_altered(wire: Wire) -> None:
+def test_static_broker_setting_is_not_altered(wire: Wire) -> None:
     node = str(metadata(wire).brokers[0].node_id)
     code = alter(wire, node, "num.partitions", SET, "3", kind=BROKER)
     assert code == ErrorCode.INVALID_REQUEST
 
 
-def test_replacing_all_settings_drops_those_that_are_not_named(wire: Wire, new_topic: NewTopic) -> None:
+def test_alter_configs_drops_unnamed_settings(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="2000", retention_bytes="5")
     resource = request_class(ApiKey.ALTER_CONFIGS).AlterConfigsResource
     response = wire.call(
@@ -388,7 +386,7 @@ def test_replacing_all_settings_drops_those_that_are_not_named(wire: Wire, new_t
     assert value_of(wire, topic, "retention.bytes")[0] == "-1"
 
 
-def test_new_partitions_may_be_assigned_by_hand(wire: Wire, topic: str) -> None:
+def test_added_partitions_accept_an_assignment(wire: Wire, topic: str) -> None:
     node = metadata(wire).brokers[0].node_id
     wanted = request_class(ApiKey.CREATE_PARTITIONS).CreatePartitionsTopic
 
@@ -408,7 +406,7 @@ def test_new_partitions_may_be_assigned_by_hand(wire: Wire, topic: str) -> None:
     assert code([node], [node]) == ErrorCode.NONE
 
 
-def test_a_broker_s_dynamic_setting_is_what_topics_without_their_own_have() -> None:
+def test_dynamic_broker_setting_applies_to_topics_without_their_own() -> None:
     with Broker(config={"log.retention.bytes": "7"}) as own, Wire(own.bootstrap) as wire:
         wire.create_topic("topic")
         assert value_of(wire, "topic", "retention.bytes") == ("7", STATIC_BROKER)

@@ -21,11 +21,11 @@ def ask(wire: Wire, version: int) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_of_the_question_has_the_same_answer(wire: Wire, version: int) -> None:
+def test_every_request_version_has_the_same_response(wire: Wire, version: int) -> None:
     assert {key for key, _, _ in ask(wire, version)} >= {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA}
 
 
-def test_a_version_that_is_too_new_is_answered_in_version_0(wire: Wire) -> None:
+def test_version_too_new_is_answered_in_version_0(wire: Wire) -> None:
     # The body of a newer version cannot be known; the header can, with no tagged fields.
     request = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, 4) + b"test\0" + b"\xff\xff\xff"
     wire.send_bytes(len(request).to_bytes(4) + request)
@@ -41,7 +41,7 @@ def test_produce_is_announced_from_version_0_for_librdkafka(wire: Wire) -> None:
     assert next(low for key, low, _ in ask(wire, 3) if key == ApiKey.PRODUCE) == 0
 
 
-def test_a_client_software_name_has_a_legal_form(wire: Wire) -> None:
+def test_invalid_client_software_name_is_refused(wire: Wire) -> None:
     answer = wire.call(ApiKey.API_VERSIONS, 3, client_software_name="no good", client_software_version="1")
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
@@ -51,7 +51,7 @@ NOT_SERVED = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_Q
 
 
 @pytest.mark.parametrize("api", set(CLIENT_VERSIONS) - NOT_SERVED)
-def test_what_shoal_s_client_speaks_is_served(wire: Wire, api: ApiKey) -> None:
+def test_versions_of_shoal_s_client_are_served(wire: Wire, api: ApiKey) -> None:
     served = {key: (low, high) for key, low, high in ask(wire, 3)}
     assert served[api][1] >= CLIENT_VERSIONS[api][0]
 
@@ -59,9 +59,7 @@ def test_what_shoal_s_client_speaks_is_served(wire: Wire, api: ApiKey) -> None:
 @pytest.mark.parametrize(
     ("api", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.METADATA, 99), (ApiKey.METADATA, -1), (999, 0), (-1, 0)]
 )
-def test_an_api_or_version_that_is_not_served_closes_the_connection(
-    wire: Wire, api: int, version: int
-) -> None:
+def test_unserved_api_or_version_closes_the_connection(wire: Wire, api: int, version: int) -> None:
     request = struct.pack(">hhih", api, version, 7, 4) + b"test" + bytes(20)
     wire.send_bytes(len(request).to_bytes(4) + request)
     assert wire.receive_frame() is None

@@ -44,7 +44,7 @@ def offsets(record_set: memoryview) -> list[int]:
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-def test_batches_come_from_the_one_that_holds_the_offset_on(wire: Wire, loaded: str, version: int) -> None:
+def test_fetch_begins_with_the_batch_that_holds_the_offset(wire: Wire, loaded: str, version: int) -> None:
     fetched = wire.fetch(loaded, 5, version=version)
     assert fetched.error_code == ErrorCode.NONE
     assert offsets(fetched.record_set) == [4, 6, 8]
@@ -52,22 +52,20 @@ def test_batches_come_from_the_one_that_holds_the_offset_on(wire: Wire, loaded: 
     assert fetched.log_start_offset == (0 if version >= 5 else -1)
 
 
-def test_the_last_batch_is_cut_where_the_limit_falls(wire: Wire, loaded: str) -> None:
+def test_last_batch_is_cut_at_the_limit(wire: Wire, loaded: str) -> None:
     fetched = wire.fetch(loaded, partition_max_bytes=2 * SIZE + 50)
     assert len(fetched.record_set) == 2 * SIZE + 50
     assert offsets(fetched.record_set) == [0, 2]
 
 
 @pytest.mark.parametrize("limit", ["max_bytes", "partition_max_bytes"])
-def test_the_first_batch_comes_whole_whatever_the_limits(wire: Wire, loaded: str, limit: str) -> None:
+def test_first_batch_is_whole_with_any_limit(wire: Wire, loaded: str, limit: str) -> None:
     fetched = wire.fetch(loaded, 3, **{limit: 1})
     assert len(fetched.record_set) == SIZE
     assert offsets(fetched.record_set) == [2]
 
 
-def test_a_later_partition_whose_first_batch_does_not_fit_gives_nothing(
-    wire: Wire, new_topic: NewTopic
-) -> None:
+def test_later_partition_whose_first_batch_does_not_fit_is_empty(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     for partition in (0, 1):
         wire.produce(topic, batch([b"x" * 100] * 2), partition=partition)
@@ -76,7 +74,7 @@ def test_a_later_partition_whose_first_batch_does_not_fit_gives_nothing(
     assert [fetched.high_watermark for fetched in response.partitions] == [2, 2]
 
 
-def test_an_empty_partition_leaves_the_whole_first_batch_to_the_next(wire: Wire, new_topic: NewTopic) -> None:
+def test_first_batch_after_an_empty_partition_is_whole(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     wire.produce(topic, batch([b"x" * 100] * 2), partition=1)
     response = wire.fetch_all([(topic, 0, 0), (topic, 1, 0)], max_bytes=1)
@@ -84,23 +82,23 @@ def test_an_empty_partition_leaves_the_whole_first_batch_to_the_next(wire: Wire,
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_a_partition_that_is_listed_again_is_asked_for_once(wire: Wire, loaded: str, version: int) -> None:
+def test_partition_listed_twice_is_fetched_once(wire: Wire, loaded: str, version: int) -> None:
     entries = [(loaded, 0, 0), (loaded, 0, 8)]
     (fetched,) = wire.fetch_all(entries, version=version).partitions
     assert offsets(fetched.record_set) == [8]
 
 
-def test_the_end_of_the_log_gives_nothing_and_is_no_error(wire: Wire, loaded: str) -> None:
+def test_fetch_at_the_log_end_is_empty_without_error(wire: Wire, loaded: str) -> None:
     fetched = wire.fetch(loaded, 10)
     assert (fetched.error_code, len(fetched.record_set), fetched.high_watermark) == (0, 0, 10)
 
 
 @pytest.mark.parametrize("offset", [-1, 11])
-def test_an_offset_that_is_not_in_the_log_is_out_of_range(wire: Wire, loaded: str, offset: int) -> None:
+def test_offset_outside_the_log_is_out_of_range(wire: Wire, loaded: str, offset: int) -> None:
     assert wire.fetch(loaded, offset).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_an_offset_that_was_deleted_is_out_of_range(wire: Wire, loaded: str) -> None:
+def test_deleted_offset_is_out_of_range(wire: Wire, loaded: str) -> None:
     assert wire.delete_records(loaded, 5).low_watermark == 5
     assert wire.fetch(loaded, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     fetched = wire.fetch(loaded, 5)
@@ -109,12 +107,12 @@ def test_an_offset_that_was_deleted_is_out_of_range(wire: Wire, loaded: str) -> 
 
 
 @pytest.mark.parametrize("partition", [-1, 1])
-def test_a_partition_that_is_not_there_is_unknown(wire: Wire, loaded: str, partition: int) -> None:
+def test_missing_partition_is_unknown(wire: Wire, loaded: str, partition: int) -> None:
     fetched = wire.fetch(loaded, partition=partition)
     assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_newer_leader_epoch_is_unknown(wire: Wire, loaded: str) -> None:
+def test_newer_leader_epoch_is_unknown(wire: Wire, loaded: str) -> None:
     assert wire.fetch(loaded, leader_epoch=0).error_code == ErrorCode.NONE
     assert wire.fetch(loaded, leader_epoch=1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -122,18 +120,18 @@ def test_a_newer_leader_epoch_is_unknown(wire: Wire, loaded: str) -> None:
 # Waiting
 
 
-def test_nothing_to_read_is_answered_after_max_wait(wire: Wire, topic: str) -> None:
+def test_empty_fetch_is_answered_after_max_wait(wire: Wire, topic: str) -> None:
     started = time.monotonic()
     fetched = wire.fetch(topic, max_wait_ms=300, min_bytes=1)
     assert time.monotonic() - started >= 0.3
     assert (fetched.error_code, len(fetched.record_set)) == (0, 0)
 
 
-def test_enough_to_read_is_answered_at_once(wire: Wire, loaded: str) -> None:
+def test_fetch_with_min_bytes_available_is_answered_at_once(wire: Wire, loaded: str) -> None:
     assert len(wire.fetch(loaded, max_wait_ms=FOR_EVER_MS, min_bytes=5 * SIZE).record_set) == 5 * SIZE
 
 
-def test_a_waiting_fetch_is_answered_when_enough_was_produced(
+def test_waiting_fetch_is_answered_once_min_bytes_are_produced(
     wire: Wire, broker_address: str, topic: str
 ) -> None:
     wire.send_fetch([(topic, 0, 0)], max_wait_ms=FOR_EVER_MS, min_bytes=2 * SIZE)
@@ -155,21 +153,19 @@ def test_a_waiting_fetch_is_answered_when_enough_was_produced(
     assert frames[0] is not None
 
 
-def test_an_error_of_a_log_is_answered_at_once(wire: Wire, new_topic: NewTopic) -> None:
+def test_fetch_with_a_log_error_is_answered_at_once(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     response = wire.fetch_all([(topic, 0, 0), (topic, 1, 7)], max_wait_ms=FOR_EVER_MS, min_bytes=1)
     codes = [fetched.error_code for fetched in response.partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
-def test_a_partition_that_is_not_there_is_answered_at_once_if_there_is_no_other(
-    wire: Wire, topic: str
-) -> None:
+def test_fetch_of_only_a_missing_partition_is_answered_at_once(wire: Wire, topic: str) -> None:
     fetched = wire.fetch(topic, partition=5, max_wait_ms=FOR_EVER_MS, min_bytes=1)
     assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_partition_that_is_not_there_does_not_end_the_wait_for_others(wire: Wire, topic: str) -> None:
+def test_missing_partition_does_not_end_the_wait_for_others(wire: Wire, topic: str) -> None:
     started = time.monotonic()
     response = wire.fetch_all([(topic, 0, 0), (topic, 5, 0)], max_wait_ms=300, min_bytes=1)
     codes = {fetched.partition: fetched.error_code for fetched in response.partitions}
@@ -177,7 +173,7 @@ def test_a_partition_that_is_not_there_does_not_end_the_wait_for_others(wire: Wi
     assert time.monotonic() - started >= 0.3
 
 
-def test_two_requests_on_a_connection_are_answered_in_order(wire: Wire, loaded: str) -> None:
+def test_pipelined_requests_are_answered_in_order(wire: Wire, loaded: str) -> None:
     wire.send_fetch([(loaded, 0, 10)], max_wait_ms=200, min_bytes=1)
     list_topic = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic
     partition = list_topic.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)

@@ -98,12 +98,12 @@ def served_versions(wire: Wire) -> dict[int, int]:
     return {each.api_key: each.min_version for each in answer.api_keys}
 
 
-def test_old_versions_are_announced(wire: Wire) -> None:
+def test_old_versions_enabled_are_announced(wire: Wire) -> None:
     served = served_versions(wire)
     assert {key: served[key] for key in APIS_WITH_OLD_VERSIONS if key in served and served[key] > 0} == {}
 
 
-def test_without_the_setting_they_are_neither_announced_nor_served() -> None:
+def test_old_versions_disabled_are_neither_announced_nor_served() -> None:
     with Broker() as broker:
         broker.create_topic("topic")
         with Wire(broker.bootstrap) as wire:
@@ -217,7 +217,7 @@ CONVERSATION: list[tuple[str, bytes, bytes]] = [
 ]  # fmt: skip
 
 
-def test_frames_of_an_old_client_and_their_answers() -> None:
+def test_old_client_frames_are_answered_with_literal_bytes() -> None:
     with Broker(config=OLD_VERSIONS) as broker:
         broker.create_topic("literal")
         with Wire(broker.bootstrap) as wire:
@@ -226,7 +226,7 @@ def test_frames_of_an_old_client_and_their_answers() -> None:
                 assert wire.receive_frame() == b"\0\0\0\7" + response, name
 
 
-def test_metadata_of_version_0_asks_for_all_topics_by_none() -> None:
+def test_metadata_v0_without_topics_returns_all_topics() -> None:
     with Broker(config=OLD_VERSIONS) as broker:
         broker.create_topic("literal")
         with Wire(broker.bootstrap) as wire:
@@ -246,7 +246,7 @@ def test_metadata_of_version_0_asks_for_all_topics_by_none() -> None:
 
 @FETCH
 @pytest.mark.parametrize("codec", [Codec.NONE, *OLD_CODECS])
-def test_batches_come_as_messages_of_the_version_s_magic(
+def test_fetched_messages_have_the_magic_of_the_version(
     wire: Wire, topic: str, version: int, magic: int, codec: Codec
 ) -> None:
     for _ in range(3):
@@ -260,7 +260,7 @@ def test_batches_come_as_messages_of_the_version_s_magic(
 
 
 @FETCH
-def test_a_fetch_from_within_a_batch_begins_there_if_it_is_not_compressed(
+def test_fetch_inside_an_uncompressed_batch_begins_at_the_offset(
     wire: Wire, new_topic: NewTopic, version: int, magic: int
 ) -> None:
     plain, compressed = new_topic(), new_topic()
@@ -271,7 +271,7 @@ def test_a_fetch_from_within_a_batch_begins_there_if_it_is_not_compressed(
 
 
 @FETCH
-def test_an_append_time_is_the_messages_time(
+def test_log_append_time_is_that_of_the_fetched_messages(
     wire: Wire, new_topic: NewTopic, version: int, magic: int
 ) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
@@ -282,7 +282,7 @@ def test_an_append_time_is_the_messages_time(
 
 
 @FETCH
-def test_a_batch_of_zstd_is_refused(wire: Wire, topic: str, version: int, magic: int) -> None:
+def test_batch_of_zstd_is_refused(wire: Wire, topic: str, version: int, magic: int) -> None:
     assert wire.produce(topic, batch(2)).error_code == ErrorCode.NONE
     assert wire.produce(topic, batch(2, codec=Codec.ZSTD)).error_code == ErrorCode.NONE
     before = wire.fetch(topic, version=version)
@@ -292,7 +292,7 @@ def test_a_batch_of_zstd_is_refused(wire: Wire, topic: str, version: int, magic:
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_a_topic_of_zstd_is_for_version_10_on(wire: Wire, new_topic: NewTopic, version: int) -> None:
+def test_topic_with_zstd_requires_version_10(wire: Wire, new_topic: NewTopic, version: int) -> None:
     topic = new_topic(compression_type="zstd")
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 10 else ErrorCode.NONE
     assert wire.fetch(topic, version=version).error_code == code
@@ -301,7 +301,7 @@ def test_a_topic_of_zstd_is_for_version_10_on(wire: Wire, new_topic: NewTopic, v
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_conversion_can_be_forbidden_by_topic(wire: Wire, new_topic: NewTopic, version: int) -> None:
+def test_conversion_disabled_by_a_topic_is_refused(wire: Wire, new_topic: NewTopic, version: int) -> None:
     topic = new_topic(message_downconversion_enable="false")
     assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
     fetched = wire.fetch(topic, version=version)
@@ -309,7 +309,7 @@ def test_conversion_can_be_forbidden_by_topic(wire: Wire, new_topic: NewTopic, v
     assert (len(fetched.record_set) > 0) is (version >= 4)
 
 
-def test_conversion_can_be_forbidden_by_the_broker_and_allowed_by_a_topic() -> None:
+def test_conversion_disabled_by_the_broker_can_be_enabled_by_a_topic() -> None:
     config = {**OLD_VERSIONS, "log.message.downconversion.enable": "false"}
     with Broker(config=config) as broker, Wire(broker.bootstrap) as wire:
         broker.create_topic("forbidden")
@@ -335,7 +335,7 @@ def transactional(base_offset: int, codec: Codec = Codec.NONE, producer_id: int 
 
 
 @FETCH
-def test_markers_and_aborted_batches_are_left_out(
+def test_markers_and_aborted_batches_are_dropped(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
     log = broker.log(topic)
@@ -350,7 +350,7 @@ def test_markers_and_aborted_batches_are_left_out(
 
 
 @FETCH
-def test_an_open_transaction_holds_up_what_is_behind_it(
+def test_fetch_stops_before_an_open_transaction(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
     broker.log(topic).store(batch(1) + transactional(1) + batch(1, base_offset=3))
@@ -361,7 +361,7 @@ def test_an_open_transaction_holds_up_what_is_behind_it(
 
 
 @FETCH
-def test_what_has_no_old_form_is_passed_however_long_it_is(
+def test_batches_without_old_form_are_skipped_at_any_length(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
     """A limit that ends before the first message holds nobody up."""
@@ -374,7 +374,7 @@ def test_what_has_no_old_form_is_passed_however_long_it_is(
 
 
 @FETCH
-def test_a_waiting_fetch_is_not_answered_with_a_marker(
+def test_marker_does_not_end_the_wait_of_a_fetch(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
     log = broker.log(topic)
@@ -387,7 +387,7 @@ def test_a_waiting_fetch_is_not_answered_with_a_marker(
 
 
 @FETCH
-def test_holes_and_emptied_batches_of_compaction_are_no_obstacle(
+def test_compacted_batches_are_read_to_the_end(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
     emptied = raw_batch(base_offset=4, last_offset_delta=2, records_count=0)
@@ -397,7 +397,7 @@ def test_holes_and_emptied_batches_of_compaction_are_no_obstacle(
 
 
 @FETCH
-def test_what_is_stored_in_an_old_format_is_sent_as_it_is(
+def test_stored_old_messages_are_sent_unchanged(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
     stored = b"".join(bytes(message(0, b"value", key=b"key", offset=offset)) for offset in range(3))
@@ -405,7 +405,7 @@ def test_what_is_stored_in_an_old_format_is_sent_as_it_is(
     assert wire.fetch(topic, version=version).record_set == stored
 
 
-def test_a_stored_batch_that_is_damaged_is_refused(broker: Broker, wire: Wire, topic: str) -> None:
+def test_damaged_stored_batch_is_refused(broker: Broker, wire: Wire, topic: str) -> None:
     damaged = batch(2, base_offset=1)
     damaged[-1] ^= 1
     broker.log(topic).store(batch(1) + damaged)
@@ -414,7 +414,7 @@ def test_a_stored_batch_that_is_damaged_is_refused(broker: Broker, wire: Wire, t
 
 
 @FETCH
-def test_the_first_batch_comes_whole_whatever_the_limits(
+def test_first_batch_is_whole_with_any_limit(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
     """Kafka gives nothing before v3, and the client would ask for ever."""
@@ -426,7 +426,7 @@ def test_the_first_batch_comes_whole_whatever_the_limits(
 
 
 @FETCH
-def test_later_partitions_give_one_batch_at_least_before_version_3(
+def test_later_partitions_have_at_least_one_batch_before_version_3(
     broker: Broker, wire: Wire, new_topic: NewTopic, version: int, magic: int
 ) -> None:
     topic = new_topic(3)
@@ -438,7 +438,7 @@ def test_later_partitions_give_one_batch_at_least_before_version_3(
     assert [offsets(each.record_set, magic) for each in found] == [[0, 1], later, later]
 
 
-def test_a_response_has_a_limit_from_version_3_on(wire: Wire, new_topic: NewTopic) -> None:
+def test_response_has_a_limit_from_version_3_on(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     for partition in range(2):
         assert wire.produce(topic, batch([b"x" * 1000])).error_code == ErrorCode.NONE
@@ -451,16 +451,14 @@ def test_a_response_has_a_limit_from_version_3_on(wire: Wire, new_topic: NewTopi
 
 
 @FETCH
-def test_an_offset_that_is_not_in_the_log_is_out_of_range(
-    wire: Wire, topic: str, version: int, magic: int
-) -> None:
+def test_offset_outside_the_log_is_out_of_range(wire: Wire, topic: str, version: int, magic: int) -> None:
     assert wire.fetch(topic, 1, version=version).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     fetched = wire.fetch(topic, 0, version=version)
     assert (fetched.error_code, len(fetched.record_set)) == (ErrorCode.NONE, 0)
     assert wire.fetch(topic, partition=9, version=version).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_chunks_of_any_size_give_the_same() -> None:
+def test_response_in_chunks_of_any_size_is_the_same() -> None:
     record_sets = set()
     for chunk_bytes in (1, 200, 1 << 14, 2**31 - 1):
         config = {**OLD_VERSIONS, "shoal.down.conversion.chunk.bytes": str(chunk_bytes)}
@@ -474,7 +472,7 @@ def test_chunks_of_any_size_give_the_same() -> None:
     assert len(record_sets) == 1
 
 
-def test_a_fault_within_an_answer_cuts_what_is_converted(broker: Broker, wire: Wire, topic: str) -> None:
+def test_fault_within_a_response_cuts_converted_records(broker: Broker, wire: Wire, topic: str) -> None:
     assert wire.produce(topic, batch([b"x" * 1000])).error_code == ErrorCode.NONE
     broker.faults.add(ApiKey.FETCH, drop="within")
     wire.send_fetch([(topic, 0, 0)], version=3)
@@ -484,7 +482,7 @@ def test_a_fault_within_an_answer_cuts_what_is_converted(broker: Broker, wire: W
     assert wire._receive(int.from_bytes(size)) is None
 
 
-def test_two_requests_on_a_connection_are_answered_in_order(wire: Wire, new_topic: NewTopic) -> None:
+def test_pipelined_requests_are_answered_in_order(wire: Wire, new_topic: NewTopic) -> None:
     first, second = new_topic(), new_topic()
     assert wire.produce(first, batch(500)).error_code == ErrorCode.NONE
     assert wire.produce(second, batch(1)).error_code == ErrorCode.NONE
@@ -529,7 +527,7 @@ def message_set(magic: int, count: int, codec: Codec = Codec.NONE) -> bytes:
 @PRODUCE
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [Codec.NONE, *OLD_CODECS])
-def test_a_message_set_becomes_one_batch(
+def test_message_set_becomes_one_batch(
     wire: Wire, topic: str, version: int, magic: int, codec: Codec
 ) -> None:
     for base_offset in (0, 3):
@@ -551,7 +549,7 @@ def test_a_message_set_becomes_one_batch(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_the_topic_s_codec_counts(wire: Wire, new_topic: NewTopic, magic: int) -> None:
+def test_message_set_is_stored_with_the_topic_s_codec(wire: Wire, new_topic: NewTopic, magic: int) -> None:
     for name, codec in (("gzip", Codec.GZIP), ("zstd", Codec.ZSTD), ("uncompressed", Codec.NONE)):
         for sent in (Codec.NONE, Codec.SNAPPY):
             topic = new_topic(compression_type=name)
@@ -564,7 +562,9 @@ def test_the_topic_s_codec_counts(wire: Wire, new_topic: NewTopic, magic: int) -
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_an_append_time_is_the_broker_s(wire: Wire, new_topic: NewTopic, magic: int, codec: Codec) -> None:
+def test_message_set_of_a_log_append_time_topic_has_the_broker_s_time(
+    wire: Wire, new_topic: NewTopic, magic: int, codec: Codec
+) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
     answer = wire.produce(topic, message_set(magic, 2, codec), version=2)
     assert answer.error_code == ErrorCode.NONE
@@ -576,7 +576,7 @@ def test_an_append_time_is_the_broker_s(wire: Wire, new_topic: NewTopic, magic: 
 
 @PRODUCE
 @pytest.mark.parametrize("sent", [b"", message_set(1, 1)[:-1], message_set(0, 1)[:16]])
-def test_no_whole_message_is_a_success_without_an_offset(
+def test_produce_without_whole_message_succeeds_without_offset(
     wire: Wire, topic: str, version: int, sent: bytes
 ) -> None:
     answer = wire.produce(topic, sent, version=version)
@@ -585,20 +585,20 @@ def test_no_whole_message_is_a_success_without_an_offset(
 
 
 @PRODUCE
-def test_no_record_set_is_an_empty_one(broker: Broker, wire: Wire, topic: str, version: int) -> None:
+def test_null_record_set_counts_as_empty(broker: Broker, wire: Wire, topic: str, version: int) -> None:
     """Kafka answers a null record set with nothing at all."""
     answer = wire.produce(topic, None, version=version)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, -1)
 
 
 @PRODUCE
-def test_a_message_that_is_cut_at_the_end_is_dropped(wire: Wire, topic: str, version: int) -> None:
+def test_message_cut_at_the_end_is_dropped(wire: Wire, topic: str, version: int) -> None:
     assert wire.produce(topic, message_set(0, 3)[:-1], version=version).error_code == ErrorCode.NONE
     assert wire.end_offset(topic) == 2
 
 
 @PRODUCE
-def test_a_batch_of_magic_2_is_taken_in_old_versions_too(wire: Wire, topic: str, version: int) -> None:
+def test_batch_of_magic_2_is_accepted_in_old_versions(wire: Wire, topic: str, version: int) -> None:
     """As Kafka 3.9 does, which looks at the magic from v3 on."""
     assert wire.produce(topic, batch(2, codec=Codec.ZSTD), version=version).base_offset == 0
     answer = wire.produce(topic, batch() + batch(), version=version)
@@ -607,13 +607,13 @@ def test_a_batch_of_magic_2_is_taken_in_old_versions_too(wire: Wire, topic: str,
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_set_is_refused_from_version_3_on(wire: Wire, topic: str, magic: int) -> None:
+def test_message_set_is_refused_from_version_3_on(wire: Wire, topic: str, magic: int) -> None:
     for version in (3, 8, 11):
         answer = wire.produce(topic, message_set(magic, 2), version=version)
         assert answer.error_code == ErrorCode.INVALID_RECORD
 
 
-def test_a_key_that_looks_like_a_transactional_bit_is_none(wire: Wire, topic: str) -> None:
+def test_key_byte_is_not_read_as_the_transactional_attribute(wire: Wire, topic: str) -> None:
     """The byte is of the attributes in magic 2, and within the key of magic 0."""
     sent = bytes(message(0, b"value", key=b"\xff" * 20))
     for version in range(3):
@@ -693,7 +693,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, str], ErrorCode]] = {
 
 @PRODUCE
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_kafka_refuses_is_refused_and_nothing_is_written(
+def test_message_set_that_kafka_refuses_is_refused_and_not_written(
     wire: Wire, new_topic: NewTopic, version: int, name: str
 ) -> None:
     sent, config, code = REFUSED[name]
@@ -703,7 +703,7 @@ def test_what_kafka_refuses_is_refused_and_nothing_is_written(
     assert wire.end_offset(topic) == 0
 
 
-def test_an_append_time_of_a_message_s_own_is_dropped_where_it_has_a_time(wire: Wire, topic: str) -> None:
+def test_log_append_time_attribute_of_a_producer_is_cleared(wire: Wire, topic: str) -> None:
     """Since Kafka 3.6, as for batches of magic 2."""
     sent = bytes(message(1, attributes=LOG_APPEND_TIME, timestamp=TIMESTAMP))
     assert wire.produce(topic, sent, version=2).error_code == ErrorCode.NONE
@@ -714,13 +714,13 @@ def test_an_append_time_of_a_message_s_own_is_dropped_where_it_has_a_time(wire: 
 
 @PRODUCE
 @pytest.mark.parametrize("acks", [2, -2])
-def test_acks_that_are_none_are_refused(wire: Wire, topic: str, version: int, acks: int) -> None:
+def test_invalid_acks_are_refused(wire: Wire, topic: str, version: int, acks: int) -> None:
     answer = wire.produce(topic, message_set(0, 1), version=version, acks=acks)
     assert answer.error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
 @PRODUCE
-def test_acks_0_is_not_answered_and_an_error_hangs_up(
+def test_acks_0_has_no_response_and_an_error_closes_the_connection(
     wire: Wire, topic: str, broker_address: str, version: int
 ) -> None:
     def send(where: Wire, record_set: bytes) -> None:
@@ -738,7 +738,7 @@ def test_acks_0_is_not_answered_and_an_error_hangs_up(
 
 
 @PRODUCE
-def test_what_old_clients_send_old_clients_read(wire: Wire, topic: str, version: int) -> None:
+def test_messages_of_old_clients_are_read_by_old_clients(wire: Wire, topic: str, version: int) -> None:
     magic = 1 if version == 2 else 0
     for codec in (Codec.NONE, *OLD_CODECS):
         assert wire.produce(topic, message_set(magic, 3, codec), version=version).error_code == 0
@@ -756,7 +756,7 @@ def old_offsets(wire: Wire, topic: str, timestamp: int, count: int = 10) -> list
     return list(answer.old_style_offsets)
 
 
-def test_the_ends_of_a_log_in_version_0(wire: Wire, topic: str) -> None:
+def test_list_offsets_v0_returns_the_ends_of_a_log(wire: Wire, topic: str) -> None:
     assert old_offsets(wire, topic, -1) == [0]
     assert old_offsets(wire, topic, -2) == [0]
     assert wire.produce(topic, batch(5)).error_code == ErrorCode.NONE
@@ -766,7 +766,9 @@ def test_the_ends_of_a_log_in_version_0(wire: Wire, topic: str) -> None:
     assert old_offsets(wire, topic, -2) == [0]
 
 
-def test_segments_by_the_time_of_their_last_write(broker: Broker, wire: Wire, new_topic: NewTopic) -> None:
+def test_list_offsets_v0_finds_segments_by_last_write(
+    broker: Broker, wire: Wire, new_topic: NewTopic
+) -> None:
     topic = new_topic(segment_bytes=str(1 << 20))
     before = time.time_ns() // 1_000_000
     for _ in range(40):
@@ -785,14 +787,14 @@ def test_segments_by_the_time_of_their_last_write(broker: Broker, wire: Wire, ne
     ("timestamp", "count", "code"),
     [(-3, 1, ErrorCode.UNSUPPORTED_VERSION), (-1, -1, ErrorCode.UNKNOWN_SERVER_ERROR)],
 )
-def test_questions_that_version_0_does_not_know(
+def test_list_offsets_v0_refuses_newer_timestamps(
     wire: Wire, topic: str, timestamp: int, count: int, code: ErrorCode
 ) -> None:
     answer = wire.list_offset(topic, timestamp, version=0, max_num_offsets=count)
     assert (ErrorCode(answer.error_code), list(answer.old_style_offsets)) == (code, [])
 
 
-def test_a_partition_that_is_not_there_has_no_offsets(wire: Wire, topic: str) -> None:
+def test_missing_partition_has_no_offsets(wire: Wire, topic: str) -> None:
     answer = wire.list_offset(topic, -1, partition=9, version=0)
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -825,7 +827,7 @@ def position(wire: Wire, version: int, group: str, topic: str, partition: int = 
     return found.committed_offset, found.metadata, found.error_code
 
 
-def test_a_position_of_version_1_is_that_of_later_versions(wire: Wire, topic: str, unique: str) -> None:
+def test_offset_committed_in_version_1_is_read_by_later_versions(wire: Wire, topic: str, unique: str) -> None:
     wire.call_coordinator(ApiKey.FIND_COORDINATOR, 0, key=unique)
     assert position(wire, 1, unique, topic) == (-1, "", ErrorCode.NONE)
     assert commit(wire, 1, unique, topic, 7, commit_timestamp=-1) == ErrorCode.NONE
@@ -833,7 +835,7 @@ def test_a_position_of_version_1_is_that_of_later_versions(wire: Wire, topic: st
     assert position(wire, 7, unique, topic) == (7, "m", ErrorCode.NONE)
 
 
-def test_positions_of_version_0_are_the_group_s_too(
+def test_offset_committed_in_version_0_is_the_group_s(
     broker: Broker, wire: Wire, topic: str, unique: str
 ) -> None:
     """Kafka had them in ZooKeeper, up to 3.9."""
@@ -845,7 +847,7 @@ def test_positions_of_version_0_are_the_group_s_too(
     assert commit(wire, 0, unique, "no such topic", 7) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_position_of_version_1_may_be_older_than_it_is(
+def test_offset_commit_v1_with_old_timestamp_expires(
     broker: Broker, wire: Wire, topic: str, unique: str
 ) -> None:
     assert commit(wire, 1, unique, topic, 7, commit_timestamp=NOW - 365 * DAY) == ErrorCode.NONE
@@ -857,15 +859,13 @@ def test_a_position_of_version_1_may_be_older_than_it_is(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_an_error_of_the_group_stands_at_each_partition(
-    broker: Broker, wire: Wire, topic: str, version: int
-) -> None:
+def test_group_error_is_set_on_each_partition(broker: Broker, wire: Wire, topic: str, version: int) -> None:
     broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.NOT_COORDINATOR)
     assert position(wire, version, "group", topic) == (-1, "", ErrorCode.NOT_COORDINATOR)
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_stranger_cannot_commit_while_the_group_has_members(
+def test_commit_by_a_non_member_of_an_active_group_is_refused(
     broker: Broker, wire: Wire, topic: str, unique: str, version: int
 ) -> None:
     protocol = request_class(ApiKey.JOIN_GROUP).JoinGroupRequestProtocol(name="range", metadata=b"")
@@ -916,7 +916,7 @@ def test_topics_are_created_deleted_and_described_in_old_versions(
     assert [each.error_code for each in deleted.responses] == [ErrorCode.NONE]
 
 
-def test_a_setting_says_whether_it_is_the_default(broker: Broker, wire: Wire, topic: str) -> None:
+def test_describe_configs_v0_marks_defaults(broker: Broker, wire: Wire, topic: str) -> None:
     """In v0, where Kafka 2.8.2 and 3.9.1 always say that it is not."""
     resource = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource(
         resource_type=2, resource_name=topic, configuration_keys=["retention.ms", "cleanup.policy"]
@@ -929,7 +929,7 @@ def test_a_setting_says_whether_it_is_the_default(broker: Broker, wire: Wire, to
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_end_of_a_leader_epoch_in_old_versions(wire: Wire, topic: str, version: int) -> None:
+def test_old_versions_return_the_end_of_a_leader_epoch(wire: Wire, topic: str, version: int) -> None:
     assert wire.produce(topic, batch(3)).error_code == ErrorCode.NONE
     epoch_topic = request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopic
     partition = epoch_topic.OffsetForLeaderPartition(partition=0, leader_epoch=0)
@@ -944,7 +944,7 @@ def test_the_end_of_a_leader_epoch_in_old_versions(wire: Wire, topic: str, versi
 
 
 @pytest.mark.parametrize("api", sorted(APIS_WITH_OLD_VERSIONS))
-def test_an_old_request_that_is_cut_closes_the_connection(broker: Broker, api: ApiKey) -> None:
+def test_cut_old_request_closes_the_connection(broker: Broker, api: ApiKey) -> None:
     with Wire(broker.bootstrap) as wire:
         body = struct.pack(">hhih", api, 0, 7, 1) + b"x" + b"\0\1"
         wire.send_bytes(len(body).to_bytes(4) + body)
@@ -953,7 +953,7 @@ def test_an_old_request_that_is_cut_closes_the_connection(broker: Broker, api: A
         assert frame is None or api in (ApiKey.API_VERSIONS, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_CLUSTER)
 
 
-def test_many_connections_that_read_slowly_hold_nobody_up(broker: Broker, wire: Wire, topic: str) -> None:
+def test_slow_readers_do_not_delay_others(broker: Broker, wire: Wire, topic: str) -> None:
     for _ in range(4):
         assert wire.produce(topic, batch([b"x" * 900_000])).error_code == ErrorCode.NONE
     slow = [Wire(broker.bootstrap) for _ in range(20)]

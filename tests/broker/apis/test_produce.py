@@ -43,7 +43,7 @@ def now_ms() -> int:
         if version >= 7 or codec is not Codec.ZSTD
     ],
 )
-def test_a_batch_is_stored_as_it_came_but_for_offset_and_leader_epoch(
+def test_batch_is_stored_with_only_offset_and_leader_epoch_changed(
     wire: Wire, topic: str, version: int, codec: Codec
 ) -> None:
     produced = batch(3, codec=codec)
@@ -62,9 +62,7 @@ def test_a_batch_is_stored_as_it_came_but_for_offset_and_leader_epoch(
 
 
 @EVERY_CODEC
-def test_a_log_append_time_topic_stamps_the_batch_and_leaves_the_payload(
-    wire: Wire, new_topic: NewTopic, codec: Codec
-) -> None:
+def test_log_append_time_topic_stamps_only_the_header(wire: Wire, new_topic: NewTopic, codec: Codec) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
     produced = batch(3, codec=codec)
     before = now_ms()
@@ -78,9 +76,7 @@ def test_a_log_append_time_topic_stamps_the_batch_and_leaves_the_payload(
     assert patched(bytes(stored.view), 0, b"") == bytes(stored.view), "the CRC is right"
 
 
-def test_a_compacted_topic_refuses_a_record_without_a_key_and_names_it(
-    wire: Wire, new_topic: NewTopic
-) -> None:
+def test_compacted_topic_refuses_and_names_a_record_without_key(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(cleanup_policy="compact")
     records = payload([Record(), Record(key=None, offset_delta=1)])
     answer = wire.produce(topic, raw_batch(records, last_offset_delta=1, records_count=2))
@@ -91,16 +87,14 @@ def test_a_compacted_topic_refuses_a_record_without_a_key_and_names_it(
 # Whole requests
 
 
-def test_of_two_entries_for_a_partition_the_last_is_kept_and_the_answer_is_success(
-    wire: Wire, topic: str
-) -> None:
+def test_partition_listed_twice_keeps_the_last_entry(wire: Wire, topic: str) -> None:
     response = wire.produce_all([(topic, 0, batch([b"lost"])), (topic, 0, batch([b"kept"] * 2))])
     (answer,) = (each for found in response.responses for each in found.partition_responses)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
     assert wire.end_offset(topic) == 2
 
 
-def test_each_partition_is_judged_by_itself(wire: Wire, new_topic: NewTopic) -> None:
+def test_error_of_one_partition_leaves_the_others(wire: Wire, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     response = wire.produce_all(
         [(topic, 0, batch() + batch()), (topic, 1, batch()), ("no-such-topic", 0, batch())]
@@ -117,18 +111,18 @@ def test_each_partition_is_judged_by_itself(wire: Wire, new_topic: NewTopic) -> 
     }
 
 
-def test_acks_0_has_no_answer(wire: Wire, topic: str) -> None:
+def test_acks_0_has_no_response(wire: Wire, topic: str) -> None:
     wire.send(ApiKey.PRODUCE, 11, **wire.produce_fields([(topic, 0, batch())], acks=0))
     # Requests of a connection are served in order: the batch is there by now.
     assert wire.end_offset(topic) == 1
 
 
-def test_an_error_with_acks_0_closes_the_connection(wire: Wire, topic: str) -> None:
+def test_error_with_acks_0_closes_the_connection(wire: Wire, topic: str) -> None:
     wire.send(ApiKey.PRODUCE, 11, **wire.produce_fields([(topic, 0, batch() + batch())], acks=0))
     assert wire.receive_frame() is None
 
 
-def test_one_transactional_batch_without_a_transactional_id_refuses_the_whole_request(
+def test_transactional_batch_without_transactional_id_refuses_the_request(
     wire: Wire, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)
@@ -150,17 +144,19 @@ def producer_id(wire: Wire) -> int:
     return found
 
 
-def test_every_producer_gets_an_id_of_its_own(wire: Wire) -> None:
+def test_init_producer_id_returns_distinct_ids(wire: Wire) -> None:
     ids = [wire.init_producer_id().producer_id for _ in range(3)]
     assert len(set(ids)) == 3
 
 
-def test_a_producer_id_without_an_epoch_is_an_invalid_request(wire: Wire) -> None:
+def test_producer_id_without_epoch_is_refused(wire: Wire) -> None:
     assert wire.init_producer_id(producer_id=5).error_code == ErrorCode.INVALID_REQUEST
     assert wire.init_producer_id(producer_epoch=5).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_describe_producers_tells_who_wrote_and_how_far(wire: Wire, topic: str, producer_id: int) -> None:
+def test_describe_producers_returns_id_epoch_and_last_sequence(
+    wire: Wire, topic: str, producer_id: int
+) -> None:
     wire.produce(topic, batch(5, producer_id=producer_id, producer_epoch=0, base_sequence=0))
     (found,) = describe_producers(wire, topic)
     assert (found.producer_id, found.producer_epoch, found.last_sequence) == (producer_id, 0, 4)

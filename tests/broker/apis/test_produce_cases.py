@@ -26,7 +26,7 @@ def _versions(cases: Sequence[ProduceCase]) -> Callable[[Callable[..., None]], C
 
 
 @_versions(CASES)
-def test_a_broker_answers_and_keeps_as_kafka_does(
+def test_recorded_case_has_kafka_s_response_and_log(
     wire: Wire, new_topic: NewTopic, versioned: Versioned
 ) -> None:
     case, version = versioned
@@ -53,7 +53,7 @@ def asking(multi_batch_address: str) -> Iterator[Wire]:
 
 
 @_versions(MULTI_BATCH_CASES)
-def test_a_broker_that_takes_several_batches_does_so(
+def test_recorded_case_on_a_multi_batch_broker_has_its_response_and_log(
     multi_batch_address: str, asking: Wire, unique: str, versioned: Versioned
 ) -> None:
     case, version = versioned

@@ -50,7 +50,7 @@ def recorded_error(name: str) -> int:
     return int(code)
 
 
-def test_a_batch_produced_by_id_is_fetched_by_id(wire: Wire, topic: str, topic_id: uuid.UUID) -> None:
+def test_batch_produced_by_id_is_fetched_by_id(wire: Wire, topic: str, topic_id: uuid.UUID) -> None:
     sent = [(topic_id, 0, batch(2)), (topic_id, 1, batch(3))]
     response = wire.produce_all(sent, version=13)
     assert [(each.topic_id, each.name) for each in response.responses] == [(topic_id, "")]
@@ -67,7 +67,7 @@ def test_a_batch_produced_by_id_is_fetched_by_id(wire: Wire, topic: str, topic_i
     ]
 
 
-def test_an_id_that_no_topic_has_is_unknown(wire: Wire, topic_id: uuid.UUID) -> None:
+def test_id_of_no_topic_is_unknown(wire: Wire, topic_id: uuid.UUID) -> None:
     fetched = wire.fetch_all([(topic_id, 0, 0), (NOBODY, 0, 0)], version=13)
     assert errors(fetched.partitions) == {
         (topic_id, 0): ErrorCode.NONE,
@@ -77,7 +77,7 @@ def test_an_id_that_no_topic_has_is_unknown(wire: Wire, topic_id: uuid.UUID) -> 
     assert recorded_error("produce-v13-unknown-topic-id") == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_partition_that_the_topic_does_not_have_is_unknown(wire: Wire, topic_id: uuid.UUID) -> None:
+def test_missing_partition_of_a_topic_is_unknown(wire: Wire, topic_id: uuid.UUID) -> None:
     fetched = wire.fetch(topic_id, partition=7, version=13)
     assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     produced = wire.produce(topic_id, batch(1), partition=7, version=13)
@@ -85,9 +85,7 @@ def test_a_partition_that_the_topic_does_not_have_is_unknown(wire: Wire, topic_i
     assert recorded_error("produce-v13-unknown-partition") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_id_of_a_former_topic_is_unknown(
-    wire: Wire, broker: Broker, topic: str, topic_id: uuid.UUID
-) -> None:
+def test_id_of_a_former_topic_is_unknown(wire: Wire, broker: Broker, topic: str, topic_id: uuid.UUID) -> None:
     now = recreate(broker, topic)
     assert wire.fetch(topic_id, version=13).error_code == recorded_error("fetch-v13-recreated")
     assert wire.produce(topic_id, batch(1), version=13).error_code == recorded_error("produce-v13-recreated")
@@ -96,7 +94,7 @@ def test_the_id_of_a_former_topic_is_unknown(
     assert wire.fetch(now, version=13).high_watermark == 1
 
 
-def test_a_session_goes_by_the_ids_that_it_began_with(
+def test_session_keeps_the_topic_ids_of_its_start(
     wire: Wire, broker: Broker, topic: str, topic_id: uuid.UUID
 ) -> None:
     opening = wire.fetch_all([(topic_id, 0, 0), (topic_id, 1, 0)], version=13, session_epoch=0)
@@ -112,7 +110,7 @@ def test_a_session_goes_by_the_ids_that_it_began_with(
     assert refused.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_a_session_learns_the_name_of_an_id_that_a_topic_has_later(wire: Wire, broker: Broker) -> None:
+def test_session_resolves_an_id_once_its_topic_exists(wire: Wire, broker: Broker) -> None:
     opening = wire.fetch_all([(NOBODY, 0, 0)], version=13, session_epoch=0)
     assert errors(opening.partitions) == {(NOBODY, 0): ErrorCode.UNKNOWN_TOPIC_ID}
     name = f"later-{uuid.uuid4()}"
@@ -124,7 +122,7 @@ def test_a_session_learns_the_name_of_an_id_that_a_topic_has_later(wire: Wire, b
 
 
 @pytest.mark.parametrize(("first", "second"), [(12, 13), (13, 12)])
-def test_a_session_is_by_name_or_by_id(
+def test_session_with_names_and_ids_is_refused(
     wire: Wire, topic: str, topic_id: uuid.UUID, first: int, second: int
 ) -> None:
     opening = wire.fetch_all([(topic_id if first == 13 else topic, 0, 0)], version=first, session_epoch=0)
@@ -133,7 +131,7 @@ def test_a_session_is_by_name_or_by_id(
     assert vector("fetch-v12-session-by-name.response").fields["error_code"] == response.error_code
 
 
-def test_a_fetch_that_waits_does_not_read_the_topic_that_was_created_meanwhile(
+def test_waiting_fetch_does_not_read_a_recreated_topic(
     wire: Wire, broker: Broker, topic: str, topic_id: uuid.UUID
 ) -> None:
     wire.send_fetch([(topic_id, 0, 0)], version=13, min_bytes=1, max_wait_ms=300)

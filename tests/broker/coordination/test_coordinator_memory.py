@@ -69,7 +69,7 @@ def metadata_bytes(groups: Groups) -> int:
 # Groups
 
 
-def test_members_of_any_number_of_groups_keep_64_mib_by_default() -> None:
+def test_default_bound_of_all_groups_is_64_mib() -> None:
     groups = Groups(BrokerConfig({}))
     metadata = bytes(7_500_000)
     for number in range(8):
@@ -83,7 +83,7 @@ def test_members_of_any_number_of_groups_keep_64_mib_by_default() -> None:
     groups.join(a_join("small", b"m"))
 
 
-def test_what_is_refused_is_let_go_of_at_once() -> None:
+def test_memory_of_a_refused_member_is_freed_at_once() -> None:
     groups = groups_of(MEGABYTE)
 
     def join() -> None:
@@ -97,7 +97,7 @@ def test_what_is_refused_is_let_go_of_at_once() -> None:
         gc.enable()
 
 
-def test_without_a_bound_groups_keep_what_comes() -> None:
+def test_groups_without_bound_keep_all_members() -> None:
     groups = groups_of(-1)
     for number in range(3):
         groups.join(a_join(f"g{number}", bytes(40 * MEGABYTE)))
@@ -105,7 +105,7 @@ def test_without_a_bound_groups_keep_what_comes() -> None:
     assert metadata_bytes(groups) == 120 * MEGABYTE
 
 
-def test_a_member_that_left_makes_room() -> None:
+def test_leaving_member_frees_its_memory() -> None:
     groups = groups_of(MEGABYTE)
     joined = groups.join(a_join("first", bytes(900_000)))
     with refused_with(ErrorCode.GROUP_MAX_SIZE_REACHED):
@@ -115,7 +115,7 @@ def test_a_member_that_left_makes_room() -> None:
     groups.join(a_join("second", bytes(900_000)))
 
 
-def test_a_member_that_joins_again_counts_once_and_stays_as_it_was_if_it_asks_for_too_much() -> None:
+def test_member_that_rejoins_counts_once_and_a_refused_rejoin_changes_nothing() -> None:
     groups = groups_of(MEGABYTE)
     member_id = groups.join(a_join("group", bytes(400_000))).member_id
     for number in range(5):
@@ -125,7 +125,7 @@ def test_a_member_that_joins_again_counts_once_and_stays_as_it_was_if_it_asks_fo
     assert metadata_bytes(groups) == 600_000
 
 
-def test_a_static_member_that_is_taken_over_counts_once() -> None:
+def test_replaced_static_member_counts_once() -> None:
     groups = groups_of(MEGABYTE)
     for number in range(5):
         groups.join(a_join("group", bytes([number]) * 600_000, instance_id="one"))
@@ -134,7 +134,7 @@ def test_a_static_member_that_is_taken_over_counts_once() -> None:
     assert metadata_bytes(groups) == 600_000
 
 
-def test_member_ids_that_nobody_joins_with_count() -> None:
+def test_unused_member_ids_count() -> None:
     groups = groups_of(MEGABYTE)
     with refused_with(ErrorCode.GROUP_MAX_SIZE_REACHED):
         for number in range(100):
@@ -142,7 +142,7 @@ def test_member_ids_that_nobody_joins_with_count() -> None:
                 groups.join(a_join(f"g{number}", client_id="c" * 30_000, version=5))
 
 
-def test_an_assignment_counts() -> None:
+def test_assignments_count() -> None:
     groups = groups_of(MEGABYTE)
     joined = groups.join(a_join("group"))
 
@@ -158,7 +158,7 @@ def test_an_assignment_counts() -> None:
 
 
 @pytest.mark.parametrize("producer_id", [None, 5])
-def test_positions_count_and_one_in_the_place_of_another_needs_no_room(producer_id: int | None) -> None:
+def test_committed_offsets_count_and_overwriting_needs_no_room(producer_id: int | None) -> None:
     groups = groups_of(MEGABYTE)
     position = CommittedOffset(1, -1, "m" * 4096, now_ms())
     kept = 0
@@ -174,7 +174,7 @@ def test_positions_count_and_one_in_the_place_of_another_needs_no_room(producer_
     groups.commit("other", {("topic", 0): position}, producer_id)
 
 
-def test_positions_of_a_journal_count(tmp_path: Path) -> None:
+def test_committed_offsets_of_a_journal_count(tmp_path: Path) -> None:
     config = BrokerConfig({"shoal.groups.max.bytes": str(MEGABYTE)})
     position = CommittedOffset(1, -1, "m" * 4096, now_ms())
     Groups(config, Journal(tmp_path)).commit("group", {("topic", number): position for number in range(150)})
@@ -183,7 +183,7 @@ def test_positions_of_a_journal_count(tmp_path: Path) -> None:
         again.commit("other", {("topic", number): position for number in range(150)})
 
 
-def test_a_client_is_told_that_there_is_no_room_and_the_log_says_so_once(
+def test_full_memory_is_returned_as_error_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = {"shoal.groups.max.bytes": "100000"}
@@ -208,7 +208,7 @@ def measured_bytes(make: Callable[[], object]) -> int:
     return after - before
 
 
-def test_what_small_members_and_positions_count_is_what_they_take() -> None:
+def test_counted_bytes_of_members_and_offsets_match_their_memory() -> None:
     groups = Groups(BrokerConfig({}))
 
     def fill() -> None:
@@ -235,7 +235,7 @@ def known_ids(transactions: Transactions) -> list[str]:
     return transactions.read_all(lambda each: each.transactional_id)
 
 
-def test_transactional_ids_beyond_the_bound_expire_the_least_recently_used_first() -> None:
+def test_transactional_ids_beyond_the_bound_expire_least_recently_used_first() -> None:
     transactions = transactions_of(100_000)
     first = transactions.init("first", 1000, -1, -1)
     used = transactions.init("used", 1000, -1, -1)
@@ -248,7 +248,7 @@ def test_transactional_ids_beyond_the_bound_expire_the_least_recently_used_first
         transactions.add_offsets("first", *first, "group")
 
 
-def test_an_open_transaction_does_not_expire_for_another() -> None:
+def test_open_transaction_is_not_expired_for_another() -> None:
     transactions = transactions_of(10_000)
     with refused_with(ErrorCode.COORDINATOR_NOT_AVAILABLE):
         for number in range(100):
@@ -262,7 +262,7 @@ def test_an_open_transaction_does_not_expire_for_another() -> None:
 
 
 @pytest.mark.parametrize("what", ["groups", "partitions"])
-def test_what_an_open_transaction_names_counts(what: str) -> None:
+def test_partitions_of_an_open_transaction_count(what: str) -> None:
     transactions = transactions_of(100_000)
     identity = transactions.init("id", 1000, -1, -1)
     number = 0
@@ -277,9 +277,7 @@ def test_what_an_open_transaction_names_counts(what: str) -> None:
     transactions.add_offsets("id", *identity, "group")
 
 
-def test_transactional_ids_that_nobody_used_for_a_week_expire(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transactional_ids_unused_for_a_week_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transactions = transactions_of(-1, Journal(tmp_path))
     transactions.init("old", 1000, -1, -1)
     identity = transactions.init("open", 1000, -1, -1)
@@ -295,7 +293,7 @@ def test_transactional_ids_that_nobody_used_for_a_week_expire(
     assert known_ids(transactions_of(-1, Journal(tmp_path))) == ["open", "new"]
 
 
-def test_a_transactional_id_of_an_older_journal_is_as_old_as_the_start(tmp_path: Path) -> None:
+def test_transactional_id_of_an_older_journal_ages_from_the_start(tmp_path: Path) -> None:
     fact = {
         "producer_id": 1000,
         "epoch": 0,
@@ -312,7 +310,7 @@ def test_a_transactional_id_of_an_older_journal_is_as_old_as_the_start(tmp_path:
     assert known_ids(transactions) == ["id"]
 
 
-def test_what_transactional_ids_count_is_what_they_take() -> None:
+def test_counted_bytes_of_transactional_ids_match_their_memory() -> None:
     transactions = transactions_of(-1)
 
     def fill() -> None:
@@ -329,7 +327,7 @@ def test_what_transactional_ids_count_is_what_they_take() -> None:
 # Connections
 
 
-def test_500_connections_are_served_by_default() -> None:
+def test_default_limit_serves_500_connections() -> None:
     quotas = ConnectionQuotas(BrokerConfig({}))
     with ExitStack() as stack:
         served = [stack.enter_context(quotas.counted("127.0.0.1")) for _ in range(501)]

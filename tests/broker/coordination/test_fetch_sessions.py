@@ -70,20 +70,20 @@ def everything(topic: str) -> list[tuple[str, int, int]]:
     return [(topic, partition, 0) for partition in range(3)]
 
 
-def test_a_session_that_is_not_there_is_not_found(wire: Wire, topic: str) -> None:
+def test_missing_session_is_not_found(wire: Wire, topic: str) -> None:
     response = wire.fetch_all([(topic, 0, 0)], session_id=12_345, session_epoch=1)
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert list(response.partitions) == []
 
 
-def test_who_asks_for_a_session_gets_its_id_and_all_partitions(wire: Wire, topic: str) -> None:
+def test_new_session_returns_its_id_and_all_partitions(wire: Wire, topic: str) -> None:
     produce(wire, topic, 1)
     session = Session(wire, everything(topic))
     assert session.id > 0
     assert sizes(session.opening) == {0: 0, 1: SIZE, 2: 0}
 
 
-def test_an_answer_has_only_what_is_new(wire: Wire, topic: str) -> None:
+def test_response_has_only_changed_partitions(wire: Wire, topic: str) -> None:
     session = Session(wire, everything(topic))
     assert sizes(session.fetch()) == {}
     produce(wire, topic, 2)
@@ -93,14 +93,14 @@ def test_an_answer_has_only_what_is_new(wire: Wire, topic: str) -> None:
     assert response.partitions[0].high_watermark == 2
 
 
-def test_what_was_not_asked_for_anew_comes_again(wire: Wire, topic: str) -> None:
+def test_partition_with_unread_records_is_returned_again(wire: Wire, topic: str) -> None:
     produce(wire, topic, 0)
     session = Session(wire, everything(topic))
     assert sizes(session.fetch()) == {0: SIZE}
     assert sizes(session.fetch((topic, 0, 2))) == {}
 
 
-def test_a_higher_end_is_new_although_it_brings_no_records(wire: Wire, topic: str) -> None:
+def test_higher_end_without_records_is_a_change(wire: Wire, topic: str) -> None:
     produce(wire, topic, 0)
     session = Session(wire, [(topic, 0, 2), (topic, 1, 0)])
     produce(wire, topic, 1)
@@ -111,7 +111,7 @@ def test_a_higher_end_is_new_although_it_brings_no_records(wire: Wire, topic: st
     assert [each.high_watermark for each in response.partitions] == [4, 2]
 
 
-def test_a_later_start_of_the_log_is_new(wire: Wire, topic: str) -> None:
+def test_later_log_start_is_a_change(wire: Wire, topic: str) -> None:
     produce(wire, topic, 0, batches=2)
     session = Session(wire, [(topic, 0, 4), (topic, 1, 0)])
     wire.delete_records(topic, 2)
@@ -121,7 +121,7 @@ def test_a_later_start_of_the_log_is_new(wire: Wire, topic: str) -> None:
     assert sizes(session.fetch()) == {}
 
 
-def test_an_error_comes_each_time_and_the_end_when_it_is_over(wire: Wire, topic: str) -> None:
+def test_error_is_returned_each_time_until_it_is_over(wire: Wire, topic: str) -> None:
     produce(wire, topic, 0)
     session = Session(wire, [(topic, 0, 2), (topic, 1, 0)])
     for wanted in ([(topic, 0, 99)], []):
@@ -131,7 +131,7 @@ def test_an_error_comes_each_time_and_the_end_when_it_is_over(wire: Wire, topic:
     assert (fetched.partition, fetched.error_code, fetched.high_watermark) == (0, ErrorCode.NONE, 2)
 
 
-def test_who_got_records_is_served_last(wire: Wire, topic: str) -> None:
+def test_partition_with_records_is_served_last(wire: Wire, topic: str) -> None:
     for partition in range(3):
         produce(wire, topic, partition, batches=3)
     session = Session(wire, everything(topic), max_bytes=SIZE)
@@ -143,7 +143,7 @@ def test_who_got_records_is_served_last(wire: Wire, topic: str) -> None:
     assert sizes(session.fetch((topic, 2, 2), max_bytes=SIZE)) == {0: SIZE}
 
 
-def test_a_partition_can_be_added_and_forgotten(wire: Wire, topic: str) -> None:
+def test_session_adds_and_forgets_partitions(wire: Wire, topic: str) -> None:
     session = Session(wire, [(topic, 0, 0)])
     assert sizes(session.fetch((topic, 1, 0))) == {1: 0}
     produce(wire, topic, 0)
@@ -151,14 +151,14 @@ def test_a_partition_can_be_added_and_forgotten(wire: Wire, topic: str) -> None:
     assert sizes(session.fetch(forgotten=[(topic, 0)])) == {1: SIZE}
 
 
-def test_a_session_without_partitions_ends(wire: Wire, topic: str) -> None:
+def test_session_without_partitions_ends(wire: Wire, topic: str) -> None:
     session = Session(wire, [(topic, 0, 0)])
     assert session.fetch(forgotten=[(topic, 0)]).session_id == 0
     assert session.fetch().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("epoch", [2, 7, -2])
-def test_an_epoch_that_does_not_follow_is_refused(wire: Wire, topic: str, epoch: int) -> None:
+def test_epoch_out_of_sequence_is_refused(wire: Wire, topic: str, epoch: int) -> None:
     session = Session(wire, everything(topic))
     response = session.fetch(epoch=epoch)
     assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -166,7 +166,7 @@ def test_an_epoch_that_does_not_follow_is_refused(wire: Wire, topic: str, epoch:
     assert sizes(session.fetch()) == {}
 
 
-def test_the_last_epoch_closes_a_session(wire: Wire, topic: str) -> None:
+def test_final_epoch_closes_the_session(wire: Wire, topic: str) -> None:
     produce(wire, topic, 0)
     session = Session(wire, everything(topic))
     response = session.fetch((topic, 0, 0), epoch=-1)
@@ -174,14 +174,14 @@ def test_the_last_epoch_closes_a_session(wire: Wire, topic: str) -> None:
     assert session.fetch().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_the_first_epoch_takes_another_session_s_place(wire: Wire, topic: str) -> None:
+def test_initial_epoch_replaces_the_given_session(wire: Wire, topic: str) -> None:
     first = Session(wire, everything(topic))
     response = first.fetch(*everything(topic), epoch=0)
     assert response.session_id not in (0, first.id)
     assert first.fetch().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_session_that_has_nothing_waits(wire: Wire, topic: str) -> None:
+def test_session_without_changes_waits(wire: Wire, topic: str) -> None:
     session = Session(wire, everything(topic))
     started = time.monotonic()
     assert sizes(session.fetch(max_wait_ms=300, min_bytes=1)) == {}
@@ -189,7 +189,7 @@ def test_a_session_that_has_nothing_waits(wire: Wire, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(7, 13))
-def test_sessions_have_the_same_form_in_all_versions(wire: Wire, topic: str, version: int) -> None:
+def test_sessions_work_in_all_versions(wire: Wire, topic: str, version: int) -> None:
     session = Session(wire, everything(topic), version=version)
     produce(wire, topic, 1)
     assert sizes(session.fetch(version=version)) == {1: SIZE}
@@ -206,7 +206,7 @@ def slots(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> FetchSessions:
     return broker.fetch_sessions
 
 
-def test_who_finds_no_room_is_answered_in_full(wire: Wire, topic: str, slots: FetchSessions) -> None:
+def test_session_without_free_slot_is_answered_in_full(wire: Wire, topic: str, slots: FetchSessions) -> None:
     first, second = Session(wire, everything(topic)), Session(wire, everything(topic))
     third = Session(wire, everything(topic))
     assert third.id == 0
@@ -214,7 +214,7 @@ def test_who_finds_no_room_is_answered_in_full(wire: Wire, topic: str, slots: Fe
     assert sizes(first.fetch()) == sizes(second.fetch()) == {}
 
 
-def test_the_idlest_session_gives_way_when_it_is_stale(
+def test_stale_idle_session_is_evicted(
     wire: Wire, topic: str, slots: FetchSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = Session(wire, everything(topic)), Session(wire, everything(topic))
@@ -227,7 +227,7 @@ def test_the_idlest_session_gives_way_when_it_is_stale(
     assert sizes(first.fetch()) == {}
 
 
-def test_a_larger_session_takes_the_place_of_the_smallest_old_one(
+def test_larger_session_evicts_the_smallest_old_one(
     wire: Wire, topic: str, slots: FetchSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large, small = Session(wire, everything(topic)), Session(wire, everything(topic)[:2])
@@ -241,7 +241,7 @@ def test_a_larger_session_takes_the_place_of_the_smallest_old_one(
     assert sizes(large.fetch()) == {}
 
 
-def test_a_restart_forgets_the_sessions() -> None:
+def test_restart_forgets_the_sessions() -> None:
     with Broker() as broker:
         broker.create_topic("topic")
         with Wire(broker.bootstrap) as wire:

@@ -83,7 +83,7 @@ def wait_for_rebalance(member: Member, group: str) -> None:
 # Joining
 
 
-def test_a_new_member_gets_its_id_first(wire: Wire, group: str) -> None:
+def test_new_member_receives_its_id_first(wire: Wire, group: str) -> None:
     answer = wire.join(group)
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id
@@ -95,7 +95,7 @@ def test_before_join_group_v4_a_new_member_joins_at_once(wire: Wire, group: str)
     assert answer.leader == answer.member_id
 
 
-def test_a_member_alone_leads_and_gets_what_it_assigned(wire: Wire, group: str) -> None:
+def test_only_member_leads_and_receives_its_assignment(wire: Wire, group: str) -> None:
     member_id = promised_id(wire, group)
     joined = wire.join(group, member=member_id, protocols={"range": b"r", "sticky": b"s"})
     assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
@@ -106,7 +106,7 @@ def test_a_member_alone_leads_and_gets_what_it_assigned(wire: Wire, group: str) 
     assert wire.heartbeat(group, member_id, 1) == ErrorCode.NONE
 
 
-def test_a_second_member_makes_the_first_join_again_and_the_leader_assigns_for_both(
+def test_second_member_causes_a_rebalance_and_the_leader_assigns_for_both(
     wire: Wire, new_wire: Callable[[], Wire], group: str
 ) -> None:
     first = join_alone(wire, group)
@@ -127,7 +127,7 @@ def test_a_second_member_makes_the_first_join_again_and_the_leader_assigns_for_b
     assert bytes(other.receive(ApiKey.SYNC_GROUP, 5).assignment) == b"two"
 
 
-def test_the_protocol_is_the_one_that_all_members_have(
+def test_selected_protocol_is_supported_by_all_members(
     wire: Wire, new_wire: Callable[[], Wire], group: str
 ) -> None:
     both = {"range": b"", "sticky": b""}
@@ -142,7 +142,7 @@ def test_the_protocol_is_the_one_that_all_members_have(
 @pytest.mark.parametrize(
     ("protocol_type", "protocol"), [("consumer", "another"), ("connect", "range")], ids=["name", "type"]
 )
-def test_a_member_without_a_common_protocol_is_refused_and_the_group_is_not_disturbed(
+def test_member_without_common_protocol_is_refused_without_rebalance(
     wire: Wire, new_wire: Callable[[], Wire], group: str, protocol_type: str, protocol: str
 ) -> None:
     holder = join_alone(wire, group, instance="holder")
@@ -154,21 +154,21 @@ def test_a_member_without_a_common_protocol_is_refused_and_the_group_is_not_dist
 
 
 @pytest.mark.parametrize(("protocol_type", "protocols"), [("", {"range": b""}), ("consumer", {})])
-def test_the_first_member_needs_a_protocol(
+def test_first_member_without_protocol_is_refused(
     wire: Wire, group: str, protocol_type: str, protocols: dict[str, bytes]
 ) -> None:
     answer = wire.join(group, protocol_type=protocol_type, protocols=protocols)
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_consumer_without_a_group_may_ask_where_it_is(wire: Wire, topic: str) -> None:
+def test_find_coordinator_of_an_empty_group_id_succeeds(wire: Wire, topic: str) -> None:
     """Java clients before 2.2 take an empty id for none, and ask as all others do."""
     found = wire.call(ApiKey.FIND_COORDINATOR, 0, key="")
     assert found.error_code == ErrorCode.NONE
     assert wire.committed("", topic).committed_offset == -1
 
 
-def test_a_group_id_may_not_be_empty(wire: Wire, group: str) -> None:
+def test_join_with_empty_group_id_is_refused(wire: Wire, group: str) -> None:
     wire.join(group)
     fields = {"session_timeout_ms": 10_000, "member_id": "", "protocol_type": "consumer", "protocols": []}
     answer = wire.call(ApiKey.JOIN_GROUP, 0, group_id="", **fields)
@@ -176,12 +176,12 @@ def test_a_group_id_may_not_be_empty(wire: Wire, group: str) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [5_999, 1_800_001])
-def test_a_session_timeout_has_bounds(wire: Wire, group: str, timeout_ms: int) -> None:
+def test_session_timeout_out_of_bounds_is_refused(wire: Wire, group: str, timeout_ms: int) -> None:
     answer = wire.join(group, session_timeout_ms=timeout_ms)
     assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
-def test_a_member_id_that_the_group_did_not_give_is_unknown(wire: Wire, group: str) -> None:
+def test_foreign_member_id_is_unknown(wire: Wire, group: str) -> None:
     assert wire.join(group, member="stranger").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     join_alone(wire, group)
     assert wire.join(group, member="stranger").error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -190,14 +190,14 @@ def test_a_member_id_that_the_group_did_not_give_is_unknown(wire: Wire, group: s
 # In a generation
 
 
-def test_a_heartbeat_names_member_and_generation(wire: Wire, group: str) -> None:
+def test_heartbeat_of_another_member_or_generation_is_refused(wire: Wire, group: str) -> None:
     member = join_alone(wire, group)
     assert wire.heartbeat(group, "stranger", member.generation) == ErrorCode.UNKNOWN_MEMBER_ID
     assert wire.heartbeat(group, member.member_id, member.generation + 1) == ErrorCode.ILLEGAL_GENERATION
     assert wire.heartbeat(f"{group}-x", member.member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_sync_names_member_generation_and_protocol(wire: Wire, group: str) -> None:
+def test_sync_of_another_member_generation_or_protocol_is_refused(wire: Wire, group: str) -> None:
     member = join_alone(wire, group)
 
     def code(member_id: str = member.member_id, generation: int = 1, protocol: str = "range") -> ErrorCode:
@@ -209,23 +209,19 @@ def test_a_sync_names_member_generation_and_protocol(wire: Wire, group: str) -> 
     assert code(protocol="sticky") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_member_that_joins_again_between_join_and_sync_gets_the_same_generation(
-    wire: Wire, group: str
-) -> None:
+def test_member_that_rejoins_before_sync_keeps_the_generation(wire: Wire, group: str) -> None:
     member_id = promised_id(wire, group)
     first = wire.join(group, member=member_id)
     again = wire.join(group, member=member_id)
     assert (again.generation_id, again.leader) == (first.generation_id, first.leader)
 
 
-def test_a_leader_that_joins_again_begins_a_new_generation(wire: Wire, group: str) -> None:
+def test_leader_that_rejoins_begins_a_new_generation(wire: Wire, group: str) -> None:
     member = join_alone(wire, group)
     assert wire.join(group, member=member.member_id).generation_id == member.generation + 1
 
 
-def test_a_member_that_is_not_heard_of_loses_its_place(
-    wire: Wire, new_wire: Callable[[], Wire], group: str
-) -> None:
+def test_member_without_heartbeat_is_removed(wire: Wire, new_wire: Callable[[], Wire], group: str) -> None:
     silent = join_alone(wire, group, session_timeout_ms=6_000, rebalance_timeout_ms=60_000)
     other = new_wire()
     # Waits for the silent one, until its session ends.
@@ -234,7 +230,7 @@ def test_a_member_that_is_not_heard_of_loses_its_place(
     assert wire.heartbeat(group, silent.member_id, silent.generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_does_not_join_again_in_time_loses_its_place(
+def test_member_that_does_not_rejoin_in_time_is_removed(
     wire: Wire, new_wire: Callable[[], Wire], group: str
 ) -> None:
     # Its first assignment has to come in this time, too, on a busy machine.
@@ -248,14 +244,14 @@ def test_a_member_that_does_not_join_again_in_time_loses_its_place(
 # Leaving
 
 
-def test_a_group_that_all_members_left_is_empty(wire: Wire, group: str) -> None:
+def test_group_without_members_is_empty(wire: Wire, group: str) -> None:
     member = join_alone(wire, group)
     assert wire.leave(group, member.member_id) == ErrorCode.NONE
     assert wire.describe_group(group).group_state == "Empty"
     assert wire.leave(group, member.member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_when_one_leaves_the_others_rebalance(wire: Wire, new_wire: Callable[[], Wire], group: str) -> None:
+def test_leaving_member_causes_a_rebalance(wire: Wire, new_wire: Callable[[], Wire], group: str) -> None:
     first = join_alone(wire, group)
     other = new_wire()
     second_id = promised_id(other, group)
@@ -273,13 +269,13 @@ def test_when_one_leaves_the_others_rebalance(wire: Wire, new_wire: Callable[[],
 # Static members
 
 
-def test_a_static_member_joins_without_an_id(wire: Wire, group: str) -> None:
+def test_static_member_joins_without_member_id(wire: Wire, group: str) -> None:
     answer = wire.join(group, instance="one")
     assert (answer.error_code, answer.generation_id) == (ErrorCode.NONE, 1)
     assert [each.group_instance_id for each in answer.members] == ["one"]
 
 
-def test_a_restarted_static_member_takes_over_at_once_and_the_old_one_is_fenced(
+def test_restarted_static_member_fences_the_old_one(
     wire: Wire, new_wire: Callable[[], Wire], group: str
 ) -> None:
     old = join_alone(wire, group, instance="one")
@@ -296,14 +292,14 @@ def test_a_restarted_static_member_takes_over_at_once_and_the_old_one_is_fenced(
     assert other.heartbeat(group, taken.member_id, taken.generation_id, instance="one") == ErrorCode.NONE
 
 
-def test_from_join_group_v9_a_static_leader_is_told_to_leave_the_assignment(wire: Wire, group: str) -> None:
+def test_join_group_v9_returns_skip_assignment_to_a_static_leader(wire: Wire, group: str) -> None:
     join_alone(wire, group, instance="one", version=9)
     taken = wire.join(group, instance="one", version=9)
     assert (taken.error_code, taken.skip_assignment) == (ErrorCode.NONE, True)
     assert taken.leader == taken.member_id
 
 
-def test_a_static_member_may_be_removed_by_its_instance_id(wire: Wire, group: str) -> None:
+def test_static_member_is_removed_by_its_instance_id(wire: Wire, group: str) -> None:
     member = join_alone(wire, group, instance="one")
     assert wire.leave(group, "", instance="two") == ErrorCode.UNKNOWN_MEMBER_ID
     assert wire.leave(group, "stranger", instance="one") == ErrorCode.FENCED_INSTANCE_ID
@@ -317,7 +313,7 @@ def test_a_static_member_may_be_removed_by_its_instance_id(wire: Wire, group: st
 # Looking on
 
 
-def test_a_stable_group_is_described_with_its_members(wire: Wire, group: str) -> None:
+def test_stable_group_is_described_with_its_members(wire: Wire, group: str) -> None:
     member = join_alone(wire, group, instance="one", protocols={"range": b"mine"})
     described = wire.describe_group(group)
     assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Stable")
@@ -328,7 +324,7 @@ def test_a_stable_group_is_described_with_its_members(wire: Wire, group: str) ->
     assert (bytes(found.member_metadata), bytes(found.member_assignment)) == (b"mine", b"all")
 
 
-def test_a_group_that_is_not_there_is_dead(wire: Wire, group: str) -> None:
+def test_missing_group_is_dead(wire: Wire, group: str) -> None:
     described = wire.describe_group(group)
     assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Dead")
 
@@ -345,7 +341,7 @@ def test_groups_are_listed_by_state(wire: Wire, group: str) -> None:
     assert group not in listed("Empty")
 
 
-def test_a_group_with_members_is_not_deleted(wire: Wire, group: str) -> None:
+def test_group_with_members_is_not_deleted(wire: Wire, group: str) -> None:
     def delete() -> ErrorCode:
         response = wire.call(ApiKey.DELETE_GROUPS, 2, groups_names=[group])
         return ErrorCode(response.results[0].error_code)
@@ -361,7 +357,7 @@ def test_a_group_with_members_is_not_deleted(wire: Wire, group: str) -> None:
 # Positions
 
 
-def test_who_is_no_member_may_commit_as_long_as_nobody_is(wire: Wire, group: str, topic: str) -> None:
+def test_non_member_commits_only_while_the_group_is_empty(wire: Wire, group: str, topic: str) -> None:
     assert wire.commit(group, topic, 5) == ErrorCode.NONE
     assert wire.committed(group, topic).committed_offset == 5
     member = join_alone(wire, group)
@@ -371,7 +367,7 @@ def test_who_is_no_member_may_commit_as_long_as_nobody_is(wire: Wire, group: str
     assert wire.committed(group, topic).committed_offset == 7
 
 
-def test_a_member_commits_with_its_id_and_generation(wire: Wire, group: str, topic: str) -> None:
+def test_member_commits_with_its_id_and_generation(wire: Wire, group: str, topic: str) -> None:
     member = join_alone(wire, group)
     name, generation = member.member_id, member.generation
     assert wire.commit(group, topic, 5, member=name, generation=generation) == ErrorCode.NONE
@@ -386,24 +382,24 @@ def test_a_member_commits_with_its_id_and_generation(wire: Wire, group: str, top
     assert wire.committed(group, topic).committed_offset == 5
 
 
-def test_a_fenced_static_member_cannot_commit(wire: Wire, group: str, topic: str) -> None:
+def test_fenced_static_member_cannot_commit(wire: Wire, group: str, topic: str) -> None:
     old = join_alone(wire, group, instance="one")
     wire.join(group, instance="one")
     code = wire.commit(group, topic, 5, member=old.member_id, generation=old.generation, instance="one")
     assert code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_member_cannot_commit_between_join_and_sync(wire: Wire, group: str, topic: str) -> None:
+def test_member_cannot_commit_between_join_and_sync(wire: Wire, group: str, topic: str) -> None:
     member_id = promised_id(wire, group)
     wire.join(group, member=member_id)
     assert wire.commit(group, topic, 5, member=member_id, generation=1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_member_of_a_group_that_is_not_there_cannot_commit(wire: Wire, group: str, topic: str) -> None:
+def test_member_of_a_missing_group_cannot_commit(wire: Wire, group: str, topic: str) -> None:
     assert wire.commit(group, topic, 5, member="me", generation=1) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_position_keeps_its_metadata(wire: Wire, group: str, topic: str) -> None:
+def test_committed_offset_keeps_its_metadata(wire: Wire, group: str, topic: str) -> None:
     assert wire.commit(group, topic, 5, metadata="κ" * 4096) == ErrorCode.NONE
     assert wire.committed(group, topic).metadata == "κ" * 4096
     assert wire.commit(group, topic, 6, metadata="x" * 4097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -412,24 +408,26 @@ def test_a_position_keeps_its_metadata(wire: Wire, group: str, topic: str) -> No
     assert wire.committed(group, topic).metadata == ""
 
 
-def test_a_position_in_a_partition_that_is_not_there_is_refused(wire: Wire, group: str, topic: str) -> None:
+def test_commit_for_a_missing_partition_is_refused(wire: Wire, group: str, topic: str) -> None:
     assert wire.commit(group, topic, 5, partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_no_position_is_minus_1(wire: Wire, group: str, topic: str) -> None:
+def test_missing_committed_offset_is_minus_1(wire: Wire, group: str, topic: str) -> None:
     found = wire.committed(group, topic)
     assert (found.error_code, found.committed_offset, found.metadata) == (ErrorCode.NONE, -1, "")
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_all_positions_of_a_group_can_be_asked_for(wire: Wire, group: str, topic: str, version: int) -> None:
+def test_offset_fetch_without_topics_returns_all_offsets(
+    wire: Wire, group: str, topic: str, version: int
+) -> None:
     wire.commit(group, topic, 5)
     response = wire.call(ApiKey.OFFSET_FETCH, version, group_id=group, topics=None, require_stable=False)
     (found,) = response.topics
     assert (found.name, found.partitions[0].committed_offset) == (topic, 5)
 
 
-def test_several_groups_can_be_asked_for_at_once(wire: Wire, group: str, topic: str) -> None:
+def test_offset_fetch_returns_several_groups(wire: Wire, group: str, topic: str) -> None:
     wire.commit(group, topic, 5)
     wanted = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestGroup
     response = wire.call(
@@ -442,7 +440,7 @@ def test_several_groups_can_be_asked_for_at_once(wire: Wire, group: str, topic: 
     assert found == {group: [topic], f"{group}-x": []}
 
 
-def test_positions_go_with_their_topic(wire: Wire, group: str, topic: str) -> None:
+def test_committed_offsets_are_deleted_with_their_topic(wire: Wire, group: str, topic: str) -> None:
     wire.commit(group, topic, 5)
     state = request_class(ApiKey.DELETE_TOPICS).DeleteTopicState
     wire.call(ApiKey.DELETE_TOPICS, 6, topics=[state(name=topic, topic_id=None)], timeout_ms=10_000)
@@ -452,7 +450,7 @@ def test_positions_go_with_their_topic(wire: Wire, group: str, topic: str) -> No
 
 
 @pytest.mark.parametrize("key_type", [0, 1])
-def test_the_coordinator_is_the_one_broker(wire: Wire, group: str, key_type: int) -> None:
+def test_coordinator_is_the_only_broker(wire: Wire, group: str, key_type: int) -> None:
     (node,) = wire.call(ApiKey.METADATA, 1, topics=[]).brokers
     for version in (0, 1, 3):
         found = wire.call_coordinator(ApiKey.FIND_COORDINATOR, version, key=group, key_type=key_type)
@@ -467,7 +465,7 @@ def test_the_coordinator_is_the_one_broker(wire: Wire, group: str, key_type: int
 # By themselves: what takes days on the wire
 
 
-def test_positions_are_forgotten_when_nobody_used_them_for_long() -> None:
+def test_committed_offsets_expire_after_retention() -> None:
     groups = Groups(BrokerConfig({"offsets.retention.minutes": "1"}))
     now = now_ms()
     groups.commit("group", {("old", 0): CommittedOffset(1, -1, "", now - 70_000)})
@@ -477,13 +475,13 @@ def test_positions_are_forgotten_when_nobody_used_them_for_long() -> None:
     assert groups.read_all(lambda found: (found.group_id, list(found.offsets))) == [("group", [("new", 0)])]
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_full_group_refuses_another_member() -> None:
     with Broker(config={"group.max.size": "1"}) as own, Wire(own.bootstrap) as wire:
         join_alone(wire, "group")
         assert wire.join("group").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_a_first_member_waits_for_others_if_the_broker_is_told_so() -> None:
+def test_initial_rebalance_delay_holds_the_first_join() -> None:
     config = {"group.initial.rebalance.delay.ms": "300"}
     with Broker(config=config) as own, Wire(own.bootstrap) as wire:
         started = time.monotonic()

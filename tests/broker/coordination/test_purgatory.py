@@ -7,7 +7,7 @@ import pytest
 from shoal.broker.coordination.purgatory import NobodyWaits, Purgatory
 
 
-def test_a_stop_is_seen_even_just_before_the_wait_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_just_before_a_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     purgatory = Purgatory()
 
     class Event(threading.Event):

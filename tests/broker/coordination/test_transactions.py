@@ -168,7 +168,7 @@ def wait_until_stable(wire: Wire, topic: str, end: int) -> None:
 # What a reader sees
 
 
-def test_an_open_transaction_holds_the_last_stable_offset(wire: Wire, topic: str, producer: Producer) -> None:
+def test_open_transaction_holds_the_last_stable_offset(wire: Wire, topic: str, producer: Producer) -> None:
     plain(wire, topic, 2)
     assert producer.add(topic) == [ErrorCode.NONE]
     assert producer.send(topic, records=3) == ErrorCode.NONE
@@ -180,7 +180,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(wire: Wire, topic: str
     producer.end(committed=False)
 
 
-def test_a_committed_transaction_is_kept(wire: Wire, topic: str, producer: Producer) -> None:
+def test_committed_transaction_is_kept(wire: Wire, topic: str, producer: Producer) -> None:
     producer.add(topic)
     producer.send(topic, records=2)
     assert producer.end(committed=True) == ErrorCode.NONE
@@ -188,7 +188,7 @@ def test_a_committed_transaction_is_kept(wire: Wire, topic: str, producer: Produ
     assert read(wire, topic) == Seen([0], [Marker.COMMIT], 3, 3)
 
 
-def test_an_aborted_transaction_is_named_and_not_kept(wire: Wire, topic: str, producer: Producer) -> None:
+def test_aborted_transaction_is_listed_and_not_kept(wire: Wire, topic: str, producer: Producer) -> None:
     producer.add(topic)
     producer.send(topic, records=2)
     plain(wire, topic)
@@ -200,7 +200,7 @@ def test_an_aborted_transaction_is_named_and_not_kept(wire: Wire, topic: str, pr
     assert list(wire.fetch(topic).aborted_transactions) == []
 
 
-def test_an_aborted_transaction_that_began_before_the_fetch_offset_is_named_too(
+def test_aborted_transaction_from_before_the_fetch_offset_is_listed(
     wire: Wire, topic: str, producer: Producer
 ) -> None:
     producer.add(topic)
@@ -211,7 +211,7 @@ def test_an_aborted_transaction_that_began_before_the_fetch_offset_is_named_too(
     assert read(wire, topic, offset=1).kept == []
 
 
-def test_transactions_of_several_producers_interleave(wire: Wire, topic: str, unique: str) -> None:
+def test_interleaved_transactions_end_independently(wire: Wire, topic: str, unique: str) -> None:
     producers = [Producer(wire, f"transactional-{unique}-{number}") for number in range(3)]
     for each in producers:
         each.add(topic)
@@ -226,7 +226,7 @@ def test_transactions_of_several_producers_interleave(wire: Wire, topic: str, un
     assert sorted(seen.markers) == [Marker.ABORT, Marker.COMMIT, Marker.COMMIT]
 
 
-def test_a_marker_is_a_transactional_control_batch_of_its_producer(
+def test_marker_is_a_transactional_control_batch_of_its_producer(
     wire: Wire, topic: str, producer: Producer
 ) -> None:
     producer.add(topic)
@@ -239,7 +239,7 @@ def test_a_marker_is_a_transactional_control_batch_of_its_producer(
     assert marker.producer_id == producer.producer_id
 
 
-def test_a_partition_that_was_added_and_not_written_gets_a_marker_all_the_same(
+def test_partition_added_without_records_gets_a_marker(
     wire: Wire, new_topic: NewTopic, producer: Producer
 ) -> None:
     topic = new_topic(2)
@@ -254,7 +254,7 @@ def test_a_partition_that_was_added_and_not_written_gets_a_marker_all_the_same(
     assert (len(list(split(fetched.record_set))), list(fetched.aborted_transactions)) == (1, [])
 
 
-def test_a_waiting_reader_is_answered_when_the_transaction_ends(
+def test_waiting_reader_is_answered_when_the_transaction_ends(
     wire: Wire, broker_address: str, topic: str, producer: Producer
 ) -> None:
     producer.add(topic)
@@ -278,7 +278,7 @@ def test_a_waiting_reader_is_answered_when_the_transaction_ends(
 # Who may write
 
 
-def test_a_transaction_goes_on_with_the_sequences_of_the_last(
+def test_transaction_continues_the_sequences_of_the_previous_one(
     wire: Wire, topic: str, producer: Producer
 ) -> None:
     for committed in (True, False, True):
@@ -292,14 +292,14 @@ def test_a_transaction_goes_on_with_the_sequences_of_the_last(
 @pytest.mark.parametrize(
     ("version", "code"), [(10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)]
 )
-def test_a_partition_that_was_not_added_is_refused(
+def test_produce_to_a_partition_not_added_is_refused(
     wire: Wire, topic: str, producer: Producer, version: int, code: ErrorCode
 ) -> None:
     assert producer.send(topic, version=version) == code
     assert wire.end_offset(topic) == 0
 
 
-def test_a_producer_id_that_does_not_have_the_transactional_id_is_refused(
+def test_producer_id_of_another_transactional_id_is_refused(
     wire: Wire, topic: str, producer: Producer
 ) -> None:
     producer.add(topic)
@@ -309,12 +309,12 @@ def test_a_producer_id_that_does_not_have_the_transactional_id_is_refused(
     assert producer.end(committed=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_adding_a_partition_that_is_not_there_adds_none(topic: str, producer: Producer) -> None:
+def test_add_partitions_with_a_missing_one_adds_none(topic: str, producer: Producer) -> None:
     codes = producer.add(topic, 0, 7)
     assert set(codes) == {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_who_takes_a_transactional_id_over_aborts_its_transaction_and_fences(
+def test_init_of_a_used_transactional_id_aborts_and_fences(
     wire: Wire, topic: str, producer: Producer
 ) -> None:
     producer.add(topic)
@@ -331,7 +331,7 @@ def test_who_takes_a_transactional_id_over_aborts_its_transaction_and_fences(
     assert producer.end(committed=True, version=1) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_transaction_that_stays_open_too_long_is_aborted(
+def test_transaction_after_its_timeout_is_aborted(
     wire: Wire, topic: str, broker: object, unique: str
 ) -> None:
     # A real coordinator looks every 10 s only: for the embedded broker alone.
@@ -343,7 +343,7 @@ def test_a_transaction_that_stays_open_too_long_is_aborted(
     assert slow.end(committed=True) == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_asks_for_its_own_next_epoch(wire: Wire, producer: Producer) -> None:
+def test_init_with_own_identity_returns_the_next_epoch(wire: Wire, producer: Producer) -> None:
     def again(epoch: int) -> tuple[ErrorCode, int]:
         found = wire.init_producer_id(
             producer.transactional_id, producer_id=producer.producer_id, producer_epoch=epoch
@@ -357,16 +357,16 @@ def test_a_producer_asks_for_its_own_next_epoch(wire: Wire, producer: Producer) 
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 900_001])
-def test_a_transaction_timeout_has_bounds(wire: Wire, unique: str, timeout_ms: int) -> None:
+def test_transaction_timeout_out_of_bounds_is_refused(wire: Wire, unique: str, timeout_ms: int) -> None:
     found = wire.init_producer_id(unique, timeout_ms=timeout_ms)
     assert found.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_a_transactional_id_may_not_be_empty(wire: Wire) -> None:
+def test_empty_transactional_id_is_refused(wire: Wire) -> None:
     assert wire.init_producer_id("").error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_ending_a_transaction_twice_is_no_error_if_it_is_the_same_end(
+def test_end_transaction_repeated_with_the_same_result_succeeds(
     wire: Wire, topic: str, producer: Producer
 ) -> None:
     assert producer.end(committed=True) == ErrorCode.INVALID_TXN_STATE
@@ -383,7 +383,7 @@ def test_ending_a_transaction_twice_is_no_error_if_it_is_the_same_end(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_positions_are_kept_when_the_transaction_commits(
+def test_transactional_offsets_are_visible_after_commit(
     wire: Wire, topic: str, producer: Producer, unique: str, committed: bool
 ) -> None:
     group = f"group-{unique}"
@@ -400,14 +400,14 @@ def test_positions_are_kept_when_the_transaction_commits(
     assert wire.committed(group, topic).committed_offset == (5 if committed else 1)
 
 
-def test_positions_of_a_group_that_was_not_added_are_refused(
+def test_transactional_offsets_of_a_group_not_added_are_refused(
     wire: Wire, topic: str, producer: Producer, unique: str
 ) -> None:
     wire.commit(f"group-{unique}", topic, 1)
     assert producer.commit_offset(f"group-{unique}", topic, 5) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_transaction_names_the_group_s_generation(
+def test_transactional_offsets_of_another_generation_are_refused(
     wire: Wire, topic: str, producer: Producer, unique: str
 ) -> None:
     group = f"group-{unique}"
@@ -417,9 +417,7 @@ def test_a_transaction_names_the_group_s_generation(
     assert code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_produce_v12_adds_the_partition_by_itself(
-    wire: Wire, topic: str, producer: Producer, broker: object
-) -> None:
+def test_produce_v12_adds_the_partition(wire: Wire, topic: str, producer: Producer, broker: object) -> None:
     # A real broker asks for transaction.version 2 of the client as well: for the embedded broker alone.
     assert producer.send(topic, version=12) == ErrorCode.NONE
     assert producer.end(committed=True) == ErrorCode.NONE
@@ -429,7 +427,7 @@ def test_produce_v12_adds_the_partition_by_itself(
 # By itself: what takes 32,766 requests on the wire
 
 
-def test_after_the_last_epoch_comes_another_producer_id() -> None:
+def test_init_after_the_last_epoch_returns_another_producer_id() -> None:
     config = BrokerConfig({})
     transactions = Transactions(config, Topics(config), Groups(config), ProducerIds())
     first, epoch = transactions.init("id", 1000, -1, -1)
@@ -471,14 +469,14 @@ def test_transactions_are_listed_by_state_producer_and_age(wire: Wire, topic: st
     assert unique not in listed(wire, duration_filter=3_600_000)
 
 
-def test_states_that_there_are_not_are_named(wire: Wire) -> None:
+def test_unknown_states_are_named(wire: Wire) -> None:
     response = wire.call(
         ApiKey.LIST_TRANSACTIONS, 0, state_filters=["Ongoing", "Lost"], producer_id_filters=[]
     )
     assert response.unknown_state_filters == ["Lost"]
 
 
-def test_an_open_transaction_is_described_with_its_partitions(
+def test_open_transaction_is_described_with_its_partitions(
     wire: Wire, new_topic: NewTopic, unique: str
 ) -> None:
     topic = new_topic(3)
@@ -495,5 +493,5 @@ def test_an_open_transaction_is_described_with_its_partitions(
         assert time.monotonic() < deadline
 
 
-def test_a_transactional_id_that_nobody_has_is_not_found(wire: Wire, unique: str) -> None:
+def test_unknown_transactional_id_is_not_found(wire: Wire, unique: str) -> None:
     assert described(wire, unique).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

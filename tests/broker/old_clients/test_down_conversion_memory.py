@@ -57,7 +57,7 @@ def peak_while_reading(wire: Wire, topic: str, partitions: int) -> tuple[int, in
         tracemalloc.stop()
 
 
-def test_of_50_mb_one_chunk_is_in_memory_at_a_time(broker: Broker) -> None:
+def test_conversion_of_50_mb_holds_one_chunk_in_memory(broker: Broker) -> None:
     broker.create_topic("topic")
     stored = batch([b"x" * 1000] * 15)
     load(broker, "topic", 0, stored, 50 * _MIB // len(stored))
@@ -67,7 +67,7 @@ def test_of_50_mb_one_chunk_is_in_memory_at_a_time(broker: Broker) -> None:
     assert peak < 2 * _MIB
 
 
-def test_of_many_partitions_one_first_batch_is_in_memory_at_a_time(broker: Broker) -> None:
+def test_conversion_of_many_partitions_holds_one_first_batch_in_memory(broker: Broker) -> None:
     broker.create_topic("topic", 20)
     stored = batch([b"x" * 1000] * 900)
     for partition in range(20):

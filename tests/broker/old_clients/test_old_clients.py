@@ -163,7 +163,7 @@ EXPECTED = [(offset, key, value) for offset, (key, value) in enumerate(SENT)]
 
 @pytest.mark.parametrize("client", OLD_CLIENTS, ids=str)
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_old_clients_write_everybody_reads(
+def test_records_of_old_clients_are_read_by_old_and_new_clients(
     broker_address: str, topic: str, unique: str, client: Client, codec: str
 ) -> None:
     client.produce(broker_address, topic, codec)
@@ -173,7 +173,7 @@ def test_what_old_clients_write_everybody_reads(
 
 @pytest.mark.parametrize("client", OLD_CLIENTS, ids=str)
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_written_today_old_clients_read(
+def test_records_of_new_clients_are_read_by_old_clients(
     broker_address: str, topic: str, unique: str, client: Client, codec: str
 ) -> None:
     CONFLUENT.produce(broker_address, topic, codec)
@@ -181,7 +181,7 @@ def test_what_is_written_today_old_clients_read(
 
 
 @pytest.mark.parametrize("client", OLD_CLIENTS, ids=str)
-def test_a_group_goes_on_where_it_has_committed(
+def test_group_continues_at_its_committed_offset(
     broker_address: str, topic: str, unique: str, client: Client
 ) -> None:
     CONFLUENT.produce(broker_address, topic, "none")
@@ -193,7 +193,7 @@ def test_a_group_goes_on_where_it_has_committed(
 
 
 @pytest.mark.parametrize("client", OLD_CLIENTS, ids=str)
-def test_transactions_are_no_obstacle(
+def test_committed_transactions_are_read_by_old_clients(
     broker: Broker, broker_address: str, topic: str, unique: str, client: Client
 ) -> None:
     """Markers and aborted records are left out; a client that begins at a marker gets past it."""

@@ -51,7 +51,7 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def test_clients_that_leave_during_a_long_fetch_leave_neither_threads_nor_descriptors(broker: Broker) -> None:
+def test_clients_that_leave_a_long_fetch_leave_no_threads_or_descriptors(broker: Broker) -> None:
     before = len(list(_DESCRIPTORS.iterdir()))
     wires = [Wire(broker.bootstrap) for _ in range(50)]
     for wire in wires:
@@ -64,7 +64,7 @@ def test_clients_that_leave_during_a_long_fetch_leave_neither_threads_nor_descri
     assert len(list(_DESCRIPTORS.iterdir())) <= before
 
 
-def test_clients_that_leave_while_they_join_a_group_are_noticed(broker: Broker) -> None:
+def test_clients_that_leave_a_join_are_removed(broker: Broker) -> None:
     with Wire(broker.bootstrap) as leader:
         send_join(leader)
         assert leader.receive_frame() is not None
@@ -78,7 +78,7 @@ def test_clients_that_leave_while_they_join_a_group_are_noticed(broker: Broker) 
         wait_until(lambda: connections(broker) == 1)
 
 
-def test_what_a_client_sent_before_it_left_is_still_served(broker: Broker) -> None:
+def test_requests_before_a_hang_up_are_served(broker: Broker) -> None:
     wire = Wire(broker.bootstrap)
     send_long_fetch(wire)
     wire.send(ApiKey.PRODUCE, 7, **wire.produce_fields([("topic", 0, batch())], acks=0))
@@ -87,19 +87,19 @@ def test_what_a_client_sent_before_it_left_is_still_served(broker: Broker) -> No
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0", struct.pack(">i", 100) + b"half"])
-def test_a_silent_client_is_hung_up_on(data: bytes) -> None:
+def test_silent_client_is_disconnected(data: bytes) -> None:
     with Broker(config={"connections.max.idle.ms": "200"}) as broker, Wire(broker.bootstrap) as wire:
         wire.send_bytes(data)
         assert wire.receive_frame() is None
 
 
-def test_a_client_that_waits_for_longer_than_it_may_be_idle_is_answered() -> None:
+def test_fetch_longer_than_the_idle_limit_is_answered() -> None:
     with Broker(config={"connections.max.idle.ms": "200"}) as broker, Wire(broker.bootstrap) as wire:
         broker.create_topic("topic")
         assert wire.fetch("topic", max_wait_ms=700, min_bytes=1).error_code == ErrorCode.NONE
 
 
-def test_a_client_that_reads_nothing_of_its_answer_is_hung_up_on(tmp_path: Path) -> None:
+def test_client_that_does_not_read_its_response_is_disconnected(tmp_path: Path) -> None:
     sent = batch([os.urandom(900_000)])
     config = {"connections.max.idle.ms": "2000"}
     with Broker(config=config, data=tmp_path / "data") as broker, Wire(broker.bootstrap) as wire:
@@ -112,7 +112,7 @@ def test_a_client_that_reads_nothing_of_its_answer_is_hung_up_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
-def test_a_connection_too_many_is_closed_and_one_that_ends_makes_room(
+def test_connection_beyond_the_limit_is_closed_until_one_ends(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Broker(config={name: "2"}) as broker:
@@ -141,7 +141,7 @@ def large_fetch(partitions: int, max_wait_ms: int = _LONG_MS) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
-def test_a_large_request_does_not_wait_with_what_it_takes_of_memory(broker: Broker, wire: Wire) -> None:
+def test_memory_of_a_large_waiting_request_is_freed(broker: Broker, wire: Wire) -> None:
     wire.send_bytes(large_fetch(20_000))
     answer = wire.receive_frame()
     assert answer is not None
@@ -160,6 +160,6 @@ def test_large_requests_are_served_one_at_a_time(broker: Broker, wire: Wire) -> 
     assert wire.receive_frame() is not None
 
 
-def test_a_request_of_more_than_8_mib_without_records_closes_the_connection(wire: Wire) -> None:
+def test_request_of_more_than_8_mib_without_records_closes_the_connection(wire: Wire) -> None:
     wire.send_bytes(large_fetch(600_000))
     assert wire.receive_frame() is None

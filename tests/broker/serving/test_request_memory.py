@@ -69,7 +69,7 @@ def begin(wire: Wire, sent: int) -> None:
 
 
 @pytest.mark.usefixtures("traced")
-def test_connections_that_are_idle_after_a_large_request_keep_a_megabyte_each() -> None:
+def test_connections_idle_after_a_large_request_keep_a_megabyte_each() -> None:
     with Broker() as broker, ExitStack() as stack:
         record_set = bytes(4 * MIB)
         for _ in range(5):
@@ -89,7 +89,7 @@ def test_connections_that_are_idle_after_a_large_request_keep_a_megabyte_each() 
     ],
     ids=["zstd", "gzip", "damaged", "several", "message set"],
 )
-def test_refused_records_are_let_go_without_a_collection_of_garbage(record_set: bytes) -> None:
+def test_refused_records_are_freed_without_garbage_collection(record_set: bytes) -> None:
     with Broker(config={"shoal.old.versions": "true"}) as broker, Wire(broker.bootstrap) as wire:
         wire.create_topic("topic")
         with without_collections():
@@ -105,7 +105,7 @@ def exceptions_alive() -> int:
 
 
 @pytest.mark.usefixtures("traced")
-def test_half_sent_requests_take_no_more_than_the_budget_and_small_ones_are_served(small: Broker) -> None:
+def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(small: Broker) -> None:
     with ExitStack() as stack:
         senders = []
         for _ in range(5):
@@ -128,7 +128,7 @@ def send_most(wire: Wire) -> None:
         wire.send_bytes(_MOST_OF_IT)
 
 
-def test_a_large_request_is_served_when_half_sent_ones_hold_the_budget(
+def test_large_request_is_served_while_half_sent_ones_hold_the_budget(
     small: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(memory_budget, "_PATIENCE_S", 0.2)
@@ -159,7 +159,7 @@ def test_large_requests_that_wait_for_memory_are_served_in_turn(small: Broker) -
         assert not small._server._memory._taken
 
 
-def test_a_broker_stops_while_requests_wait_for_memory(small: Broker) -> None:
+def test_broker_stops_while_requests_wait_for_memory(small: Broker) -> None:
     with ExitStack() as stack:
         for _ in range(3):
             begin(stack.enter_context(Wire(small.bootstrap)), 2 * MIB)
@@ -168,7 +168,7 @@ def test_a_broker_stops_while_requests_wait_for_memory(small: Broker) -> None:
         assert not small._server._memory._taken
 
 
-def test_without_a_bound_no_request_waits() -> None:
+def test_requests_without_bound_do_not_wait() -> None:
     with Broker(config={"queued.max.request.bytes": "-1"}) as broker, ExitStack() as stack:
         for number in range(1, 5):
             wire = stack.enter_context(Wire(broker.bootstrap))
@@ -176,7 +176,7 @@ def test_without_a_bound_no_request_waits() -> None:
             wait_until(lambda number=number: len(broker._server._memory._taken) == number)  # type: ignore[misc]
 
 
-def test_a_bound_below_the_largest_request_is_refused_as_in_kafka() -> None:
+def test_bound_below_the_largest_request_is_refused_as_in_kafka() -> None:
     with pytest.raises(
         ConfigError, match=r"queued.max.request.bytes is 1048576, and socket.request.max.bytes"
     ):
@@ -184,7 +184,7 @@ def test_a_bound_below_the_largest_request_is_refused_as_in_kafka() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-2"])
-def test_a_bound_that_is_none_is_refused(value: str) -> None:
+def test_invalid_bound_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match=r"queued\.max\.request\.bytes"):
         Broker(config={"queued.max.request.bytes": value})
 
@@ -193,7 +193,7 @@ def test_requests_have_a_bound_by_default() -> None:
     assert int(Broker().config["queued.max.request.bytes"]) == 256 * MIB
 
 
-def test_client_with_the_least_memory_comes_first() -> None:
+def test_client_with_the_least_memory_is_admitted_first() -> None:
     ends = [socket.create_server(("127.0.0.1", 0))]
     budget = MemoryBudget(2, lambda sentence: None, "")
     order: list[str] = []
@@ -222,7 +222,7 @@ def test_client_with_the_least_memory_comes_first() -> None:
         each.close()
 
 
-def test_message_larger_than_the_budget_is_let_in_alone() -> None:
+def test_request_larger_than_the_budget_is_admitted_alone() -> None:
     budget = MemoryBudget(1, lambda sentence: None, "")
     with (
         socket.create_server(("127.0.0.1", 0)) as server,

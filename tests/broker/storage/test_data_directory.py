@@ -63,19 +63,19 @@ def segments(data: Path, partition: str = "topic-0") -> list[Path]:
 # Stopped cleanly
 
 
-def test_a_directory_that_is_made_is_the_user_s_alone(data: Path) -> None:
+def test_created_directory_is_private(data: Path) -> None:
     with Broker(data=data):
         assert data.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_directory_that_is_there_keeps_its_mode(data: Path) -> None:
+def test_existing_directory_keeps_its_mode(data: Path) -> None:
     data.mkdir()
     data.chmod(0o755)
     with Broker(data=data):
         assert data.stat().st_mode & 0o777 == 0o755
 
 
-def test_records_topics_and_settings_are_there_again(data: Path) -> None:
+def test_records_topics_and_settings_survive_a_restart(data: Path) -> None:
     with serving(data) as (broker, wire):
         created = broker.create_topic("topic", 3, {"retention.ms": "-1"})
         wire.produce("topic", batch(3), partition=2)
@@ -92,7 +92,7 @@ def test_records_topics_and_settings_are_there_again(data: Path) -> None:
         assert broker.cluster_id == cluster_id
 
 
-def test_what_is_in_a_segment_file_is_what_goes_over_the_wire(data: Path) -> None:
+def test_segment_file_has_the_fetched_bytes(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         for _ in range(3):
@@ -102,7 +102,7 @@ def test_what_is_in_a_segment_file_is_what_goes_over_the_wire(data: Path) -> Non
         assert segment.read_bytes() == stored(wire)
 
 
-def test_what_is_read_is_sent_from_the_file(data: Path) -> None:
+def test_read_returns_a_range_of_the_file(data: Path) -> None:
     with serving(data) as (broker, wire):
         log = broker.create_topic("topic").logs[0]
         wire.produce("topic", batch(5))
@@ -110,7 +110,7 @@ def test_what_is_read_is_sent_from_the_file(data: Path) -> None:
         assert isinstance(read.record_set, FileRange)
 
 
-def test_an_answer_larger_than_any_buffer_of_a_socket_arrives_whole(data: Path) -> None:
+def test_response_larger_than_socket_buffers_arrives_whole(data: Path) -> None:
     with serving(data, message_max_bytes=str(1 << 26)) as (broker, wire):
         broker.create_topic("topic", 2)
         big = [batch([bytes([number]) * (9 << 20)]) for number in range(2)]
@@ -123,7 +123,7 @@ def test_an_answer_larger_than_any_buffer_of_a_socket_arrives_whole(data: Path) 
             assert fetched.record_set[16:] == big[number][16:]
 
 
-def test_leader_epochs_go_on(data: Path) -> None:
+def test_leader_epochs_continue_after_a_restart(data: Path) -> None:
     for epoch in range(3):
         with serving(data) as (broker, wire):
             if epoch == 0:
@@ -134,7 +134,7 @@ def test_leader_epochs_go_on(data: Path) -> None:
                 assert wire.end_of_epoch("topic", past).end_offset == 2 * past + 2
 
 
-def test_a_leader_epoch_without_records_is_not_given_again(data: Path) -> None:
+def test_leader_epoch_without_records_is_not_reused(data: Path) -> None:
     epochs = []
     for number in range(3):
         with serving(data) as (broker, _):
@@ -153,7 +153,7 @@ def with_producer(sequence: int, producer_id: int = 5, **fields: Any) -> bytearr
     )
 
 
-def test_producers_go_on_with_their_sequences(data: Path) -> None:
+def test_producers_continue_their_sequences_after_a_restart(data: Path) -> None:
     batches = [with_producer(sequence) for sequence in range(7)]
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
@@ -166,7 +166,7 @@ def test_producers_go_on_with_their_sequences(data: Path) -> None:
         assert wire.produce("topic", with_producer(7)).base_offset == 7
 
 
-def test_no_producer_id_is_given_twice(data: Path) -> None:
+def test_producer_ids_are_not_reused_after_a_restart(data: Path) -> None:
     given_ids = []
     for _ in range(3):
         with serving(data) as (_, wire):
@@ -174,7 +174,7 @@ def test_no_producer_id_is_given_twice(data: Path) -> None:
     assert len(set(given_ids)) == 9
 
 
-def test_group_offsets_are_there_again_and_deleted_ones_are_not(data: Path) -> None:
+def test_group_offsets_survive_a_restart_and_deleted_ones_do_not(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         wire.commit("group", "topic", 7, metadata="a pair")
@@ -186,7 +186,7 @@ def test_group_offsets_are_there_again_and_deleted_ones_are_not(data: Path) -> N
         assert wire.committed("gone", "topic").committed_offset == -1
 
 
-def test_settings_that_were_altered_stay_so(data: Path) -> None:
+def test_altered_settings_survive_a_restart(data: Path) -> None:
     resource = request_class(ApiKey.ALTER_CONFIGS).AlterConfigsResource
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
@@ -224,7 +224,7 @@ def test_deleted_records_and_topics_stay_deleted(data: Path) -> None:
         assert wire.end_offset("gone") == 0
 
 
-def test_all_deleted_records_leave_the_offsets(data: Path) -> None:
+def test_deleted_records_leave_the_offsets(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         wire.produce("topic", batch(5))
@@ -233,7 +233,7 @@ def test_all_deleted_records_leave_the_offsets(data: Path) -> None:
         assert wire.produce("topic", batch()).base_offset == 5
 
 
-def test_what_retention_deleted_stays_deleted(data: Path) -> None:
+def test_records_deleted_by_retention_stay_deleted(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic", config={"segment.bytes": str(1 << 20), "retention.bytes": "0"})
         for _ in range(4):
@@ -248,7 +248,7 @@ def test_what_retention_deleted_stays_deleted(data: Path) -> None:
         assert segments(data) == kept
 
 
-def test_an_open_transaction_goes_on_and_ends(data: Path) -> None:
+def test_open_transaction_continues_after_a_restart(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         producer_id = wire.init_producer_id("id").producer_id
@@ -272,7 +272,7 @@ def test_an_open_transaction_goes_on_and_ends(data: Path) -> None:
         assert list(wire.fetch("topic", committed=True).aborted_transactions) == [(producer_id, 0)]
 
 
-def test_a_transaction_that_was_about_to_end_is_ended(data: Path) -> None:
+def test_transaction_in_preparation_is_ended_at_the_start(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         producer_id = wire.init_producer_id("id").producer_id
@@ -285,7 +285,7 @@ def test_a_transaction_that_was_about_to_end_is_ended(data: Path) -> None:
         assert wire.end_offset("topic", committed=True) == 2
 
 
-def test_segments_roll_and_all_of_them_are_read_again(data: Path) -> None:
+def test_rolled_segments_are_read_after_a_restart(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic", config={"segment.bytes": str(1 << 20)})
         for _ in range(7):
@@ -300,7 +300,7 @@ def test_segments_roll_and_all_of_them_are_read_again(data: Path) -> None:
         assert [int(path.stem) for path in segments(data)] == [4, 6]
 
 
-def test_a_broker_that_stops_and_starts_again_goes_on_in_its_files(data: Path) -> None:
+def test_restarted_broker_continues_in_its_files(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         wire.produce("topic", batch(2))
@@ -312,7 +312,7 @@ def test_a_broker_that_stops_and_starts_again_goes_on_in_its_files(data: Path) -
         assert wire.end_offset("topic") == 5
 
 
-def test_a_broker_that_stopped_does_not_start_on_what_another_one_changed(data: Path) -> None:
+def test_broker_refuses_to_start_on_files_changed_by_another(data: Path) -> None:
     with serving(data) as (broker, _):
         broker.stop()
         with serving(data) as (other, _):
@@ -321,12 +321,12 @@ def test_a_broker_that_stopped_does_not_start_on_what_another_one_changed(data: 
             broker.start()
 
 
-def test_only_one_broker_has_a_directory_at_a_time(data: Path) -> None:
+def test_directory_in_use_is_refused(data: Path) -> None:
     with serving(data), pytest.raises(ConfigError, match="in use"):
         Broker(data=data)
 
 
-def test_a_topic_with_the_longest_name_is_deleted(data: Path) -> None:
+def test_topic_with_the_longest_name_is_deleted(data: Path) -> None:
     with serving(data) as (broker, _):
         topic = broker.create_topic("t" * 249, 2)
         broker.topics.delete(topic)
@@ -336,7 +336,7 @@ def test_a_topic_with_the_longest_name_is_deleted(data: Path) -> None:
         assert broker.topics.get(topic.name)
 
 
-def test_the_first_start_may_end_at_any_flush(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_start_can_be_repeated_after_any_flush(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flush = os.fsync
     left = number = 0
 
@@ -359,7 +359,7 @@ def test_the_first_start_may_end_at_any_flush(data: Path, monkeypatch: pytest.Mo
     assert number > 4
 
 
-def test_a_directory_belongs_to_one_cluster_and_node(data: Path) -> None:
+def test_directory_of_another_cluster_or_node_is_refused(data: Path) -> None:
     with serving(data):
         pass
     with pytest.raises(ConfigError, match=r"cluster\.id"):
@@ -381,7 +381,7 @@ SAME_FIXTURES = settings(max_examples=40, suppress_health_check=[HealthCheck.fun
 
 @SAME_FIXTURES
 @given(share=st.floats(0, 1, exclude_max=True), garbage=st.binary(max_size=100))
-def test_a_torn_tail_is_cut_and_nothing_before_it(
+def test_torn_tail_alone_is_cut(
     tmp_path_factory: pytest.TempPathFactory, share: float, garbage: bytes
 ) -> None:
     data = tmp_path_factory.mktemp("torn")
@@ -403,7 +403,7 @@ def test_a_torn_tail_is_cut_and_nothing_before_it(
 
 
 @pytest.mark.parametrize("was_clean", [True, False])
-def test_a_flipped_bit_is_looked_for_where_the_broker_was_killed(data: Path, was_clean: bool) -> None:
+def test_flipped_bit_is_found_after_a_kill(data: Path, was_clean: bool) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         for _ in range(3):
@@ -418,7 +418,7 @@ def test_a_flipped_bit_is_looked_for_where_the_broker_was_killed(data: Path, was
         assert wire.end_offset("topic") == (6 if was_clean else 2)
 
 
-def test_segments_behind_a_torn_one_go_too(data: Path) -> None:
+def test_segments_after_a_torn_one_are_deleted(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic", config={"segment.bytes": str(1 << 20)})
         for _ in range(5):
@@ -431,7 +431,7 @@ def test_segments_behind_a_torn_one_go_too(data: Path) -> None:
         assert [int(path.stem) for path in segments(data)] == [0, 1, 2]
 
 
-def test_a_journal_s_line_that_was_cut_short_was_never_there(data: Path) -> None:
+def test_cut_journal_line_is_ignored(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         wire.commit("group", "topic", 7)
@@ -441,7 +441,7 @@ def test_a_journal_s_line_that_was_cut_short_was_never_there(data: Path) -> None
         assert wire.committed("group", "topic").committed_offset == 7
 
 
-def test_a_journal_that_is_damaged_in_its_middle_is_an_error(data: Path) -> None:
+def test_journal_damaged_in_its_middle_is_refused(data: Path) -> None:
     with serving(data) as (broker, _):
         broker.create_topic("topic")
     journal = data / "journal.jsonl"
@@ -480,7 +480,7 @@ def no_more_files_than(count: int) -> AbstractContextManager[None]:
     return limited(resource.RLIMIT_NOFILE, spare + count)
 
 
-def test_a_full_disk_refuses_and_leaves_nothing_half_written(data: Path) -> None:
+def test_full_disk_refuses_without_partial_write(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic")
         wire.produce("topic", batch(2))
@@ -493,7 +493,7 @@ def test_a_full_disk_refuses_and_leaves_nothing_half_written(data: Path) -> None
         assert wire.produce("topic", batch(1)).base_offset == 2
 
 
-def test_what_could_not_be_kept_is_refused_and_can_be_done_later(data: Path) -> None:
+def test_changes_refused_by_a_full_disk_succeed_later(data: Path) -> None:
     with serving(data) as (broker, wire):
         wire.create_topic("topic")
         with no_file_larger_than((data / "journal.jsonl").stat().st_size + 10):
@@ -507,7 +507,7 @@ def test_what_could_not_be_kept_is_refused_and_can_be_done_later(data: Path) -> 
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_transaction_whose_marker_found_no_room_is_ended_later(data: Path, committed: bool) -> None:
+def test_transaction_whose_marker_could_not_be_written_is_ended_later(data: Path, committed: bool) -> None:
     def end() -> ErrorCode:
         answer = wire.call(
             ApiKey.END_TXN,
@@ -539,7 +539,7 @@ def test_a_transaction_whose_marker_found_no_room_is_ended_later(data: Path, com
         assert list(aborted) == ([] if committed else [(producer_id, 0)])
 
 
-def test_more_partitions_than_files_may_be_open_are_refused(data: Path) -> None:
+def test_more_partitions_than_open_files_allowed_are_refused(data: Path) -> None:
     with serving(data) as (broker, wire):
         wire.create_topic("topic")
         with no_more_files_than(20):
@@ -559,7 +559,7 @@ def _fetched(wire: Wire) -> list[tuple[int, bytes]]:
     return [(each.header.base_offset, bytes(each.payload)) for each in found]
 
 
-def test_an_index_that_cannot_be_written_refuses_nothing_and_is_completed_later(data: Path) -> None:
+def test_index_that_cannot_be_written_is_completed_later(data: Path) -> None:
     with serving(data, log_index_interval_bytes="0") as (broker, wire):
         broker.create_topic("topic")
         (segment,) = segments(data)
@@ -575,7 +575,7 @@ def test_an_index_that_cannot_be_written_refuses_nothing_and_is_completed_later(
     assert entries == [(number, number * len(batch())) for number in (1, 2, 3)]
 
 
-def test_a_segment_that_cannot_be_made_refuses_and_is_made_later(data: Path) -> None:
+def test_segment_that_cannot_be_created_refuses_until_it_can(data: Path) -> None:
     with serving(data) as (broker, wire):
         broker.create_topic("topic", config={"segment.bytes": str(1 << 20)})
         large = batch([b"x" * 600_000])
@@ -588,7 +588,7 @@ def test_a_segment_that_cannot_be_made_refuses_and_is_made_later(data: Path) -> 
         assert wire.produce("topic", large).base_offset == 1
 
 
-def test_a_refused_topic_leaves_no_directories(data: Path) -> None:
+def test_refused_topic_leaves_no_directories(data: Path) -> None:
     with serving(data) as (broker, wire):
         wire.create_topic("topic")
         with no_more_files_than(20):
@@ -637,9 +637,7 @@ def at_once(call: Callable[[], T]) -> T:
         return pool.submit(call).result(PATIENCE_S)
 
 
-def test_a_broker_that_stops_creates_no_further_partition(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopping_broker_creates_no_further_partition(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(data) as (broker, _), ThreadPoolExecutor(2) as pool:
         slow = SlowDirectory(broker, monkeypatch)
         created = pool.submit(broker.create_topic, "large", 5)
@@ -655,7 +653,7 @@ def test_a_broker_that_stops_creates_no_further_partition(
         assert wire.create_topic("large", 5).error_code == ErrorCode.NONE
 
 
-def test_a_broker_stops_in_order_at_a_full_disk_and_checks_its_batches_at_the_next_start(
+def test_broker_stopped_with_a_full_disk_checks_batches_at_the_next_start(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(data, log_index_interval_bytes="0") as (broker, wire):
@@ -687,7 +685,7 @@ def put_many(kept: Journal, count: int = 20) -> None:
 
 @pytest.mark.usefixtures("small_journal")
 @pytest.mark.parametrize("failing", ["open", "write", "replace"])
-def test_a_journal_that_cannot_be_written_anew_goes_on(
+def test_journal_that_cannot_be_rewritten_continues(
     data: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     data.mkdir()
@@ -713,9 +711,7 @@ def _raising(number: int) -> Callable[..., None]:
 
 
 @pytest.mark.usefixtures("small_journal")
-def test_a_journal_never_writes_to_a_descriptor_that_it_closed(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journal_does_not_write_to_a_closed_descriptor(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data.mkdir()
     kept = Journal(data)
     opened = os.open
@@ -729,7 +725,7 @@ def test_a_journal_never_writes_to_a_descriptor_that_it_closed(
     assert b"x19" in (data / "journal.jsonl").read_bytes()
 
 
-def test_a_journal_whose_half_line_cannot_be_cut_off_takes_its_directory_off_line(
+def test_journal_with_a_partial_line_that_cannot_be_cut_goes_offline(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data.mkdir()
@@ -754,7 +750,7 @@ def test_a_journal_whose_half_line_cannot_be_cut_off_takes_its_directory_off_lin
 
 
 @pytest.mark.usefixtures("small_journal")
-def test_a_journal_whose_new_name_is_not_flushed_flushes_it_later(
+def test_journal_whose_rename_is_not_flushed_flushes_it_later(
     data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     data.mkdir()
@@ -774,7 +770,7 @@ def test_a_journal_whose_new_name_is_not_flushed_flushes_it_later(
     assert kept._failure.reason is None
 
 
-def test_leftovers_are_removed_at_the_start(data: Path) -> None:
+def test_leftover_files_are_removed_at_the_start(data: Path) -> None:
     with serving(data) as (broker, _):
         broker.create_topic("topic")
     (data / "journal.new").write_bytes(b"x" * 5000)
@@ -784,7 +780,7 @@ def test_leftovers_are_removed_at_the_start(data: Path) -> None:
         assert list(data.rglob("*.new")) == []
 
 
-def test_a_journal_that_cannot_be_written_anew_at_the_start_is_cut_behind_its_last_line(
+def test_journal_that_cannot_be_rewritten_at_the_start_is_cut_after_its_last_line(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(data) as (broker, _):
@@ -807,7 +803,7 @@ def failing_call(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_log_directory_that_fails_goes_offline_and_the_broker_stops(
+def test_log_directory_that_fails_goes_offline_and_the_broker_stops(
     data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing_call: str
 ) -> None:
     monkeypatch.setattr("shoal.broker.broker._LAST_ANSWERS_S", PATIENCE_S)
@@ -843,9 +839,7 @@ def test_a_log_directory_that_fails_goes_offline_and_the_broker_stops(
         assert [payload.count(b"kept") for _, payload in _fetched(wire)] == [1]
 
 
-def test_a_flush_that_fails_for_want_of_room_is_final_too(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flush_failed_on_a_full_disk_is_final(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(data, log_flush_interval_messages="1") as (broker, wire):
         broker.create_topic("topic")
         with monkeypatch.context() as disk:
@@ -893,7 +887,7 @@ sys.exit(main())
 """
 
 
-def test_a_process_whose_log_directory_failed_ends_with_exit_code_1_and_the_cause(data: Path) -> None:
+def test_process_with_failed_log_directory_exits_1_with_the_cause(data: Path) -> None:
     command = [sys.executable, "-c", _WITH_A_BROKEN_DISK, str(data)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -941,7 +935,7 @@ class _Load(threading.Thread):
 
 
 @pytest.mark.parametrize("flush", [False, True])
-def test_what_was_acknowledged_is_there_after_a_kill_in_mid_load(data: Path, flush: bool) -> None:
+def test_acknowledged_records_survive_a_kill_under_load(data: Path, flush: bool) -> None:
     options = ["--config", "log.flush.interval.messages=1"] if flush else []
     with process(data, *options) as (running, address):
         with Wire(address) as wire:

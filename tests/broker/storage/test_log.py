@@ -76,7 +76,7 @@ def read_to_the_end(log: Log) -> list[int]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=60), data=st.data())
-def test_every_offset_is_found_in_the_batch_that_holds_it(
+def test_read_of_any_offset_begins_with_its_batch(
     new_log: NewLog, counts: list[int], data: st.DataObject
 ) -> None:
     log = new_log()
@@ -90,7 +90,7 @@ def test_every_offset_is_found_in_the_batch_that_holds_it(
     assert read_to_the_end(log) == sorted(set(holds))
 
 
-def test_a_read_ends_with_its_segment_and_the_next_goes_on(new_log: NewLog) -> None:
+def test_read_ends_with_its_segment_and_the_next_continues(new_log: NewLog) -> None:
     log = new_log()
     for _ in range(60):
         append(log, big_batch())
@@ -100,7 +100,7 @@ def test_a_read_ends_with_its_segment_and_the_next_goes_on(new_log: NewLog) -> N
     assert read_to_the_end(log) == list(range(60))
 
 
-def test_what_was_read_stays_as_it_was_while_more_is_appended(new_log: NewLog) -> None:
+def test_read_bytes_stay_unchanged_after_appends(new_log: NewLog) -> None:
     log = new_log()
     append(log, batch([b"first"]))
     view = log.read(0, MIB, committed=False, at_least_one_batch=True).record_set
@@ -111,7 +111,7 @@ def test_what_was_read_stays_as_it_was_while_more_is_appended(new_log: NewLog) -
     assert bytes(view) == before
 
 
-def test_a_batch_larger_than_any_segment_gets_one_of_its_own(new_log: NewLog) -> None:
+def test_batch_larger_than_a_segment_has_its_own(new_log: NewLog) -> None:
     log = new_log(segment_bytes=str(64 * MIB))
     append(log, batch())
     append(log, big_batch(40 * MIB))
@@ -119,7 +119,7 @@ def test_a_batch_larger_than_any_segment_gets_one_of_its_own(new_log: NewLog) ->
     assert read_to_the_end(log) == [0, 1, 2]
 
 
-def test_a_batch_larger_than_segment_bytes_is_refused(new_log: NewLog) -> None:
+def test_batch_larger_than_segment_bytes_is_refused(new_log: NewLog) -> None:
     log = new_log(segment_bytes=str(MIB), max_message_bytes=str(10 * MIB))
     with pytest.raises(ApiError) as refused:
         append(log, big_batch())
@@ -129,7 +129,7 @@ def test_a_batch_larger_than_segment_bytes_is_refused(new_log: NewLog) -> None:
 # Batches as they are
 
 
-def test_holes_empty_batches_and_old_formats_can_be_stored(new_log: NewLog) -> None:
+def test_stored_holes_empty_batches_and_old_formats_are_read(new_log: NewLog) -> None:
     log = new_log()
     log.store(
         bytes(message(0, offset=3))
@@ -152,7 +152,7 @@ def test_stored_batches_keep_every_byte(new_log: NewLog) -> None:
     assert bytes(found.record_set) == data
 
 
-def test_stored_offsets_ascend(new_log: NewLog) -> None:
+def test_store_of_descending_offsets_is_refused(new_log: NewLog) -> None:
     log = new_log()
     log.store(bytes(batch(3, base_offset=7)))
     with pytest.raises(ValueError, match="9 is not 10"):
@@ -172,7 +172,7 @@ def test_stored_transactions_count_as_transactions(new_log: NewLog) -> None:
 # Deleting
 
 
-def test_deleted_segments_are_given_back_and_the_rest_can_be_read(new_log: NewLog) -> None:
+def test_deleted_segments_are_freed_and_the_rest_is_read(new_log: NewLog) -> None:
     log = new_log()
     for _ in range(60):
         append(log, big_batch())
@@ -185,7 +185,7 @@ def test_deleted_segments_are_given_back_and_the_rest_can_be_read(new_log: NewLo
     assert read_to_the_end(log) == [60]
 
 
-def test_a_topic_that_is_only_compacted_keeps_its_records(new_log: NewLog) -> None:
+def test_compacted_topic_keeps_its_records(new_log: NewLog) -> None:
     log = new_log(cleanup_policy="compact")
     append(log, batch())
     with pytest.raises(ApiError) as refused:
@@ -193,7 +193,7 @@ def test_a_topic_that_is_only_compacted_keeps_its_records(new_log: NewLog) -> No
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_retention_by_time_deletes_whole_segments_from_the_oldest_on(new_log: NewLog) -> None:
+def test_retention_by_time_deletes_whole_oldest_segments(new_log: NewLog) -> None:
     log = new_log(retention_ms="1000")
     for number in range(40):
         append(log, big_batch(timestamp=TIMESTAMP + 100 * number))
@@ -206,7 +206,7 @@ def test_retention_by_time_deletes_whole_segments_from_the_oldest_on(new_log: Ne
 
 
 @pytest.mark.parametrize("timestamp", [TIMESTAMP, -1], ids=["times", "no times"])
-def test_retention_by_size_keeps_as_much_as_it_says(new_log: NewLog, timestamp: int) -> None:
+def test_retention_by_size_keeps_at_least_its_size(new_log: NewLog, timestamp: int) -> None:
     log = new_log(retention_ms="-1", retention_bytes=str(20 * MIB))
     for _ in range(60):
         append(log, big_batch(timestamp=timestamp))
@@ -214,7 +214,7 @@ def test_retention_by_size_keeps_as_much_as_it_says(new_log: NewLog, timestamp: 
     assert 0 < log.log_start_offset <= 40
 
 
-def test_a_topic_that_is_not_deleted_from_or_keeps_for_ever_keeps_all(new_log: NewLog) -> None:
+def test_topic_without_deletion_or_retention_keeps_all(new_log: NewLog) -> None:
     for log in (new_log(retention_ms="-1"), new_log(retention_ms="1", cleanup_policy="compact")):
         append(log, batch())
         log.delete_old_segments(TIMESTAMP + 10**12)

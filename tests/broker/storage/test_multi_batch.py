@@ -88,7 +88,7 @@ def stored(wire: Wire, topic: str) -> list[RecordBatch]:
 
 
 @pytest.mark.parametrize("count", [2, 5, 6, 50])
-def test_batches_are_appended_in_order_and_as_they_came_but_for_offset_and_leader_epoch(
+def test_batches_are_appended_in_order_with_only_offset_and_epoch_changed(
     wire: Wire, topic: str, send: Send, count: int
 ) -> None:
     produced = numbered(0, *[1, 2, 3] * count, codecs=tuple(Codec))[:count]
@@ -104,7 +104,7 @@ def test_batches_are_appended_in_order_and_as_they_came_but_for_offset_and_leade
         expected = after.header.next_offset
 
 
-def test_a_log_append_time_topic_stamps_every_batch(wire: Wire, taking: Broker, unique: str) -> None:
+def test_log_append_time_topic_stamps_every_batch(wire: Wire, taking: Broker, unique: str) -> None:
     taking.create_topic(unique, config={"message.timestamp.type": "LogAppendTime"})
     answer = wire.produce(unique, b"".join(numbered(0, 1, 2)))
     assert answer.error_code == ErrorCode.NONE
@@ -112,7 +112,7 @@ def test_a_log_append_time_topic_stamps_every_batch(wire: Wire, taking: Broker, 
     assert [each.header.max_timestamp for each in stored(wire, unique)] == [answer.log_append_time_ms] * 2
 
 
-def test_sequences_are_held_against_the_offset_also_for_one_batch_and_an_unknown_producer(
+def test_sequence_is_compared_with_the_offset_for_one_batch_and_unknown_producer(
     wire: Wire, topic: str, send: Send
 ) -> None:
     assert send(numbered(7, 1)) == OUT_OF_ORDER
@@ -122,7 +122,7 @@ def test_sequences_are_held_against_the_offset_also_for_one_batch_and_an_unknown
     assert send(numbered(7, 1)) == (ErrorCode.NONE, 7)
 
 
-def test_a_second_producer_appends_where_the_log_ends_and_nowhere_else(wire: Wire, topic: str) -> None:
+def test_second_producer_appends_only_at_the_log_end(wire: Wire, topic: str) -> None:
     assert wire.produce(topic, b"".join(numbered(0, 3, 4))).error_code == ErrorCode.NONE
     for sequence, code in ((3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (7, ErrorCode.NONE)):
         other = [
@@ -133,7 +133,7 @@ def test_a_second_producer_appends_where_the_log_ends_and_nowhere_else(wire: Wir
     assert wire.end_offset(topic) == 11
 
 
-def test_after_a_foreign_record_the_producer_is_refused(wire: Wire, topic: str, send: Send) -> None:
+def test_producer_after_a_foreign_record_is_refused(wire: Wire, topic: str, send: Send) -> None:
     send(numbered(0, 1, 1))
     wire.produce(topic, batch())
     assert send(numbered(2, 1, 1)) == OUT_OF_ORDER
@@ -145,7 +145,7 @@ def test_after_a_foreign_record_the_producer_is_refused(wire: Wire, topic: str, 
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 6, 50])
-def test_a_request_that_is_repeated_is_known_and_nothing_is_written(
+def test_repeated_request_is_acknowledged_without_a_write(
     wire: Wire, topic: str, send: Send, count: int
 ) -> None:
     send(numbered(0, 4))
@@ -155,16 +155,16 @@ def test_a_request_that_is_repeated_is_known_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("written", [1, 5, 49])
-def test_of_a_request_that_is_written_in_part_the_rest_is_appended(
-    wire: Wire, topic: str, send: Send, written: int
-) -> None:
+def test_partly_written_request_is_completed(wire: Wire, topic: str, send: Send, written: int) -> None:
     batches = numbered(0, *[2] * 50)
     assert send(batches[:written]) == (ErrorCode.NONE, 0)
     assert send(batches) == (ErrorCode.NONE, 0)
     assert [each.header.base_sequence for each in stored(wire, topic)] == list(range(0, 100, 2))
 
 
-def test_a_request_is_known_however_many_came_since(wire: Wire, topic: str, send: Send) -> None:
+def test_repeated_request_is_recognized_after_any_number_of_others(
+    wire: Wire, topic: str, send: Send
+) -> None:
     requests = [numbered(6 * number, *[1] * 6) for number in range(5)]
     for request in requests:
         send(request)
@@ -172,7 +172,9 @@ def test_a_request_is_known_however_many_came_since(wire: Wire, topic: str, send
     assert wire.end_offset(topic) == 30
 
 
-def test_a_request_is_known_when_its_producer_is_forgotten(wire: Wire, topic: str, taking: Broker) -> None:
+def test_repeated_request_of_a_forgotten_producer_is_recognized(
+    wire: Wire, topic: str, taking: Broker
+) -> None:
     sent = b"".join(numbered(0, 2, 2))
     wire.produce(topic, sent)
     taking.log(topic).forget_expired_producers(2**62, 0)
@@ -181,7 +183,7 @@ def test_a_request_is_known_when_its_producer_is_forgotten(wire: Wire, topic: st
     assert wire.end_offset(topic) == 4
 
 
-def test_a_request_whose_records_were_deleted_is_out_of_order(wire: Wire, topic: str, send: Send) -> None:
+def test_repeated_request_of_deleted_records_is_out_of_order(wire: Wire, topic: str, send: Send) -> None:
     send(numbered(0, 1, 1))
     send(numbered(2, 1, 1))
     wire.delete_records(topic, 2)
@@ -189,7 +191,7 @@ def test_a_request_whose_records_were_deleted_is_out_of_order(wire: Wire, topic:
     assert send(numbered(2, 1, 1)) == (ErrorCode.NONE, 2)
 
 
-def test_what_was_written_without_comparing_is_not_taken_for_written_here(
+def test_stock_batches_are_not_recognized_as_repeats(
     wire: Wire, topic: str, taking: Broker, send: Send
 ) -> None:
     with Wire(taking.bootstrap, client_id="another") as ordinary:
@@ -199,7 +201,7 @@ def test_what_was_written_without_comparing_is_not_taken_for_written_here(
     assert wire.end_offset(topic) == 5
 
 
-def test_a_repeated_batch_is_held_against_its_crc(wire: Wire, topic: str, send: Send) -> None:
+def test_repeated_batch_with_another_crc_is_refused(wire: Wire, topic: str, send: Send) -> None:
     first, second = numbered(0, 1, 1)
     send([first, second])
     assert send([first, wrong_crc(second)]) == (ErrorCode.CORRUPT_MESSAGE, -1)
@@ -209,7 +211,7 @@ def test_a_repeated_batch_is_held_against_its_crc(wire: Wire, topic: str, send: 
 @pytest.mark.parametrize(
     ("sequence", "code"), [(1, ErrorCode.INVALID_REQUIRED_ACKS), (9, ErrorCode.INVALID_RECORD)]
 )
-def test_whether_it_takes_several_can_be_asked_without_writing(
+def test_probe_with_invalid_acks_writes_nothing(
     wire: Wire, topic: str, send: Send, sequence: int, code: ErrorCode
 ) -> None:
     """By acks that no broker takes: the headers are looked at before, and checksums and the log behind."""
@@ -218,13 +220,13 @@ def test_whether_it_takes_several_can_be_asked_without_writing(
     assert wire.end_offset(topic) == 0
 
 
-def test_batches_cut_in_another_way_are_no_repeat(wire: Wire, topic: str, send: Send) -> None:
+def test_batches_split_otherwise_are_not_recognized_as_repeat(wire: Wire, topic: str, send: Send) -> None:
     send(numbered(0, 2, 2))
     assert send(numbered(0, 1, 3)) == OUT_OF_ORDER
     assert wire.end_offset(topic) == 4
 
 
-def test_sequences_go_over_the_largest_one_within_a_request() -> None:
+def test_sequences_wrap_around_within_a_request() -> None:
     log = new_log()
     log._log_end_offset = LARGEST_SEQUENCE - 1
     batches = numbered(LARGEST_SEQUENCE - 1, 1, 3, 2)
@@ -235,7 +237,7 @@ def test_sequences_go_over_the_largest_one_within_a_request() -> None:
     assert append(log, numbered(4, 1)).base_offset == 2**31 + 4
 
 
-def test_another_epoch_is_held_against_the_stock_rules_too(send: Send) -> None:
+def test_another_epoch_follows_the_stock_rules(send: Send) -> None:
     send(numbered(0, 1, 1, epoch=3))
     assert send(numbered(2, 1, 1, epoch=2)) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1)
     assert send(numbered(2, 1, 1, epoch=4)) == OUT_OF_ORDER
@@ -280,7 +282,7 @@ SPOILED: dict[str, tuple[Callable[[bytearray], bytearray], ErrorCode]] = {
 
 
 @pytest.mark.parametrize("wrong", SPOILED)
-def test_nothing_is_written_where_one_batch_has(wire: Wire, topic: str, send: Send, wrong: str) -> None:
+def test_invalid_batch_refuses_the_whole_request(wire: Wire, topic: str, send: Send, wrong: str) -> None:
     spoil, code = SPOILED[wrong]
     first, second, last = numbered(0, 2, 2, 2)
     assert send([first, second, spoil(last)]) == (code, -1)
@@ -288,25 +290,23 @@ def test_nothing_is_written_where_one_batch_has(wire: Wire, topic: str, send: Se
     assert send([first, second, last]) == (ErrorCode.NONE, 0)
 
 
-def test_nothing_is_written_of_a_producer_without_id(wire: Wire, topic: str, send: Send) -> None:
+def test_batches_without_producer_id_are_refused(wire: Wire, topic: str, send: Send) -> None:
     assert send([batch(), batch()]) == (ErrorCode.INVALID_RECORD, -1)
     assert send([batch()]) == (ErrorCode.NONE, 0), "one of them is a stock request"
 
 
-def test_a_batch_cut_short_at_the_end_is_refused_with_all_before_it(
-    wire: Wire, topic: str, send: Send
-) -> None:
+def test_cut_last_batch_refuses_the_whole_request(wire: Wire, topic: str, send: Send) -> None:
     first, second = numbered(0, 1, 1)
     assert send([first, second[:-1]]) == (ErrorCode.INVALID_RECORD, -1)
     assert wire.end_offset(topic) == 0
 
 
-def test_nothing_is_written_before_produce_v7(wire: Wire, topic: str, send: Send) -> None:
+def test_several_batches_before_produce_v7_are_refused(wire: Wire, topic: str, send: Send) -> None:
     assert send(numbered(0, 1, 1), version=6) == (ErrorCode.INVALID_RECORD, -1)
     assert wire.end_offset(topic) == 0
 
 
-def test_what_one_segment_cannot_hold_is_refused_as_a_whole(taking: Broker, wire: Wire, unique: str) -> None:
+def test_request_larger_than_a_segment_is_refused(taking: Broker, wire: Wire, unique: str) -> None:
     taking.create_topic(unique, config={"segment.bytes": str(1 << 20)})
     batches = [
         batch([b"x" * 400_000], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=n) for n in range(3)
@@ -316,7 +316,7 @@ def test_what_one_segment_cannot_hold_is_refused_as_a_whole(taking: Broker, wire
     assert wire.produce(unique, b"".join(batches[:2])).error_code == ErrorCode.NONE
 
 
-def test_each_partition_is_judged_by_itself(taking: Broker, wire: Wire, unique: str) -> None:
+def test_error_of_one_partition_leaves_the_others(taking: Broker, wire: Wire, unique: str) -> None:
     taking.create_topic(unique, 2)
     good, bad = b"".join(numbered(0, 1, 1)), b"".join(numbered(5, 1, 1))
     response = wire.produce_all([(unique, 0, bad), (unique, 1, good)])
@@ -347,7 +347,7 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record_set=spoiled())
-def test_of_whatever_is_sent_all_is_stored_or_nothing(
+def test_arbitrary_record_set_is_stored_whole_or_not_at_all(
     taking: Broker, caplog: pytest.LogCaptureFixture, record_set: bytes
 ) -> None:
     topic = f"spoiled-{uuid.uuid4()}"
@@ -373,7 +373,7 @@ def test_of_whatever_is_sent_all_is_stored_or_nothing(
 # Who does not ask for it
 
 
-def test_clients_with_another_name_are_served_as_by_any_broker(taking: Broker, topic: str) -> None:
+def test_unmarked_clients_follow_the_stock_rules(taking: Broker, topic: str) -> None:
     with Wire(taking.bootstrap, client_id="another") as ordinary:
         two = ordinary.produce(topic, b"".join(numbered(0, 1, 1)))
         assert two.error_code == ErrorCode.INVALID_RECORD
@@ -381,7 +381,9 @@ def test_clients_with_another_name_are_served_as_by_any_broker(taking: Broker, t
         assert ordinary.produce(topic, numbered(7, 1)[0]).error_code == ErrorCode.NONE
 
 
-def test_without_the_option_nobody_is_served_otherwise(session_broker: Broker, unique: str) -> None:
+def test_marked_clients_without_the_option_follow_the_stock_rules(
+    session_broker: Broker, unique: str
+) -> None:
     if "SHOAL_TEST_BROKER" in os.environ:
         pytest.skip("looks into the embedded broker")
     session_broker.create_topic(unique)
@@ -406,9 +408,7 @@ def append(log: Log, batches: list[bytearray]) -> AppendInfo:
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=40), st.data())
-def test_whatever_is_sent_again_the_log_holds_each_batch_once_and_in_order(
-    counts: list[int], data: st.DataObject
-) -> None:
+def test_repeated_requests_leave_each_batch_once_in_order(counts: list[int], data: st.DataObject) -> None:
     """Requests of any size, of which any may be sent again later, as by a client on a lossy network."""
     log = new_log()
     batches = numbered(0, *counts)
@@ -453,9 +453,7 @@ def plain(*counts: int) -> list[bytearray]:
     return [batch([b"record"] * count, codec=codec) for count, codec in zip(counts, Codec, strict=False)]
 
 
-def test_plain_topic_takes_batches_without_a_producer_id_from_any_client(
-    stranger: Wire, plain_topic: str
-) -> None:
+def test_plain_topic_accepts_batches_without_producer_id(stranger: Wire, plain_topic: str) -> None:
     produced = plain(2, 1, 3, 1, 5)
     for base_offset in (0, 12):
         answer = stranger.produce(plain_topic, b"".join(produced))
@@ -494,7 +492,7 @@ def test_plain_batches_are_appended_all_or_none(stranger: Wire, plain_topic: str
     assert (answer.error_code, stranger.end_offset(plain_topic)) == (expected, 0)
 
 
-def test_marked_client_is_compared_on_a_plain_topic_too(wire: Wire, plain_topic: str) -> None:
+def test_marked_client_is_compared_on_a_plain_topic(wire: Wire, plain_topic: str) -> None:
     produced = b"".join(numbered(0, 2, 3))
     assert [wire.produce(plain_topic, produced).base_offset for _ in range(2)] == [0, 0]
     assert wire.end_offset(plain_topic) == 5

@@ -56,7 +56,7 @@ class Disk:
                 (directory / name).write_bytes(self._files.get(each, b""))
 
 
-def test_what_was_acknowledged_after_a_flush_outlives_the_machine(
+def test_flushed_acknowledgements_survive_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)

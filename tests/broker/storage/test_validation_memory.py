@@ -85,7 +85,7 @@ def refusal(run: Callable[[], object]) -> ErrorCode | None:
     ("codec", "target"),
     [(Codec.GZIP, None), (Codec.SNAPPY, None), (Codec.LZ4, Codec.ZSTD), (Codec.ZSTD, Codec.NONE)],
 )
-def test_the_smallest_records_take_a_few_megabytes_whatever_their_number(
+def test_validation_of_many_smallest_records_takes_a_few_megabytes(
     codec: Codec, target: Codec | None
 ) -> None:
     batch = smallest_records(codec, 30_000)
@@ -95,7 +95,7 @@ def test_the_smallest_records_take_a_few_megabytes_whatever_their_number(
 
 @pytest.mark.parametrize("codec", _STREAMED)
 @pytest.mark.parametrize("target", [None, Codec.ZSTD, Codec.NONE])
-def test_a_record_of_30_mib_takes_a_few_megabytes(codec: Codec, target: Codec | None) -> None:
+def test_validation_of_a_30_mib_record_takes_a_few_megabytes(codec: Codec, target: Codec | None) -> None:
     batch = one_record(codec, 30)
     outcomes: list[ErrorCode | None] = []
     peak = peak_bytes(lambda: outcomes.append(refusal(lambda: validate(batch, config(target), TIMESTAMP))))
@@ -104,15 +104,13 @@ def test_a_record_of_30_mib_takes_a_few_megabytes(codec: Codec, target: Codec | 
 
 
 @pytest.mark.parametrize("codec", [*_STREAMED, Codec.ZSTD])
-def test_a_batch_that_expands_to_more_than_is_allowed_is_refused(
-    codec: Codec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_beyond_the_expansion_limit_is_refused(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.broker.storage.validate.MOST_DECOMPRESSED_BYTES", 8 * _MIB)
     batch = one_record(codec, 9)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_more_compressed_records_than_are_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_compressed_records_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [bytes([12, 0, 0]) + write_varint(number) + bytes([1, 1, 0]) for number in range(60)]
     batch = bomb(Codec.GZIP, iter(records), len(records))
     monkeypatch.setattr("shoal.broker.storage.validate._MOST_COMPRESSED_RECORDS", 60)
@@ -123,7 +121,7 @@ def test_more_compressed_records_than_are_allowed_are_refused(monkeypatch: pytes
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("is_wrapped", [True, False])
-def test_the_smallest_messages_of_old_formats_take_little_more_than_their_bytes(
+def test_validation_of_smallest_old_messages_takes_little_more_than_their_bytes(
     magic: int, is_wrapped: bool
 ) -> None:
     inner = bytes(message(magic, None, key=None)) * 20_000
@@ -134,7 +132,7 @@ def test_the_smallest_messages_of_old_formats_take_little_more_than_their_bytes(
     assert peak < 2 * len(inner) + 2 * _MIB
 
 
-def test_a_wrapper_that_expands_to_more_than_64_mib_is_refused() -> None:
+def test_wrapper_that_expands_beyond_64_mib_is_refused() -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     value = b"".join(stream.compress(bytes(_MIB)) for _ in range(65)) + stream.flush()
     content = struct.pack(">bbii", 0, Codec.GZIP, -1, len(value)) + value
