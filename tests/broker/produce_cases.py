@@ -1,12 +1,11 @@
 """
-The one list of good and bad Produce requests, and what a partition's log holds after each.
+The one list of good and bad Produce requests, with the partition's log after each.
 
 Every rule by which Kafka 4.1 takes or refuses a record set has its case here.
 The list is run unchanged against the embedded broker (``test_produce_cases``)
-and against a real one (``tests/integration/test_produce_cases``); what it
-expects is what the real one answered. The cases with ``multi_batch`` need a
-broker that takes several batches of a partition in one request (the embedded
-one with its option, a real one with shoal's Java agent): a stock broker
+and against a real one (``tests/integration/test_produce_cases``); the real one's answers are expected. The
+cases with ``multi_batch`` need a broker that takes several batches of a partition in one request:
+the embedded one with its option, or a real one with shoal's Java agent. A stock broker
 answers each of their requests of several batches with INVALID_RECORD, and
 writes nothing.
 """
@@ -60,7 +59,7 @@ _CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 
 
 class Stored(enum.Enum):
-    """What of an accepted record set is in the log."""
+    """The part of an accepted record set that is in the log."""
 
     AS_SENT = "each batch byte for byte, but for base offset and leader epoch"
     APPEND_TIMED = "the payload byte for byte, under a header with the broker's time"
@@ -75,10 +74,10 @@ class Request:
 
     Attributes:
         sent: Makes the record set, as late as it is sent: some bear the time.
-        code: What is answered.
-        stored: What is new in the log if it is accepted.
-        instead: A batch that the log has, as ``stored`` says, in place of what was sent.
-        base_offset: What is answered; None for the log's end before, -1 where it is refused.
+        code: The error code of the response.
+        stored: The new part of the log if the request is accepted.
+        instead: A batch that the log has, as ``stored`` says, in place of the sent one.
+        base_offset: The base offset of the response; None for the former log end, -1 if refused.
 
     """
 
@@ -176,7 +175,7 @@ def _words_of(answer: Any) -> str:
 
 
 def _words_of_batch(batch: RecordBatch) -> str:
-    """Tell a stored batch but for what time and compressor make of it."""
+    """Describe a stored batch without its times and compressed bytes."""
     header = batch.header
     return (
         f"offsets {header.base_offset} to {header.base_offset + header.last_offset_delta},"
@@ -200,7 +199,7 @@ def _base_offset(request: Request, end_offset: int) -> int:
 
 
 def _read(wire: Wire, topic: str, end_offset: int) -> Iterator[RecordBatch]:
-    """Read all that there is, which must end where it should."""
+    """Read the whole log, which must end at the given offset."""
     assert wire.end_offset(topic) == end_offset
     offset = 0
     while offset < end_offset:
@@ -244,7 +243,7 @@ def _identity(batch: RecordBatch) -> tuple[int, int, int, int]:
     return header.producer_id, header.producer_epoch, header.base_sequence, header.max_timestamp
 
 
-# Building what is sent
+# Building record sets
 
 
 def _now_ms() -> int:
@@ -337,7 +336,7 @@ def _accepted(
     return ProduceCase(name, [_ok(build, stored=stored, instead=instead)], **options)
 
 
-# What is taken as it is
+# Accepted unchanged
 
 
 def _good() -> Iterator[ProduceCase]:
@@ -387,7 +386,7 @@ def _good() -> Iterator[ProduceCase]:
         )
 
 
-# What ProduceRequest.validateRecords and the iterator below it refuse
+# Refused by ProduceRequest.validateRecords and the iterator below it
 
 
 def _framing() -> Iterator[ProduceCase]:
@@ -425,7 +424,7 @@ def _framing() -> Iterator[ProduceCase]:
     )
 
 
-# What UnifiedLog.analyzeAndValidateRecords refuses
+# Refused by UnifiedLog.analyzeAndValidateRecords
 
 
 def _envelope() -> Iterator[ProduceCase]:
@@ -478,7 +477,7 @@ def _envelope() -> Iterator[ProduceCase]:
     )
 
 
-# What LogValidator.validateBatch refuses
+# Refused by LogValidator.validateBatch
 
 
 def _counts() -> Iterator[ProduceCase]:
@@ -515,7 +514,7 @@ def _counts() -> Iterator[ProduceCase]:
         )
 
 
-# What reading the records finds
+# Refused while the records are read
 
 
 def _records() -> Iterator[ProduceCase]:
@@ -620,7 +619,7 @@ def _records() -> Iterator[ProduceCase]:
 
 
 def _lz4_frames() -> Iterator[ProduceCase]:
-    """What Kafka's own reader of LZ4 takes: not all that the format allows."""
+    """The LZ4 frames that Kafka's own reader accepts, fewer than the format allows."""
     options: dict[str, Any] = {"versions": NEWEST}
     plain = payload([Record(b"value" * 40_000)])
     for flag in ("block_checksum", "store_size"):
@@ -634,7 +633,7 @@ def _lz4_frames() -> Iterator[ProduceCase]:
     )
     damaged = _lz4(plain, damaged=40, block_checksum=True)
     yield _refused("a block of LZ4 with a wrong checksum", lambda: damaged, _UNKNOWN, **options)
-    # Records are checked while they are decompressed: what is wrong first counts.
+    # Records are checked while they are decompressed: the first error counts.
     broken = b"\x0c\0\0\0\1\1\1" + bytes(1 << 20)
     yield _refused(
         "a malformed record long before the stream of gzip is cut short",

@@ -1,8 +1,8 @@
 """
-What Kafka 4.1.0 answered to each of the produce cases, and kept; and how that is recorded.
+Kafka 4.1.0's answer and log for each of the produce cases, and their recorder.
 
 The embedded broker is held to ``produce_recordings.json``, without a Kafka; the integration tests hold
-Kafka to it. To record anew, as after a new case: ``python -m tests.broker.produce_recordings``.
+Kafka to it. To record again, as after a new case: ``python -m tests.broker.produce_recordings``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a test can make go wrong, and how often."""
+"""Faults that a test can add, and their number."""
 
 import threading
 import time

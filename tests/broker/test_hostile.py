@@ -60,7 +60,7 @@ def test_announced_frame_that_never_arrives_takes_little_memory(broker: Broker) 
 
 
 def test_connections_beyond_the_limit_are_closed(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    gc.collect()  # what is collected later would make room
+    gc.collect()  # a later collection would make room
     connections = [socket.socket() for _ in range(20)]
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(each.fileno() for each in connections) + 5, hard))

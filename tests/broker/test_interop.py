@@ -40,7 +40,7 @@ SECONDS = 30
 def session_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """What is read goes to the socket by another way where it is in files; old versions are not chosen."""
+    """If the log is in files, the response takes another way to the socket; old versions are not chosen."""
     config = {"shoal.old.versions": "true"} if request.param == "old versions" else {}
     with broker_of_kind(request.param, tmp_path_factory, config) as running:
         yield running
@@ -168,7 +168,7 @@ def test_two_confluent_consumers_share_a_topic_and_commit(
             offsets=[TopicPartition(topic, each.partition, 50) for each in consumer.assignment()],
             asynchronous=False,
         )
-    for consumer in consumers:  # the first that leaves has the other join anew
+    for consumer in consumers:  # the first that leaves makes the other rejoin
         consumer.close()
     after = Consumer(config)
     wanted = [TopicPartition(topic, partition) for partition in range(4)]

@@ -17,7 +17,7 @@ from tests.broker.wire import Wire
 from tests.each_case import each_case
 from tests.vectors import Vector, removed_vectors
 
-#: Where a broker is, the words of an error, and what Kafka always says is not so (DescribeConfigs v0).
+#: The broker's address, the texts of errors, and `is_default`, which Kafka always sets to false.
 _ITS_OWN = {"port", "error_message", "is_default"}
 
 
@@ -72,7 +72,7 @@ def _meaning(recorded: Vector, frame: bytes) -> Any:
 
 
 def _messages(record_set: memoryview) -> Iterator[tuple[Any, ...]]:
-    """Read whole messages; what compression made of them is the library's affair, not Kafka's."""
+    """Read whole messages; their compressed bytes depend on the library, not on Kafka."""
     records = MemoryRecords(bytes(record_set))
     while records.has_next():
         batch = records.next_batch()

@@ -1,4 +1,4 @@
-"""A broker that stops and starts again: what it keeps, what it forgets, what clients see."""
+"""A broker that stops and starts again: state that it keeps, state that it drops, and its clients."""
 
 import socket
 import threading

@@ -1,7 +1,7 @@
 """
-A client that says exactly what a test wants, right or wrong, over one connection.
+A client that sends exactly the test's requests, valid or not, over one connection.
 
-It knows nothing of the broker but its address.
+Tests run it against any broker, of which it has only the address.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Wire:
         self._socket.sendall(data)
 
     def receive_frame(self) -> bytes | None:
-        """Return the next frame without its size, or None where the broker closed the connection."""
+        """Return the next frame without its size, or None if the broker closed the connection."""
         try:
             size = self._receive(4)
             return None if size is None else self._receive(int.from_bytes(size))
@@ -99,7 +99,7 @@ class Wire:
         self.send(api, version, **fields)
         return self.receive(api, version)
 
-    # What tests do again and again
+    # Shortcuts for tests
 
     def produce(
         self,
@@ -315,7 +315,7 @@ class Wire:
     def end_of_epoch(
         self, topic: str, leader_epoch: int, *, current_leader_epoch: int = -1, version: int = 4
     ) -> Any:
-        """Ask where a leader epoch of partition 0 ends; return the partition's part of the response."""
+        """Request the end offset of a leader epoch of partition 0; return the partition's response."""
         wanted = request_class(ApiKey.OFFSET_FOR_LEADER_EPOCH).OffsetForLeaderTopic
         response = self.call(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,

@@ -1,4 +1,4 @@
-"""What the broker says it speaks, and what it does with the rest."""
+"""The API versions that the broker announces, and its answers to others."""
 
 from __future__ import annotations
 

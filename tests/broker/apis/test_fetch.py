@@ -1,4 +1,4 @@
-"""What a Fetch response holds, and when it comes."""
+"""The contents of a Fetch response, and its wait."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ SIZE = len(batch([b"x" * 100] * 2))
 def session_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """What is read goes to the socket by another way where it is in files."""
+    """If the log is in files, the response takes another way to the socket."""
     with broker_of_kind(request.param, tmp_path_factory) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Where a log begins and ends, which offset a time has, and where leader epochs end."""
+"""The first and last offset of a log, offsets by timestamp, and ends of leader epochs."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 """
-What clients from before Kafka 2.1 ask, and what they are answered.
+Requests of clients before Kafka 2.1, and their responses.
 
 Tests that do not ask for ``broker`` run unchanged against a real Kafka of 3.9
 or before: ``SHOAL_TEST_BROKER=HOST:PORT pytest tests/broker/apis/test_old_versions.py``.
@@ -46,7 +46,7 @@ OLD_CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 def session_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """What is converted is read in another way where it is in files."""
+    """If the log is in files, it is read in another way for conversion."""
     with broker_of_kind(request.param, tmp_path_factory, OLD_VERSIONS) as running:
         yield running
 
@@ -74,8 +74,7 @@ def read_all(wire: Wire, topic: str, version: int, magic: int, **options: int) -
     """
     Fetch to the end, as a client does.
 
-    What is longer after conversion is cut where its announced length ends,
-    and asked for again.
+    Records that are longer after conversion are cut at the announced length, and fetched again.
     """
     found: list[tuple[Any, ...]] = []
     offset = 0
@@ -125,7 +124,7 @@ TOPIC = b"\0\0\0\1\0\7literal" + b"\0\0\0\1\0\0\0\0"
 
 
 def padding(size: int) -> bytes:
-    """What follows where a record set is shorter than it was announced: a batch that is cut short."""
+    """The cut batch that fills a record set up to its announced length."""
     return b"\xff" * 8 + max(size + 1, 61).to_bytes(4) + bytes(size - 12)
 
 
@@ -364,7 +363,7 @@ def test_fetch_stops_before_an_open_transaction(
 def test_batches_without_old_form_are_skipped_at_any_length(
     broker: Broker, wire: Wire, topic: str, version: int, magic: int
 ) -> None:
-    """A limit that ends before the first message holds nobody up."""
+    """A client with a limit before the first message makes progress."""
     log = broker.log(topic)
     for offset in range(0, 300, 3):
         log.store(transactional(offset) + marker(0, PRODUCER_ID, base_offset=offset + 2))
@@ -512,7 +511,7 @@ def records(found: Any) -> list[tuple[int, int, bytes | None, bytes | None]]:
 
 
 def message_set(magic: int, count: int, codec: Codec = Codec.NONE) -> bytes:
-    """Write what a producer of that magic sends."""
+    """Write the bytes of a producer of that magic."""
     inner = [
         bytes(
             message(magic, b"value %d" % each, key=b"key %d" % each, offset=each, timestamp=TIMESTAMP + each)
@@ -917,7 +916,7 @@ def test_topics_are_created_deleted_and_described_in_old_versions(
 
 
 def test_describe_configs_v0_marks_defaults(broker: Broker, wire: Wire, topic: str) -> None:
-    """In v0, where Kafka 2.8.2 and 3.9.1 always say that it is not."""
+    """In v0, Kafka 2.8.2 and 3.9.1 always return false."""
     resource = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource(
         resource_type=2, resource_name=topic, configuration_keys=["retention.ms", "cleanup.policy"]
     )

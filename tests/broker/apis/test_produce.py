@@ -1,5 +1,5 @@
 """
-What Produce answers beside what ``produce_cases`` lists: every version, whole requests, producers.
+Responses of Produce that ``produce_cases`` does not list: every version, whole requests, producers.
 """
 
 import time

@@ -1,8 +1,7 @@
 """
 The one list of Produce requests, against the embedded broker, or any (see ``conftest``).
 
-The list says which bytes are kept; what real Kafka answered, and which batches it had then, is
-recorded (``produce_recordings``).
+The list has the kept bytes. Real Kafka's answers and batches are recorded (``produce_recordings``).
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What groups, transactional ids and connections keep in memory has bounds, whoever comes and is gone."""
+"""The memory of groups, transactional ids and connections has bounds under any clients."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_default_bound_of_all_groups_is_64_mib() -> None:
         with refused_with(ErrorCode.GROUP_MAX_SIZE_REACHED):
             groups.join(a_join(f"g{number}", metadata))
     assert metadata_bytes(groups) == 8 * len(metadata)
-    # A refused one leaves nothing, and what is small has room.
+    # A refused member leaves nothing, and a small one has room.
     assert len(groups.read_all(lambda group: group.group_id)) == 8
     groups.join(a_join("small", b"m"))
 

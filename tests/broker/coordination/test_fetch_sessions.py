@@ -1,4 +1,4 @@
-"""What a broker keeps of a fetch session, and what it leaves out of an answer (KIP-227)."""
+"""The broker's state of a fetch session, and the partitions that its responses omit (KIP-227)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_sessions_work_in_all_versions(wire: Wire, topic: str, version: int) -> 
     assert sizes(session.fetch(version=version)) == {1: SIZE}
 
 
-# What only the embedded broker shows
+# State of the embedded broker alone
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Consumer groups: join, sync, heartbeat, leave; who is fenced, and who cannot disturb whom."""
+"""Consumer groups: join, sync, heartbeat, leave, fencing, and isolation of members."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def promised_id(wire: Wire, group: str) -> str:
 
 
 def wait_for_rebalance(member: Member, group: str) -> None:
-    """Wait until a member's heartbeat is told to join again."""
+    """Wait until a member's heartbeat is answered with a rebalance."""
     deadline = time.monotonic() + PATIENCE_S
     while member.wire.heartbeat(group, member.member_id, member.generation) == ErrorCode.NONE:
         assert time.monotonic() < deadline, "no rebalance began"
@@ -462,7 +462,7 @@ def test_coordinator_is_the_only_broker(wire: Wire, group: str, key_type: int) -
     assert {each.port for each in several.coordinators} == {node.port}
 
 
-# By themselves: what takes days on the wire
+# Without the wire: waits of days
 
 
 def test_committed_offsets_expire_after_retention() -> None:

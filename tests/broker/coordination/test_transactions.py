@@ -1,4 +1,4 @@
-"""Transactions: what a reader sees of them, and who may write in them."""
+"""Transactions: the records that a reader sees, and the producers that may write."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def plain(wire: Wire, topic: str, records: int = 1) -> None:
 
 
 class Seen(NamedTuple):
-    """What a read_committed reader makes of a partition."""
+    """A partition as a read_committed reader sees it."""
 
     kept: list[int]
     markers: list[Marker]
@@ -165,7 +165,7 @@ def wait_until_stable(wire: Wire, topic: str, end: int) -> None:
         assert time.monotonic() < deadline, "no marker came"
 
 
-# What a reader sees
+# Readers
 
 
 def test_open_transaction_holds_the_last_stable_offset(wire: Wire, topic: str, producer: Producer) -> None:
@@ -275,7 +275,7 @@ def test_waiting_reader_is_answered_when_the_transaction_ends(
         waiting.join()
 
 
-# Who may write
+# Writers
 
 
 def test_transaction_continues_the_sequences_of_the_previous_one(
@@ -424,7 +424,7 @@ def test_produce_v12_adds_the_partition(wire: Wire, topic: str, producer: Produc
     assert read(wire, topic) == Seen([0], [Marker.COMMIT], 2, 2)
 
 
-# By itself: what takes 32,766 requests on the wire
+# Without the wire, which would take 32,766 requests
 
 
 def test_init_after_the_last_epoch_returns_another_producer_id() -> None:

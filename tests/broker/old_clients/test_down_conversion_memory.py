@@ -1,4 +1,4 @@
-"""A response is converted chunk by chunk: what it takes of memory does not grow with it."""
+"""A response is converted chunk by chunk, so its memory does not grow with its size."""
 
 from __future__ import annotations
 

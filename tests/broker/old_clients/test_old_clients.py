@@ -1,8 +1,8 @@
 """
 Clients that are not ours, made to speak as they do to a broker of 0.8.2, 0.9 or 0.10.
 
-librdkafka and kafka-python still have what these versions spoke, groups
-included. Each reads and writes beside the same library as it speaks today.
+librdkafka and kafka-python still support these versions, groups included. Each reads and writes beside the
+same library as it speaks today.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def test_group_continues_at_its_committed_offset(
     assert client.consume(broker_address, topic, unique, 100) == EXPECTED[:100]
     found = client.consume(broker_address, topic, unique, 100)
     assert [offset for offset, _, _ in found] == list(range(found[0][0], found[0][0] + 100))
-    # What was fetched and not handed out may count as read.
+    # Records that were fetched and not returned may count as read.
     assert found[0][0] == 100
 
 

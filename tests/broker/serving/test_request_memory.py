@@ -1,4 +1,4 @@
-"""What requests take of memory while they come, are served, and were served."""
+"""The memory of requests while they arrive, while they are served, and afterwards."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_refused_records_are_freed_without_garbage_collection(record_set: bytes)
 
 
 def exceptions_alive() -> int:
-    """Count exceptions: their tracebacks hold frames, and with them requests and what was decompressed."""
+    """Count exceptions: their tracebacks hold frames, and with them requests and decompressed bytes."""
     return sum(isinstance(each, Exception) for each in gc.get_objects())
 
 
@@ -116,7 +116,7 @@ def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(small: 
         wait_until(lambda: sum(not sender.is_alive() for sender in senders) >= 2)
         with Wire(small.bootstrap) as other:
             assert other.produce("topic", batch()).error_code == ErrorCode.NONE
-        # Beside the budget: what each connection has of its own, and a moment's copy while a buffer grows.
+        # In addition to the budget: each connection's own memory, and a copy while a buffer grows.
         wait_until(lambda: held() < BUDGET + 5 * 2 * MIB)
 
 

@@ -1,4 +1,4 @@
-"""A broker that keeps its data in a directory: what survives its end, clean or not."""
+"""A broker with a data directory: the state that survives its end, clean or not."""
 
 import errno
 import gc
@@ -372,7 +372,7 @@ def test_directory_of_another_cluster_or_node_is_refused(data: Path) -> None:
 
 
 def killed(data: Path) -> None:
-    """Make a directory what a killed broker leaves behind."""
+    """Change a directory to the state after a kill."""
     (data / ".kafka_cleanshutdown").unlink()
 
 
@@ -449,7 +449,7 @@ def test_journal_damaged_in_its_middle_is_refused(data: Path) -> None:
     with pytest.raises(ConfigError, match="line 1"):
         Broker(data=data)
     journal.write_bytes(journal.read_bytes().removeprefix(b"garbage\n"))
-    Broker(data=data).stop()  # nobody holds the directory
+    Broker(data=data).stop()  # the directory is not locked
 
 
 @contextmanager
@@ -674,7 +674,7 @@ def test_broker_stopped_with_a_full_disk_checks_batches_at_the_next_start(
 
 @pytest.fixture
 def small_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write it anew after every two or three facts."""
+    """Rewrite the journal after every two or three facts."""
     monkeypatch.setattr(journal, "_LARGE_BYTES", 150)
 
 
@@ -815,7 +815,7 @@ def test_log_directory_that_fails_goes_offline_and_the_broker_stops(
         with monkeypatch.context() as disk:
             disk.setattr(os, failing_call, _raising(errno.EIO))
             assert wire.produce("topic", batch([b"lost"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        # The disk seems to work again, but nobody can say what it lost.
+        # The disk seems to work again, but it may have lost writes.
         for _ in range(2):
             assert wire.produce("topic", batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert wire.fetch("topic").error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -907,7 +907,7 @@ def test_process_with_failed_log_directory_exits_1_with_the_cause(data: Path) ->
 
 
 class _Load(threading.Thread):
-    """Produces batches to one partition until the broker is gone; remembers what was acknowledged."""
+    """Produces batches to one partition until the broker is gone; records the acknowledged ones."""
 
     def __init__(self, address: str, partition: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Several batches of a partition in one Produce request, where the broker is told to take them."""
+"""Several batches of a partition in one Produce request, if the broker is configured to take them."""
 
 import logging
 import os
@@ -84,7 +84,7 @@ def stored(wire: Wire, topic: str) -> list[RecordBatch]:
     return list(split(memoryview(bytes(wire.fetch(topic).record_set))))
 
 
-# What is appended
+# Accepted requests
 
 
 @pytest.mark.parametrize("count", [2, 5, 6, 50])
@@ -141,7 +141,7 @@ def test_producer_after_a_foreign_record_is_refused(wire: Wire, topic: str, send
     assert wire.end_offset(topic) == 3
 
 
-# What is sent again
+# Repeated requests
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 6, 50])
@@ -245,7 +245,7 @@ def test_another_epoch_follows_the_stock_rules(send: Send) -> None:
     assert send(numbered(2, 1, 1, epoch=3)) == (ErrorCode.NONE, 2)
 
 
-# What is refused, all of it
+# Refused requests, of which nothing is written
 
 
 def wrong_crc(original: bytearray) -> bytearray:
@@ -260,7 +260,7 @@ def other_producer(original: bytearray, producer_id: int = PRODUCER_ID + 1) -> b
     return patched(original, 43, producer_id.to_bytes(8, signed=True))
 
 
-#: What happens to the last of three batches.
+#: Changes of the last of three batches.
 SPOILED: dict[str, tuple[Callable[[bytearray], bytearray], ErrorCode]] = {
     "magic 1": (lambda last: last[:16] + b"\1" + last[17:], ErrorCode.INVALID_RECORD),
     "a base offset": (lambda last: patched(last, 0, (2).to_bytes(8)), ErrorCode.INVALID_RECORD),
@@ -324,7 +324,7 @@ def test_error_of_one_partition_leaves_the_others(taking: Broker, wire: Wire, un
     assert codes == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE]
 
 
-#: Where the fields of a header under the CRC begin, and how long they are.
+#: Position and length of the header's fields under the CRC.
 FIELDS = [(21, 2), (23, 4), (27, 8), (35, 8), (43, 8), (51, 2), (53, 4), (57, 4), (61, 1), (62, 1)]
 
 
@@ -370,7 +370,7 @@ def test_arbitrary_record_set_is_stored_whole_or_not_at_all(
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
-# Who does not ask for it
+# Unmarked clients
 
 
 def test_unmarked_clients_follow_the_stock_rules(taking: Broker, topic: str) -> None:
@@ -420,7 +420,7 @@ def test_repeated_requests_leave_each_batch_once_in_order(counts: list[int], dat
         else:
             start, end = position, data.draw(st.integers(position + 1, len(batches)))
             if start and data.draw(st.booleans()):
-                # Not all of what it repeats was acknowledged.
+                # Some of the repeated batches were not acknowledged.
                 start = data.draw(st.integers(0, start))
         assert append(log, batches[start:end]).base_offset == sum(counts[:start])
         sent.append((start, end))

@@ -1,4 +1,4 @@
-"""What the end of the machine leaves: no more than was flushed, file by file and name by name."""
+"""After a power cut only flushed files and flushed names are left."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from tests.broker.wire import Wire
 
 class Disk:
     """
-    Remembers what was flushed, and nothing else.
+    Keeps only flushed bytes and names.
 
     A file that was not is empty, as ext4 may leave it; one whose directory was not is not there.
 
@@ -60,7 +60,7 @@ def test_flushed_acknowledgements_survive_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(monkeypatch)
-    monkeypatch.setattr(journal, "_LARGE_BYTES", 1)  # it is written anew now and then
+    monkeypatch.setattr(journal, "_LARGE_BYTES", 1)  # the journal is rewritten now and then
     data = tmp_path / "data"
     config = {"log.flush.interval.messages": "1", "log.segment.bytes": str(1 << 20)}
     topics = [f"topic-{number}" for number in range(20)]

@@ -1,4 +1,4 @@
-"""However much a batch expands to, checking it takes little memory: what docs/broker.md states."""
+"""Validation takes little memory for a batch of any expanded size, as docs/broker.md states."""
 
 from __future__ import annotations
 
