@@ -218,8 +218,8 @@ def _store_with(cluster: KafkaCluster, compression_type: str) -> None:
 
 
 def _heading(megabytes: int, repeat: int, load_before: float) -> str:
-    several = f"{repeat} runs each: medians, with the least and the most in parentheses"
-    times = "one run each" if repeat == 1 else several
+    multi_batch = f"{repeat} runs each: medians, with the least and the most in parentheses"
+    times = "one run each" if repeat == 1 else multi_batch
     return "\n".join(
         [
             f"## Before and after, {time.strftime('%Y-%m-%d', time.gmtime())}",

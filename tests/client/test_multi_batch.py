@@ -52,7 +52,7 @@ def answers(broker: Broker, *partitions: TopicPartition, client_id: str | None =
         connection = cluster.connect(broker.node_id, client_id=client_id or marked("shoal"))
         producer = ProduceConnection(connection, timeout_ms=1_000)
         try:
-            return producer.takes_several(partitions)
+            return producer.takes_multi_batch(partitions)
         finally:
             producer.close()
 

@@ -202,10 +202,10 @@ def test_old_jks_format_is_refused_with_a_remedy(tmp_path: Path) -> None:
 def test_sealed_credentials_are_opened_again() -> None:
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **sasl()})
     credentials = Credentials.of(config)
-    letter = credentials.seal(PROCESS_KEY)
-    assert SECRET not in letter
+    sealed = credentials.seal(PROCESS_KEY)
+    assert SECRET not in sealed
     assert SECRET not in repr(credentials)
-    opened = Credentials.unseal(letter, PROCESS_KEY)
+    opened = Credentials.unseal(sealed, PROCESS_KEY)
     assert config.security is not None
     assert opened.by_cluster == {"source": replace(config.security, has_worked=True)}
     assert pickle.loads(pickle.dumps(config)) == config

@@ -199,14 +199,14 @@ def test_topics_with_ids_are_produced_by_id(
         FIRST: 0,
         OTHER: 0,
     }
-    assert producer.takes_several([FIRST]) == {FIRST: False}
+    assert producer.takes_multi_batch([FIRST]) == {FIRST: False}
     recreate(broker, "topic")
     producer.send({FIRST: [stamped(1)], OTHER: [stamped(1)]})
     outcomes = producer.receive()
     assert outcomes[FIRST].error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert outcomes[OTHER].error_code == ErrorCode.NONE
     assert broker.log(*FIRST).log_end_offset == 0
-    assert producer.takes_several([FIRST]) == {}, "to be asked again"
+    assert producer.takes_multi_batch([FIRST]) == {}, "to be asked again"
     assert {version for _, version in versions} == {13}
     producer.close()
 

@@ -80,7 +80,7 @@ def _produce(cluster: Cluster, topic_id: uuid.UUID | None = None) -> None:
     connection = cluster.connect(cluster.partition(PARTITION).leader)
     producer = ProduceConnection(connection, timeout_ms=100, topic_ids={PARTITION: topic_id})
     try:
-        producer.takes_several([PARTITION])
+        producer.takes_multi_batch([PARTITION])
         for _ in range(2):
             producer.send({PARTITION: [memoryview(batch(2))]})
             producer.receive()

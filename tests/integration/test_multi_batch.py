@@ -210,7 +210,7 @@ def test_who_does_not_lead_answers_too_and_asking_leaves_nothing(
             for client_id, takes in ((marked("shoal"), True), ("shoal", False)):
                 producer = ProduceConnection(cluster.connect(node_id, client_id=client_id), timeout_ms=1_000)
                 try:
-                    assert producer.takes_several([partition]) == {partition: takes}
+                    assert producer.takes_multi_batch([partition]) == {partition: takes}
                 finally:
                     producer.close()
         require_multi_batch(cluster, [topic])

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from shoal.mirrormaker.partition import HandledPartition, Way
+from shoal.mirrormaker.partition import HandledPartition, PendingInput
 from shoal.topic_partition import TopicPartition
 
 
-def partition(*ways: Way, skips_failures: bool = False) -> HandledPartition:
-    made = HandledPartition(TopicPartition("orders", 0), ways[0].first_offset if ways else 0, skips_failures)
-    made.ways.extend(ways)
+def partition(*pending_inputs: PendingInput, skips_failures: bool = False) -> HandledPartition:
+    made = HandledPartition(
+        TopicPartition("orders", 0), pending_inputs[0].first_offset if pending_inputs else 0, skips_failures
+    )
+    made.pending_inputs.extend(pending_inputs)
     return made
 
 
 def test_the_position_is_up_to_the_first_of_which_something_is_not_acknowledged() -> None:
-    first, second, third = Way(5, 6, 1, left=2), Way(6, 9, 3), Way(9, 10, 1, left=1)
+    first, second, third = (
+        PendingInput(5, 6, 1, left=2),
+        PendingInput(6, 9, 3),
+        PendingInput(9, 10, 1, left=1),
+    )
     given = partition(first, second, third)
     given.advance()
     assert (given.position, given.counters.records) == (5, 0)
     first.left = 0
     given.advance()
     assert (given.position, given.counters.records) == (9, 4)
-    assert list(given.ways) == [third]
+    assert list(given.pending_inputs) == [third]
 
 
 def test_what_cannot_be_sent_stops_it_at_its_offset() -> None:
-    given = partition(Way(0, 1, 1), Way(1, 2, 1, failure="too large"), Way(2, 3, 1))
+    given = partition(
+        PendingInput(0, 1, 1), PendingInput(1, 2, 1, failure="too large"), PendingInput(2, 3, 1)
+    )
     given.advance()
     assert given.position == 1
     assert given.stopped is not None
@@ -36,7 +44,7 @@ def test_what_cannot_be_sent_stops_it_at_its_offset() -> None:
 
 
 def test_what_cannot_be_sent_is_left_out_where_that_is_wanted_and_told_once() -> None:
-    given = partition(Way(0, 3, 2, failure="too large"), Way(3, 4, 1), skips_failures=True)
+    given = partition(PendingInput(0, 3, 2, failure="too large"), PendingInput(3, 4, 1), skips_failures=True)
     given.advance()
     assert (given.position, given.counters.records, given.stopped) == (4, 1, None)
     report = given.report()
@@ -53,36 +61,36 @@ def test_what_cannot_be_sent_is_left_out_where_that_is_wanted_and_told_once() ->
 
 
 def test_where_all_that_follows_would_fail_nothing_is_left_out() -> None:
-    given = partition(Way(0, 1, 1, failure="not allowed", stops=True), skips_failures=True)
+    given = partition(PendingInput(0, 1, 1, failure="not allowed", stops=True), skips_failures=True)
     given.advance()
     assert given.stopped is not None
     assert given.position == 0
 
 
 def test_what_the_consumer_goes_over_takes_its_place() -> None:
-    first = Way(0, 2, 2, left=1)
+    first = PendingInput(0, 2, 2, left=1)
     given = partition(first)
     given.go_over(2)
-    assert list(given.ways) == [first]
+    assert list(given.pending_inputs) == [first]
     given.go_over(3)
     given.go_over(3)
     given.advance()
     assert given.position == 0
     first.left = 0
     given.advance()
-    assert (given.position, given.counters.records, list(given.ways)) == (3, 2, [])
+    assert (given.position, given.counters.records, list(given.pending_inputs)) == (3, 2, [])
     given.go_over(1)
     given.advance()
     assert given.position == 3
 
 
 def test_a_failure_that_is_going_to_stop_it_ends_the_taking_at_once() -> None:
-    first, second = Way(0, 1, 1, left=1), Way(1, 2, 1)
+    first, second = PendingInput(0, 1, 1, left=1), PendingInput(1, 2, 1)
     given = partition(first, second)
     given.fail(second, "the handler failed")
     assert given.is_ending
     given.go_over(5)
-    assert list(given.ways) == [first, second]
+    assert list(given.pending_inputs) == [first, second]
     given.advance()
     assert given.stopped is None
     first.left = 0
@@ -92,9 +100,9 @@ def test_a_failure_that_is_going_to_stop_it_ends_the_taking_at_once() -> None:
 
 
 def test_a_failure_that_is_left_out_ends_nothing_unless_the_writer_is_refused() -> None:
-    way = Way(0, 1, 1)
-    given = partition(way, skips_failures=True)
-    given.fail(way, "too large")
+    pending = PendingInput(0, 1, 1)
+    given = partition(pending, skips_failures=True)
+    given.fail(pending, "too large")
     assert not given.is_ending
-    given.fail(way, "not allowed", stops=True)
+    given.fail(pending, "not allowed", stops=True)
     assert given.is_ending

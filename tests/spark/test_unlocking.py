@@ -13,7 +13,7 @@ from pyspark.cloudpickle import dumps
 
 from shoal.client.config import ClientConfig
 from shoal.errors import Stopped
-from shoal.mirroring.control import ControlServer, ask_letter
+from shoal.mirroring.control import ControlServer, ask_sealed_credentials
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
 from shoal.spark.datasource import keyed_data_source
 from shoal.spark.launch.session import spark_session
@@ -31,14 +31,14 @@ LOGIN = {
 SERVERS = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "topic"}
 
 
-def letter() -> str:
+def sealed_credentials() -> str:
     config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": "localhost:1", **LOGIN})
     return Credentials.of(config).seal(PROCESS_KEY)
 
 
 @pytest.fixture
 def address() -> Iterator[ControlAddress]:
-    server = ControlServer("127.0.0.1", "token", Events(), letter())
+    server = ControlServer("127.0.0.1", "token", Events(), sealed_credentials())
     host, port = server.address
     yield ControlAddress(host, port, "token", locked=True)
     server.close()
@@ -65,8 +65,8 @@ def test_a_task_asks_its_driver_for_the_secrets_of_each_cluster(address: Control
     assert copy.destination.security is None
 
 
-def test_who_has_the_token_but_not_the_key_has_a_sealed_letter(address: ControlAddress) -> None:
-    sealed = ask_letter((address.host, address.port), address.token)
+def test_who_has_the_token_but_not_the_key_has_sealed_credentials(address: ControlAddress) -> None:
+    sealed = ask_sealed_credentials((address.host, address.port), address.token)
     assert SECRET not in sealed
     another = Credentials({}).seal("A" * 43 + "=")
     for text, key in ((sealed, "A" * 43 + "="), (another, PROCESS_KEY), ("", PROCESS_KEY)):
@@ -100,12 +100,12 @@ def test_the_file_of_the_key_is_its_user_s_alone(tmp_path: Path) -> None:
     assert elsewhere.read_text() == ""
     assert not file.exists()
     with pytest.raises(Stopped, match="not for this task"):
-        Credentials.unseal(letter(), file)
+        Credentials.unseal(sealed_credentials(), file)
 
 
 def test_who_has_not_the_token_gets_nothing(address: ControlAddress) -> None:
     with pytest.raises(Stopped, match="gone, or another than ours"):
-        ask_letter((address.host, address.port), "guessed")
+        ask_sealed_credentials((address.host, address.port), "guessed")
 
 
 @pytest.mark.integration

@@ -141,11 +141,11 @@ def validate_topic(cluster: Cluster, topic: NewTopic) -> dict[str, ConfigEntry] 
     raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message)
     if result.topic_config_error_code:
         return None
-    told = {
+    described = {
         entry.name: ConfigEntry(entry.value, entry.config_source == _DYNAMIC_TOPIC_CONFIG)
         for entry in result.configs or ()
     }
-    return told or {name: ConfigEntry(value, True) for name, value in topic.configs.items()}
+    return described or {name: ConfigEntry(value, True) for name, value in topic.configs.items()}
 
 
 def _create(cluster: Cluster, topic: NewTopic, *, validate_only: bool) -> Any:

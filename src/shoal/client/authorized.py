@@ -66,9 +66,9 @@ def group_operations(cluster: Cluster, group: str) -> frozenset[str] | None:
         except Disconnected:
             continue
         for described in response.groups:
-            told = _read(described.error_code, described.authorized_operations)
-            if told is not None:
-                return told
+            described = _read(described.error_code, described.authorized_operations)
+            if described is not None:
+                return described
     return None
 
 

@@ -72,7 +72,7 @@ class Connection:
         client_id: The client id of all requests.
         sizes: The bounds of responses.
         versions: The oldest and newest version of each API that the broker supports.
-        heard_at: The time of the last response, or of the connection itself, by the monotonic clock.
+        last_response_at: The time of the last response, or of the connection itself, by the monotonic clock.
 
     """
 
@@ -122,7 +122,7 @@ class Connection:
         #: Responses that came while the login was renewed, oldest first.
         self._early: deque[memoryview] = deque()
         self._responses = 0
-        self.heard_at = time.monotonic()
+        self.last_response_at = time.monotonic()
         self._socket: socket.socket
         self._socket = open_socket(address, min(timeout_s, CONNECT_S))
         prepare_socket(self._socket, timeout_s, abort_on_close=abort_on_close)
@@ -457,7 +457,7 @@ class Connection:
     def _expect_answer(self, frame: memoryview) -> None:
         """Check that a frame answers the oldest request, and take that out of those in flight."""
         self._responses += 1
-        self.heard_at = time.monotonic()
+        self.last_response_at = time.monotonic()
         expected, name, _ = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()

@@ -73,7 +73,7 @@ class ProduceConnection:
         """The number of requests without a response yet."""
         return len(self._sent)
 
-    def takes_several(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, bool]:
+    def takes_multi_batch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, bool]:
         """Return whether a request may have several batches of a partition; see :func:`ask_for_several`."""
         assert not self._sent, "the answers would be taken for others"
         return ask_for_several(self._connection, partitions, self._listing)

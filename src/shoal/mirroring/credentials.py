@@ -4,7 +4,7 @@ The secrets of both clusters, on their way from the driver to its tasks.
 Spark shows the options of a data source in plans and logs. So the tasks get the secrets over
 the control connection, sealed (Fernet: AES-128 and HMAC) by a key of this process that
 travels apart: in a file for tasks on this machine, else in the pickled class of the data source.
-A process that reads the control connection, or has its token, has only the sealed letter.
+A process that reads the control connection, or has its token, has only the sealed credentials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["PROCESS_KEY", "Credentials", "key_in_file"]
 
 _KEY_FILE = "key-of-tasks"
 
-#: One a process, so that whatever data source it registers with Spark opens the letters of all its mirrors.
+#: One a process: whatever data source it registers with Spark unseals the credentials of all its mirrors.
 PROCESS_KEY = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
@@ -53,7 +53,7 @@ class Credentials:
         return Fernet(key.encode()).encrypt(json.dumps(fields).encode()).decode()
 
     @classmethod
-    def unseal(cls, letter: str, key: str | Path) -> Credentials:
+    def unseal(cls, sealed: str, key: str | Path) -> Credentials:
         """
         Open what :meth:`seal` made, with the key or with the file that has it.
 
@@ -66,7 +66,7 @@ class Credentials:
         try:
             if isinstance(key, Path):
                 key = key.read_text(encoding="ascii")
-            fields = json.loads(Fernet(key.encode()).decrypt(letter.encode()))
+            fields = json.loads(Fernet(key.encode()).decrypt(sealed.encode()))
         except (InvalidToken, ValueError, OSError) as error:
             raise Stopped("the credentials that the driver sent are not for this task") from error
         # The driver was let in by both clusters before it started the first task.

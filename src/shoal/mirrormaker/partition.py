@@ -10,11 +10,11 @@ from ..mirroring.model.incidents import Incident, IncidentKind
 from ..mirroring.model.reports import Counters, PartitionReport
 from ..topic_partition import TopicPartition
 
-__all__ = ["HandledPartition", "Way"]
+__all__ = ["HandledPartition", "PendingInput"]
 
 
 @dataclass(slots=True)
-class Way:
+class PendingInput:
     """
     The outcome of one source record or batch, or of offsets without one.
 
@@ -60,7 +60,7 @@ class HandledPartition:
     source: TopicPartition
     position: int
     skips_failures: bool = False
-    ways: deque[Way] = field(default_factory=deque)
+    pending_inputs: deque[PendingInput] = field(default_factory=deque)
     committed: int | None = None
     end_offset: int = 0
     newest_ms: int | None = None
@@ -72,48 +72,50 @@ class HandledPartition:
 
     def go_over(self, position: int) -> None:
         """Add the offsets up to a position for which the consumer returned no record."""
-        behind = self.ways[-1].next_offset if self.ways else self.position
+        behind = self.pending_inputs[-1].next_offset if self.pending_inputs else self.position
         if behind < position and not self.is_ending:
-            self.ways.append(Way(behind, position, 0))
+            self.pending_inputs.append(PendingInput(behind, position, 0))
 
-    def refuse(self, way: Way, reason: str) -> None:
+    def refuse(self, pending: PendingInput, reason: str) -> None:
         """Record that one output will never be sent."""
         self.waiting_for = None
-        way.left -= 1
-        self.fail(way, reason)
+        pending.left -= 1
+        self.fail(pending, reason)
 
-    def fail(self, way: Way, reason: str, *, stops: bool = False) -> None:
+    def fail(self, pending: PendingInput, reason: str, *, stops: bool = False) -> None:
         """Record why an output of a source record or batch will never be at the destination."""
-        way.failure = reason
-        way.stops = stops
-        self.is_ending = self.is_ending or not self._skips(way)
+        pending.failure = reason
+        pending.stops = stops
+        self.is_ending = self.is_ending or not self._skips(pending)
 
     def advance(self) -> None:
         """Move the position over acknowledged and skipped records; stop at a failure that is not skipped."""
-        while self.ways and not self.ways[0].left and not self.stopped:
-            way = self.ways[0]
-            if way.failure is not None and not self._goes_on_without(way):
+        while self.pending_inputs and not self.pending_inputs[0].left and not self.stopped:
+            pending = self.pending_inputs[0]
+            if pending.failure is not None and not self._goes_on_without(pending):
                 return
-            self.ways.popleft()
-            self.position = way.next_offset
-            if way.failure is None:
-                self.counters.records += way.records
+            self.pending_inputs.popleft()
+            self.position = pending.next_offset
+            if pending.failure is None:
+                self.counters.records += pending.records
 
-    def _goes_on_without(self, way: Way) -> bool:
-        last = way.next_offset - 1
-        offsets = f"offset {last}" if way.first_offset == last else f"offsets {way.first_offset} to {last}"
-        what = f"{offsets} of {self.source} cannot be sent: {way.failure}"
-        if self._skips(way):
+    def _goes_on_without(self, pending: PendingInput) -> bool:
+        last = pending.next_offset - 1
+        offsets = (
+            f"offset {last}" if pending.first_offset == last else f"offsets {pending.first_offset} to {last}"
+        )
+        what = f"{offsets} of {self.source} cannot be sent: {pending.failure}"
+        if self._skips(pending):
             reason = f"{what}: left out, and lost there"
             self.counters.incidents.append(
-                Incident(IncidentKind.SEND_FAILURE, reason, way.records, continued=True)
+                Incident(IncidentKind.SEND_FAILURE, reason, pending.records, continued=True)
             )
             return True
-        self.stopped = PartitionStopped(*self.source, way.first_offset, what)
+        self.stopped = PartitionStopped(*self.source, pending.first_offset, what)
         return False
 
-    def _skips(self, way: Way) -> bool:
-        return self.skips_failures and not way.stops
+    def _skips(self, pending: PendingInput) -> bool:
+        return self.skips_failures and not pending.stops
 
     def report(self) -> PartitionReport | None:
         """Take the counts since the last report; return None if there is nothing new to report."""

@@ -49,7 +49,7 @@ from .handlers import (
     ProducerRecord,
     load_handler,
 )
-from .partition import HandledPartition, Way
+from .partition import HandledPartition, PendingInput
 
 __all__ = ["run_handler_task"]
 
@@ -112,7 +112,7 @@ class _HandlerTask:
         given_up = control.take([each.source for each in ranges]).given_up
         self._ranges = [each for each in ranges if each.source not in given_up]
         self._partitions: dict[TopicPartition, HandledPartition] = {}
-        self._outcomes: queue.SimpleQueue[tuple[HandledPartition, Way, int, Exception | None]] = (
+        self._outcomes: queue.SimpleQueue[tuple[HandledPartition, PendingInput, int, Exception | None]] = (
             queue.SimpleQueue()
         )
         #: The number of partitions of each destination topic that has enough of them.
@@ -245,27 +245,27 @@ class _HandlerTask:
         if partition.is_ending:
             return
         if isinstance(record, RawRecord):
-            way = Way(record.base_offset, record.next_offset, record.record_count)
+            pending = PendingInput(record.base_offset, record.next_offset, record.record_count)
             partition.newest_ms = record.max_timestamp
             partition.counters.decisions[Decision.COPY] += 1
         else:
-            way = Way(record.offset, record.next_offset, 1)
+            pending = PendingInput(record.offset, record.next_offset, 1)
             partition.newest_ms = record.timestamp
             partition.counters.decisions[Decision.JOIN] += 1
-        partition.ways.append(way)
+        partition.pending_inputs.append(pending)
         partition.counters.bytes_in += _size(record)
         try:
             outputs = self._handle(record)
         except Exception as error:
             reason = f"the message handler {self._name} failed: {type(error).__name__}: {error}"
-            partition.fail(way, reason)
+            partition.fail(pending, reason)
             return
-        way.left = len(outputs)
+        pending.left = len(outputs)
         for sent, output in enumerate(outputs):
             if partition.is_ending:
-                way.left -= len(outputs) - sent
+                pending.left -= len(outputs) - sent
                 return
-            self._send(partition, way, output, producer)
+            self._send(partition, pending, output, producer)
 
     @property
     def _name(self) -> str:
@@ -287,7 +287,11 @@ class _HandlerTask:
         return outputs
 
     def _send(
-        self, partition: HandledPartition, way: Way, output: ProducerRecord | RawRecord, producer: RawProducer
+        self,
+        partition: HandledPartition,
+        pending: PendingInput,
+        output: ProducerRecord | RawRecord,
+        producer: RawProducer,
     ) -> None:
         give_up_at = time.monotonic() + _PATIENCE_S
         backoff = Backoff(longest_ms=_LONGEST_PAUSE_MS)
@@ -298,7 +302,7 @@ class _HandlerTask:
                 break
             except BufferFull as error:
                 if _size(output) >= self._buffer_bytes:
-                    partition.refuse(way, str(error))
+                    partition.refuse(pending, str(error))
                     return
                 self._look_after()
             except Exception as error:
@@ -306,7 +310,7 @@ class _HandlerTask:
                 is_missing = _is_missing(error)
                 gives_up = is_missing and time.monotonic() >= give_up_at
                 if gives_up or not (isinstance(error, ShoalError) and is_transient(error)):
-                    partition.refuse(way, self._reason_against_output(error))
+                    partition.refuse(pending, self._reason_against_output(error))
                     return
                 if not is_missing:
                     # If a broker does not respond, the topic may exist. MirrorMaker waits, too.
@@ -315,7 +319,7 @@ class _HandlerTask:
                 self._hold_up(partition, str(error), backoff.next_delay_s())
         partition.waiting_for = None
         self._unacknowledged += 1
-        future.add_done_callback(partial(self._acknowledged, partition, way, _size(output)))
+        future.add_done_callback(partial(self._acknowledged, partition, pending, _size(output)))
 
     def _reason_against_output(self, error: Exception) -> str:
         """Return the reason why an output cannot be sent: the destination's error, or the handler's."""
@@ -379,11 +383,11 @@ class _HandlerTask:
     # Outcomes
 
     def _acknowledged(
-        self, partition: HandledPartition, way: Way, size: int, future: Future[RecordMetadata]
+        self, partition: HandledPartition, pending: PendingInput, size: int, future: Future[RecordMetadata]
     ) -> None:
         """Queue an outcome. Runs in the producer's thread."""
         error = future.exception()
-        self._outcomes.put((partition, way, size, error if isinstance(error, Exception) else None))
+        self._outcomes.put((partition, pending, size, error if isinstance(error, Exception) else None))
 
     @property
     def _failure(self) -> ShoalError | None:
@@ -393,13 +397,13 @@ class _HandlerTask:
     def _settle(self) -> None:
         """Process the acknowledged and the failed outputs."""
         while not self._outcomes.empty():
-            partition, way, size, error = self._outcomes.get()
+            partition, pending, size, error = self._outcomes.get()
             self._unacknowledged -= 1
             if error is not None and error is self._failure:
                 continue  # the next task sends the output again
-            way.left -= 1
+            pending.left -= 1
             if error is not None:
-                partition.fail(way, str(error), stops=_refuses_the_writer(error))
+                partition.fail(pending, str(error), stops=_refuses_the_writer(error))
             else:
                 partition.counters.bytes_out += size
         for partition in self._partitions.values():

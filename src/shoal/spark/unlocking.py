@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from shoal.client.config import ClientConfig
-from shoal.mirroring.control import ask_letter
+from shoal.mirroring.control import ask_sealed_credentials
 from shoal.mirroring.credentials import Credentials
 from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
 
@@ -43,7 +43,9 @@ def unlocked(options: Options) -> Options:
 # Spark uses a Python worker again, for tasks of this mirror and of others.
 @lru_cache(maxsize=8)
 def _credentials(control: ControlAddress) -> Credentials:
-    return Credentials.unseal(ask_letter((control.host, control.port), control.token), control.key)
+    return Credentials.unseal(
+        ask_sealed_credentials((control.host, control.port), control.token), control.key
+    )
 
 
 def _unlocked(config: ClientConfig, credentials: Credentials) -> ClientConfig:

@@ -787,10 +787,12 @@ def test_leaders_with_and_without_multi_batch_can_alternate() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("several", [False, True])
-def test_acknowledged_records_under_random_faults_are_stored_once_in_order(seed: int, several: bool) -> None:
+@pytest.mark.parametrize("multi_batch", [False, True])
+def test_acknowledged_records_under_random_faults_are_stored_once_in_order(
+    seed: int, multi_batch: bool
+) -> None:
     rng = random.Random(seed)
-    with BrokerCluster(2, config={"shoal.multi.batch.produce": str(several).lower()}) as cluster:
+    with BrokerCluster(2, config={"shoal.multi.batch.produce": str(multi_batch).lower()}) as cluster:
         cluster.create_topic("topic", 2)
         given = some_batches(300, records=1)
         futures: list[Future[RecordMetadata]] = []

@@ -61,7 +61,7 @@ def test_the_driver_counts_from_the_mirror_s_start() -> None:
     assert before.cpu_s < 0.1
     assert after.cpu_s >= before.cpu_s + 0.15
     assert after.rss_bytes > 1024 * 1024
-    assert after.heard_at == pytest.approx(time.time(), abs=5)
+    assert after.last_report_at == pytest.approx(time.time(), abs=5)
 
 
 def test_a_jvm_that_starts_later_is_found_and_one_that_ends_forgotten(

@@ -272,7 +272,7 @@ def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_any
 ) -> None:
     history.plain(2)
     control = WorkerControl(Uncontrolled())
-    disowned = LeaderPairWorker(
+    fenced = LeaderPairWorker(
         [PartitionCopy(brokers.ranges()[0], brokers.settings)],
         brokers.settings,
         control,
@@ -281,10 +281,10 @@ def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_any
         buffer_bytes=1024 * 1024,
         report=lambda partitions, fetched_bytes: None,
     )
-    disowned.stop(Stop.DISOWNED)
+    fenced.stop(Stop.FENCED)
     with pytest.raises(Stopped):
-        disowned.run()
-    assert disowned.leaves() == []
+        fenced.run()
+    assert fenced.leaves() == []
     assert brokers.copied() == []
     with Cluster(brokers.settings.source) as cluster:
         assert not fetch_offsets(cluster, "mirror", [TopicPartition("topic", 0)])

@@ -273,7 +273,7 @@ class Membership:
             given_up = [each for each in self.owned if each.topic not in topics]
         kept = tuple(each for each in self.owned if each not in set(given_up))
         try:
-            _tell_of_going(listener, given_up, was_lost)
+            _notify_of_going(listener, given_up, was_lost)
         finally:
             self.owned = kept
             with self._changed:
@@ -291,7 +291,7 @@ class Membership:
         revoked = tuple(each for each in self.owned if each not in set(assigned))
         failures: list[Exception] = []
         if revoked:
-            _tell_listener(listener.on_partitions_revoked, revoked, failures)
+            _notify_listener(listener.on_partitions_revoked, revoked, failures)
         with self._changed:
             if self._phase is _Phase.ASSIGNED:
                 again = bool(revoked) or self._must_join_again
@@ -304,7 +304,7 @@ class Membership:
                 added = ()
         # Called also without partitions: it marks the end of the rebalance.
         if set(added) <= set(self.owned):
-            _tell_listener(listener.on_partitions_assigned, added, failures)
+            _notify_listener(listener.on_partitions_assigned, added, failures)
         if failures:
             raise failures[0]
 
@@ -321,7 +321,7 @@ class Membership:
                 return
         owned, self.owned = self.owned, ()
         try:
-            _tell_of_going(listener, owned, is_lost)
+            _notify_of_going(listener, owned, is_lost)
         finally:
             self._leave()
 
@@ -397,7 +397,7 @@ class Membership:
             return self._backoff.next_delay_s()
         with self._changed:
             self._error = error
-            self._tell()
+            self._notify_waiting()
         return 0.0
 
     def _lose(self, *, keep_id: bool) -> None:
@@ -408,7 +408,7 @@ class Membership:
             if self._phase is not _Phase.LEFT:
                 self._phase = _Phase.GIVING_UP
             self._must_join_again = False
-            self._tell()
+            self._notify_waiting()
 
     def _ask_to_join_again(self) -> None:
         """Make the owner revoke, and join again; the caller holds the lock."""
@@ -416,9 +416,9 @@ class Membership:
             self._phase = _Phase.GIVING_UP
         elif self._phase in (_Phase.ASSIGNED, _Phase.JOINING):
             self._must_join_again = True
-        self._tell()
+        self._notify_waiting()
 
-    def _tell(self) -> None:
+    def _notify_waiting(self) -> None:
         self._changed.notify_all()
         self._on_change()
 
@@ -527,7 +527,7 @@ class Membership:
                 # The subscription changed after the request.
                 self._must_join_again = True
                 self._assignment = tuple(each for each in assignment if each.topic in self._topics)
-            self._tell()
+            self._notify_waiting()
             identity = self._membership
         self._on_renewed(identity, asked_at)
         return 0.0
@@ -563,7 +563,7 @@ class Membership:
         return {member_id: encode_assignment(part) for member_id, part in assignment.items()}
 
 
-def _tell_of_going(
+def _notify_of_going(
     listener: RebalanceListener, partitions: Sequence[TopicPartition], were_lost: bool
 ) -> None:
     if partitions and were_lost:
@@ -572,7 +572,7 @@ def _tell_of_going(
         listener.on_partitions_revoked(partitions)
 
 
-def _tell_listener(
+def _notify_listener(
     method: Callable[[Sequence[TopicPartition]], object],
     partitions: Sequence[TopicPartition],
     failures: list[Exception],

@@ -54,8 +54,8 @@ class PartitionQueue:
         is_draining: Whether a request failed: the sender waits for all responses before it sends again.
         has_gap: Whether an earlier batch has failed: the broker may lack its sequences.
         wants_new_epoch: Whether the retry begins a new epoch.
-        takes_several: Whether a request may have several batches; None if that is unknown.
-        was_asked_for_several: Whether a broker was asked, even without a clear answer.
+        takes_multi_batch: Whether a request may have several batches; None if that is unknown.
+        was_asked_for_multi_batch: Whether a broker was asked, even without a clear answer.
         retry_at: The time of the retry, by the monotonic clock.
         failures: The number of consecutive failures.
         acked_at: The time of the last acknowledgment, by the monotonic clock.
@@ -71,8 +71,8 @@ class PartitionQueue:
     is_draining: bool = False
     has_gap: bool = False
     wants_new_epoch: bool = False
-    takes_several: bool | None = None
-    was_asked_for_several: bool = False
+    takes_multi_batch: bool | None = None
+    was_asked_for_multi_batch: bool = False
     retry_at: float = 0.0
     failures: int = 0
     acked_at: float = 0.0

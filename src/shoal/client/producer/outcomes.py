@@ -146,7 +146,7 @@ class Outcomes:
         queue.is_draining = True
         if not is_head:
             return  # an earlier batch failed; this one is sent again after it
-        if queue.takes_several:
+        if queue.takes_multi_batch:
             self._go_one_by_one(queue)
         elif head.is_in_doubt and head.landing is not None:
             queue.sent.remove(head)
@@ -167,7 +167,7 @@ class Outcomes:
         queue.is_draining = True
 
     def _go_one_by_one(self, queue: PartitionQueue) -> None:
-        queue.takes_several, queue.is_draining = False, True
+        queue.takes_multi_batch, queue.is_draining = False, True
         if queue.identity is not None:
             queue.identity.next_offset = None
 
@@ -248,7 +248,7 @@ class Outcomes:
         """Give unwritten batches new sequences, and fence late requests of the old epoch."""
         identity = queue.identity
         assert identity is not None
-        queue.takes_several = False if queue.takes_several is not None else None
+        queue.takes_multi_batch = False if queue.takes_multi_batch is not None else None
         if identity.epoch == _LAST_EPOCH:
             queue.identity = None
             self._on_used_up()

@@ -252,7 +252,11 @@ class Sender:
         A producer that always has requests in flight would never ask otherwise. It asks once: an unclear
         answer must not stop the requests again and again.
         """
-        if queue.takes_several is not None or queue.was_asked_for_several or not self._settings.multi_batch:
+        if (
+            queue.takes_multi_batch is not None
+            or queue.was_asked_for_multi_batch
+            or not self._settings.multi_batch
+        ):
             return False
         leader = self._leader_of(queue)
         asked = None if leader is None else self._links.get((leader, True))
@@ -272,7 +276,7 @@ class Sender:
 
     def _link_of(self, queue: PartitionQueue) -> _Link | None:
         leader = self._leader_of(queue)
-        return None if leader is None else self._links.get((leader, bool(queue.takes_several)))
+        return None if leader is None else self._links.get((leader, bool(queue.takes_multi_batch)))
 
     def _connectable_at(self, queue: PartitionQueue) -> float:
         leader = self._leader_of(queue)
@@ -319,7 +323,7 @@ class Sender:
                     self._is_stale = True
                     queue.retry_at = now + _REFRESH_PAUSE_S
                 elif self._identify(queue, now):
-                    by_link.setdefault((leader, bool(queue.takes_several)), []).append(queue)
+                    by_link.setdefault((leader, bool(queue.takes_multi_batch)), []).append(queue)
             sent = [self._send_to(key, queues, now) for key, queues in by_link.items()]
             if not any(sent):
                 return
@@ -412,7 +416,7 @@ class Sender:
             size += batch.size
             if room is not None and size > room:
                 break
-            if taken and (not queue.takes_several or size > _MOST_OF_PARTITION):
+            if taken and (not queue.takes_multi_batch or size > _MOST_OF_PARTITION):
                 break
             taken.append(queue.waiting.popleft())
             batch.attempts += 1
@@ -435,9 +439,9 @@ class Sender:
             views += batch.stamped(identity.producer_id, identity.epoch, batch.sequence)
         return views
 
-    def _connect(self, node_id: int, several: bool, now: float) -> _Link | None:
+    def _connect(self, node_id: int, multi_batch: bool, now: float) -> _Link | None:
         settings = self._settings
-        client_id = marked(settings.client.client_id) if several else None
+        client_id = marked(settings.client.client_id) if multi_batch else None
         timeout_s = min(_CONNECT_PATIENCE_S, settings.client.request_timeout_s)
         backoff = self._connect_backoffs.setdefault(
             node_id, Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
@@ -452,28 +456,28 @@ class Sender:
             self._connect_at[node_id] = now + backoff.next_delay_s()
             return None
         backoff.reset()
-        link = self._links[node_id, several] = _Link(producer)
+        link = self._links[node_id, multi_batch] = _Link(producer)
         return link
 
     # Several batches in a request
 
     def _look_for_several(self, queue: PartitionQueue, now: float) -> None:
         """If several batches wait, ask whether the leader accepts them in one request."""
-        if not self._settings.multi_batch or queue.takes_several is False or queue.outstanding:
+        if not self._settings.multi_batch or queue.takes_multi_batch is False or queue.outstanding:
             return
         leader = self._leader_of(queue)
-        if leader is None or (queue.takes_several and (leader, True) in self._links):
+        if leader is None or (queue.takes_multi_batch and (leader, True) in self._links):
             return
-        is_begun = bool(queue.takes_several)
+        is_begun = bool(queue.takes_multi_batch)
         with self.accumulator.changed:
             if not is_begun and not self._has_several_new(queue):
                 return
         link = self._links.get((leader, True)) or self._connect(leader, True, now)
         if link is None or link.requests:
             return
-        queue.was_asked_for_several = True
+        queue.was_asked_for_multi_batch = True
         try:
-            takes = link.producer.takes_several([queue.partition]).get(queue.partition)
+            takes = link.producer.takes_multi_batch([queue.partition]).get(queue.partition)
         except (Disconnected, ProtocolError) as error:
             self._disconnected((leader, True), error)
             return
@@ -481,7 +485,7 @@ class Sender:
             return  # the leader may have moved; asked again with the next batch
         if takes and not is_begun:
             takes = self._begin_at_log_end(queue, now)
-        queue.takes_several = takes
+        queue.takes_multi_batch = takes
 
     def _begin_at_log_end(self, queue: PartitionQueue, now: float) -> bool | None:
         """Give a partition a producer id whose sequences are offsets, with nothing in flight."""

@@ -31,7 +31,15 @@ A client with one question sends the subject in ``for``:
 - ``"credentials"`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """
 
-from .client import Control, ControlConnection, Uncontrolled, WorkerControl, ask_letter, ask_starts, planning
+from .client import (
+    Control,
+    ControlConnection,
+    Uncontrolled,
+    WorkerControl,
+    ask_sealed_credentials,
+    ask_starts,
+    planning,
+)
 from .clock import ReferenceClock
 from .protocol import lease_clock_s
 from .server import ControlServer, DriverEvents
@@ -44,7 +52,7 @@ __all__ = [
     "ReferenceClock",
     "Uncontrolled",
     "WorkerControl",
-    "ask_letter",
+    "ask_sealed_credentials",
     "ask_starts",
     "lease_clock_s",
     "planning",

@@ -37,7 +37,7 @@ __all__ = [
     "ControlConnection",
     "Uncontrolled",
     "WorkerControl",
-    "ask_letter",
+    "ask_sealed_credentials",
     "ask_starts",
     "planning",
 ]
@@ -102,7 +102,7 @@ class WorkerControl:
     The control for one worker of a task: after an interruption, the worker has to begin again.
 
     Attributes:
-        is_disowned: Whether the task ends without this worker, which may neither commit nor produce then.
+        is_fenced: Whether the task ends without this worker, which may neither commit nor produce then.
 
     """
 
@@ -110,15 +110,15 @@ class WorkerControl:
         self._control = control
         self._seen = control.interruptions
         self._end_requested = False
-        self.is_disowned = False
+        self.is_fenced = False
 
     def request_end(self) -> None:
         """Ask this worker to end; the task's other workers continue."""
         self._end_requested = True
 
-    def disown(self) -> None:
+    def fence(self) -> None:
         """Forbid this worker to commit and to produce."""
-        self.is_disowned = True
+        self.is_fenced = True
 
     @property
     def stop_requested(self) -> bool:
@@ -152,12 +152,12 @@ class WorkerControl:
         return seen != self._seen
 
     def membership(self) -> MemberId:
-        """Return the member that may commit; raises Stopped if this worker is disowned."""
+        """Return the member that may commit; raises Stopped if this worker is fenced."""
         self._check_owned()
         return self._control.membership()
 
     def _check_owned(self) -> None:
-        if self.is_disowned:
+        if self.is_fenced:
             raise Stopped("its task has ended without this carrier, which may be in the way of the next one")
 
     def wait(self, seconds: float) -> None:
@@ -241,7 +241,7 @@ class ControlConnection:
             )
             said = json.loads(self._lines.readline(LONGEST_LINE))
             _check_version(said)
-            self._hear(said)
+            self._receive(said)
             self._interruptions = 0
             self._socket.settimeout(None)
         except NOT_UNDERSTOOD as error:
@@ -254,7 +254,7 @@ class ControlConnection:
     def _listen(self) -> None:
         with contextlib.suppress(*NOT_UNDERSTOOD):
             while words := self._lines.readline(LONGEST_LINE):
-                self._hear(json.loads(words))
+                self._receive(json.loads(words))
                 self._send_clock()
         with self._changed:
             # Not a stop: a task that ends early because its driver is gone has failed.
@@ -269,7 +269,7 @@ class ControlConnection:
             finally:
                 self._sending.release()
 
-    def _hear(self, said: dict[str, Any]) -> None:
+    def _receive(self, said: dict[str, Any]) -> None:
         if "handover" in said:
             with self._changed:
                 self._handover = Handover.from_json_object(said["handover"])
@@ -393,7 +393,7 @@ def _check_version(said: Mapping[str, Any]) -> None:
         )
 
 
-def ask_letter(address: tuple[str, int], token: str) -> str:
+def ask_sealed_credentials(address: tuple[str, int], token: str) -> str:
     """
     Request the sealed credentials from the driver.
 
@@ -401,8 +401,8 @@ def ask_letter(address: tuple[str, int], token: str) -> str:
         Stopped: The driver is gone.
 
     """
-    with _asked(address, token, "credentials", partial(of, str)) as (letter, _):
-        return letter
+    with _asked(address, token, "credentials", partial(of, str)) as (sealed, _):
+        return sealed
 
 
 def ask_starts(address: tuple[str, int], token: str) -> Any:

@@ -79,7 +79,7 @@ class ControlServer:
         host: str,
         token: str,
         events: DriverEvents,
-        letter: str = "",
+        sealed: str = "",
         *,
         windows: WindowClock | None = None,
         clock: ReferenceClock | None = None,
@@ -91,7 +91,7 @@ class ControlServer:
             host: The address to listen on.
             token: The secret that every first line must have.
             events: The driver's reactions.
-            letter: The sealed credentials, for tasks that request them.
+            sealed: The sealed credentials, for tasks that request them.
             windows: The clock that ends tasks; None if they end with their work.
             clock: The reference for the workers' clocks; None for this machine's own.
 
@@ -100,7 +100,7 @@ class ControlServer:
 
         """
         self.token = token
-        self._letter = letter
+        self._sealed_credentials = sealed
         self._events = events
         self._clock = clock or ReferenceClock()
         self._windows = windows
@@ -114,7 +114,7 @@ class ControlServer:
         self._stop = False
         self._membership = MemberId()
         self._lease_until = lease_clock_s()
-        self._heard_at = time.monotonic()
+        self._last_report_at = time.monotonic()
         self._strangers = Strangers()
         self._listener = Listener(host, 0, self._serve, "shoal-control")
         try:
@@ -132,7 +132,7 @@ class ControlServer:
             words = json.loads(self._strangers.first_line(connection))
             if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
                 return
-            self._heard_at = time.monotonic()
+            self._last_report_at = time.monotonic()
             connection.settimeout(_ANSWER_TIMEOUT_S)
             subject = words.get("for")
             if subject is not None:
@@ -145,8 +145,8 @@ class ControlServer:
             with connection.makefile("rb") as lines:
                 for each in lines:
                     if each.endswith(b"\n"):  # else the task was killed while it wrote
-                        self._heard_at = time.monotonic()
-                        self._hear(attempt, json.loads(each))
+                        self._last_report_at = time.monotonic()
+                        self._receive(attempt, json.loads(each))
             attempt.end()
         except NOT_UNDERSTOOD:
             return  # a stranger, or a task that has ended; Spark repeats the task if it has to
@@ -158,7 +158,7 @@ class ControlServer:
 
     def _answer(self, subject: str) -> Any:
         if subject == "credentials":
-            return self._letter
+            return self._sealed_credentials
         if subject == "starts":
             return self._starts
         if self._stop:
@@ -176,7 +176,7 @@ class ControlServer:
             self._tasks.add(attempt)
             attempt.connection.sendall(self._state(attempt))
 
-    def _hear(self, attempt: Attempt, said: dict[str, Any]) -> None:
+    def _receive(self, attempt: Attempt, said: dict[str, Any]) -> None:
         if "starts" in said:
             self._starts = said["starts"]
             return
@@ -194,7 +194,7 @@ class ControlServer:
         if report.aligns:
             with self._changed:
                 if self._windows and self._windows.prolong(for_ever=True):
-                    self._tell_all()
+                    self._send_to_all()
         if report.is_idle:
             self._hear_idle(attempt)
         self._report(report)
@@ -213,7 +213,7 @@ class ControlServer:
             rivals = self._attempts.begin(attempt, asked)
             for each in rivals:
                 if each in self._tasks:
-                    self._tell(each)
+                    self._send(each)
         if not rivals:
             self._hand_over(attempt, asked, in_trouble)
             return
@@ -273,7 +273,7 @@ class ControlServer:
             all_idle = all(now - self._idle_at.get(task, -math.inf) < _IDLE_FOR_S for task in self._tasks)
             if all_idle and self._windows and self._windows.prolong():
                 self._idle_at.clear()
-                self._tell_all()
+                self._send_to_all()
 
     def _state(self, attempt: Attempt) -> bytes:
         """Return the state for a task. The attempt has the lease in it from now on."""
@@ -304,13 +304,13 @@ class ControlServer:
                 self._handovers.forget()
             self._membership = membership
             self._lease_until = lease_clock_s() + lease_s
-            self._tell_all()
+            self._send_to_all()
 
     def end_window(self) -> None:
         """End the window early, to assign the partitions again."""
         with self._changed:
             if self._windows and self._windows.end():
-                self._tell_all()
+                self._send_to_all()
 
     def end_tasks(self, seconds: float) -> bool:
         """
@@ -323,7 +323,7 @@ class ControlServer:
         with self._changed:
             tasks = set(self._tasks)
             if self._windows and self._windows.end(at_once=True):
-                self._tell_all()
+                self._send_to_all()
         deadline = time.monotonic() + seconds
         while (left := tasks & self._tasks) and time.monotonic() < deadline:
             time.sleep(_IDLE_LOOK_S)
@@ -335,7 +335,7 @@ class ControlServer:
         """End the lease. No task may produce until the driver renews it."""
         with self._changed:
             self._lease_until = lease_clock_s()
-            self._tell_all()
+            self._send_to_all()
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop the positions of partitions that another mirror has now, or that have to be aligned."""
@@ -349,14 +349,14 @@ class ControlServer:
         """Ask all tasks, also later ones, to finish the requests in flight, commit and end."""
         with self._changed:
             self._stop = True
-            self._tell_all()
+            self._send_to_all()
             self._changed.notify_all()
 
-    def _tell_all(self) -> None:
+    def _send_to_all(self) -> None:
         for attempt in self._tasks:
-            self._tell(attempt)
+            self._send(attempt)
 
-    def _tell(self, attempt: Attempt) -> None:
+    def _send(self, attempt: Attempt) -> None:
         try:
             attempt.connection.sendall(self._state(attempt))
         except OSError:
@@ -375,9 +375,9 @@ class ControlServer:
         return self._stop
 
     @property
-    def heard_at(self) -> float:
+    def last_report_at(self) -> float:
         """The time of the last message from a task or planner, on the monotonic clock."""
-        return self._heard_at
+        return self._last_report_at
 
     def close(self) -> None:
         """Stop listening. Tasks that still run become orphans."""

@@ -30,7 +30,7 @@ class Silence:
     def look(self) -> None:
         """Warn once if there is silence, and count the partitions as waiting until a task reports again."""
         partitions = [name for name, each in self._metrics.partitions().items() if each.stopped is None]
-        silent_for_s = time.monotonic() - max(self._since, self._control.heard_at)
+        silent_for_s = time.monotonic() - max(self._since, self._control.last_report_at)
         was_silent, self._is_silent = self._is_silent, silent_for_s >= _PATIENCE_S and bool(partitions)
         if self._is_silent and not was_silent:
             self._begin(partitions)

@@ -53,7 +53,7 @@ class ProcessUsage:
         role: The role of the process.
         cpu_s: User and system time since the mirror's start.
         rss_bytes: The resident memory at the last report or reading.
-        heard_at: The time of that report or reading, as Unix time.
+        last_report_at: The time of that report or reading, as Unix time.
         gc: Garbage collection since the mirror's start; None for Python processes, and for a JVM that
             publishes no counters.
 
@@ -63,7 +63,7 @@ class ProcessUsage:
     role: ProcessRole
     cpu_s: float
     rss_bytes: int
-    heard_at: float
+    last_report_at: float
     gc: GarbageCollection | None = None
 
 

@@ -64,7 +64,7 @@ def _refused_by(destination: Cluster, node_id: int, partitions: dict[str, TopicP
         connection = destination.connect(node_id, client_id=marked(destination.config.client_id))
         producer = ProduceConnection(connection, timeout_ms=_TIMEOUT_MS)
         try:
-            answers = producer.takes_several(list(partitions.values()))
+            answers = producer.takes_multi_batch(list(partitions.values()))
         finally:
             producer.close()
     except AccessRefused:

@@ -475,12 +475,12 @@ class _Inspection:
     @cached_property
     def _broker_configs(self) -> list[dict[str, str | None]]:
         """The configurations of those destination brokers that return them."""
-        told = []
+        described = []
         refused = False
         for node_id in self._destination.metadata.brokers:
             # A broker that is down, and missing ACLs, do not prevent a mirror.
             try:
-                told.append(describe_broker_config(self._destination, node_id))
+                described.append(describe_broker_config(self._destination, node_id))
             except BrokerError as error:
                 refused = refused or error.code in _NOT_ALLOWED
             except ShoalError:
@@ -491,7 +491,7 @@ class _Inspection:
                 "defaults are assumed of producer.id.expiration.ms and of created topics' timestamps; allow "
                 "DESCRIBE_CONFIGS on the cluster"
             )
-        return told
+        return described
 
     def _producer_id_expiration_ms(self) -> int:
         return _shortest_expiration_ms(self._broker_configs)

@@ -67,14 +67,14 @@ class Turn(NamedTuple):
     Attributes:
         touched: The partitions that the response matters for.
         fetched_bytes: Of its record sets.
-        several: Whether the destination's leader takes several batches in a request, if the loop asked.
+        multi_batch: Whether the destination's leader takes several batches in a request, if the loop asked.
         is_last: Whether the partitions need connections of different sorts, so that the loop has to end.
 
     """
 
     touched: Sequence[PartitionCopy]
     fetched_bytes: int
-    several: bool | None
+    multi_batch: bool | None
     is_last: bool
 
 
@@ -130,7 +130,7 @@ class CopyLoop:
         self._marked = marked
         self._producer = connect(marked)
         #: By topic: whether the destination's leader takes several, as it answered on this connection.
-        self._takes_several: dict[str, bool] = {}
+        self._takes_multi_batch: dict[str, bool] = {}
         self._must_yield = False
         self._source = source
         self._destination = destination
@@ -175,12 +175,12 @@ class CopyLoop:
         """Decide about everything that a response brings, stamp it, and queue it."""
         if response.error_code:
             raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
-        several = self._find_out(response)
+        multi_batch = self._find_out(response)
         touched = [] if self._must_yield else self._take(response)  # else it is fetched again
         if self._settings.requires_multi_batch:
             self._hold_back(touched)
         size = sum(len(each.record_set) for each in response.partitions)
-        return Turn(touched, size, several, self._must_yield)
+        return Turn(touched, size, multi_batch, self._must_yield)
 
     # Fetching
 
@@ -230,17 +230,17 @@ class CopyLoop:
         unknown = {
             partition.topic: partition
             for partition in brings_several
-            if partition.topic not in self._takes_several
+            if partition.topic not in self._takes_multi_batch
         }
         if not unknown:
             return None
         # Of all topics at once: each time may take a connection.
         others = {copy.destination.topic: copy.destination for copy in self._copies.values()}
         asked = {**others, **unknown}.values()
-        self._takes_several |= self._ask_for_several(
-            [partition for partition in asked if partition.topic not in self._takes_several]
+        self._takes_multi_batch |= self._ask_for_several(
+            [partition for partition in asked if partition.topic not in self._takes_multi_batch]
         )
-        return any(self._takes_several.values())
+        return any(self._takes_multi_batch.values())
 
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
         """Process a fetch response; return the partitions that it affects."""
@@ -264,8 +264,8 @@ class CopyLoop:
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
-        several = self._marked and self._takes_several.get(copy.destination.topic, False)
-        if size and copy.take(fetched, self._settings.source.isolation_level, several=several):
+        multi_batch = self._marked and self._takes_multi_batch.get(copy.destination.topic, False)
+        if size and copy.take(fetched, self._settings.source.isolation_level, multi_batch=multi_batch):
             return True
         if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)
@@ -362,7 +362,7 @@ class CopyLoop:
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
         """With --multi-batch required, send nothing to leaders that do not take several batches."""
         for copy in copies:
-            if copy.can_send_several and not self._takes_several.get(copy.destination.topic, False):
+            if copy.can_send_multi_batch and not self._takes_multi_batch.get(copy.destination.topic, False):
                 copy.refetch()
                 copy.wait(
                     f"{copy.destination} on {self._destination}: its leader takes no several batches in "
@@ -370,12 +370,12 @@ class CopyLoop:
                 )
                 self._changed[copy] = None
         # A leader that takes one at a time is asked again.
-        self._takes_several = {topic: True for topic, takes in self._takes_several.items() if takes}
+        self._takes_multi_batch = {topic: True for topic, takes in self._takes_multi_batch.items() if takes}
 
     def _ask_for_several(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
         """Ask for some topics; if any takes several, continue on a connection that asks for that."""
         producer = self._producer if self._marked else self._connect(True)
-        answers = producer.takes_several(partitions)
+        answers = producer.takes_multi_batch(partitions)
         # A topic without an answer is asked for on the next connection.
         takes = {partition.topic: answers.get(partition, False) for partition in partitions}
         if self._marked:
@@ -409,8 +409,8 @@ class CopyLoop:
         for _ in range(len(ready)):
             copy = ready.popleft()
             if copy.outbound.may_send(forgotten_up_to_ms):
-                several = self._may_send_several(copy)
-                views = [each.view for each in copy.outbound.next_to_send(several=several)]
+                multi_batch = self._may_send_multi_batch(copy)
+                views = [each.view for each in copy.outbound.next_to_send(multi_batch=multi_batch)]
                 batches[copy.destination] = views
                 size += sum(map(len, views))
             if copy.outbound.queue:
@@ -419,9 +419,11 @@ class CopyLoop:
                 break
         return batches
 
-    def _may_send_several(self, copy: PartitionCopy) -> bool:
+    def _may_send_multi_batch(self, copy: PartitionCopy) -> bool:
         return (
-            self._marked and copy.can_send_several and self._takes_several.get(copy.destination.topic, False)
+            self._marked
+            and copy.can_send_multi_batch
+            and self._takes_multi_batch.get(copy.destination.topic, False)
         )
 
     def _acknowledge(self, copy: PartitionCopy, answer: ProduceOutcome) -> None:
@@ -433,7 +435,7 @@ class CopyLoop:
             reaction = refuse(copy, batches, answer, self._destination, self._settings)
             if reaction is Reaction.SEND_ONE_BY_ONE:
                 # Or the broker was restarted without its agent: whether it takes several is asked again, too.
-                self._takes_several.pop(copy.destination.topic, None)
+                self._takes_multi_batch.pop(copy.destination.topic, None)
         elif answer.base_offset == batches[0].destination_offset:
             # One offset is answered for all of them: they are written together, in a row.
             copy.acknowledge()

@@ -105,10 +105,10 @@ class OutboundQueue:
             0
         ].source_start >= self.one_by_one_until
 
-    def next_to_send(self, *, several: bool) -> Sequence[OutboundBatch]:
+    def next_to_send(self, *, multi_batch: bool) -> Sequence[OutboundBatch]:
         """Move the next batch from the queue into flight; with ``several``, all that one request can have."""
         batches = [self.queue.popleft()]
-        if several:
+        if multi_batch:
             room = self.together_bytes - len(batches[0].view)
             while self.queue and (room := room - len(self.queue[0].view)) >= 0:
                 batches.append(self.queue.popleft())

@@ -49,13 +49,13 @@ from .partition_state import Event, State, StateMachine
 from .rebuilder import Rebuilder
 from .suspicion import Suspicion
 
-__all__ = ["LeftOut", "PartitionCopy"]
+__all__ = ["PartitionCopy", "Skipped"]
 
 #: Larger than any batch.
 _ANY_SIZE = 2**31
 
 
-class LeftOut(NamedTuple):
+class Skipped(NamedTuple):
     """
     Batches that the destination refuses, and that the partition skips.
 
@@ -144,7 +144,7 @@ class PartitionCopy:
         self.held_back: int | None = None
         #: Stops the partition after everything before it is acknowledged.
         self._refusal: PartitionStopped | None = None
-        self._left_out: LeftOut | None = None
+        self._skipped: Skipped | None = None
         self._last_end_offset = -1
         #: The batch that was acknowledged last, until it is part of the position.
         self._last: OutboundBatch | None = None
@@ -210,10 +210,10 @@ class PartitionCopy:
         inherited, self.inherited = self.inherited, None
         return inherited
 
-    def take_left_out(self) -> LeftOut | None:
+    def take_skipped(self) -> Skipped | None:
         """Return the batches that the destination refused and the position has to skip, once."""
-        left_out, self._left_out = self._left_out, None
-        return left_out
+        skipped, self._skipped = self._skipped, None
+        return skipped
 
     def end_with_the_log(self) -> None:
         """Let the range end at the log end of the new topic, which is still to be asked for."""
@@ -289,7 +289,7 @@ class PartitionCopy:
         heir.end_is_former = self.end_is_former
         heir._last_end_offset = self._last_end_offset
         heir._suspicions = self._suspicions
-        heir._left_out = self._left_out
+        heir._skipped = self._skipped
         heir._rebuilder.most_bytes = self._rebuilder.most_bytes
         heir.outbound = self.outbound.successor()
         heir.state = self.state.hand_on()
@@ -351,7 +351,7 @@ class PartitionCopy:
             self.state.report_waiting(None)  # the source responds, and there is nothing that could fail
 
     def take(
-        self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, several: bool = False
+        self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, multi_batch: bool = False
     ) -> bool:
         """
         Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
@@ -362,7 +362,7 @@ class PartitionCopy:
         Args:
             fetched: The partition's part of a response.
             isolation_level: Of the fetch.
-            several: Whether batches will go together, so that runs of them can be stamped at once.
+            multi_batch: Whether batches will go together, so that runs of them can be stamped at once.
 
         Returns:
             Whether there was any whole batch.
@@ -377,8 +377,8 @@ class PartitionCopy:
             else None
         )
         try:
-            several = several and not self._join_below_bytes and self.sequence_is_offset
-            for batch in self._split(fetched.record_set) if several else split(fetched.record_set):
+            multi_batch = multi_batch and not self._join_below_bytes and self.sequence_is_offset
+            for batch in self._split(fetched.record_set) if multi_batch else split(fetched.record_set):
                 found = True
                 self.empty_answers = 0
                 if batch is None:  # a run of them was taken
@@ -537,7 +537,7 @@ class PartitionCopy:
         return self.position is not None and self.position.identity.sequence_is_offset
 
     @property
-    def can_send_several(self) -> bool:
+    def can_send_multi_batch(self) -> bool:
         """Whether a broker that takes several batches in a request would take those that come next."""
         return self.outbound.has_several and self.sequence_is_offset
 
@@ -582,12 +582,12 @@ class PartitionCopy:
         is_joined = refused.decision is Decision.JOIN
         return is_joined and (refused.records_count > 1 or not self._decodes_all)
 
-    def leave_out(self, refused: Sequence[OutboundBatch], reason: str) -> None:
+    def skip(self, refused: Sequence[OutboundBatch], reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
         self.lose_track()
         assert self.position is not None
         records = sum(each.records_count for each in refused)
-        self._left_out = LeftOut(
+        self._skipped = Skipped(
             self.position.source_offset,
             refused[-1].source_end,
             refused[-1].source_leader_epoch,

@@ -196,7 +196,7 @@ def refuse(
             start, last = first.source_start, batches[-1].source_end - 1
             offsets = f"offset {start}" if start == last else f"offsets {start} to {last}"
             where = f"{offsets} of {copy.source}"
-            copy.leave_out(batches, f"{destination} refuses {where} with {named}: left out, and lost there")
+            copy.skip(batches, f"{destination} refuses {where} with {named}: left out, and lost there")
         case Reaction.STOP:
             is_one = first.records_count == 1
             what = "record" if is_one else "batch"

@@ -170,7 +170,7 @@ class _CopyTask:
             try:
                 worker.run()
             except BaseException as error:  # raised again by the task's own thread
-                if not worker.is_disowned:
+                if not worker.is_fenced:
                     worker.failure = error
             self._ended.put(worker)
 
@@ -198,7 +198,7 @@ class _CopyTask:
             with suppress(queue.Empty):
                 ended = self._ended.get(timeout=_LOOK_INTERVAL_S)
                 with self._starting:
-                    # A disowned worker may end all the same.
+                    # A fenced worker may end all the same.
                     thread = self._threads.pop(ended, None)
                 if thread is not None:
                     thread.join()
@@ -220,7 +220,7 @@ class _CopyTask:
 
     def _look_after_workers(self) -> None:
         for worker in list(self._threads):
-            if worker.unheard_s > _STALLED_S:
+            if worker.silent_for_s > _STALLED_S:
                 stuck = [copy for copy in list(worker.copies) if not copy.state.is_over]
                 worker.report_again(stuck)
                 reason = worker.waits_for()
@@ -238,10 +238,10 @@ class _CopyTask:
     def _hurry(self) -> None:
         """After a request to end, give up the waits of workers that are stuck, align, or get no answer."""
         for worker in list(self._threads):
-            if worker.is_stuck or worker.aligns or worker.unheard_s > _END_PATIENCE_S:
+            if worker.is_stuck or worker.aligns or worker.silent_for_s > _END_PATIENCE_S:
                 worker.stop(Stop.NOW)
             if worker.gave_up_for_s > _GIVE_UP_PATIENCE_S and not worker.commits:
-                worker.stop(Stop.DISOWNED)
+                worker.stop(Stop.FENCED)
                 with self._starting:
                     self._threads.pop(worker, None)
 

@@ -96,7 +96,7 @@ class Stop(enum.Enum):
     #: The same, and give up whatever the thread waits for, except a commit, which takes seconds.
     NOW = enum.auto()
     #: Do nothing more: the task ends without the worker, and its partitions will be aligned again.
-    DISOWNED = enum.auto()
+    FENCED = enum.auto()
 
 
 class LeaderPairWorker:
@@ -145,7 +145,7 @@ class LeaderPairWorker:
         self._destination = destination
         self._commits = Commits(settings, control, source.known)
         self._buffer_bytes = buffer_bytes
-        self._tell = report
+        self._report_to_driver = report
         self._reporter = PartitionReporter()
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
@@ -158,8 +158,8 @@ class LeaderPairWorker:
         self._metadata_seen_at = time.monotonic()
         self._loops = 0
         #: Destination leaders that took several batches in a request when they were asked last.
-        self._take_several: set[int] = set()
-        self._heard_at = time.monotonic()
+        self._multi_batch_leaders: set[int] = set()
+        self._last_response_at = time.monotonic()
         self._phase = Phase.WORKING
         #: When the wait for brokers was given up, and what the worker waited for then.
         self._gave_up_at: float | None = None
@@ -176,8 +176,8 @@ class LeaderPairWorker:
         """Let the worker end."""
         if how is Stop.WITHOUT_PARTITIONS:
             self._stays = False
-        elif how is Stop.DISOWNED:
-            self._control.disown()
+        elif how is Stop.FENCED:
+            self._control.fence()
         else:
             self._control.request_end()
             if how is Stop.NOW and self._gave_up_at is None:
@@ -198,14 +198,14 @@ class LeaderPairWorker:
             self._reporter.forget(copy)
 
     @property
-    def is_disowned(self) -> bool:
+    def is_fenced(self) -> bool:
         """Whether the task ends without this worker."""
-        return self._control.is_disowned
+        return self._control.is_fenced
 
     @property
     def aligns(self) -> bool:
         """Whether it aligns partitions, and brokers respond: that may take minutes."""
-        return self._phase is Phase.ALIGNING and self.unheard_s < _ANSWERED_S
+        return self._phase is Phase.ALIGNING and self.silent_for_s < _ANSWERED_S
 
     @property
     def is_stuck(self) -> bool:
@@ -224,11 +224,13 @@ class LeaderPairWorker:
         return time.monotonic() - self._gave_up_at if self._gave_up_at else 0.0
 
     @property
-    def unheard_s(self) -> float:
+    def silent_for_s(self) -> float:
         """How long no broker has answered, while an answer is waited for."""
         if self._phase in {Phase.PAUSING, Phase.ENDING}:
             return 0.0
-        return time.monotonic() - max(self._heard_at, *(each.heard_at for each in self._connections()), 0.0)
+        return time.monotonic() - max(
+            self._last_response_at, *(each.last_response_at for each in self._connections()), 0.0
+        )
 
     def _connections(self) -> list[Connection]:
         """Return those that something may be waited for on; the coordinator's has a time-out of its own."""
@@ -261,7 +263,7 @@ class LeaderPairWorker:
 
     def leaves(self) -> list[list[Any]]:
         """Return the positions for the next task, if this worker has ended in good order."""
-        if self.is_disowned or self.failure is not None:
+        if self.is_fenced or self.failure is not None:
             return []
         return [
             InheritedPosition(
@@ -303,7 +305,7 @@ class LeaderPairWorker:
         return [copy for copy in self.copies if not copy.state.is_over]
 
     def _step(self) -> None:
-        self._heard_at = time.monotonic()
+        self._last_response_at = time.monotonic()
         self._take_admitted()
         if self._control.begin():
             # Another process may have had the group, and written.
@@ -467,8 +469,8 @@ class LeaderPairWorker:
                 continue
             try:
                 source_leader, destination_leader = self._leaders_of(copy)
-                several = destination_leader in self._take_several and copy.sequence_is_offset
-                groups[source_leader, destination_leader, several].append(copy)
+                multi_batch = destination_leader in self._multi_batch_leaders and copy.sequence_is_offset
+                groups[source_leader, destination_leader, multi_batch].append(copy)
             except ShoalError as error:
                 self._metadata_is_stale = True
                 copy.lose_track()
@@ -478,7 +480,9 @@ class LeaderPairWorker:
     def _copy(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
         """Run the copy loop of one pair of leaders until nothing is left to fetch, or others have a turn."""
         source_leader, destination_leader = self._leaders_of(copies[0])
-        several = destination_leader in self._take_several and all(copy.sequence_is_offset for copy in copies)
+        multi_batch = destination_leader in self._multi_batch_leaders and all(
+            copy.sequence_is_offset for copy in copies
+        )
         topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
         ends_turn = self._turn_rule(copies, alone=alone)
         with (
@@ -487,7 +491,7 @@ class LeaderPairWorker:
                 copies,
                 fetcher,
                 partial(self._connect_producer, destination_leader, topic_ids),
-                marked=several,
+                marked=multi_batch,
                 source=self._source,
                 destination=self._destination,
                 settings=self._settings,
@@ -501,7 +505,7 @@ class LeaderPairWorker:
                     self._look_for_changes()
                     loop.drop_lost(copies)
                 turn = loop.take(response)
-                self._remember_several(destination_leader, turn.several)
+                self._remember_multi_batch(destination_leader, turn.multi_batch)
                 # The next fetch is on its way while this one is produced.
                 if not (self._control.stop_requested or turn.is_last or ends_turn()):
                     loop.ask()
@@ -511,11 +515,11 @@ class LeaderPairWorker:
                 loop.produce(turn)
                 self._progress(turn.fetched_bytes)
 
-    def _remember_several(self, destination_leader: int, takes_several: bool | None) -> None:
-        if takes_several:
-            self._take_several.add(destination_leader)
-        elif takes_several is False:
-            self._take_several.discard(destination_leader)
+    def _remember_multi_batch(self, destination_leader: int, takes_multi_batch: bool | None) -> None:
+        if takes_multi_batch:
+            self._multi_batch_leaders.add(destination_leader)
+        elif takes_multi_batch is False:
+            self._multi_batch_leaders.discard(destination_leader)
 
     def _connect_fetcher(self, node_id: int) -> Fetcher:
         return Fetcher(
@@ -526,9 +530,9 @@ class LeaderPairWorker:
         )
 
     def _connect_producer(
-        self, node_id: int, topic_ids: Mapping[TopicPartition, uuid.UUID | None], asks_for_several: bool
+        self, node_id: int, topic_ids: Mapping[TopicPartition, uuid.UUID | None], asks_for_multi_batch: bool
     ) -> ProduceConnection:
-        client_id = marked(self._destination.config.client_id) if asks_for_several else None
+        client_id = marked(self._destination.config.client_id) if asks_for_multi_batch else None
         # A produce request must not outlive its sender: aborted on close.
         connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
         return ProduceConnection(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
@@ -597,5 +601,5 @@ class LeaderPairWorker:
         reports = (self._reporter.take(copy) for copy in self.copies)
         partitions = [each for each in reports if each is not None]
         if partitions or self._fetched_bytes:
-            self._tell(partitions, self._fetched_bytes)
+            self._report_to_driver(partitions, self._fetched_bytes)
         self._fetched_bytes = 0

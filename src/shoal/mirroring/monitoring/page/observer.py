@@ -71,7 +71,7 @@ class Observer:
     def processes(self) -> list[ProcessUsage]:
         """Return the usage of the mirror's running processes: the driver's, and the tasks' on any machine."""
         now = time.time()
-        tasks = [each for each in self.metrics.workers() if now - each.heard_at < _SILENT_S]
+        tasks = [each for each in self.metrics.workers() if now - each.last_report_at < _SILENT_S]
         return [*self._local(), *tasks]
 
     def look(self) -> None:

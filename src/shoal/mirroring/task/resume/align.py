@@ -83,7 +83,7 @@ def resume_partitions(
                 if isinstance(source_log, ShoalError):
                     raise source_log
                 position = Resumption(both, known, source_log, incidents, other_groups).run()
-                position = _leave_out(copy, _with_topic_ids(clusters, copy, position), incidents)
+                position = _skip(copy, _with_topic_ids(clusters, copy, position), incidents)
                 position = replace(position, first_start=settings.first_start or position.first_start)
         except ShoalError as error:
             errors[copy.source] = error
@@ -136,13 +136,13 @@ def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, position: MirrorPos
     )
 
 
-def _leave_out(copy: PartitionCopy, position: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
+def _skip(copy: PartitionCopy, position: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
     """Move a position past what the destination refused, where nothing changed since."""
-    left_out = copy.take_left_out()
-    if left_out is None or left_out.after != position.source_offset:
+    skipped = copy.take_skipped()
+    if skipped is None or skipped.after != position.source_offset:
         return position  # it is met again
-    incidents.append(left_out.incident)
-    return replace(position, source_offset=left_out.end, source_leader_epoch=left_out.leader_epoch)
+    incidents.append(skipped.incident)
+    return replace(position, source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch)
 
 
 # Without asking the clusters
