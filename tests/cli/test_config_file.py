@@ -88,7 +88,7 @@ SAYINGS = {
 }
 
 
-def test_everything_that_help_lists_can_be_said_in_the_file(read: Read, tmp_path: Path) -> None:
+def test_every_option_of_help_can_be_set_in_the_file(read: Read, tmp_path: Path) -> None:
     listed = {
         action.option_strings[-1].removeprefix("--")
         for action in mirror_parser()._actions
@@ -106,7 +106,7 @@ def test_everything_that_help_lists_can_be_said_in_the_file(read: Read, tmp_path
     assert {**vars(args), "config_file": None} == vars(expected)
 
 
-def test_every_flag_in_the_file_is_undone_by_the_command_line(read: Read) -> None:
+def test_flag_of_the_file_is_unset_by_the_command_line(read: Read) -> None:
     flags = [key for key, (_, values) in SAYINGS.items() if not values]
     true = "".join(f"{key} = true\n" for key in flags)
     args = read(MINIMUM + true, *(f"--no-{key}" for key in flags))
@@ -115,11 +115,11 @@ def test_every_flag_in_the_file_is_undone_by_the_command_line(read: Read) -> Non
     )
 
 
-def test_a_flag_that_is_false_in_the_file_is_set_by_the_command_line(read: Read) -> None:
+def test_flag_false_in_the_file_is_set_by_the_command_line(read: Read) -> None:
     assert read(MINIMUM + "once = false", "--once").once
 
 
-def test_the_command_line_wins_wherever_it_says_where_the_file_is(tmp_path: Path) -> None:
+def test_command_line_overrides_the_file_in_any_order(tmp_path: Path) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text(MINIMUM + 'start = "latest"\nconf = { "spark.a" = "1", "spark.b" = "1" }')
     parser = make_parser()
@@ -130,12 +130,12 @@ def test_the_command_line_wins_wherever_it_says_where_the_file_is(tmp_path: Path
     assert options.conf == (("spark.a", "1"), ("spark.b", "2"))
 
 
-def test_a_section_is_a_table(read: Read) -> None:
+def test_conf_section_is_read_as_key_values(read: Read) -> None:
     args = read(MINIMUM + '[conf]\nspark.executor.memory = "2g"\n"spark.ui.enabled" = true\n')
     assert args.conf == ["spark.executor.memory=2g", "spark.ui.enabled=true"]
 
 
-def test_a_time_without_an_offset_is_utc_as_on_the_command_line(read: Read) -> None:
+def test_time_without_offset_is_utc(read: Read) -> None:
     for text in ("2026-01-31T12:00:00", "2026-01-31T12:00:00Z", '"2026-01-31T12:00:00"', "1769860800000"):
         assert str(parse(read(MINIMUM + f"start = {text}")).start) == "1769860800000"
 
@@ -172,13 +172,13 @@ def test_a_time_without_an_offset_is_utc_as_on_the_command_line(read: Read) -> N
         ('topics = "a"\ntopics = "b"', "not a TOML file: Cannot overwrite a value"),
     ],
 )
-def test_a_mistake_in_the_file_is_one_sentence_that_names_both(read: Read, text: str, sentence: str) -> None:
+def test_invalid_value_in_the_file_names_file_and_option(read: Read, text: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as error:
         read(text)
     assert str(error.value).partition("mirror.toml: ")[2].startswith(sentence)
 
 
-def test_a_mistake_in_the_file_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_file_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mirror.toml"
     file.write_bytes(b"topics = '\xff'")
     for path, sentence in (
@@ -190,12 +190,12 @@ def test_a_mistake_in_the_file_is_exit_code_2(tmp_path: Path, capsys: pytest.Cap
         assert capsys.readouterr().err.startswith(f"shoal: --config {path}: {sentence}")
 
 
-def test_what_neither_says_is_asked_for(read: Read) -> None:
+def test_required_option_in_neither_is_named(read: Read) -> None:
     with pytest.raises(ConfigError, match="required: --topics"):
         read('from = "a:1"')
 
 
-def test_other_verbs_have_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_option_of_other_verbs_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     parser = make_parser()
     arguments = ["broker", "--config", "num.partitions=2"]
     assert with_config_file(parser, arguments) == arguments

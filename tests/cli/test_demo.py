@@ -11,7 +11,7 @@ from tests.spark.mirror_command import complaints
 
 
 @pytest.mark.integration
-def test_the_demo_copies_every_record_of_every_kind() -> None:
+def test_demo_copies_every_record_of_every_kind() -> None:
     command = [sys.executable, "-m", "shoal", "demo", "--megabytes", "4", "--json"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (run.returncode, complaints(run.stderr)) == (0, "")
@@ -26,7 +26,7 @@ def test_the_demo_copies_every_record_of_every_kind() -> None:
     assert (objects["verify"]["outcome"], objects["verify"]["records"]) == ("equal", sum(records.values()))
 
 
-def test_without_confluent_kafka_it_says_what_to_install() -> None:
+def test_demo_without_confluent_kafka_names_the_package() -> None:
     hidden = "import sys; sys.modules['confluent_kafka'] = None; from shoal.cli import main; sys.exit(main())"
     run = subprocess.run(
         [sys.executable, "-c", hidden, "demo"], capture_output=True, text=True, timeout=60, check=False

@@ -33,7 +33,7 @@ def generator() -> ModuleType:
     return module
 
 
-def test_the_page_is_what_help_says(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_page_equals_the_help(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     written = generator.PAGE.read_text(encoding="utf-8")
     # Where lines break differs between versions of Python.
@@ -65,13 +65,13 @@ def test_every_verb_has_an_example_that_parses(generator: ModuleType) -> None:
             parser.parse_args(shlex.split(example)[1:])
 
 
-def test_every_topic_config_that_is_copied_is_documented() -> None:
+def test_every_topic_config_copied_is_documented() -> None:
     page = (DOCS / "topics.md").read_text(encoding="utf-8")
     for name in (*COPIED_ALWAYS, *COPIED_WHERE_SET):
         assert f"`{name}`" in page
 
 
-def test_the_file_in_the_documentation_is_read_as_it_says(tmp_path: Path) -> None:
+def test_documented_config_file_is_read_as_described(tmp_path: Path) -> None:
     page = (DOCS / "config-file.md").read_text(encoding="utf-8")
     text = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
     assert text
@@ -99,7 +99,7 @@ def explained() -> list[str]:
     return [".*".join(map(re.escape, phrase.split(ANYTHING))) for phrase in quoted]
 
 
-def test_everything_that_a_mirror_says_of_a_partition_or_a_topic_is_explained(explained: list[str]) -> None:
+def test_every_message_of_a_mirror_is_explained(explained: list[str]) -> None:
     said = sentences()
     assert len(said) > 30
     unexplained = [each for each in said if not any(re.search(phrase, each) for phrase in explained)]
@@ -121,13 +121,13 @@ SAID_ELSEWHERE = (
 )
 
 
-def test_nothing_is_explained_that_nobody_says(explained: list[str]) -> None:
+def test_every_explained_message_exists(explained: list[str]) -> None:
     said = "\n".join(sentences())
     unsaid = [phrase for phrase in explained if not re.search(phrase, said)]
     assert [each for each in unsaid if not any(re.escape(part) in each for part in SAID_ELSEWHERE)] == []
 
 
-def test_what_the_embedded_broker_is_said_to_say_is_in_its_code() -> None:
+def test_documented_messages_of_the_embedded_broker_are_in_its_code() -> None:
     page = (DOCS / "operating.md").read_text(encoding="utf-8")
     _, _, section = page.partition("\n## Messages of the embedded broker\n")
     quoted = [
@@ -150,7 +150,7 @@ def test_what_the_embedded_broker_is_said_to_say_is_in_its_code() -> None:
     assert [part for part in quoted if not any(part in text for text in texts)] == []
 
 
-def test_each_dependency_has_its_reason_and_the_threat_model_counts_them() -> None:
+def test_dependencies_have_a_reason_and_are_counted_in_the_threat_model() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     wanted, extras = project["dependencies"], project["optional-dependencies"]
@@ -194,7 +194,7 @@ def systemd_unit() -> str:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "shoal-mirror@orders.service"
     # What it starts has to be there.
     unit.write_text(systemd_unit().replace("/opt/shoal/bin/shoal", sys.executable))
@@ -204,7 +204,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert (run.returncode, run.stderr) == (0, "")
 
 
-def test_the_unit_knows_the_exit_codes() -> None:
+def test_systemd_unit_has_the_exit_codes() -> None:
     lines = systemd_unit().splitlines()
     assert f"RestartPreventExitStatus={EXIT_USAGE}" in lines
     assert f"SuccessExitStatus={EXIT_CONTINUED}" in lines

@@ -99,7 +99,7 @@ def sides(capsys: pytest.CaptureFixture[str]) -> Iterator[Sides]:
         yield Sides(source, destination, capsys)
 
 
-def test_what_would_be_copied_and_created_is_told(sides: Sides) -> None:
+def test_dry_run_reports_partitions_to_copy_and_topics_to_create(sides: Sides) -> None:
     found = sides.found("--rename", r"(.*)=west.\1")
     assert found["group"] == {"name": sides.group, "held_by": None}
     assert found["source"] == {"servers": sides.source.bootstrap, "cluster_id": sides.source.cluster_id}
@@ -114,7 +114,7 @@ def test_what_would_be_copied_and_created_is_told(sides: Sides) -> None:
     assert (found["warnings"], found["refusal"]) == ([], None)
 
 
-def test_a_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, tmp_path: Path) -> None:
+def test_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, tmp_path: Path) -> None:
     sides.destination.create_topic("orders")
     sides.load(sides.destination, "orders", 1)
     run = subprocess.run(
@@ -142,7 +142,7 @@ def test_a_dry_run_writes_nothing_and_starts_no_spark(sides: Sides, tmp_path: Pa
     )
 
 
-def test_a_copy_of_another_group_is_named_with_that_group(sides: Sides) -> None:
+def test_copy_of_another_group_is_reported_with_the_group(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2)
     sides.load(sides.destination, "orders", 1)
     ids = [str(broker.topics.topic("orders").topic_id) for broker in (sides.source, sides.destination)]
@@ -159,7 +159,7 @@ def test_a_copy_of_another_group_is_named_with_that_group(sides: Sides) -> None:
     assert "if they differ, but not if the copy begins later (--adopt-from-later)" in warning
 
 
-def test_a_person_reads_a_table_and_commands(sides: Sides) -> None:
+def test_text_output_is_a_table_with_commands(sides: Sides) -> None:
     code, out, err = sides.run("--rename", r"(.*)=west.\1", "--start", "latest")
     assert (code, err) == (0, "")
     lines = [" ".join(line.split()) for line in out.splitlines()]
@@ -174,7 +174,7 @@ def test_a_person_reads_a_table_and_commands(sides: Sides) -> None:
     )
 
 
-def test_a_position_is_gone_on_from(sides: Sides) -> None:
+def test_committed_position_is_reported_as_start(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2)
     sides.load(sides.destination, "orders", 2)
     sides.commit(20)
@@ -192,7 +192,7 @@ def test_a_position_is_gone_on_from(sides: Sides) -> None:
     assert "copies all from --start on (--allow-nonempty), also what the copy holds already" in warning
 
 
-def test_a_copy_without_a_position_names_each_reason_to_stop(sides: Sides) -> None:
+def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2)
     sides.load(sides.destination, "orders", 2)
     (warning,) = sides.found()["warnings"]
@@ -223,7 +223,7 @@ def test_a_copy_without_a_position_names_each_reason_to_stop(sides: Sides) -> No
         ),
     ],
 )
-def test_what_would_stop_a_partition_is_a_warning(
+def test_reason_to_stop_a_partition_is_a_warning(
     sides: Sides, changes: dict[str, Any], arguments: tuple[str, ...], warning: str
 ) -> None:
     sides.destination.create_topic("orders", partitions=2)
@@ -234,7 +234,7 @@ def test_what_would_stop_a_partition_is_a_warning(
     assert other.startswith("orders-1: without a committed position, and the destination holds records")
 
 
-def test_clusters_that_are_swapped_after_a_mirror_are_a_warning(sides: Sides) -> None:
+def test_swapped_clusters_are_a_warning(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2)
     assert sides.found()["warnings"] == []
     position = MirrorPosition(
@@ -249,7 +249,7 @@ def test_clusters_that_are_swapped_after_a_mirror_are_a_warning(sides: Sides) ->
     assert "check that --from and --to are not swapped" in warning
 
 
-def test_latest_at_the_first_start_is_said_and_commits_nothing(sides: Sides) -> None:
+def test_latest_start_is_reported_without_commit(sides: Sides) -> None:
     for _ in range(2):
         found = sides.found("--start", "latest")
         (topic,) = found["topics"]
@@ -258,7 +258,7 @@ def test_latest_at_the_first_start_is_said_and_commits_nothing(sides: Sides) -> 
         assert told.startswith(f"first start of group '{sides.group}'")
 
 
-def test_a_copy_that_was_deleted_is_a_warning_and_is_not_to_be_created(sides: Sides) -> None:
+def test_deleted_copy_is_a_warning_and_not_to_be_created(sides: Sides) -> None:
     sides.commit(20)
     found = sides.found()
     (topic,) = found["topics"]
@@ -273,7 +273,7 @@ def test_a_copy_that_was_deleted_is_a_warning_and_is_not_to_be_created(sides: Si
     assert topic["created"]["partitions"] == 2
 
 
-def test_retention_that_overtook_the_position_is_a_warning(sides: Sides) -> None:
+def test_position_overtaken_by_retention_is_a_warning(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2)
     sides.commit(0)
     sides.source.log("orders", 0).delete_records(30)
@@ -283,20 +283,20 @@ def test_retention_that_overtook_the_position_is_a_warning(sides: Sides) -> None
     )
 
 
-def test_offsets_of_somebody_else_are_a_warning(sides: Sides) -> None:
+def test_offsets_of_another_program_are_a_warning(sides: Sides) -> None:
     sides.commit(20, metadata="a consumer's")
     (warning,) = sides.found()["warnings"]
     assert warning.startswith(f"group '{sides.group}' has committed offsets that are no mirror's (20 for")
 
 
-def test_a_position_of_a_newer_version_is_a_refusal(sides: Sides) -> None:
+def test_position_of_a_newer_version_is_a_refusal(sides: Sides) -> None:
     sides.commit(20, metadata='shoal9{"x":1}')
     found = sides.found(code=2)
     assert "position of another version of shoal" in found["refusal"]
     assert [topic["source"] for topic in found["topics"]] == ["orders"]
 
 
-def test_a_group_that_somebody_holds_is_a_refusal_and_he_is_named(sides: Sides) -> None:
+def test_held_group_is_a_refusal_that_names_the_holder(sides: Sides) -> None:
     with Cluster(replace(sides.options().source, client_id="the other mirror")) as cluster:
         member = GroupMember(
             cluster, sides.group, protocol="other", instance_id="other", session_timeout_ms=45_000
@@ -311,7 +311,7 @@ def test_a_group_that_somebody_holds_is_a_refusal_and_he_is_named(sides: Sides) 
         member.heartbeat()
 
 
-def test_a_destination_that_cannot_take_a_topic_is_a_refusal_with_the_acls(sides: Sides) -> None:
+def test_unauthorized_creation_is_a_refusal_with_the_acls(sides: Sides) -> None:
     sides.destination.create_topic("orders", partitions=2, config={"max.message.bytes": "1000"})
     found = sides.found(code=2)
     assert "max.message.bytes is 1000" in found["refusal"]
@@ -324,7 +324,7 @@ def test_a_destination_that_cannot_take_a_topic_is_a_refusal_with_the_acls(sides
     } in found["acls"]
 
 
-def test_a_principal_that_sees_nothing_at_the_destination_is_told_what_it_needs(sides: Sides) -> None:
+def test_unauthorized_destination_is_reported_with_the_acls(sides: Sides) -> None:
     sides.destination.faults.add(
         ApiKey.METADATA, times=None, topic="orders", error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
     )
@@ -334,7 +334,7 @@ def test_a_principal_that_sees_nothing_at_the_destination_is_told_what_it_needs(
     assert "  destination: WRITE, READ, DESCRIBE_CONFIGS and CREATE on topic orders" in out.splitlines()
 
 
-def test_a_group_that_may_not_be_described_is_a_refusal_with_all_that_was_found(sides: Sides) -> None:
+def test_unauthorized_group_is_a_refusal_with_the_other_results(sides: Sides) -> None:
     sides.source.faults.add(ApiKey.DESCRIBE_GROUPS, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     found = sides.found(code=2)
     assert "grant READ on the group at the source" in found["refusal"]
@@ -345,7 +345,7 @@ def test_a_group_that_may_not_be_described_is_a_refusal_with_all_that_was_found(
     assert f"missing for this principal: source: READ on group {sides.group}\n" in sides.run()[2]
 
 
-def test_a_dry_run_can_be_asked_for_in_a_file(sides: Sides, tmp_path: Path, capsys: Any) -> None:
+def test_dry_run_can_be_set_in_the_config_file(sides: Sides, tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text(
         f'from = "{sides.source.bootstrap}"\nto = "{sides.destination.bootstrap}"\n'
@@ -355,7 +355,7 @@ def test_a_dry_run_can_be_asked_for_in_a_file(sides: Sides, tmp_path: Path, caps
     assert json.loads(capsys.readouterr().out)["topics"][0]["source"] == "orders"
 
 
-def test_one_cluster_on_both_sides_is_refused_unless_a_rename_keeps_copies_apart(sides: Sides) -> None:
+def test_same_cluster_on_both_sides_is_refused_without_rename(sides: Sides) -> None:
     sides.destination = sides.source
     assert "source and destination are the same cluster" in sides.found(code=2)["refusal"]
     again = sides.found("--rename", r"(.*)=\1.copy", topics="orders.*", code=2)
@@ -364,13 +364,13 @@ def test_one_cluster_on_both_sides_is_refused_unless_a_rename_keeps_copies_apart
     assert topic["destination"] == "orders.copy"
 
 
-def test_a_topic_that_is_not_there_is_an_error_as_without_it(sides: Sides) -> None:
+def test_missing_topic_is_an_error(sides: Sides) -> None:
     code, out, err = sides.run("--once", topics="nothing")
     assert (code, out) == (2, "")
     assert "there is no topic nothing on the source cluster" in err
 
 
-def test_the_command_that_grants_alter_for_later_is_printed(sides: Sides) -> None:
+def test_acl_command_for_later_partitions_is_printed(sides: Sides) -> None:
     _, out, _ = sides.run(topics="orders")
     lines = out.splitlines()
     later = lines.index("  # later, once a topic of the source gets more partitions:")
@@ -391,7 +391,7 @@ def test_the_command_that_grants_alter_for_later_is_printed(sides: Sides) -> Non
         (("--once",), "ord.*", []),
     ],
 )
-def test_a_mirror_that_goes_on_needs_acls_for_what_is_to_come(
+def test_running_mirror_is_reported_with_acls_for_later_topics(
     sides: Sides, arguments: tuple[str, ...], topics: str, expected: list[str]
 ) -> None:
     _, out, _ = sides.run(*arguments, topics=topics)

@@ -35,7 +35,7 @@ def raised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     return request.param  # type: ignore[no-any-return]
 
 
-def test_it_is_one_line_on_stderr(
+def test_error_is_one_line_on_stderr(
     raised: tuple[Exception, int, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     error, exit_code, sentence = raised
@@ -44,7 +44,7 @@ def test_it_is_one_line_on_stderr(
     assert capsys.readouterr() == ("", f"shoal: {sentence}{hint}\n")
 
 
-def test_with_json_it_is_the_last_object_on_stdout_too(
+def test_error_with_json_is_the_last_object_on_stdout(
     raised: tuple[Exception, int, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, exit_code, sentence = raised
@@ -54,7 +54,7 @@ def test_with_json_it_is_the_last_object_on_stdout_too(
     assert err.startswith(f"shoal: {sentence}")
 
 
-def test_all_of_it_is_told_with_verbose(
+def test_error_with_verbose_has_a_traceback(
     raised: tuple[Exception, int, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     error, _, sentence = raised
@@ -65,6 +65,6 @@ def test_all_of_it_is_told_with_verbose(
     assert err.endswith(f"shoal: {sentence}\n")
 
 
-def test_a_sentence_is_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_with_line_breaks_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     say(f"\nSpark  says: {JAVA}")
     assert capsys.readouterr().err == "shoal: Spark says: An error occurred.\n"

@@ -47,7 +47,7 @@ def gateway(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_a_signal_and_ends_with_0(cluster: BrokerCluster, number: int) -> None:
+def test_gateway_serves_until_a_signal_and_exits_with_0(cluster: BrokerCluster, number: int) -> None:
     with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap) as process:
         assert process.stdout is not None
         bootstrap = process.stdout.readline().removeprefix("listening on ").strip()
@@ -98,7 +98,7 @@ def dropping() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("upstream", [silent, dropping])
-def test_a_signal_ends_the_wait_for_a_cluster_with_0_and_a_sentence(
+def test_signal_while_waiting_for_the_cluster_exits_with_0(
     upstream: Callable[[], AbstractContextManager[tuple[int, Callable[[psutil.Process], bool]]]],
     number: int,
     tmp_path: Path,
@@ -119,7 +119,7 @@ def test_a_signal_ends_the_wait_for_a_cluster_with_0_and_a_sentence(
     assert err == f"shoal: ended by a signal before the upstream cluster at {where} answered\n"
 
 
-def test_with_json_it_says_where_it_listens(cluster: BrokerCluster) -> None:
+def test_gateway_with_json_prints_its_addresses(cluster: BrokerCluster) -> None:
     with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--json") as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
@@ -131,12 +131,12 @@ def test_with_json_it_says_where_it_listens(cluster: BrokerCluster) -> None:
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_what_is_not_said_is_as_in_a_program() -> None:
+def test_defaults_are_those_of_gateway_settings() -> None:
     settings = parse(make_parser().parse_args(["gateway", "--upstream", "a:1"]))
     assert settings == GatewaySettings("127.0.0.1", 9092, settings.upstream)
 
 
-def test_a_port_that_is_taken_is_one_sentence_and_exit_code_2(cluster: BrokerCluster) -> None:
+def test_used_port_is_one_sentence_and_exit_code_2(cluster: BrokerCluster) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -148,7 +148,7 @@ def test_a_port_that_is_taken_is_one_sentence_and_exit_code_2(cluster: BrokerClu
     assert err.count("\n") == 1
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence_and_exit_code_1() -> None:
+def test_unreachable_cluster_is_one_sentence_and_exit_code_1() -> None:
     with gateway("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1") as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert (out, process.returncode) == ("", EXIT_FAILED)
@@ -176,7 +176,7 @@ def users_file(directory: Path) -> Path:
     return path
 
 
-def test_the_advertised_name_is_not_said_to_be_listened_on(cluster: BrokerCluster) -> None:
+def test_advertised_name_is_not_printed_as_listening(cluster: BrokerCluster) -> None:
     options = ("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap, "--advertise", "kafka.example")
     with gateway(*options) as process:
         assert process.stdout is not None
@@ -196,7 +196,7 @@ def test_the_advertised_name_is_not_said_to_be_listened_on(cluster: BrokerCluste
         assert announced["listening"] == f"127.0.0.1:{port}"
 
 
-def test_users_of_the_file_log_in_and_a_new_one_does_so_without_a_restart(
+def test_users_of_the_file_log_in_and_new_ones_without_a_restart(
     cluster: BrokerCluster, tmp_path: Path
 ) -> None:
     users = users_file(tmp_path)
@@ -222,7 +222,7 @@ def log_in(bootstrap: str, token: bytes) -> int:
         return code
 
 
-def test_who_clients_act_as_without_a_login_is_one_sentence_at_the_start(cluster: BrokerCluster) -> None:
+def test_gateway_without_login_warns_of_the_principal_at_the_start(cluster: BrokerCluster) -> None:
     with gateway("--listen", "127.0.0.1:0", "--upstream", cluster.bootstrap) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == (
@@ -242,7 +242,7 @@ def test_who_clients_act_as_without_a_login_is_one_sentence_at_the_start(cluster
         ),
     ],
 )
-def test_login_that_cannot_be_asked_for_is_one_sentence_and_exit_code_2(
+def test_unusable_login_option_is_one_sentence_and_exit_code_2(
     tmp_path: Path, options: tuple[str, ...], sentence: str
 ) -> None:
     users = users_file(tmp_path)
@@ -273,12 +273,12 @@ def test_broker_ids_are_refused_if_the_cluster_names_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-1", "1,,2"])
-def test_broker_ids_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+def test_invalid_broker_ids_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match="neither an id nor a range of ids"):
         parse_broker_ids(tmp_path, text)
 
 
-def test_login_is_passed_on_without_a_login_of_the_gateway(tmp_path: Path) -> None:
+def test_login_is_forwarded_without_a_login_of_the_gateway(tmp_path: Path) -> None:
     config = tmp_path / "upstream.properties"
     config.write_text("bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\n")
     arguments = ["gateway", "--upstream-config", str(config), "--sasl-pass-through"]
@@ -307,7 +307,7 @@ CLEAR_TEXT = (
         ("SASL_SSL", ("--tls-certificate=a.pem", "--tls-key=b.pem"), None),
     ],
 )
-def test_login_passed_on_without_tls_is_warned_of(
+def test_forwarded_login_without_tls_warns(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     protocol: str,
@@ -326,7 +326,7 @@ def test_login_passed_on_without_tls_is_warned_of(
     assert ("SASL_SSL" in told) == (warning is not None and protocol == "SASL_SSL")
 
 
-def test_login_of_the_gateway_is_not_used_for_clients_whose_login_is_passed_on(tmp_path: Path) -> None:
+def test_gateway_s_login_is_not_used_for_forwarded_logins(tmp_path: Path) -> None:
     config = tmp_path / "upstream.properties"
     config.write_text(
         "bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
@@ -340,7 +340,7 @@ def test_login_of_the_gateway_is_not_used_for_clients_whose_login_is_passed_on(t
     assert (settings.client_security.mechanism, settings.client_security.password) == (None, "")
 
 
-def test_login_cannot_be_passed_on_to_a_listener_without_sasl() -> None:
+def test_forwarded_login_to_a_listener_without_sasl_is_refused() -> None:
     arguments = make_parser().parse_args(["gateway", "--upstream", "a:1", "--sasl-pass-through"])
     with pytest.raises(ConfigError, match=r"security\.protocol=PLAINTEXT has no login to pass on"):
         parse(arguments)

@@ -46,7 +46,7 @@ def address(silent: socket.socket) -> str:
 
 
 @pytest.mark.parametrize(("verb", "exit_code"), [(["mirror", "--dry-run"], 1), (["verify"], 3)])
-def test_verb_that_only_looks_says_that_it_was_interrupted(
+def test_interrupted_read_only_verb_reports_the_interruption(
     silent: socket.socket, verb: list[str], exit_code: int
 ) -> None:
     clusters = ["--from", address(silent), "--to", address(silent), "--topics", "orders"]
@@ -58,7 +58,7 @@ def test_verb_that_only_looks_says_that_it_was_interrupted(
     assert took_s < AT_ONCE_S
 
 
-def test_mirror_maker_that_is_interrupted_before_it_began_ends_at_once(
+def test_mirror_maker_interrupted_before_its_start_ends_at_once(
     silent: socket.socket, tmp_path: Path
 ) -> None:
     (tmp_path / "consumer").write_text(f"bootstrap.servers={address(silent)}\ngroup.id=group\n")

@@ -55,7 +55,7 @@ def objects(stdout: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stdout.splitlines()]
 
 
-def test_once_copies_all_and_a_second_time_nothing(
+def test_mirror_once_copies_all_and_the_second_time_nothing(
     brokers: tuple[Broker, Broker], command: list[str]
 ) -> None:
     for records in (RECORDS, 0):
@@ -75,7 +75,7 @@ def ctrl_c(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("interrupt", [ctrl_c, subprocess.Popen.terminate])
-def test_a_signal_ends_a_mirror_well(
+def test_signal_ends_a_running_mirror_with_0(
     brokers: tuple[Broker, Broker], command: list[str], interrupt: Callable[[subprocess.Popen[str]], None]
 ) -> None:
     with subprocess.Popen(
@@ -101,9 +101,7 @@ def test_a_signal_ends_a_mirror_well(
     assert copied(brokers[1]) == RECORDS
 
 
-def test_a_mirror_whose_output_nobody_reads_ends_as_well(
-    brokers: tuple[Broker, Broker], command: list[str]
-) -> None:
+def test_mirror_with_closed_stdout_exits_with_1(brokers: tuple[Broker, Broker], command: list[str]) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stderr
@@ -113,7 +111,7 @@ def test_a_mirror_whose_output_nobody_reads_ends_as_well(
     assert (process.returncode, complaints(err)) == (1, "")
 
 
-def test_a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
+def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
     command[command.index("--from") + 1] = "127.0.0.1:1"
     run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert run.returncode == 1
@@ -125,7 +123,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence_and_exit_code_1(comman
     assert sentence == "shoal: no connection to the source cluster at 127.0.0.1:1: Connection refused"
 
 
-def test_a_state_directory_that_cannot_be_used_is_exit_code_2(command: list[str]) -> None:
+def test_unusable_state_directory_is_exit_code_2(command: list[str]) -> None:
     run = subprocess.run(
         [*command, "--once"],
         env={**os.environ, "XDG_STATE_HOME": os.devnull},
@@ -142,7 +140,7 @@ def test_a_state_directory_that_cannot_be_used_is_exit_code_2(command: list[str]
     assert "XDG_STATE_HOME" in sentence
 
 
-def test_a_topic_that_is_not_there_is_exit_code_2(command: list[str]) -> None:
+def test_missing_topic_is_exit_code_2(command: list[str]) -> None:
     command[command.index("--topics") + 1] = "nonsense"
     run = subprocess.run(
         [*command, "--verbose"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -154,7 +152,7 @@ def test_a_topic_that_is_not_there_is_exit_code_2(command: list[str]) -> None:
     assert sentence.startswith("--topics: there is no topic nonsense on the source cluster")
 
 
-def test_signal_while_the_clusters_are_checked_ends_at_once_and_says_so(command: list[str]) -> None:
+def test_signal_while_checking_clusters_ends_at_once(command: list[str]) -> None:
     with Broker() as silent:
         silent.faults.add(ApiKey.METADATA, delay_s=60, times=None)
         command[command.index("--from") + 1] = silent.bootstrap

@@ -38,7 +38,7 @@ def read(tmp_path: Path) -> Read:
     return parsed
 
 
-def test_the_defaults_are_those_of_mirror_maker_1_that_lose_nothing(
+def test_defaults_are_mirror_maker_1_s_lossless_settings(
     read: Read, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = read()
@@ -56,7 +56,7 @@ def test_the_defaults_are_those_of_mirror_maker_1_that_lose_nothing(
     assert capsys.readouterr().err == ""
 
 
-def test_the_files_say_who_and_where(read: Read) -> None:
+def test_properties_files_set_servers_and_groups(read: Read) -> None:
     options = read(
         consumer="session.timeout.ms=10000\nauto.offset.reset=earliest\n"
         "partition.assignment.strategy=org.apache.kafka.clients.consumer.RoundRobinAssignor\n",
@@ -114,24 +114,20 @@ def test_old_files_work_unchanged(read: Read, capsys: pytest.CaptureFixture[str]
         ("max.in.flight.requests.per.connection=5", "Nothing is lost or reordered"),
     ],
 )
-def test_what_is_not_the_setting_that_loses_nothing_is_said(
+def test_lossy_setting_warns(
     read: Read, producer: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read(producer=producer)
     assert said in capsys.readouterr().err
 
 
-def test_the_raw_properties_may_say_what_the_option_says(
-    read: Read, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_raw_properties_may_repeat_the_option(read: Read, capsys: pytest.CaptureFixture[str]) -> None:
     read("--use.raw.bytes", consumer="fetch.raw.bytes=true\n", producer="send.raw.bytes=true\n")
     read(consumer="fetch.raw.bytes=false\n", producer="send.raw.bytes=false\n")
     assert capsys.readouterr().err == ""
 
 
-def test_no_more_is_in_flight_than_a_broker_can_tell_apart(
-    read: Read, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_flight_above_5_is_reduced_with_a_warning(read: Read, capsys: pytest.CaptureFixture[str]) -> None:
     mirror = read("--repartition", producer="max.in.flight.requests.per.connection=20\n").mirror
     assert "=20 is too large for an idempotent producer. Using 5" in capsys.readouterr().err
     assert mirror.copy.max_in_flight == 5
@@ -140,9 +136,7 @@ def test_no_more_is_in_flight_than_a_broker_can_tell_apart(
     assert ProducerSettings.from_properties(given).enable_idempotence
 
 
-def test_kip_3_s_own_settings_are_known_and_say_nothing(
-    read: Read, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_of_kip_3_do_not_warn(read: Read, capsys: pytest.CaptureFixture[str]) -> None:
     read(
         consumer="auto.commit.enabled=false\nauto.commit.enable=false\n",
         producer="max.in.flight.requests.per.connection=1\nretries=2147483647\nacks=-1\n"
@@ -160,7 +154,7 @@ def test_kip_3_s_own_settings_are_known_and_say_nothing(
         ("", "block.on.buffer.full=false\n", "block.on.buffer.full=false has no effect: a full buffer makes"),
     ],
 )
-def test_settings_against_kip_3_s_are_named_with_their_meaning(
+def test_settings_against_kip_3_warn_with_their_meaning(
     read: Read, capsys: pytest.CaptureFixture[str], consumer: str, producer: str, said: str
 ) -> None:
     read(consumer=consumer, producer=producer)
@@ -168,13 +162,13 @@ def test_settings_against_kip_3_s_are_named_with_their_meaning(
     assert said in line
 
 
-def test_a_handlers_producers_are_few(read: Read) -> None:
+def test_handler_has_few_producers(read: Read) -> None:
     assert read().mirror.slice_s == 15
     for given in (["--repartition"], ["--message.handler=a:B"]):
         assert read(*given).mirror.slice_s == 300
 
 
-def test_all_spellings_of_an_option_mean_the_same(read: Read) -> None:
+def test_spellings_of_an_option_are_equivalent(read: Read) -> None:
     for option in ("--abort.on.send.failure", "--abort.on.send.fail", "--abortOnSendFail"):
         assert IncidentKind.SEND_FAILURE not in read(option).mirror.copy.continue_on
         assert IncidentKind.SEND_FAILURE in read(option, "False").mirror.copy.continue_on
@@ -204,7 +198,7 @@ def test_topics_are_named_as_for_mirror_maker_1(
     assert not any(include.fullmatch(each) for each in others)
 
 
-def test_include_wins_over_whitelist(read: Read) -> None:
+def test_include_overrides_whitelist(read: Read) -> None:
     assert read("--whitelist=a", "--include=b").include.pattern == "b"
 
 
@@ -238,7 +232,7 @@ def test_include_wins_over_whitelist(read: Read) -> None:
         (["--use.raw.bytes"], {"consumer": "fetch.raw.bytes=false\n"}, "need to be turned on together"),
     ],
 )
-def test_what_makes_no_sense_is_one_sentence(
+def test_invalid_options_are_one_sentence(
     read: Read, arguments: list[str], files: dict[str, str], said: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -248,7 +242,7 @@ def test_what_makes_no_sense_is_one_sentence(
         assert f"--{name}.config" in str(refused.value)
 
 
-def test_secrets_are_neither_options_of_a_handler_nor_shown(read: Read) -> None:
+def test_secrets_are_not_handler_options_and_not_printed(read: Read) -> None:
     secret = (
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="hush";\n'
@@ -270,7 +264,7 @@ def test_secrets_are_neither_options_of_a_handler_nor_shown(read: Read) -> None:
         ("shoal.handlers:RenameTopics", "it is no MirrorMakerMessageHandler"),
     ],
 )
-def test_a_class_that_cannot_be_made_is_said_before_anything_is_done(
+def test_unusable_class_is_reported_before_the_start(
     tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in ("consumer", "producer"):
@@ -281,7 +275,7 @@ def test_a_class_that_cannot_be_made_is_said_before_anything_is_done(
     assert said in capsys.readouterr().err
 
 
-def test_mirror_maker_version_prints_shoals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mirror_maker_version_is_shoal_s(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["mirror-maker", "--version"])
     assert ended.value.code == 0

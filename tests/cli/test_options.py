@@ -102,7 +102,7 @@ def test_every_option_is_parsed_into_its_field() -> None:
     assert options.source.bootstrap == (Address("a", 1), Address("a", 2))
 
 
-def test_adopt_is_off_unless_it_is_given_last() -> None:
+def test_last_of_adopt_and_no_adopt_counts() -> None:
     clusters = ("--from", "a:1", "--to", "b:2", "--topics", "x")
     assert parsed(*clusters, "--adopt").copy.adopt
     assert not parsed(*clusters).copy.adopt
@@ -111,7 +111,7 @@ def test_adopt_is_off_unless_it_is_given_last() -> None:
     assert not parsed(*clusters, "--adopt").copy.adopt_from_later
 
 
-def test_the_option_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_overrides_the_properties_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "source.properties"
     file.write_text("# by Kafka's tools\nbootstrap.servers = old:1\nisolation.level: read_uncommitted\n")
     options = parsed("--from", "new:2", "--from-config", str(file), "--to", "b:2", "--topics", "x")
@@ -120,7 +120,7 @@ def test_the_option_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_property_without_effect_is_a_warning_on_stderr(
+def test_property_without_effect_is_a_warning_on_stderr(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "source.properties"
@@ -132,17 +132,17 @@ def test_a_property_without_effect_is_a_warning_on_stderr(
     assert err.endswith("does not know the property 'fetch.min.bites'; it has no effect\n")
 
 
-def test_properties_are_latin_1_with_javas_escapes(tmp_path: Path) -> None:
+def test_properties_are_latin_1_with_java_s_escapes(tmp_path: Path) -> None:
     file = tmp_path / "a.properties"
     file.write_bytes(b"! comment\nclient.id=caf\xe9 \\u00e9\\\n   more\nempty\n")
     assert read_properties_file("--from-config", str(file)) == {"client.id": "café émore", "empty": ""}
 
 
-def test_the_last_value_of_a_key_wins() -> None:
+def test_last_value_of_a_key_counts() -> None:
     assert parse_key_values("--conf", ["a=1", "b=", "a=2"]) == {"a": "2", "b": ""}
 
 
 @pytest.mark.parametrize("text", ["a", "=1", " =1"])
-def test_what_is_no_key_and_value_is_refused(text: str) -> None:
+def test_text_without_key_and_value_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=f"--conf {text!r} is not KEY=VALUE"):
         parse_key_values("--conf", [text])

@@ -64,7 +64,7 @@ RESET = PartitionIncident("a-2", "source-reset", "it was created again", None, c
 FOREIGN = PartitionIncident("a-0", "foreign-records", "somebody else wrote", 0, continued=False)
 
 
-def test_an_incident_is_told_once_and_those_that_stopped_a_partition_as_that(
+def test_incident_is_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = PlainReport()
@@ -78,7 +78,7 @@ def test_an_incident_is_told_once_and_those_that_stopped_a_partition_as_that(
     ]
 
 
-def test_incidents_that_came_before_those_that_are_told_are_not_told_again(
+def test_earlier_incidents_are_not_printed_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = PlainReport()
@@ -90,7 +90,7 @@ def test_incidents_that_came_before_those_that_are_told_are_not_told_again(
     assert summary.lost == 17 + 3
 
 
-def test_a_summary_counts_what_is_lost_and_says_so_by_its_exit_code(
+def test_summary_with_lost_records_counts_them_and_has_exit_code_4(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     summary = replace(SUMMARY, incidents=(RETENTION, RESET))
@@ -105,7 +105,7 @@ def test_a_summary_counts_what_is_lost_and_says_so_by_its_exit_code(
     assert printed["incidents"][1]["lost"] is None
 
 
-def test_a_line_has_partitions_lag_rates_and_time_left() -> None:
+def test_line_has_partitions_lag_rates_and_time_left() -> None:
     assert line(PROGRESS) == "12/16 up to date, lag 200 records, 1,234 records/s, 12.3 MB/s, 1:02 left"
 
 
@@ -117,7 +117,7 @@ def test_a_line_has_partitions_lag_rates_and_time_left() -> None:
         ({"lag_records": 0}, "lag 0 records, 1,234 records/s, 12.3 MB/s"),
     ],
 )
-def test_a_line_ends_with_what_there_is_to_say(change: dict[str, Any], end: str) -> None:
+def test_line_ends_with_stops_and_waits(change: dict[str, Any], end: str) -> None:
     assert line(replace(PROGRESS, **change)).endswith(end)
 
 
@@ -132,7 +132,7 @@ TROUBLE = replace(
 )
 
 
-def test_line_begins_with_what_is_stopped_and_waits_and_its_counts_add_up() -> None:
+def test_line_begins_with_stopped_and_waiting_and_its_counts_add_up() -> None:
     shown = line(TROUBLE)
     assert shown.startswith(
         "2 stopped, 12 waiting, 1 behind, 1/16 up to date, lag 1,234,567 records, 20 in open transactions"
@@ -141,7 +141,7 @@ def test_line_begins_with_what_is_stopped_and_waits_and_its_counts_add_up() -> N
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
-def test_line_fits_the_terminal_and_never_loses_what_is_stopped_or_waits(width: int) -> None:
+def test_line_cut_to_the_terminal_keeps_stopped_and_waiting(width: int) -> None:
     shown = line(TROUBLE, width)
     assert len(shown) <= width
     assert shown.startswith("2 stopped, 12 waiting")
@@ -149,14 +149,14 @@ def test_line_fits_the_terminal_and_never_loses_what_is_stopped_or_waits(width: 
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_terminal_shows_what_is_stopped_and_waits_however_narrow_it_is(width: int) -> None:
+def test_narrow_terminal_shows_stopped_and_waiting(width: int) -> None:
     shown = screen_of(TROUBLE, width)
     assert "2 stopped, 12 waiting" in shown
     assert "…" not in shown
     assert "%" not in shown, "a mirror without an end has no percentage"
 
 
-def test_terminal_has_a_bar_only_for_a_mirror_with_an_end_that_copies() -> None:
+def test_terminal_has_a_bar_only_while_a_mirror_with_an_end_copies() -> None:
     assert "80%" in screen_of(replace(PROGRESS, once=True), 120)
     assert "%" not in screen_of(replace(PROGRESS, once=True), 60), "the line needs the room"
     assert "%" not in screen_of(replace(PROGRESS, once=True, phase="finding positions"), 120)
@@ -174,7 +174,7 @@ def screen_of(progress: Progress, width: int) -> str:
     return screen.getvalue()
 
 
-def test_phases_of_the_start_are_told_once_each_with_and_without_json(
+def test_phases_of_the_start_are_printed_once_each(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     phases = ["checking the clusters", "starting Java and Spark", "starting Java and Spark", "copying"]
@@ -195,20 +195,20 @@ def test_phases_of_the_start_are_told_once_each_with_and_without_json(
     ]
 
 
-def test_terminal_shows_what_a_mirror_does_that_copies_nothing_yet() -> None:
+def test_terminal_before_copying_shows_the_phase() -> None:
     assert "starting Java and Spark, 0:12" in screen_of(
         replace(PROGRESS, phase="starting Java and Spark", phase_s=12.0), 60
     )
 
 
-def test_partition_that_is_no_longer_stopped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_healed_partition_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     report = PlainReport()
     report.progress(replace(PROGRESS, stopped={"a-1": "bad batch", "a-2": "bad batch"}))
     report.progress(replace(PROGRESS, stopped={"a-2": "bad batch"}))
     assert capsys.readouterr().err.splitlines()[1:] == ["shoal: a-1 no longer stopped"]
 
 
-def test_transaction_that_stays_open_is_told_once_with_what_it_holds_back(
+def test_open_transaction_is_printed_once_with_its_held_records(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = PlainReport()
@@ -223,7 +223,7 @@ def test_transaction_that_stays_open_is_told_once_with_what_it_holds_back(
     )
 
 
-def test_lines_of_a_service_have_their_times_but_not_on_a_terminal(
+def test_lines_of_a_service_have_times_except_on_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.cli.output._stamps", True)  # undone at the end
@@ -237,7 +237,7 @@ def test_lines_of_a_service_have_their_times_but_not_on_a_terminal(
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ shoal: warning: beware", stamped)
 
 
-def test_summary_says_why_it_ended_whether_all_is_copied_and_what_is_missing() -> None:
+def test_summary_has_reason_completeness_and_missing_records() -> None:
     states = {"up to date": 1, "behind": 0, "waiting": 1, "stopped": 1, "unknown": 0}
     rows = dict(
         summary_rows(
@@ -262,7 +262,7 @@ def test_summary_says_why_it_ended_whether_all_is_copied_and_what_is_missing() -
     assert done.to_json_object()["up_to_date"] is True
 
 
-def test_partitions_that_wait_for_the_same_share_a_row_of_the_summary() -> None:
+def test_partitions_waiting_for_one_reason_share_a_row_of_the_summary() -> None:
     waiting = {f"a-{number}": "the destination does not answer" for number in range(12)}
     rows = summary_rows(replace(SUMMARY, waiting=waiting, stopped={"b-0": "bad", "b-1": "bad"}))
     assert rows[-2:] == [
@@ -271,7 +271,7 @@ def test_partitions_that_wait_for_the_same_share_a_row_of_the_summary() -> None:
     ]
 
 
-def test_summary_of_a_mirror_that_was_stopped_before_it_began_says_so() -> None:
+def test_summary_of_a_mirror_stopped_before_its_start_has_the_reason() -> None:
     ended = "stopped by SIGINT before anything was copied"
     summary = Summary.of_nothing(None, 1.5, ended, once=False)
     assert summary_rows(summary)[0] == ("ended", ended)
@@ -279,7 +279,7 @@ def test_summary_of_a_mirror_that_was_stopped_before_it_began_says_so() -> None:
     assert Summary.of_nothing(None, 1.5, ended, once=True).exit_code == 1
 
 
-def test_on_a_pipe_a_line_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_on_a_pipe_is_a_line_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
     report = PlainReport(interval_s=10)
     for elapsed_s in (1, 9, 10, 11, 19, 21):
         report.progress(replace(PROGRESS, elapsed_s=elapsed_s, done=elapsed_s))
@@ -288,7 +288,7 @@ def test_on_a_pipe_a_line_comes_now_and_then(capsys: pytest.CaptureFixture[str])
     assert [text.split("/")[0] for text in err.splitlines()] == ["shoal: 10", "shoal: 21"]
 
 
-def test_a_stopped_and_a_waiting_partition_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stopped_and_waiting_partitions_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     report = PlainReport()
     trouble = replace(
         PROGRESS, stopped={"a-1": "bad batch"}, waiting={"a-2": "no leader", "a-3": "no leader"}
@@ -304,17 +304,17 @@ def test_a_stopped_and_a_waiting_partition_are_told_once(capsys: pytest.CaptureF
     ]
 
 
-def test_many_partitions_are_not_all_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_partitions_are_counted_after_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     PlainReport().progress(replace(PROGRESS, waiting={f"a-{number}": "no leader" for number in range(7)}))
     assert capsys.readouterr().err == "shoal: a-0, a-1, a-2, a-3, a-4 and 2 more waiting: no leader\n"
 
 
-def test_a_sentence_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_with_line_breaks_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     PlainReport().warning("first  line\n  second")
     assert capsys.readouterr().err == "shoal: warning: first line\n"
 
 
-def test_json_is_one_object_a_line_and_nothing_else_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     with JsonReport(interval_s=1) as report:
         report.warning("beware")
         for elapsed_s in (0.5, 0.9, 1.6):
@@ -330,13 +330,13 @@ def test_json_is_one_object_a_line_and_nothing_else_on_stdout(capsys: pytest.Cap
     assert err.splitlines() == ["shoal: warning: beware", "shoal: a-0 waiting: x"]
 
 
-def test_the_json_summary_has_the_exit_code_and_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_summary_has_the_exit_code_and_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
     JsonReport().summary(replace(SUMMARY, stopped={"a-0": "bad"}))
     summary = json.loads(capsys.readouterr().out)
     assert (summary["exit_code"], summary["bytes_per_s"], summary["warnings"]) == (1, 4_000_000.0, ["beware"])
 
 
-def test_the_summary_is_a_table_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_is_a_table_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     PlainReport().summary(replace(SUMMARY, stopped={"a-0": "bad batch"}))
     assert capsys.readouterr().out.splitlines() == [
         "topics       1 (3 partitions)",
@@ -354,12 +354,12 @@ def test_the_summary_is_a_table_on_stdout(capsys: pytest.CaptureFixture[str]) ->
     ]
 
 
-def test_summary_names_the_pauses_of_the_jvm_if_they_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_has_known_pauses_of_the_jvm(capsys: pytest.CaptureFixture[str]) -> None:
     PlainReport().summary(replace(SUMMARY, jvm_gc=GarbageCollection(1_200, 3.25, 0.041)))
     assert "JVM's GC     3.25 s in 1,200 pauses, the longest 41 ms\n" in capsys.readouterr().out
 
 
-def test_the_time_of_copying_is_told_apart_from_sparks_start(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_separates_copying_from_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
     summary = replace(SUMMARY, copying_s=0.5)
     PlainReport().summary(summary)
     shown = capsys.readouterr().out
@@ -367,7 +367,7 @@ def test_the_time_of_copying_is_told_apart_from_sparks_start(capsys: pytest.Capt
     assert "MB/s         16.0\n" in shown
 
 
-def test_an_interrupted_copy_says_so_and_where_sparks_log_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_of_an_interrupted_copy_names_spark_s_log(capsys: pytest.CaptureFixture[str]) -> None:
     summary = replace(SUMMARY, interrupted=True, log_file="spark.log")
     PlainReport().summary(summary)
     assert capsys.readouterr().out.splitlines()[-2:] == [
@@ -377,7 +377,7 @@ def test_an_interrupted_copy_says_so_and_where_sparks_log_is(capsys: pytest.Capt
     assert summary.exit_code == 1
 
 
-def test_a_terminal_shows_a_live_line_and_keeps_what_must_not_be_missed() -> None:
+def test_live_report_keeps_warnings_and_stops_above_the_line() -> None:
     screen = io.StringIO()
     with LiveReport(Console(file=screen, force_terminal=True, width=200)) as report:
         report.warning("[beware]")
@@ -388,13 +388,13 @@ def test_a_terminal_shows_a_live_line_and_keeps_what_must_not_be_missed() -> Non
     assert "12/16 up to date" in shown
 
 
-def test_the_live_report_ends_with_the_same_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_report_ends_with_the_summary_table(capsys: pytest.CaptureFixture[str]) -> None:
     with LiveReport(Console(file=io.StringIO(), force_terminal=True)) as report:
         report.summary(SUMMARY)
     assert capsys.readouterr().out.startswith("topics       1 (3 partitions)\n")
 
 
-def test_where_nobody_reads_any_more_an_end_is_asked_for() -> None:
+def test_closed_stdout_requests_the_end() -> None:
     class Unread(PlainReport):
         def progress(self, progress: Progress) -> None:
             raise BrokenPipeError
@@ -406,5 +406,5 @@ def test_where_nobody_reads_any_more_an_end_is_asked_for() -> None:
     assert stop.is_set()
 
 
-def test_a_table_has_aligned_columns() -> None:
+def test_table_has_aligned_columns() -> None:
     assert table([("a", "1"), ("long", "2")]) == "a     1\nlong  2"

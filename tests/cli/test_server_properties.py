@@ -52,7 +52,7 @@ def read(text: str) -> ServerProperties:
     return read_server_properties(Path("server.properties"), loads(text), known=BROKER_SETTINGS)
 
 
-def test_the_file_that_kafka_ships_is_understood() -> None:
+def test_file_shipped_with_kafka_is_read() -> None:
     found = read(SHIPPED)
     assert (found.listen, found.data, found.node_id) == (
         "127.0.0.1:9092",
@@ -78,7 +78,7 @@ def test_the_file_that_kafka_ships_is_understood() -> None:
         ("log.retention.hours=-1", "-1"),
     ],
 )
-def test_the_finest_unit_of_a_time_wins(text: str, milliseconds: str) -> None:
+def test_finest_unit_of_a_time_counts(text: str, milliseconds: str) -> None:
     assert read(text).settings == {"log.retention.ms": milliseconds}
 
 
@@ -93,7 +93,7 @@ def test_the_finest_unit_of_a_time_wins(text: str, milliseconds: str) -> None:
         ("node.id=99999999999", "'99999999999' is not the id of a node"),
     ],
 )
-def test_what_the_broker_cannot_have_is_refused(text: str, sentence: str) -> None:
+def test_unsupported_setting_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         read(text)
 
@@ -113,7 +113,7 @@ def running(*options: str) -> Iterator[str]:
         process.stdout.close()
 
 
-def test_a_broker_runs_from_a_file_and_what_follows_on_the_command_line_wins(tmp_path: Path) -> None:
+def test_broker_reads_a_file_and_later_options_override_it(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
         f"listeners=PLAINTEXT://localhost:0\nlog.dirs={tmp_path / 'data'}\nnum.partitions=3\nnode.id=7\n"
@@ -135,7 +135,7 @@ def test_a_broker_runs_from_a_file_and_what_follows_on_the_command_line_wins(tmp
     assert (tmp_path / "data" / "new-2").is_dir()
 
 
-def test_no_topic_is_created_on_first_use_where_the_file_says_so(tmp_path: Path) -> None:
+def test_auto_create_topics_disabled_in_the_file_creates_none(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("auto.create.topics.enable = false\n")
     with running("--listen", "127.0.0.1:0", "--config", str(file)) as address, Wire(address) as wire:

@@ -139,7 +139,7 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         (("gateway", "--upstream", "a:1", "--max-connections", "x"), ("--max-connections", "'x'")),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(
+def test_invalid_usage_is_one_sentence_and_exit_code_2(
     arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     assert_one_sentence(shoal(*arguments), 2, *parts)
@@ -161,7 +161,7 @@ def test_shoal_without_a_verb_prints_its_help_and_exits_with_2() -> None:
         (("mirror", "--json", "--config", "nowhere.toml"), "--config nowhere.toml: No such file"),
     ],
 )
-def test_a_mistake_with_json_is_an_object_on_stdout_too(arguments: tuple[str, ...], problem: str) -> None:
+def test_invalid_usage_with_json_is_an_object_on_stdout(arguments: tuple[str, ...], problem: str) -> None:
     run = shoal(*arguments)
     assert run.returncode == 2
     (line,) = run.stdout.splitlines()
@@ -171,12 +171,12 @@ def test_a_mistake_with_json_is_an_object_on_stdout_too(arguments: tuple[str, ..
     assert run.stderr == f"shoal: {said['error']}\n"
 
 
-def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
+def test_missing_properties_file_is_named(tmp_path: Path) -> None:
     run = shoal("mirror", "--from-config", "nowhere.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
     assert_one_sentence(run, 2, "--from-config nowhere.properties: No such file or directory")
 
 
-def test_a_directory_is_no_properties_file(tmp_path: Path) -> None:
+def test_directory_as_properties_file_is_refused(tmp_path: Path) -> None:
     run = shoal("mirror", *CLUSTERS, "--to-config", ".", "--topics", "a", cwd=tmp_path)
     assert_one_sentence(run, 2, "--to-config .: Is a directory")
 
@@ -195,7 +195,7 @@ def test_a_directory_is_no_properties_file(tmp_path: Path) -> None:
         (b"bootstrap.servers=a:1\ntransactional.id=t", "shoal cannot honour transactional.id=t; remove it"),
     ],
 )
-def test_a_bad_properties_file_is_named(tmp_path: Path, content: bytes, part: str) -> None:
+def test_bad_properties_file_is_named(tmp_path: Path, content: bytes, part: str) -> None:
     (tmp_path / "source.properties").write_bytes(content)
     run = shoal("mirror", "--from-config", "source.properties", "--to", "b:1", "--topics", "a", cwd=tmp_path)
     assert_one_sentence(run, 2, part)

@@ -72,7 +72,7 @@ def invoices(brokers: tuple[Broker, Broker]) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_equal_topics_are_told_line_by_line_on_a_pipe(
+def test_equal_topics_are_printed_line_by_line_on_a_pipe(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, "--topics", "orders"]) == 0
@@ -92,7 +92,7 @@ def test_equal_topics_are_told_line_by_line_on_a_pipe(
 
 
 @pytest.mark.usefixtures("orders", "invoices")
-def test_a_difference_is_told_and_makes_exit_code_1(
+def test_difference_is_printed_with_exit_code_1(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, "--topics", ".*"]) == 1
@@ -152,7 +152,7 @@ def recompressed(brokers: tuple[Broker, Broker]) -> None:
 
 
 @pytest.mark.usefixtures("recompressed")
-def test_what_was_decoded_is_counted(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_decoded_records_are_counted(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--topics", "orders"]) == 0
     words = "5 records in 2 batches are the same (decoded to compare: 5 records in 2 batches)"
     assert all(words in line for line in capsys.readouterr().out.splitlines())
@@ -162,9 +162,7 @@ def test_what_was_decoded_is_counted(command: list[str], capsys: pytest.CaptureF
 
 
 @pytest.mark.usefixtures("recompressed")
-def test_a_batch_that_is_too_large_makes_exit_code_3(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_large_batch_is_exit_code_3(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--topics", "orders", "--max-decompressed-bytes", "64k"]) == 3
     out = capsys.readouterr().out.splitlines()
     assert out[1].startswith(
@@ -176,7 +174,7 @@ def test_a_batch_that_is_too_large_makes_exit_code_3(
 
 
 @pytest.mark.usefixtures("orders")
-def test_what_could_not_be_compared_makes_exit_code_3(
+def test_incomparable_topics_are_exit_code_3(
     brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     brokers[0].create_topic("payments")
@@ -199,7 +197,7 @@ def test_what_could_not_be_compared_makes_exit_code_3(
         (["--topics", "a", "--from-config", "/none"], "--from-config"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(
+def test_invalid_option_is_one_sentence_and_exit_code_2(
     command: list[str], capsys: pytest.CaptureFixture[str], options: list[str], words: str
 ) -> None:
     assert main([*command, *options]) == 2
@@ -209,7 +207,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert words in err
 
 
-def test_an_unreachable_cluster_makes_exit_code_3(
+def test_unreachable_cluster_is_exit_code_3(
     brokers: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.cli.verify.DEFAULT_PATIENCE_S", 0.1)
@@ -233,11 +231,11 @@ PROGRESS = VerifyProgress(
 )
 
 
-def test_a_line_of_progress_has_partitions_records_rate_and_differences() -> None:
+def test_line_of_progress_has_partitions_records_rate_and_differences() -> None:
     assert line(PROGRESS) == "3/16 partitions, 812,004 records, 113.2 MB/s, 1 difference"
 
 
-def test_on_a_pipe_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_on_a_pipe_is_a_line_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_to(as_json=False) as tell:
         for elapsed_s in (1.0, 9.0, 11.0, 12.0, 25.0):
             tell(VerifyProgress(elapsed_s, 1, 0, 0, 0, 0, 0, elapsed_s / 100))
@@ -246,13 +244,13 @@ def test_on_a_pipe_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str
     assert [text.rsplit(", ")[-1] for text in err.splitlines()] == ["11%", "25%"]
 
 
-def test_with_json_there_is_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_to(as_json=True) as tell:
         tell(VerifyProgress(99.0, 1, 0, 0, 0, 0, 0, 0.5))
     assert capsys.readouterr() == ("", "")
 
 
-def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -267,7 +265,7 @@ def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("orders", "invoices")
-def test_on_a_terminal_the_result_is_a_table(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_on_a_terminal_is_a_table(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[VerifyReport] = []
     monkeypatch.setattr("shoal.cli.verify.print_report", lambda report, **_: shown.append(report))
     main([*command, "--topics", ".*"])
@@ -291,7 +289,7 @@ def test_on_a_terminal_the_result_is_a_table(command: list[str], monkeypatch: py
     assert lines[5][0] == "different:"
 
 
-def test_brackets_in_a_reason_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_in_a_reason_are_printed_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     partition = TopicPartition("a", 0)
     report = VerifyReport(
         None,
@@ -340,7 +338,7 @@ def test_table_on_a_narrow_terminal_breaks_no_word(width: int) -> None:
     assert {"outcome", "records", "differences", "different"} <= set(table.split())
 
 
-def test_extra_records_of_aborted_transactions_come_with_the_isolation_level(
+def test_extra_records_of_aborted_transactions_name_the_isolation_level(
     brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for broker in brokers:

@@ -34,7 +34,7 @@ def test_only_allowed_apis_are_served(cluster: BrokerCluster) -> None:
         assert wire.receive_frame() is None
 
 
-def test_list_is_parsed() -> None:
+def test_list_of_apis_is_parsed() -> None:
     assert parse_apis("all") == frozenset(API_NAMES)
     assert parse_apis("Fetch, Metadata,ApiVersions") == {ApiKey.FETCH, ApiKey.METADATA}
     assert parse_apis("all,-Produce,-CreateAcls") == frozenset(API_NAMES) - {ApiKey.PRODUCE, 30}

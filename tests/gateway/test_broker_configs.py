@@ -60,7 +60,7 @@ def described(address: str, kind: int, name: str, setting: str) -> str:
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_broker_s_setting_is_refused_and_not_changed(
+def test_broker_setting_is_refused_and_unchanged(
     behind: Behind, topic: str, api: ApiKey, version: int
 ) -> None:
     node_id = str(behind.cluster.leader_of(topic, 0))
@@ -77,14 +77,14 @@ def test_broker_s_setting_is_refused_and_not_changed(
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_topic_s_setting_is_changed(behind: Behind, topic: str, api: ApiKey, version: int) -> None:
+def test_topic_setting_is_changed(behind: Behind, topic: str, api: ApiKey, version: int) -> None:
     (changed,) = alter(behind.address(topic), api, version, resource(api, TOPIC, topic))
     assert changed.error_code == ErrorCode.NONE
     assert described(behind.direct(topic), TOPIC, topic, "max.message.bytes") == "4321"
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_nothing_of_a_request_with_a_broker_is_changed(
+def test_request_with_a_broker_setting_is_refused_as_a_whole(
     behind: Behind, topic: str, api: ApiKey, version: int
 ) -> None:
     both = [resource(api, TOPIC, topic), resource(api, BROKER, "", "message.max.bytes")]
@@ -99,19 +99,21 @@ def test_nothing_of_a_request_with_a_broker_is_changed(
     + [(kind, True) for kind in (0, 1, BROKER, BROKER_LOGGER, 64, -1)],
 )
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
-def test_resource_type_decides(api: ApiKey, version: int, kind: int, is_refused: bool) -> None:
+def test_setting_is_refused_by_its_resource_type(
+    api: ApiKey, version: int, kind: int, is_refused: bool
+) -> None:
     request = request_class(api)(version=version, resources=[resource(api, kind, "x")], validate_only=False)
     frame = memoryview(encode_request(request, 5, "client"))[4:]
     assert (refusal(read_request_header(frame), frame) is not None) == is_refused
 
 
-def test_request_that_is_cut_is_hung_up_on(behind: Behind) -> None:
+def test_cut_request_closes_the_connection(behind: Behind) -> None:
     with Wire(behind.address()) as wire:
         wire.send_bytes(b"\0\0\0\x10" + b"\0\x21\0\0" + b"\0\0\0\1" + b"\xff\xff" + b"\0\0\0\2" + b"\4\0")
         assert wire.receive_frame() is None
 
 
-def test_operator_can_allow_it_and_is_otherwise_warned_once(
+def test_broker_setting_is_refused_with_one_warning_unless_allowed(
     cluster: BrokerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     api = ApiKey.INCREMENTAL_ALTER_CONFIGS

@@ -36,9 +36,7 @@ def leader_told(wire: Wire, topic: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("version", [1, 3, 12])
-def test_a_leader_moves_and_the_client_finds_it(
-    behind: Behind, topic: str, connect: Connect, version: int
-) -> None:
+def test_client_finds_a_moved_leader(behind: Behind, topic: str, connect: Connect, version: int) -> None:
     append(behind, topic, batch([b"first"]))
     before = connect(behind.address(topic))
     assert before.fetch(topic, version=version).error_code == ErrorCode.NONE
@@ -49,7 +47,7 @@ def test_a_leader_moves_and_the_client_finds_it(
     assert connect(address).fetch(topic, version=version).error_code == ErrorCode.NONE
 
 
-def test_a_leader_that_moves_while_a_client_waits_is_an_error_or_an_empty_answer(
+def test_waiting_fetch_after_leader_move_has_an_error_or_is_empty(
     behind: Behind, topic: str, wire: Wire
 ) -> None:
     wire.send_fetch([(topic, 0, 0)], version=1, min_bytes=1, max_wait_ms=1_000)
@@ -58,9 +56,7 @@ def test_a_leader_that_moves_while_a_client_waits_is_an_error_or_an_empty_answer
     assert wire.fetch(topic, version=1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_broker_that_stops_hangs_up_on_its_clients_and_not_on_others(
-    behind: Behind, topic: str, connect: Connect
-) -> None:
+def test_stopped_broker_disconnects_only_its_clients(behind: Behind, topic: str, connect: Connect) -> None:
     append(behind, topic, batch([b"kept"]))
     leader = behind.cluster.leader_of(topic)
     waiting, idle = connect(behind.address(topic)), connect(behind.address(topic))
@@ -84,7 +80,7 @@ def test_a_broker_that_stops_hangs_up_on_its_clients_and_not_on_others(
     assert read_all(connect(behind.address(topic)), topic, 1, count=1)[0].value == b"kept"
 
 
-def test_bootstrapping_works_while_brokers_are_down(behind: Behind, connect: Connect) -> None:
+def test_bootstrap_works_while_brokers_are_down(behind: Behind, connect: Connect) -> None:
     for node_id in (1, 2):
         behind.cluster.stop_node(node_id)
     try:
@@ -96,7 +92,7 @@ def test_bootstrapping_works_while_brokers_are_down(behind: Behind, connect: Con
             behind.cluster.start_node(node_id)
 
 
-def test_a_broker_that_comes_new_gets_a_listener(cluster: BrokerCluster, connect: Connect) -> None:
+def test_new_broker_gets_a_listener(cluster: BrokerCluster, connect: Connect) -> None:
     cluster.stop_node(3)
     with gateway_before(cluster) as behind:
         assert set(behind.gateway.brokers) == {1, 2}
@@ -127,7 +123,7 @@ def test_unknown_coordinator_gets_a_listener(cluster: BrokerCluster, connect: Co
 PORTS = 5
 
 
-def test_a_broker_has_the_same_port_whenever_the_gateway_starts(cluster: BrokerCluster) -> None:
+def test_broker_has_the_same_port_after_a_gateway_restart(cluster: BrokerCluster) -> None:
     port = free_ports(PORTS)
     for _ in range(2):
         with gateway_before(cluster, port=port) as behind:
@@ -139,7 +135,7 @@ def test_a_broker_has_the_same_port_whenever_the_gateway_starts(cluster: BrokerC
             assert behind.gateway.bootstrap.port == port
 
 
-def test_a_port_that_is_taken_later_leaves_out_that_broker_alone(
+def test_used_port_of_a_later_broker_omits_it_alone(
     cluster: BrokerCluster, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = free_ports(PORTS)
@@ -162,7 +158,7 @@ def test_a_port_that_is_taken_later_leaves_out_that_broker_alone(
 
 
 @pytest.mark.parametrize("version", [1, 12])
-def test_answer_is_dropped_if_its_client_hung_up(
+def test_response_is_dropped_if_its_client_hung_up(
     behind: Behind, topic: str, connect: Connect, version: int
 ) -> None:
     wait_until(lambda: behind.gateway.connections == 0, "clients of other tests are still there")
@@ -173,7 +169,9 @@ def test_answer_is_dropped_if_its_client_hung_up(
     wait_until(lambda: behind.gateway.connections == 0, "its thread waits for the broker")
 
 
-def test_a_client_that_hangs_up_leaves_nothing_behind(behind: Behind, topic: str, connect: Connect) -> None:
+def test_clients_that_hang_up_leave_no_threads_or_descriptors(
+    behind: Behind, topic: str, connect: Connect
+) -> None:
     def come_and_go() -> None:
         wire = connect(behind.address(topic))
         wire.fetch(topic, version=1)
@@ -189,7 +187,7 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(behind: Behind, topic: str
     wait_until(lambda: process.num_threads() <= threads, "threads are left")
 
 
-def test_an_answer_that_breaks_off_ends_the_connection(behind: Behind, topic: str, connect: Connect) -> None:
+def test_truncated_response_closes_the_connection(behind: Behind, topic: str, connect: Connect) -> None:
     append(behind, topic, batch([b"x" * 100_000]))
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
     for version in (1, 12):
@@ -199,7 +197,7 @@ def test_an_answer_that_breaks_off_ends_the_connection(behind: Behind, topic: st
         assert wire.receive_frame() is None
 
 
-def test_stopping_does_not_wait_for_clients_or_brokers(cluster: BrokerCluster, connect: Connect) -> None:
+def test_stop_does_not_wait_for_clients_or_brokers(cluster: BrokerCluster, connect: Connect) -> None:
     with gateway_before(cluster) as behind:
         topic = behind.new_topic()
         wires = [connect(behind.address(topic)) for _ in range(3)]

@@ -77,7 +77,7 @@ def test_challenge_neither_ends_the_deadline_nor_keeps_a_slot(
         wait_until(lambda: gateway.connections == 0, "its thread ends")
 
 
-def test_bad_token_of_oauthbearer_is_refused_after_the_client_has_acknowledged_it(connect: Connect) -> None:
+def test_bad_oauthbearer_token_is_refused_after_the_client_s_acknowledgement(connect: Connect) -> None:
     with passing(OAUTHBEARER) as gateway:
         wire = connect(str(gateway.bootstrap))
         begin(wire, "OAUTHBEARER", BAD)

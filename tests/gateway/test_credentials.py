@@ -20,7 +20,7 @@ CREDENTIALS = {
 
 
 @pytest.mark.parametrize("api_key", CREDENTIALS, ids=CREDENTIALS.values())
-def test_api_that_makes_or_shows_credentials_is_not_served(api_key: int) -> None:
+def test_credential_apis_are_not_served(api_key: int) -> None:
     assert api_key not in served_versions(ALL_APIS)
 
 

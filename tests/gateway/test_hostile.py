@@ -55,20 +55,20 @@ def framed(frame: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 9, 100 * MEGABYTE + 1, 2**31 - 1])
-def test_a_size_that_no_request_has_closes_the_connection(behind: Behind, size: int) -> None:
+def test_impossible_size_closes_the_connection(behind: Behind, size: int) -> None:
     with Wire(behind.address()) as wire:
         wire.send_bytes(struct.pack(">i", size) + bytes(20))
         assert wire.receive_frame() is None
 
 
-def test_a_client_id_that_is_longer_than_its_request_closes_the_connection(behind: Behind) -> None:
+def test_client_id_longer_than_its_request_closes_the_connection(behind: Behind) -> None:
     for length in (100, 32767):
         with Wire(behind.address()) as wire:
             wire.send_bytes(framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, length) + bytes(50)))
             assert wire.receive_frame() is None
 
 
-def test_a_client_id_that_is_no_text_closes_the_connection(behind: Behind) -> None:
+def test_client_id_that_is_not_utf8_closes_the_connection(behind: Behind) -> None:
     with Wire(behind.address()) as wire:
         wire.send_bytes(framed(struct.pack(">hhih", ApiKey.METADATA, 1, 1, 2) + b"\xff\xfe" + bytes(4)))
         assert wire.receive_frame() is None
@@ -81,7 +81,7 @@ def test_a_client_id_that_is_no_text_closes_the_connection(behind: Behind) -> No
         *((ApiKey.METADATA, 1), (ApiKey.FIND_COORDINATOR, 4), (ApiKey.DESCRIBE_CLUSTER, 0)),
     ],
 )
-def test_a_request_that_is_held_or_whose_answer_is_has_a_limit(
+def test_request_beyond_the_memory_limit_closes_the_connection(
     behind: Behind, topic: str, api: ApiKey, version: int
 ) -> None:
     with Wire(behind.address(topic)) as wire:
@@ -90,7 +90,7 @@ def test_a_request_that_is_held_or_whose_answer_is_has_a_limit(
         assert wire.receive_frame() is None
 
 
-def test_claimed_size_is_not_allocated(behind: Behind, topic: str) -> None:
+def test_announced_size_is_not_allocated(behind: Behind, topic: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wires = [Wire(behind.address(topic)) for _ in range(40)]
     for number, wire in enumerate(wires):
@@ -105,7 +105,7 @@ def test_claimed_size_is_not_allocated(behind: Behind, topic: str) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
-def test_an_array_that_claims_billions_closes_the_connection(behind: Behind, topic: str) -> None:
+def test_array_of_billions_closes_the_connection(behind: Behind, topic: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bodies = {
         (ApiKey.FETCH, 0): struct.pack(">iiii", -1, 0, 0, 2**31 - 1),
@@ -122,9 +122,7 @@ def test_an_array_that_claims_billions_closes_the_connection(behind: Behind, top
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
-def test_a_produce_of_very_many_partitions_without_a_record_closes_the_connection(
-    behind: Behind, topic: str
-) -> None:
+def test_produce_of_too_many_empty_partitions_closes_the_connection(behind: Behind, topic: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     name, count = topic.encode(), 1_500_000
     body = struct.pack(">hii", 1, 0, 1) + struct.pack(">h", len(name)) + name + struct.pack(">i", count)
@@ -135,7 +133,7 @@ def test_a_produce_of_very_many_partitions_without_a_record_closes_the_connectio
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
 
 
-def test_a_fetch_of_very_many_partitions_is_answered(behind: Behind, topic: str) -> None:
+def test_fetch_of_many_partitions_is_answered(behind: Behind, topic: str) -> None:
     partitions = [(number, 0, 1) for number in range(20_000)]
     with Wire(behind.address(topic)) as wire:
         wire.send_bytes(old_request(ApiKey.FETCH, 0, -1, 0, 0, [(topic, partitions)]))
@@ -144,7 +142,7 @@ def test_a_fetch_of_very_many_partitions_is_answered(behind: Behind, topic: str)
     assert len(frame) > 20_000 * 18
 
 
-def test_limits_that_no_client_means_are_taken_as_they_are(behind: Behind, topic: str) -> None:
+def test_extreme_fetch_limits_are_answered(behind: Behind, topic: str) -> None:
     with Wire(behind.address(topic)) as wire:
         wire.produce(topic, batch(1), version=9)
         for number in (-1, 0, 2**31 - 1, -(2**31)):
@@ -162,7 +160,7 @@ def test_limits_that_no_client_means_are_taken_as_they_are(behind: Behind, topic
         assert wire.fetch(topic, 2**63 - 1, version=0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_client_that_breaks_off_within_a_request_is_given_up(behind: Behind, topic: str) -> None:
+def test_client_that_hangs_up_within_a_request_is_dropped(behind: Behind, topic: str) -> None:
     for version in (0, 9):
         with Wire(behind.address(topic)) as wire:
             head = struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1)

@@ -63,7 +63,7 @@ def read_all(consumer: Consumer, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("version", ["0.8.2.2", "0.9.0.1"])
-def test_librdkafka_as_of_an_old_broker(behind: Behind, version: str, codec: str) -> None:
+def test_librdkafka_in_old_versions_produces_and_consumes(behind: Behind, version: str, codec: str) -> None:
     topic = behind.new_topic(3)
     producer = Producer(old_librdkafka(behind, version, compression_type=codec))
     for value in VALUES:
@@ -94,7 +94,7 @@ def test_librdkafka_as_of_an_old_broker(behind: Behind, version: str, codec: str
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("version", ["0.8.2.2", "0.9.0.1"])
-def test_librdkafka_as_of_an_old_broker_reads_what_new_clients_write(
+def test_librdkafka_in_old_versions_reads_records_of_new_clients(
     behind: Behind, topic: str, version: str, codec: Codec
 ) -> None:
     for first in range(0, len(VALUES), 100):
@@ -107,7 +107,7 @@ def test_librdkafka_as_of_an_old_broker_reads_what_new_clients_write(
         consumer.close()
 
 
-def test_librdkafka_of_an_old_broker_gets_an_error_for_zstd(behind: Behind, topic: str) -> None:
+def test_librdkafka_in_old_versions_fails_for_zstd(behind: Behind, topic: str) -> None:
     append(behind, topic, batch(3), batch(3, codec=Codec.ZSTD))
     consumer = Consumer(old_librdkafka(behind, "0.9.0.1", group_id=topic, enable_auto_commit=False))
     try:
@@ -120,7 +120,7 @@ def test_librdkafka_of_an_old_broker_gets_an_error_for_zstd(behind: Behind, topi
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)])
-def test_kafka_python_as_of_an_old_broker(
+def test_kafka_python_in_old_versions_produces_and_consumes(
     behind: Behind, version: tuple[int, ...], codec: str | None
 ) -> None:
     topic = behind.new_topic(3)

@@ -92,7 +92,7 @@ def test_large_answers_are_received_one_at_a_time(
     assert len(received) == len(clients)
 
 
-def test_client_that_hung_up_waits_for_no_turn_and_its_answer_is_not_received(
+def test_large_response_of_a_disconnected_client_is_not_received(
     behind: Behind, connect: Connect, held: threading.Event, received: list[int]
 ) -> None:
     first = ask_for_many(behind, connect)
@@ -106,7 +106,7 @@ def test_client_that_hung_up_waits_for_no_turn_and_its_answer_is_not_received(
     assert len(received) == 1
 
 
-def test_client_that_does_not_take_its_answer_makes_room_for_others(
+def test_client_that_does_not_read_its_response_yields_its_turn(
     cluster: BrokerCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.net.memory_budget._PATIENCE_S", 0.2)

@@ -55,7 +55,7 @@ def test_client_beyond_the_limit_is_refused(
         assert connect(behind.address()).call(ApiKey.METADATA, 1, topics=[]).brokers
 
 
-def test_connections_of_one_address_have_a_limit_of_their_own(
+def test_connections_of_one_address_have_their_own_limit(
     cluster: BrokerCluster, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     with gateway_before(cluster, most_connections_per_address=2) as behind:
@@ -106,7 +106,7 @@ def test_unspecified_address_requires_an_advertised_host(cluster: BrokerCluster,
         assert {each.host for each in answer.brokers} == {"localhost"}
 
 
-def test_a_port_that_is_taken_is_named(cluster: BrokerCluster) -> None:
+def test_used_port_is_named(cluster: BrokerCluster) -> None:
     with socket.socket() as taken:
         port = 2 + free_ports(3)
         taken.bind(("127.0.0.1", port))
@@ -119,12 +119,12 @@ def test_a_port_that_is_taken_is_named(cluster: BrokerCluster) -> None:
         wait_until(lambda: psutil.Process().num_threads() <= threads, "threads are left")
 
 
-def test_a_broker_whose_port_there_is_not_is_named(cluster: BrokerCluster) -> None:
+def test_broker_with_a_port_beyond_65535_is_named(cluster: BrokerCluster) -> None:
     with pytest.raises(ConfigError, match=r"broker 3 would have port 65537.*a port up to 65531"):
         Gateway(GatewaySettings("127.0.0.1", 65533, upstream(cluster))).start()
 
 
-def test_a_cluster_that_does_not_answer_is_named(cluster: BrokerCluster) -> None:
+def test_unreachable_cluster_is_named(cluster: BrokerCluster) -> None:
     config = upstream(cluster, bootstrap_servers="127.0.0.1:1")
     with pytest.raises(Disconnected, match=r"no connection to the upstream cluster at 127.0.0.1:1: "):
         Gateway(GatewaySettings("127.0.0.1", 0, config)).start()
@@ -231,7 +231,7 @@ def test_silent_connection_does_not_delay_tls_of_others(encrypted: Behind, autho
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
 
 
-def test_a_certificate_may_be_asked_for(
+def test_client_certificate_can_be_required(
     cluster: BrokerCluster, authority: Authority, files: TlsFiles, tmp_path: Path
 ) -> None:
     authorities = tmp_path / "authorities.pem"
@@ -248,7 +248,7 @@ def test_a_certificate_may_be_asked_for(
             wire.call(ApiKey.METADATA, 1, topics=[])
 
 
-def test_strangers_without_a_certificate_make_room_for_clients_that_have_one(
+def test_connections_without_certificate_yield_to_clients_with_one(
     cluster: BrokerCluster, authority: Authority, files: TlsFiles, tmp_path: Path, connect: Connect
 ) -> None:
     authorities = tmp_path / "authorities.pem"
@@ -265,7 +265,7 @@ def test_strangers_without_a_certificate_make_room_for_clients_that_have_one(
             assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
 
 
-def test_stopping_ends_encrypted_connections(encrypted: Behind, authority: Authority) -> None:
+def test_stop_closes_tls_connections(encrypted: Behind, authority: Authority) -> None:
     with TlsWire(encrypted.address(), trusting(authority)) as wire:
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
         encrypted.gateway.stop()

@@ -79,7 +79,7 @@ SHAKEN = b"\0\0\0\7" + b"\0\0" + b"\0\0\0\3" + b"\0\5PLAIN" + b"\0\rSCRAM-SHA-25
 PLAIN_TOKEN = b"\0bob\0bob-secret"
 
 
-def test_handshake_v0_takes_a_token_without_a_header(asking: Behind, connect: Connect) -> None:
+def test_handshake_v0_reads_tokens_without_header(asking: Behind, connect: Connect) -> None:
     wire = connect(asking.address())
     wire.send_bytes(handshake(0, "PLAIN"))
     assert wire.receive_frame() == SHAKEN
@@ -96,7 +96,7 @@ def test_handshake_v0_takes_a_token_without_a_header(asking: Behind, connect: Co
         (2, b"\0\0\0\x08\0" + b"\0\0" + b"\0" + b"\1" + b"\0" * 8 + b"\0"),
     ],
 )
-def test_handshake_v1_takes_tokens_in_requests(
+def test_handshake_v1_reads_tokens_in_requests(
     asking: Behind, connect: Connect, version: int, answer: bytes
 ) -> None:
     wire = connect(asking.address())
@@ -133,7 +133,7 @@ def test_example_of_rfc_7677_logs_in(
         (b"", "Invalid SASL/PLAIN response"),
     ],
 )
-def test_wrong_token_of_plain_is_answered_by_58_after_a_delay_and_ends_the_connection(
+def test_wrong_plain_token_is_answered_with_58_after_a_delay(
     asking: Behind, connect: Connect, token: bytes, sentence: str
 ) -> None:
     wire = connect(asking.address())
@@ -146,7 +146,7 @@ def test_wrong_token_of_plain_is_answered_by_58_after_a_delay_and_ends_the_conne
     assert wire.receive_frame() is None
 
 
-def test_wrong_token_without_a_header_ends_the_connection_with_a_warning(
+def test_wrong_token_without_header_closes_the_connection_with_a_warning(
     cluster: BrokerCluster, users: UserFile, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     with gateway_before(cluster, users=users, mechanisms=MECHANISMS) as behind:
@@ -159,7 +159,7 @@ def test_wrong_token_without_a_header_ends_the_connection_with_a_warning(
 
 
 @pytest.mark.parametrize("name", ["bob", "mallory"])
-def test_scram_goes_the_same_way_for_a_wrong_password_and_for_an_unknown_user(
+def test_scram_of_unknown_user_proceeds_as_with_a_wrong_password(
     asking: Behind, connect: Connect, name: str
 ) -> None:
     wire = connect(asking.address())
@@ -192,7 +192,7 @@ def test_scram_goes_the_same_way_for_a_wrong_password_and_for_an_unknown_user(
         b"n,," + b"x" * 100_000,
     ],
 )
-def test_first_token_of_scram_that_makes_no_sense_is_answered_by_58(
+def test_malformed_first_scram_token_is_answered_with_58(
     asking: Behind, connect: Connect, token: bytes
 ) -> None:
     wire = connect(asking.address())
@@ -202,7 +202,7 @@ def test_first_token_of_scram_that_makes_no_sense_is_answered_by_58(
 
 
 @pytest.mark.parametrize("final", ["c=biws,r=other,p={proof}", "c=eSws,r={nonce},p={proof}", "r={nonce}"])
-def test_final_token_of_scram_must_have_the_nonce_and_the_binding_of_the_first(
+def test_final_scram_token_with_another_nonce_or_binding_is_refused(
     asking: Behind, connect: Connect, final: str
 ) -> None:
     wire = connect(asking.address())
@@ -217,7 +217,7 @@ def test_final_token_of_scram_must_have_the_nonce_and_the_binding_of_the_first(
 # What is served before a login
 
 
-def test_versions_are_announced_before_a_login_once(asking: Behind, connect: Connect) -> None:
+def test_api_versions_before_login_is_answered_once(asking: Behind, connect: Connect) -> None:
     wire = connect(asking.address())
     unknown = wire.call(ApiKey.API_VERSIONS, 4)
     assert unknown.error_code == ErrorCode.NONE
@@ -227,7 +227,7 @@ def test_versions_are_announced_before_a_login_once(asking: Behind, connect: Con
     assert wire.receive_frame() is None
 
 
-def test_versions_may_be_asked_for_again_in_a_known_version(asking: Behind, connect: Connect) -> None:
+def test_api_versions_is_answered_again_after_an_unknown_version(asking: Behind, connect: Connect) -> None:
     wire = connect(asking.address())
     wire.send_bytes(framed(struct.pack(">hhih", 18, 99, 7, -1)))
     frame = wire.receive_frame()
@@ -238,7 +238,7 @@ def test_versions_may_be_asked_for_again_in_a_known_version(asking: Behind, conn
 
 
 @pytest.mark.parametrize("is_announced", [False, True])
-def test_other_request_before_the_login_ends_the_connection(
+def test_other_request_before_login_closes_the_connection(
     asking: Behind, connect: Connect, is_announced: bool
 ) -> None:
     wire = connect(asking.address())
@@ -248,14 +248,14 @@ def test_other_request_before_the_login_ends_the_connection(
     assert wire.receive_frame() is None
 
 
-def test_other_request_within_the_login_ends_the_connection(asking: Behind, connect: Connect) -> None:
+def test_other_request_during_login_closes_the_connection(asking: Behind, connect: Connect) -> None:
     wire = connect(asking.address())
     assert wire.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == ErrorCode.NONE
     wire.send(ApiKey.METADATA, 1, topics=[])
     assert wire.receive_frame() is None
 
 
-def test_tokens_have_a_limit(asking: Behind, connect: Connect) -> None:
+def test_token_beyond_the_limit_closes_the_connection(asking: Behind, connect: Connect) -> None:
     for sent in (
         handshake(0, "PLAIN") + struct.pack(">i", 512 * 1024 + 1),
         struct.pack(">i", 512 * 1024 + 1),
@@ -267,7 +267,7 @@ def test_tokens_have_a_limit(asking: Behind, connect: Connect) -> None:
             frames.append(wire.receive_frame())
 
 
-def test_mechanism_that_is_not_offered_is_answered_by_33(
+def test_unsupported_mechanism_is_answered_with_33(
     cluster: BrokerCluster, users: UserFile, connect: Connect
 ) -> None:
     with gateway_before(cluster, users=users, mechanisms=("SCRAM-SHA-512",)) as behind:
@@ -277,9 +277,7 @@ def test_mechanism_that_is_not_offered_is_answered_by_33(
         assert wire.receive_frame() is None
 
 
-def test_second_login_on_a_connection_is_refused_as_by_a_broker_without_reauthentication(
-    asking: Behind, connect: Connect
-) -> None:
+def test_second_login_on_a_connection_is_refused(asking: Behind, connect: Connect) -> None:
     wire = connect(asking.address())
     wire.send_bytes(handshake(1, "PLAIN") + authenticate(1, PLAIN_TOKEN))
     assert wire.receive_frame() == SHAKEN
@@ -297,7 +295,7 @@ def test_gateway_without_users_refuses_logins(behind: Behind, connect: Connect) 
 # Time and slots
 
 
-def test_client_that_does_not_log_in_in_time_is_hung_up_on(
+def test_client_that_does_not_log_in_in_time_is_disconnected(
     cluster: BrokerCluster, users: UserFile, connect: Connect
 ) -> None:
     with gateway_before(cluster, users=users, mechanisms=MECHANISMS, login_s=0.5) as behind:
@@ -312,7 +310,7 @@ def test_client_that_does_not_log_in_in_time_is_hung_up_on(
         assert good.call(ApiKey.METADATA, 0, topics=[]).brokers
 
 
-def test_strangers_that_hold_all_slots_make_room_for_clients(
+def test_connections_without_login_yield_to_clients(
     cluster: BrokerCluster, users: UserFile, connect: Connect
 ) -> None:
     with gateway_before(cluster, users=users, mechanisms=MECHANISMS, most_connections=4) as behind:

@@ -116,7 +116,7 @@ def ask_for_much(wire: Wire, topic: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_a_client_that_asks_for_much_gets_a_buffer_full_chunk_by_chunk(
+def test_large_fetch_is_sent_in_chunks_of_the_buffer(
     limited: Behind, busy_topic: str, buffers: Alive, chunks: Alive, version: int
 ) -> None:
     with Wire(limited.address(busy_topic)) as wire:
@@ -154,7 +154,7 @@ def test_clients_that_do_not_read_hold_one_buffer_each(
     wait_until(lambda: limited.gateway.connections == 0, "threads are left")
 
 
-def test_request_that_passes_through_is_not_held(limited: Behind, buffers: Alive) -> None:
+def test_forwarded_request_is_not_held(limited: Behind, buffers: Alive) -> None:
     topic = limited.new_topic(max_message_bytes="10000000")
     append(limited, topic, batch([b"x" * 5_000_000]))
     with Wire(limited.address(topic)) as wire:
@@ -167,7 +167,7 @@ def test_request_that_passes_through_is_not_held(limited: Behind, buffers: Alive
 
 
 @pytest.mark.parametrize("version", [2, 9])
-def test_an_idle_client_s_last_request_is_not_held(limited: Behind, version: int) -> None:
+def test_last_request_of_an_idle_client_is_not_held(limited: Behind, version: int) -> None:
     topic = limited.new_topic(max_message_bytes="10000000")
     value = b"x" * 1_000_000
     with Wire(limited.address(topic)) as wire:
@@ -181,7 +181,7 @@ def _requests_held() -> int:
     return sum(type(each) is ClientRequest for each in gc.get_objects())
 
 
-def test_answers_that_are_rewritten_take_turns(limited: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewritten_responses_take_turns(limited: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
 
     def rewrite_brokers(*arguments: Any) -> None:
@@ -196,7 +196,7 @@ def test_answers_that_are_rewritten_take_turns(limited: Behind, monkeypatch: pyt
     assert left == [turns - 1]
 
 
-def test_a_response_of_many_partitions_holds_one_first_batch(
+def test_response_of_many_partitions_holds_one_first_batch(
     limited: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[DownConversion] = []

@@ -105,7 +105,7 @@ def test_records_are_fetched_as_old_messages(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_fetch_of_former_classes_is_answered_to_them(
+def test_fetch_of_kafka_python_s_old_classes_is_answered(
     behind: Behind, topic: str, wire: Wire, version: int
 ) -> None:
     append(behind, topic, batch([b"one", b"two"]))
@@ -116,7 +116,7 @@ def test_a_fetch_of_former_classes_is_answered_to_them(
     assert b"two" in bytes(records)
 
 
-def test_an_old_client_gets_a_record_without_its_headers(behind: Behind, topic: str, wire: Wire) -> None:
+def test_record_headers_are_dropped_for_old_clients(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, raw_batch(payload([Written(b"v", b"k", headers=[("h", b"hidden")])])))
     fetched = wire.fetch(topic, version=2)
     assert messages(fetched.record_set) == [Message(0, TIMESTAMP, b"k", b"v")]
@@ -159,7 +159,7 @@ def test_produced_set_of_too_many_messages_is_refused(cluster: BrokerCluster) ->
                 assert wire.produce(topic, bomb, version=0).error_code == code
 
 
-def test_a_partition_s_error_is_its_own(behind: Behind, topic: str, wire: Wire) -> None:
+def test_error_of_one_partition_leaves_the_others(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, batch(1))
     answer = wire.fetch_all([("no such topic", 0, 0), (topic, 0, 0), (topic, 9, 0)], version=1)
     assert {(each.topic, each.partition): each.error_code for each in answer.partitions} == {
@@ -178,7 +178,7 @@ def test_a_partition_s_error_is_its_own(behind: Behind, topic: str, wire: Wire) 
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ],
 )
-def test_an_error_that_old_clients_do_not_know_becomes_one_that_they_do(
+def test_error_unknown_to_old_clients_is_translated(
     behind: Behind, topic: str, wire: Wire, code: ErrorCode, told: ErrorCode
 ) -> None:
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
@@ -188,7 +188,7 @@ def test_an_error_that_old_clients_do_not_know_becomes_one_that_they_do(
     assert wire.produce(topic, message(1), version=2).error_code == told
 
 
-def test_a_fetch_waits_for_records(behind: Behind, topic: str, wire: Wire) -> None:
+def test_fetch_waits_for_records(behind: Behind, topic: str, wire: Wire) -> None:
     wire.send_fetch([(topic, 0, 0)], version=1, min_bytes=1, max_wait_ms=20_000)
     append(behind, topic, batch([b"late"]))
     frame = wire.receive_frame()
@@ -196,7 +196,7 @@ def test_a_fetch_waits_for_records(behind: Behind, topic: str, wire: Wire) -> No
     assert b"late" in frame
 
 
-def test_a_batch_that_is_larger_than_the_buffer_comes_whole(cluster: BrokerCluster) -> None:
+def test_batch_larger_than_the_buffer_is_returned_whole(cluster: BrokerCluster) -> None:
     with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
         topic = behind.new_topic(max_message_bytes="10000000")
         append(behind, topic, batch([b"x" * 3_000_000]), batch([b"small"]))
@@ -205,7 +205,7 @@ def test_a_batch_that_is_larger_than_the_buffer_comes_whole(cluster: BrokerClust
             assert values(wire.fetch(topic, 1, version=0).record_set) == [b"small"]
 
 
-def test_a_batch_that_is_too_large_for_the_gateway_ends_the_connection(
+def test_batch_too_large_for_the_gateway_closes_the_connection(
     cluster: BrokerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with gateway_before(cluster, buffer_bytes=64 * 1024, largest_batch_bytes=128 * 1024) as behind:
@@ -218,9 +218,7 @@ def test_a_batch_that_is_too_large_for_the_gateway_ends_the_connection(
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_each_partition_gets_its_turn_with_clients_that_ask_in_the_same_order(
-    cluster: BrokerCluster, version: int
-) -> None:
+def test_partitions_take_turns_if_the_client_keeps_their_order(cluster: BrokerCluster, version: int) -> None:
     with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
         topic = behind.new_topic(6)
         for partition in range(6):
@@ -237,7 +235,7 @@ def test_each_partition_gets_its_turn_with_clients_that_ask_in_the_same_order(
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("what", ["zstd", "damaged", "aborted"])
-def test_a_partition_of_which_nothing_can_be_shown_keeps_nothing_from_others(
+def test_partition_without_visible_records_does_not_block_others(
     cluster: BrokerCluster, version: int, what: str
 ) -> None:
     with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
@@ -263,7 +261,7 @@ def test_a_partition_of_which_nothing_can_be_shown_keeps_nothing_from_others(
         assert b"mine" in found
 
 
-def test_a_client_of_v3_gets_partitions_in_the_order_it_asks_for(cluster: BrokerCluster) -> None:
+def test_fetch_v3_returns_partitions_in_the_requested_order(cluster: BrokerCluster) -> None:
     with gateway_before(cluster, buffer_bytes=64 * 1024) as behind:
         topic = behind.new_topic(2)
         for partition in range(2):
@@ -279,7 +277,7 @@ def test_a_client_of_v3_gets_partitions_in_the_order_it_asks_for(cluster: Broker
 # Transactions
 
 
-def test_aborted_records_are_left_out(behind: Behind, topic: str, wire: Wire) -> None:
+def test_aborted_records_are_dropped(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, batch([b"before"]))
     abort(behind, topic, [b"never", b"never"])
     commit(behind, topic, [b"committed"])
@@ -314,14 +312,14 @@ def test_fetch_before_the_last_marker_waits_for_records(behind: Behind, topic: s
     assert fetches.hits == asked + 1
 
 
-def test_an_open_transaction_holds_old_clients_before_it(behind: Behind, topic: str, wire: Wire) -> None:
+def test_fetch_stops_before_an_open_transaction(behind: Behind, topic: str, wire: Wire) -> None:
     append(behind, topic, batch([b"before"]))
     with _transaction(behind, topic, [[b"open"]], committed=None):
         assert values(wire.fetch(topic, version=1).record_set) == [b"before"]
         assert len(wire.fetch(topic, 1, version=1).record_set) == 0
 
 
-def test_read_uncommitted_upstream_shows_everything(cluster: BrokerCluster) -> None:
+def test_read_uncommitted_upstream_returns_all_records(cluster: BrokerCluster) -> None:
     config = upstream(cluster, isolation_level="read_uncommitted")
     with gateway_before(cluster, config) as behind:
         topic = behind.new_topic()
@@ -330,7 +328,7 @@ def test_read_uncommitted_upstream_shows_everything(cluster: BrokerCluster) -> N
             assert [each.value for each in read_all(wire, topic, 1, count=2)] == [b"aborted", b"open"]
 
 
-def test_skipped_offsets_that_are_deleted_are_fetched_again(behind: Behind, topic: str, wire: Wire) -> None:
+def test_deleted_skipped_offsets_are_fetched_again(behind: Behind, topic: str, wire: Wire) -> None:
     abort(behind, topic, [b"never"])
     assert len(wire.fetch(topic, version=1).record_set) == 0
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
@@ -380,7 +378,7 @@ class MemoryRecordsOf:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_produce_of_former_classes_is_answered_to_them(topic: str, wire: Wire, version: int) -> None:
+def test_produce_of_kafka_python_s_old_classes_is_answered(topic: str, wire: Wire, version: int) -> None:
     sent = bytes(message(0, b"old"))
     answer = ask(wire, ApiKey.PRODUCE, version, 1, 1000, [(topic, [(0, sent)])])
     ((name, (produced,)),) = answer.topics
@@ -388,7 +386,7 @@ def test_a_produce_of_former_classes_is_answered_to_them(topic: str, wire: Wire,
     assert tuple(produced)[:3] == (0, 0, 0)
 
 
-def test_a_damaged_message_set_is_refused_and_others_are_not(behind: Behind, wire: Wire) -> None:
+def test_damaged_message_set_alone_is_refused(behind: Behind, wire: Wire) -> None:
     topic = behind.new_topic(2)
     for partition in range(2):
         behind.cluster.move_leader(topic, partition, 1)
@@ -398,7 +396,7 @@ def test_a_damaged_message_set_is_refused_and_others_are_not(behind: Behind, wir
     assert codes == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
 
 
-def test_old_messages_without_acknowledgement_are_written(topic: str, wire: Wire) -> None:
+def test_old_messages_with_acks_0_are_written(topic: str, wire: Wire) -> None:
     for _ in range(3):
         wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([(topic, 0, message(0))], acks=0))
     assert wire.end_offset(topic) == 3
@@ -419,12 +417,12 @@ def test_produce_requests_before_a_hang_up_are_written(
     wait_until(lambda: direct.end_offset(topic) == count, "not all that was sent is written")
 
 
-def test_an_error_in_old_messages_without_acknowledgement_ends_the_connection(wire: Wire) -> None:
+def test_error_in_old_messages_with_acks_0_closes_the_connection(wire: Wire) -> None:
     wire.send(ApiKey.PRODUCE, 0, **wire.produce_fields([("no such topic", 0, message(0))], acks=0))
     assert wire.receive_frame() is None
 
 
-def test_acknowledgements_that_there_are_not_are_refused(topic: str, wire: Wire) -> None:
+def test_invalid_acks_are_refused(topic: str, wire: Wire) -> None:
     assert wire.produce(topic, message(0), version=0, acks=3).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
@@ -456,7 +454,7 @@ def test_offsets_of_an_unknown_topic_are_an_error(wire: Wire) -> None:
     assert listed(wire, "no such topic", -1, 1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
-def test_an_empty_log_has_one_offset(topic: str, wire: Wire) -> None:
+def test_empty_log_has_one_offset(topic: str, wire: Wire) -> None:
     assert listed(wire, topic, -1, 10) == (0, [0])
 
 
@@ -489,7 +487,7 @@ def test_offset_commit_v0_to_any_broker_reaches_the_coordinator(
     assert position(wire, f"group of {topic}", topic) == (7, "", 0)
 
 
-def test_a_group_of_0_9_lives_its_life(topic: str, wire: Wire) -> None:
+def test_group_of_0_9_joins_syncs_commits_and_leaves(topic: str, wire: Wire) -> None:
     group = f"group of {topic}"
     joined = ask(wire, ApiKey.JOIN_GROUP, 0, group, 10_000, "", "consumer", [("range", b"mine")])
     assert joined.error_code == 0

@@ -37,7 +37,7 @@ def offsets_request(topic: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(1, 9))
-def test_an_answer_is_the_broker_s_own(behind: Behind, topic: str, version: int) -> None:
+def test_response_is_the_broker_s_bytes(behind: Behind, topic: str, version: int) -> None:
     request = frame(ApiKey.LIST_OFFSETS, version, **offsets_request(topic))
     answer = exchange(behind.address(topic), request)
     assert answer is not None
@@ -45,7 +45,7 @@ def test_an_answer_is_the_broker_s_own(behind: Behind, topic: str, version: int)
     assert struct.unpack_from(">i", answer) == (77,)
 
 
-def test_a_large_fetch_is_the_broker_s_own(behind: Behind) -> None:
+def test_large_fetch_response_is_the_broker_s_bytes(behind: Behind) -> None:
     topic = behind.new_topic(max_message_bytes="10000000")
     with Wire(behind.direct(topic)) as direct:
         assert direct.produce(topic, batch([b"x" * 5_000_000])).error_code == ErrorCode.NONE
@@ -60,7 +60,9 @@ def test_a_large_fetch_is_the_broker_s_own(behind: Behind) -> None:
     assert len(expected) > 4_000_000
 
 
-def test_a_fetch_by_topic_id_passes_and_a_produce_is_by_name(wire: Wire, behind: Behind, topic: str) -> None:
+def test_fetch_by_topic_id_is_forwarded_and_produce_is_by_name(
+    wire: Wire, behind: Behind, topic: str
+) -> None:
     topic_id = behind.cluster.nodes[0].topics.topic(topic).topic_id
     assert wire.produce(topic, batch(3), version=9).error_code == ErrorCode.NONE
     fetched = wire.fetch(topic_id, version=13)
@@ -72,7 +74,7 @@ def test_a_fetch_by_topic_id_passes_and_a_produce_is_by_name(wire: Wire, behind:
     assert versions[ApiKey.PRODUCE][1] == 9, "later answers name the addresses of new leaders"
 
 
-def test_requests_that_were_sent_together_are_answered_in_order(wire: Wire, topic: str) -> None:
+def test_pipelined_requests_are_answered_in_order(wire: Wire, topic: str) -> None:
     for offset in range(5):
         wire.send_fetch([(topic, 0, offset)], version=4 + offset)
     wire.send(ApiKey.LIST_OFFSETS, 1, **offsets_request(topic))
@@ -87,14 +89,14 @@ def test_records_are_produced(wire: Wire, topic: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 8, 9])
-def test_to_acks_0_there_is_no_answer(wire: Wire, topic: str, version: int) -> None:
+def test_acks_0_has_no_response(wire: Wire, topic: str, version: int) -> None:
     for _ in range(2):
         fields = wire.produce_fields([(topic, 0, batch(3))], acks=0, transactional_id="of no importance" * 9)
         wire.send(ApiKey.PRODUCE, version, **fields)
     assert wire.end_offset(topic) == 6
 
 
-def test_an_error_with_acks_0_ends_the_connection(wire: Wire) -> None:
+def test_error_with_acks_0_closes_the_connection(wire: Wire) -> None:
     wire.send(ApiKey.PRODUCE, 3, **wire.produce_fields([("no such topic", 0, batch(1))], acks=0))
     assert wire.receive_frame() is None
 
@@ -113,7 +115,7 @@ def test_metadata_names_the_gateway_for_each_broker(behind: Behind, topic: str, 
     assert described.partitions[0].leader_id == behind.cluster.leader_of(topic)
 
 
-def test_metadata_of_clients_before_0_10_names_it_too(behind: Behind, topic: str) -> None:
+def test_metadata_v0_names_the_gateway(behind: Behind, topic: str) -> None:
     with Wire(behind.address()) as wire:
         for topics in ([], [request_class(ApiKey.METADATA).MetadataRequestTopic(name=topic)]):
             answer = wire.call(ApiKey.METADATA, 0, topics=topics)
@@ -166,9 +168,7 @@ def test_versions_that_kafka_4_removed_are_announced(behind: Behind, connect: Co
     assert announced[ApiKey.JOIN_GROUP] == beyond[ApiKey.JOIN_GROUP]
 
 
-def test_versions_whose_answers_name_other_addresses_are_not_announced(
-    behind: Behind, connect: Connect
-) -> None:
+def test_versions_with_unrewritten_addresses_are_not_announced(behind: Behind, connect: Connect) -> None:
     wire = connect(behind.address())
     announced = served(wire)
     assert announced[ApiKey.PRODUCE] == (0, 9)
@@ -177,7 +177,7 @@ def test_versions_whose_answers_name_other_addresses_are_not_announced(
     assert wire.receive_frame() is None
 
 
-def test_a_listener_without_a_login_refuses_one(behind: Behind, connect: Connect) -> None:
+def test_listener_without_login_refuses_a_login(behind: Behind, connect: Connect) -> None:
     wire = connect(behind.address())
     announced = served(wire)
     assert not {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} & set(announced)
@@ -190,9 +190,7 @@ def test_a_listener_without_a_login_refuses_one(behind: Behind, connect: Connect
 
 
 @pytest.mark.parametrize("version", [9, -1, -(2**15)])
-def test_a_version_of_api_versions_that_is_not_known_is_answered_in_the_first(
-    behind: Behind, version: int
-) -> None:
+def test_unknown_api_versions_version_is_answered_in_version_0(behind: Behind, version: int) -> None:
     # KIP-511: API 18, a version, correlation id 5, client id "x", and a body that nobody knows.
     request = struct.pack(">hhih", 18, version, 5, 1) + b"x" + b"\0\3abc"
     answer = exchange(behind.address(), struct.pack(">i", len(request)) + request)

@@ -57,9 +57,7 @@ def passing(locked_cluster: Behind, cluster: BrokerCluster) -> Iterator[Behind]:
         yield Behind(running, cluster)
 
 
-def test_token_without_a_header_becomes_a_request_and_its_answer_a_token(
-    passing: Behind, connect: Connect
-) -> None:
+def test_token_without_header_is_forwarded_as_a_request(passing: Behind, connect: Connect) -> None:
     wire = connect(passing.address())
     wire.send_bytes(handshake(0, "PLAIN"))
     assert wire.receive_frame() == SHAKEN
@@ -69,7 +67,7 @@ def test_token_without_a_header_becomes_a_request_and_its_answer_a_token(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_login_in_requests_is_passed_on(passing: Behind, connect: Connect, version: int) -> None:
+def test_login_in_requests_is_forwarded(passing: Behind, connect: Connect, version: int) -> None:
     wire = connect(passing.address())
     assert served(wire)[ApiKey.SASL_AUTHENTICATE] == (0, 2)
     wire.send_bytes(handshake(1, "PLAIN"))
@@ -92,7 +90,7 @@ def test_refusal_of_the_broker_reaches_the_client(passing: Behind, connect: Conn
     assert wire.receive_frame() is None
 
 
-def test_refusal_of_a_token_without_a_header_ends_the_connection(passing: Behind, connect: Connect) -> None:
+def test_refused_token_without_header_closes_the_connection(passing: Behind, connect: Connect) -> None:
     wire = connect(passing.address())
     wire.send_bytes(handshake(0, "PLAIN") + framed(b"\0bob\0wrong"))
     assert wire.receive_frame() == SHAKEN
@@ -100,7 +98,7 @@ def test_refusal_of_a_token_without_a_header_ends_the_connection(passing: Behind
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_mechanism_that_the_cluster_does_not_have_is_answered_by_33(
+def test_mechanism_unknown_to_the_cluster_is_answered_with_33(
     passing: Behind, connect: Connect, version: int
 ) -> None:
     wire = connect(passing.address())
@@ -109,7 +107,7 @@ def test_mechanism_that_the_cluster_does_not_have_is_answered_by_33(
     assert wire.receive_frame() is None
 
 
-def test_request_before_the_login_ends_the_connection(passing: Behind, connect: Connect) -> None:
+def test_request_before_login_closes_the_connection(passing: Behind, connect: Connect) -> None:
     wire = connect(passing.address())
     wire.send(ApiKey.METADATA, 0, topics=[])
     assert wire.receive_frame() is None
@@ -120,7 +118,9 @@ def test_request_before_the_login_ends_the_connection(passing: Behind, connect: 
     assert half.receive_frame() is None
 
 
-def test_client_that_does_not_log_in_in_time_is_hung_up_on(locked_cluster: Behind, connect: Connect) -> None:
+def test_client_that_does_not_log_in_in_time_is_disconnected(
+    locked_cluster: Behind, connect: Connect
+) -> None:
     with Gateway(settings(locked_cluster, login_s=0.5)) as running:
         wires = [connect(str(running.bootstrap)) for _ in range(2)]
         assert served(wires[0])
@@ -129,7 +129,7 @@ def test_client_that_does_not_log_in_in_time_is_hung_up_on(locked_cluster: Behin
         wait_until(lambda: running.connections == 0, "their threads end")
 
 
-def test_gateway_without_a_login_listens_for_the_brokers_that_are_named_to_it(
+def test_gateway_without_login_listens_for_the_given_broker_ids(
     locked_cluster: Behind, cluster: BrokerCluster, connect: Connect
 ) -> None:
     node_ids = sorted(locked_cluster.gateway.brokers)
@@ -150,7 +150,7 @@ def test_gateway_without_a_login_listens_for_the_brokers_that_are_named_to_it(
                     assert wire.fetch(topic, version=1).error_code == ErrorCode.NONE
 
 
-def test_clients_that_met_before_their_broker_s_address_was_known_are_all_sent_to_it(
+def test_clients_before_their_broker_s_address_is_known_reach_it_later(
     locked_cluster: Behind, connect: Connect
 ) -> None:
     node_id = min(locked_cluster.gateway.brokers)

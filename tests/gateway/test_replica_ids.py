@@ -50,7 +50,7 @@ VERSIONS = [
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
 @pytest.mark.parametrize("replica_id", [0, 2, 2**31 - 1, -3])
-def test_request_with_a_replica_id_is_hung_up_on(
+def test_request_with_a_replica_id_closes_the_connection(
     behind: Behind, topic: str, api: ApiKey, version: int, replica_id: int
 ) -> None:
     assert not is_answered(behind, topic, request(api, version, topic, replica_id))
@@ -61,7 +61,7 @@ def test_request_of_a_consumer_is_answered(behind: Behind, topic: str, api: ApiK
     assert is_answered(behind, topic, request(api, version, topic, -1))
 
 
-def test_replica_id_is_found_behind_a_long_client_id_and_tags(behind: Behind, topic: str) -> None:
+def test_replica_id_after_a_long_client_id_and_tags_is_found(behind: Behind, topic: str) -> None:
     sent = request(ApiKey.FETCH, 12, topic, 2)[4:]
     client_id = b"x" * 32_767
     tag = b"\x01\x05\x03abc"  # one tagged field in the header
@@ -79,7 +79,7 @@ def test_fetch_versions_with_the_replica_id_at_the_end_are_not_served(behind: Be
         assert wire.receive_frame() is None
 
 
-def test_fetch_as_a_follower_reads_nothing_and_is_named_once(
+def test_fetch_as_a_follower_is_refused_and_warned_of_once(
     cluster: BrokerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A gateway of its own: it warns of the same thing once a minute.

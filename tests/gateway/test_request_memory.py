@@ -42,7 +42,7 @@ def held_bytes() -> int:
     return sum(len(each._head) for each in gc.get_objects() if type(each) is ClientRequest)
 
 
-def test_half_sent_requests_take_no_more_than_the_budget_and_small_ones_are_served(
+def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(
     limited: Behind, connect: Connect
 ) -> None:
     topic = limited.new_topic()
@@ -56,7 +56,7 @@ def test_half_sent_requests_take_no_more_than_the_budget_and_small_ones_are_serv
     assert held_bytes() < BUDGET + MIB // 2
 
 
-def test_large_request_is_served_when_half_sent_ones_hold_the_budget(
+def test_large_request_is_served_while_half_sent_ones_hold_the_budget(
     limited: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("shoal.net.memory_budget._PATIENCE_S", 0.2)

@@ -9,7 +9,7 @@ import pytest
 from shoal.gateway.slots import NoRoom, Slots
 
 
-def test_new_connection_takes_the_place_of_the_oldest_unproven_one() -> None:
+def test_new_connection_evicts_the_oldest_unproven_one() -> None:
     ended: list[str] = []
     slots = Slots(3)
     for name in "abc":
@@ -21,7 +21,7 @@ def test_new_connection_takes_the_place_of_the_oldest_unproven_one() -> None:
     assert len(slots) == 3
 
 
-def test_the_address_with_the_most_unproven_connections_makes_room() -> None:
+def test_address_with_the_most_unproven_connections_loses_one() -> None:
     ended: list[str] = []
     slots = Slots(3)
     for address in ("honest", "flood", "flood"):
@@ -41,7 +41,7 @@ def test_connection_is_refused_if_all_others_are_proven() -> None:
     slots.enter("10.0.0.2", pytest.fail)
 
 
-def test_connections_of_an_address_make_room_for_each_other_only() -> None:
+def test_connection_beyond_its_address_s_limit_evicts_one_of_the_address() -> None:
     ended: list[str] = []
     slots = Slots(10, 2)
     for number in range(2):
@@ -63,7 +63,7 @@ def test_evicted_connection_that_leaves_frees_no_second_slot() -> None:
     assert len(slots) == 1
 
 
-def test_connections_of_an_ipv6_network_count_as_one_address_s() -> None:
+def test_connections_of_an_ipv6_network_count_as_one_address() -> None:
     ended: list[str] = []
     slots = Slots(4, 3)
     for address in ("2001:db8:0:2::1", "2001:db8::1", "2001:db8::2", "2001:db8::3%eth0"):

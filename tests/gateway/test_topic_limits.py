@@ -44,14 +44,14 @@ def test_set_is_bounded_by_the_option_if_its_topic_allows_more(
         assert wire.produce(topic, compressed(50_000), version=0).error_code == ErrorCode.NONE
 
 
-def test_message_that_is_larger_than_its_topic_allows_is_refused(behind: Behind, connect: Connect) -> None:
+def test_message_beyond_its_topic_s_limit_is_refused(behind: Behind, connect: Connect) -> None:
     topic = behind.new_topic(max_message_bytes="2000")
     wire = connect(behind.address(topic))
     for size, code in ((3000, ErrorCode.MESSAGE_TOO_LARGE), (1500, ErrorCode.NONE)):
         assert wire.produce(topic, message(0, b"x" * size), version=0).error_code == code
 
 
-def test_limit_is_kept_for_a_while_and_asked_again(
+def test_limit_is_cached_and_refreshed(
     behind: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = behind.new_topic(max_message_bytes="2000")
@@ -75,7 +75,7 @@ def alter(wire: Wire, topic: str, value: str) -> None:
     assert answer.responses[0].error_code == ErrorCode.NONE
 
 
-def test_unknown_topic_gets_the_brokers_error(behind: Behind, connect: Connect) -> None:
+def test_unknown_topic_has_the_broker_s_error(behind: Behind, connect: Connect) -> None:
     wire = connect(behind.address())
     answer = wire.produce("never-created", message(0), version=0)
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -50,7 +50,7 @@ def upstream(size: int, sizes: AnswerSizes = AnswerSizes()) -> Upstream:  # noqa
     return Asked(cast(Any, Broker(size, sizes)), cast(Any, Patient()))
 
 
-def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
+def test_held_response_has_a_bound_that_a_property_raises() -> None:
     assert len(upstream(64 * MEGABYTE).receive()) == 64 * MEGABYTE
     with pytest.raises(TooLarge) as refused:
         upstream(64 * MEGABYTE + 1).receive()
@@ -63,7 +63,7 @@ def test_an_answer_that_is_held_has_a_bound_that_a_property_raises() -> None:
     assert len(upstream(65 * MEGABYTE).receive(65 * MEGABYTE)) == 65 * MEGABYTE
 
 
-def test_an_answer_to_a_request_of_the_gateway_s_own_is_bounded_by_the_request() -> None:
+def test_response_to_the_gateway_s_own_request_is_bounded_by_it() -> None:
     asked = Asked(cast(Any, Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))), cast(Any, Patient()))
     with pytest.raises(TooLarge, match=r"an answer of 1048576 bytes; the limit is \d{6}\."):
         asked.receive()

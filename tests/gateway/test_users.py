@@ -29,7 +29,7 @@ def written(directory: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_user_file_has_credentials_as_kafka_stores_them(tmp_path: Path) -> None:
+def test_user_file_has_credentials_in_kafka_s_form(tmp_path: Path) -> None:
     users = UserFile(written(tmp_path, f'[user]\nSCRAM-SHA-256 = "{PENCIL}"\n'))
     assert str(users.credential("user", "SCRAM-SHA-256")) == PENCIL
     assert users.check_password("user", "pencil")
@@ -38,7 +38,7 @@ def test_user_file_has_credentials_as_kafka_stores_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["alice", "a.b c", 'quo"te\\', "zoë"])
-def test_entry_that_is_made_can_be_read(tmp_path: Path, name: str) -> None:
+def test_created_entry_can_be_read(tmp_path: Path, name: str) -> None:
     entry = make_entry(name, "päss wörd")
     assert "päss" not in entry
     users = UserFile(written(tmp_path, make_entry("other", "other") + entry))
@@ -58,7 +58,7 @@ def test_password_must_not_be_empty() -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
-def test_file_that_others_may_access_is_refused(tmp_path: Path, mode: int) -> None:
+def test_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path, make_entry("alice", "secret"), mode)
     with pytest.raises(
         ConfigError, match=rf"mode 0{mode:o} lets other users access the file\. Run chmod 600 {path}"
@@ -95,7 +95,7 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         UserFile(tmp_path / "gone")
 
 
-def test_changed_file_is_read_again_and_a_malformed_one_is_reported(tmp_path: Path) -> None:
+def test_changed_file_is_reloaded_and_a_malformed_one_reported(tmp_path: Path) -> None:
     said: list[str] = []
     users = UserFile(written(tmp_path, make_entry("alice", "first")), said.append)
     assert users.check_password("alice", "first")
@@ -117,7 +117,7 @@ def replace(directory: Path, text: str) -> None:
     new.replace(directory / "users.toml")
 
 
-def test_unknown_user_has_a_credential_that_stays_the_same_and_looks_like_others(tmp_path: Path) -> None:
+def test_unknown_user_has_a_constant_credential_like_others(tmp_path: Path) -> None:
     users = UserFile(written(tmp_path, make_entry("alice", "secret")))
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         known, unknown = (users.credential(name, mechanism) for name in ("alice", "mallory"))
@@ -161,7 +161,7 @@ BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")
     ],
     ids=["made here", "SHA-512 only", "in another order", "another mechanism", "other iterations"],
 )
-def test_password_costs_the_same_hashes_for_every_name(
+def test_password_check_hashes_alike_for_every_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     users = UserFile(written(tmp_path, text))

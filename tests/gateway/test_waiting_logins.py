@@ -49,7 +49,7 @@ def wait_for_turn(behind: Behind, connect: Connect) -> Wire:
     return wire
 
 
-def test_evicted_connections_wait_no_longer(
+def test_evicted_connections_stop_waiting(
     cluster: BrokerCluster,
     users: UserFile,
     connect: Connect,
@@ -86,7 +86,7 @@ def test_client_that_hung_up_is_not_waited_for(
 
 
 @pytest.mark.usefixtures("busy")
-def test_login_that_takes_too_long_waits_no_longer(
+def test_login_beyond_its_deadline_stops_waiting(
     cluster: BrokerCluster, users: UserFile, connect: Connect
 ) -> None:
     with gateway_before(cluster, users=users, mechanisms=("PLAIN",), login_s=1.0) as behind:

@@ -31,7 +31,7 @@ def work_on(size: int) -> None:
         pass
 
 
-def test_large_requests_have_one_turn_and_small_ones_others() -> None:
+def test_large_requests_share_one_turn_and_small_ones_others() -> None:
     with working(LARGE_BYTES + 1):
         large = in_another_thread(lambda: work_on(LARGE_BYTES + 1))
         assert in_another_thread(lambda: work_on(LARGE_BYTES)).wait(PATIENCE_S)
@@ -39,7 +39,7 @@ def test_large_requests_have_one_turn_and_small_ones_others() -> None:
     assert large.wait(PATIENCE_S)
 
 
-def test_turn_is_given_away_while_a_broker_is_waited_for() -> None:
+def test_turn_is_released_while_waiting_for_a_broker() -> None:
     with working(LARGE_BYTES + 1):
         with waiting():
             assert in_another_thread(lambda: work_on(LARGE_BYTES + 1)).wait(PATIENCE_S)
@@ -48,15 +48,13 @@ def test_turn_is_given_away_while_a_broker_is_waited_for() -> None:
     assert other.wait(PATIENCE_S)
 
 
-def test_broker_that_fails_leaves_the_turn_to_others() -> None:
+def test_turn_is_released_after_a_broker_error() -> None:
     with pytest.raises(OSError, match="gone"), working(LARGE_BYTES + 1), waiting():
         raise OSError("gone")
     assert in_another_thread(lambda: work_on(LARGE_BYTES + 1)).wait(PATIENCE_S)
 
 
-def test_large_request_waits_for_its_turn_and_a_small_one_does_not(
-    behind: Behind, topic: str, connect: Connect
-) -> None:
+def test_large_request_alone_waits_for_a_turn(behind: Behind, topic: str, connect: Connect) -> None:
     large, small = (connect(behind.address(topic)) for _ in range(2))
     partitions = [(0, -1, 1)] * (LARGE_BYTES // 16)
     with working(LARGE_BYTES + 1):
@@ -70,7 +68,9 @@ def test_large_request_waits_for_its_turn_and_a_small_one_does_not(
     assert large.receive_frame() is not None
 
 
-def test_request_without_records_has_a_limit(behind: Behind, topic: str, connect: Connect) -> None:
+def test_request_without_records_beyond_the_limit_is_refused(
+    behind: Behind, topic: str, connect: Connect
+) -> None:
     for count, is_served in ((30_000, True), (33_000, False)):
         wire = connect(behind.address(topic))
         partitions = [(partition, -1, 1) for partition in range(count)]

@@ -32,9 +32,7 @@ def batch_of(value: memoryview, max_timestamp: int = 0, topic: str = "orders") -
         ("topics=others", [], [-1, 0]),
     ],
 )
-def test_a_filter_drops_nothing_for_its_time_unless_a_time_is_given(
-    args: str, passing: list[int], dropped: list[int]
-) -> None:
+def test_filter_without_time_drops_no_timestamp(args: str, passing: list[int], dropped: list[int]) -> None:
     handler = Filter(args)
     value = memoryview(bytes(batches.batch([b"x"])))
     for max_timestamp in passing:
@@ -44,12 +42,12 @@ def test_a_filter_drops_nothing_for_its_time_unless_a_time_is_given(
         assert handler.handle(batch_of(value, max_timestamp)) == []
 
 
-def test_a_filter_says_what_it_does_not_know() -> None:
+def test_filter_with_unknown_argument_names_it() -> None:
     with pytest.raises(ConfigError, match=re.escape("orders is none of topics, not, from, until")):
         Filter("orders")
 
 
-def test_what_waits_keeps_no_large_answer_in_memory() -> None:
+def test_waiting_records_do_not_keep_a_large_response_in_memory() -> None:
     answer = FetchedBytes(100_000)
     small, large = batch_of(memoryview(answer)[50:1_050]), batch_of(memoryview(answer)[:50_000])
     assert _apart(large) is large
@@ -88,7 +86,7 @@ def handling(handler: type, args: str | None) -> Handling:
         (Constructed, None, "none"),
     ],
 )
-def test_a_handler_gets_its_arguments_by_init_or_by_its_constructor(
+def test_handler_receives_arguments_by_init_or_constructor(
     handler: type, args: str | None, given: str | None
 ) -> None:
     made = load_handler(handling(handler, args))
@@ -96,6 +94,6 @@ def test_a_handler_gets_its_arguments_by_init_or_by_its_constructor(
     assert made.args == given
 
 
-def test_an_init_that_raises_is_named() -> None:
+def test_init_that_raises_is_named() -> None:
     with pytest.raises(ConfigError, match="Initialised: it could not be made with 'bad': ValueError: no"):
         load_handler(handling(Initialised, "bad"))

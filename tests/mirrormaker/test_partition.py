@@ -14,7 +14,7 @@ def partition(*pending_inputs: PendingInput, skips_failures: bool = False) -> Ha
     return made
 
 
-def test_the_position_is_up_to_the_first_of_which_something_is_not_acknowledged() -> None:
+def test_position_ends_before_the_first_unacknowledged_record() -> None:
     first, second, third = (
         PendingInput(5, 6, 1, left=2),
         PendingInput(6, 9, 3),
@@ -29,7 +29,7 @@ def test_the_position_is_up_to_the_first_of_which_something_is_not_acknowledged(
     assert list(given.pending_inputs) == [third]
 
 
-def test_what_cannot_be_sent_stops_it_at_its_offset() -> None:
+def test_failed_output_stops_the_partition_at_its_offset() -> None:
     given = partition(
         PendingInput(0, 1, 1), PendingInput(1, 2, 1, failure="too large"), PendingInput(2, 3, 1)
     )
@@ -43,7 +43,7 @@ def test_what_cannot_be_sent_stops_it_at_its_offset() -> None:
     assert given.position == 1
 
 
-def test_what_cannot_be_sent_is_left_out_where_that_is_wanted_and_told_once() -> None:
+def test_failed_output_is_skipped_and_reported_once_if_configured() -> None:
     given = partition(PendingInput(0, 3, 2, failure="too large"), PendingInput(3, 4, 1), skips_failures=True)
     given.advance()
     assert (given.position, given.counters.records, given.stopped) == (4, 1, None)
@@ -60,14 +60,14 @@ def test_what_cannot_be_sent_is_left_out_where_that_is_wanted_and_told_once() ->
     assert given.report() is None
 
 
-def test_where_all_that_follows_would_fail_nothing_is_left_out() -> None:
+def test_failure_of_the_writer_skips_nothing() -> None:
     given = partition(PendingInput(0, 1, 1, failure="not allowed", stops=True), skips_failures=True)
     given.advance()
     assert given.stopped is not None
     assert given.position == 0
 
 
-def test_what_the_consumer_goes_over_takes_its_place() -> None:
+def test_skipped_offsets_keep_their_order() -> None:
     first = PendingInput(0, 2, 2, left=1)
     given = partition(first)
     given.go_over(2)
@@ -84,7 +84,7 @@ def test_what_the_consumer_goes_over_takes_its_place() -> None:
     assert given.position == 3
 
 
-def test_a_failure_that_is_going_to_stop_it_ends_the_taking_at_once() -> None:
+def test_failure_that_stops_the_partition_ends_consumption_at_once() -> None:
     first, second = PendingInput(0, 1, 1, left=1), PendingInput(1, 2, 1)
     given = partition(first, second)
     given.fail(second, "the handler failed")
@@ -99,7 +99,7 @@ def test_a_failure_that_is_going_to_stop_it_ends_the_taking_at_once() -> None:
     assert given.stopped is not None
 
 
-def test_a_failure_that_is_left_out_ends_nothing_unless_the_writer_is_refused() -> None:
+def test_skipped_failure_ends_consumption_only_if_the_writer_is_refused() -> None:
     pending = PendingInput(0, 1, 1)
     given = partition(pending, skips_failures=True)
     given.fail(pending, "too large")

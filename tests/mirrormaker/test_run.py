@@ -191,7 +191,7 @@ BOTH_WAYS = pytest.mark.parametrize("way", [["--use.raw.bytes"], []], ids=["raw"
 
 
 @BOTH_WAYS
-def test_what_comes_is_mirrored_and_committed(makers: Makers, way: list[str]) -> None:
+def test_new_records_are_mirrored_and_committed(makers: Makers, way: list[str]) -> None:
     makers.produce(30)
     maker = makers.start(*way)
     wait_until(makers.is_copied, 30)
@@ -203,7 +203,7 @@ def test_what_comes_is_mirrored_and_committed(makers: Makers, way: list[str]) ->
     assert makers.committed() == makers.ends()
 
 
-def test_without_raw_bytes_batches_are_those_of_the_producers_properties(makers: Makers) -> None:
+def test_batches_without_raw_bytes_follow_the_producer_s_properties(makers: Makers) -> None:
     makers.producer_properties = "compression.type=zstd\nbatch.size=2048\n"
     for _ in range(40):
         makers.produce(3)
@@ -219,7 +219,7 @@ def test_without_raw_bytes_batches_are_those_of_the_producers_properties(makers:
     assert all(len(batches) < 10 for batches in made)
 
 
-def test_two_makers_share_the_partitions_and_one_takes_over_what_the_other_leaves(makers: Makers) -> None:
+def test_two_makers_share_partitions_and_one_takes_over_the_other_s(makers: Makers) -> None:
     makers.produce(30)
     first = makers.start("--use.raw.bytes")
     wait_until(makers.is_copied, 30)
@@ -283,7 +283,7 @@ def test_partitions_are_shared_with_another_consumer_of_the_group(makers: Makers
     assert maker.end().exit_code == 0
 
 
-def test_it_begins_where_mirror_maker_1_was_and_goes_on_by_pairs(makers: Makers) -> None:
+def test_run_begins_at_mirror_maker_1_s_offsets_and_continues_at_positions(makers: Makers) -> None:
     makers.produce(30)
     makers.destination.create_topic("orders", 3)
     elsewhere = Producer({"bootstrap.servers": makers.destination.bootstrap})
@@ -304,7 +304,7 @@ def test_it_begins_where_mirror_maker_1_was_and_goes_on_by_pairs(makers: Makers)
         makers.produce(30)
 
 
-def test_without_a_position_it_begins_where_auto_offset_reset_says(makers: Makers) -> None:
+def test_run_without_position_begins_at_auto_offset_reset(makers: Makers) -> None:
     makers.produce(30)
     makers.consumer_properties = "auto.offset.reset=latest\n"
     maker = makers.start("--use.raw.bytes")
@@ -315,7 +315,7 @@ def test_without_a_position_it_begins_where_auto_offset_reset_says(makers: Maker
     maker.end()
 
 
-def test_a_topic_that_comes_into_being_is_mirrored_whole(makers: Makers) -> None:
+def test_new_topic_is_mirrored_whole(makers: Makers) -> None:
     makers.consumer_properties = "auto.offset.reset=latest\n"
     maker = makers.start("--use.raw.bytes", include="orders.*")
     wait_until(lambda: makers.committed() == makers.ends(), 30)
@@ -327,7 +327,7 @@ def test_a_topic_that_comes_into_being_is_mirrored_whole(makers: Makers) -> None
 
 
 @BOTH_WAYS
-def test_what_comes_while_none_runs_is_mirrored_whole_with_latest_too(
+def test_topic_created_between_runs_is_mirrored_whole_with_latest(
     makers: Makers, way: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beginnings, "_ONE_START_MS", 0)
@@ -351,7 +351,7 @@ def test_what_comes_while_none_runs_is_mirrored_whole_with_latest_too(
     assert [len(each) for each in makers.copied()[:3]] == [len(each) - 3 for each in makers.of_source()[:3]]
 
 
-def test_two_that_start_a_group_together_begin_at_the_ends_with_latest(makers: Makers) -> None:
+def test_two_makers_starting_together_with_latest_begin_at_the_ends(makers: Makers) -> None:
     makers.consumer_properties = "auto.offset.reset=latest\n"
     makers.produce(30)
     both = [makers.start("--use.raw.bytes") for _ in range(2)]
@@ -366,7 +366,7 @@ def test_two_that_start_a_group_together_begin_at_the_ends_with_latest(makers: M
 # A copy that was deleted
 
 
-def test_a_copy_that_is_deleted_while_nothing_comes_ends_it(makers: Makers) -> None:
+def test_copy_deleted_while_idle_ends_the_run(makers: Makers) -> None:
     makers.produce(9)
     maker = makers.start("--use.raw.bytes")
     wait_until(lambda: makers.is_copied() and makers.committed() == makers.ends(), 30)
@@ -391,9 +391,7 @@ def refuse_middle(makers: Makers) -> None:
 
 
 @BOTH_WAYS
-def test_what_the_destination_refuses_ends_it_with_all_before_committed(
-    makers: Makers, way: list[str]
-) -> None:
+def test_refused_batch_ends_the_run_after_committing_earlier_ones(makers: Makers, way: list[str]) -> None:
     refuse_middle(makers)
     maker = makers.start(*way, include="compact")
     summary = maker.result()
@@ -405,9 +403,7 @@ def test_what_the_destination_refuses_ends_it_with_all_before_committed(
 
 
 @BOTH_WAYS
-def test_what_the_destination_refuses_is_left_out_where_that_is_wanted(
-    makers: Makers, way: list[str]
-) -> None:
+def test_refused_batch_is_skipped_if_configured(makers: Makers, way: list[str]) -> None:
     refuse_middle(makers)
     maker = makers.start(*way, "--abort.on.send.failure", "false", include="compact")
     wait_until(lambda: bool(makers.copied("compact")) and len(makers.copied("compact")[0]) == 4, 30)
@@ -422,7 +418,7 @@ def test_what_the_destination_refuses_is_left_out_where_that_is_wanted(
 # Listeners and handlers
 
 
-def test_a_listener_sees_partitions_come_and_go(makers: Makers) -> None:
+def test_listener_receives_assigned_and_revoked_partitions(makers: Makers) -> None:
     makers.produce(6)
     CALLS.clear()
     maker = makers.start("--use.raw.bytes", "--consumer.rebalance.listener", f"{__name__}:Listening")
@@ -455,7 +451,7 @@ class Looking(MirrorMakerRebalanceListener):
 
 @BOTH_WAYS
 @pytest.mark.parametrize("handler", [[], ["--message.handler"]], ids=["engine", "handler"])
-def test_a_listener_finds_all_committed_and_the_member_in_its_place(
+def test_listener_sees_commits_made_and_the_group_held(
     makers: Makers, way: list[str], handler: list[str]
 ) -> None:
     makers.produce(30)
@@ -478,7 +474,7 @@ class FailingListener(MirrorMakerRebalanceListener):
         raise RuntimeError("no more room")
 
 
-def test_a_listener_that_fails_ends_it_by_name(makers: Makers) -> None:
+def test_failing_listener_ends_the_run_and_is_named(makers: Makers) -> None:
     maker = makers.start("--consumer.rebalance.listener", f"{__name__}:FailingListener")
     with pytest.raises(ShoalError, match=r"FailingListener failed in before_starting.*no more room"):
         maker.result()
@@ -518,7 +514,7 @@ class Doubling(MirrorMakerMessageHandler):
         return [] if record.offset % 2 else [made, replace(made, value=b"again")]
 
 
-def test_a_handler_drops_and_duplicates_and_what_it_raises_is_left_out(makers: Makers) -> None:
+def test_handler_drops_and_duplicates_and_its_errors_are_skipped(makers: Makers) -> None:
     makers.produce(30)
     handler = ["--message.handler", f"{__name__}:Doubling"]
     maker = makers.start(*handler, "--abort.on.send.fail", "false")
@@ -539,7 +535,7 @@ class Yielding(MirrorMakerMessageHandler):
         yield ProducerRecord.of(record)
 
 
-def test_a_handler_may_be_a_generator(makers: Makers) -> None:
+def test_handler_may_be_a_generator(makers: Makers) -> None:
     makers.produce(30)
     maker = makers.start("--message.handler", f"{__name__}:Yielding")
     wait_until(lambda: makers.committed() == makers.ends(), 30)
@@ -547,7 +543,7 @@ def test_a_handler_may_be_a_generator(makers: Makers) -> None:
     assert makers.is_copied()
 
 
-def test_partitions_that_are_missing_are_added_with_a_handler_too(makers: Makers) -> None:
+def test_missing_partitions_are_added_with_a_handler(makers: Makers) -> None:
     makers.destination.create_topic("orders", 1)
     makers.produce(30)
     maker = makers.start("--message.handler", f"{__name__}:Yielding")
@@ -566,7 +562,7 @@ class Garbling(MirrorMakerMessageHandler):
 
 
 @pytest.mark.parametrize("aborts", [True, False])
-def test_what_a_handler_made_and_cannot_be_sent_is_a_failure_to_send_by_name(
+def test_invalid_handler_output_is_a_send_failure_that_names_the_handler(
     makers: Makers, aborts: bool
 ) -> None:
     makers.produce(30)
@@ -583,7 +579,7 @@ def test_what_a_handler_made_and_cannot_be_sent_is_a_failure_to_send_by_name(
     assert summary.exit_code == (1 if aborts else 4)
 
 
-def test_a_producer_that_can_send_nothing_any_more_ends_it_and_nothing_is_left_out(makers: Makers) -> None:
+def test_failed_producer_ends_the_run_and_skips_nothing(makers: Makers) -> None:
     makers.produce(30)
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     makers.destination.faults.add(ApiKey.INIT_PRODUCER_ID, error=refused, times=None)
@@ -594,7 +590,7 @@ def test_a_producer_that_can_send_nothing_any_more_ends_it_and_nothing_is_left_o
     assert not any("left out" in each for each in maker.warnings)
 
 
-def test_a_login_that_is_refused_ends_it_and_nothing_is_left_out(
+def test_refused_login_ends_the_run_and_skips_nothing(
     makers: Makers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(lane: object, topic: str) -> int:
@@ -608,7 +604,7 @@ def test_a_login_that_is_refused_ends_it_and_nothing_is_left_out(
     assert set(makers.committed().values()) <= {0}
 
 
-def test_a_writer_that_is_refused_ends_it_and_nothing_is_left_out(makers: Makers) -> None:
+def test_refused_writer_ends_the_run_and_skips_nothing(makers: Makers) -> None:
     makers.produce(30)
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     makers.destination.faults.add(ApiKey.PRODUCE, error=refused, times=None)
@@ -620,7 +616,7 @@ def test_a_writer_that_is_refused_ends_it_and_nothing_is_left_out(makers: Makers
     assert not any("left out" in each for each in maker.warnings)
 
 
-def test_how_far_behind_it_is_is_known_with_a_handler_too(makers: Makers) -> None:
+def test_lag_is_reported_with_a_handler(makers: Makers) -> None:
     makers.produce(30)
     busy = makers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=None)
     maker = makers.start("--message.handler", f"{__name__}:Yielding")
@@ -630,7 +626,7 @@ def test_how_far_behind_it_is_is_known_with_a_handler_too(makers: Makers) -> Non
     maker.end()
 
 
-def test_what_comes_to_nobody_is_passed_in_its_place_with_a_handler_too(makers: Makers) -> None:
+def test_invisible_offsets_are_passed_in_order_with_a_handler(makers: Makers) -> None:
     History(makers.source.log("orders", 0)).transaction(3, ends=COMMIT)
     History(makers.source.log("orders", 1)).plain(2).transaction(3, ends=ABORT)
     busy = makers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=None)
@@ -643,7 +639,7 @@ def test_what_comes_to_nobody_is_passed_in_its_place_with_a_handler_too(makers: 
     assert maker.end().exit_code == 0
 
 
-def test_where_it_begins_is_committed_before_anything_can_happen(makers: Makers) -> None:
+def test_start_position_is_committed_before_any_record(makers: Makers) -> None:
     makers.produce(30)
     makers.consumer_properties = "auto.offset.reset=latest\n"
     rarely = ["--offset.commit.interval.ms", "60000"]
@@ -659,7 +655,7 @@ class Slow(MirrorMakerMessageHandler):
         return [ProducerRecord.of(record)]
 
 
-def test_a_slow_handler_does_not_hold_up_the_end(makers: Makers) -> None:
+def test_slow_handler_does_not_delay_the_end(makers: Makers) -> None:
     makers.produce(1_500)  # for 75 s
     maker = makers.start("--message.handler", f"{__name__}:Slow")
     wait_until(lambda: sum(map(len, makers.copied())) > 0, 30)
@@ -677,7 +673,7 @@ class Routing(MirrorMakerMessageHandler):
         return [replace(ProducerRecord.of(record), topic=topic)]
 
 
-def test_a_destination_that_does_not_answer_is_waited_for_and_nothing_is_left_out(
+def test_silent_destination_is_waited_for_and_nothing_is_skipped(
     makers: Makers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience_s = 0.3
@@ -699,7 +695,7 @@ def test_a_destination_that_does_not_answer_is_waited_for_and_nothing_is_left_ou
     assert not any("left out" in each for each in maker.warnings)
 
 
-def test_a_handler_that_raises_ends_it_by_name(makers: Makers) -> None:
+def test_failing_handler_ends_the_run_and_is_named(makers: Makers) -> None:
     makers.produce(30)
     summary = makers.start("--message.handler", f"{__name__}:Doubling").result()
     assert summary.exit_code == 1
@@ -725,7 +721,7 @@ class RaisingBatchAtTen(MirrorMakerRawBytesMessageHandler):
 @pytest.mark.parametrize(
     ("handler", "way"), [(RaisingAtTen, []), (RaisingBatchAtTen, ["--use.raw.bytes"])], ids=["deep", "raw"]
 )
-def test_a_handler_that_raises_leaves_nothing_at_the_destination_that_is_not_committed(
+def test_failing_handler_leaves_only_committed_records_at_the_destination(
     makers: Makers, handler: type, way: list[str]
 ) -> None:
     for _ in range(20):
@@ -745,7 +741,7 @@ class SecondRaising(MirrorMakerMessageHandler):
         return [replace(made, key="text"), made, made]  # type: ignore[arg-type]
 
 
-def test_what_follows_an_output_that_cannot_be_sent_is_not_sent(makers: Makers) -> None:
+def test_outputs_after_a_failed_one_are_not_sent(makers: Makers) -> None:
     for _ in range(20):
         makers.produce(15)
     summary = makers.start("--message.handler", f"{__name__}:SecondRaising").result()
@@ -753,7 +749,7 @@ def test_what_follows_an_output_that_cannot_be_sent_is_not_sent(makers: Makers) 
     assert {number: len(records) for number, records in enumerate(makers.copied())} == makers.committed()
 
 
-def test_keys_are_hashed_anew_as_a_producer_does(makers: Makers) -> None:
+def test_repartition_hashes_keys_like_a_producer(makers: Makers) -> None:
     makers.produce(60)
     maker = makers.start("--repartition")
     wait_until(lambda: sum(map(len, makers.copied())) == 60, 30)
@@ -772,7 +768,7 @@ def has_joined_again(maker: Maker, before: int) -> bool:
     return assignments(maker) > before
 
 
-def test_a_member_that_the_group_threw_out_joins_again_and_doubles_nothing(makers: Makers) -> None:
+def test_expelled_member_rejoins_and_duplicates_nothing(makers: Makers) -> None:
     makers.produce(30)
     maker = makers.start("--use.raw.bytes")
     wait_until(makers.is_copied, 30)
@@ -791,7 +787,7 @@ def test_a_member_that_the_group_threw_out_joins_again_and_doubles_nothing(maker
     assert sum("went on without this mirror" in each for each in maker.warnings) == 3
 
 
-def test_a_group_of_another_sort_is_not_disturbed(makers: Makers) -> None:
+def test_group_of_another_protocol_is_not_disturbed(makers: Makers) -> None:
     with Cluster(config_of(makers.source)) as cluster:
         holder = GroupMember(cluster, "makers", protocol="other", instance_id="x", session_timeout_ms=60_000)
         holder.join()
@@ -801,7 +797,7 @@ def test_a_group_of_another_sort_is_not_disturbed(makers: Makers) -> None:
         holder.leave()
 
 
-def test_other_writers_end_it_unless_they_are_expected(makers: Makers) -> None:
+def test_foreign_records_end_the_run_unless_expected(makers: Makers) -> None:
     makers.produce(30)
     maker = makers.start("--use.raw.bytes")
     wait_until(makers.is_copied, 30)
@@ -831,7 +827,7 @@ def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_example_of_a_listener_creates_destination_topics(makers: Makers, modules: Path) -> None:
+def test_example_of_a_listener_creates_destination_topics(makers: Makers, modules: Path) -> None:
     makers.produce(30)
     args = f"bootstrap.servers={makers.destination.bootstrap} retention.ms=86400000"
     maker = makers.start(
@@ -846,7 +842,7 @@ def test_the_example_of_a_listener_creates_destination_topics(makers: Makers, mo
     assert makers.destination.topics.topic("orders").overrides["retention.ms"] == "86400000"
 
 
-def test_the_example_of_a_handler_masks_values(makers: Makers, modules: Path) -> None:
+def test_example_of_a_handler_masks_values(makers: Makers, modules: Path) -> None:
     producer = Producer({"bootstrap.servers": makers.source.bootstrap})
     producer.produce("orders", b"paid by 4111111111111111", partition=0)
     producer.produce("orders", b"ours", partition=0, headers={"internal": b"true"})
@@ -862,7 +858,7 @@ def test_the_example_of_a_handler_masks_values(makers: Makers, modules: Path) ->
     ]
 
 
-def test_the_handler_in_the_documentation_does_what_it_says(makers: Makers, modules: Path) -> None:
+def test_documented_handler_works(makers: Makers, modules: Path) -> None:
     page = (ROOT / "docs" / "from-mirrormaker.md").read_text(encoding="utf-8")
     text = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert text
@@ -877,7 +873,7 @@ def test_the_handler_in_the_documentation_does_what_it_says(makers: Makers, modu
     assert [(each.key, each.value) for each in makers.copied()[0]] == [(b"key", b""), (b"key", b"none")]
 
 
-def test_a_topic_that_cannot_be_mirrored_keeps_no_other_from_it(makers: Makers) -> None:
+def test_refused_topic_does_not_affect_others(makers: Makers) -> None:
     makers.source.create_topic("orders.bad", 1)
     makers.destination.create_topic("orders", 3)
     makers.destination.faults.add(
@@ -893,7 +889,7 @@ def test_a_topic_that_cannot_be_mirrored_keeps_no_other_from_it(makers: Makers) 
     assert maker.end().exit_code == 0
 
 
-def test_what_the_destination_would_not_take_is_warned_of_and_tried(makers: Makers) -> None:
+def test_smaller_destination_limit_is_warned_of_and_tried(makers: Makers) -> None:
     makers.destination.create_topic("orders", 3, {"max.message.bytes": "2000"})
     makers.produce(30)
     maker = makers.start("--use.raw.bytes")

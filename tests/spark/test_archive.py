@@ -29,11 +29,11 @@ def archive_of(
     return archive
 
 
-def test_the_same_jvm_has_the_same_archive(jar: Path, tmp_path: Path) -> None:
+def test_archive_of_the_same_jvm_is_the_same(jar: Path, tmp_path: Path) -> None:
     assert archive_of(str(jar), directory=tmp_path) == archive_of(str(jar), directory=tmp_path)
 
 
-def test_each_thing_that_an_archive_is_tied_to_is_in_its_key(jar: Path, tmp_path: Path) -> None:
+def test_key_of_an_archive_has_each_input(jar: Path, tmp_path: Path) -> None:
     other = tmp_path / "b.jar"
     other.write_bytes(b"classes")
     files = {
@@ -49,11 +49,11 @@ def test_each_thing_that_an_archive_is_tied_to_is_in_its_key(jar: Path, tmp_path
     assert len(files) == 6
 
 
-def test_there_is_none_with_a_directory_on_the_class_path(jar: Path, tmp_path: Path) -> None:
+def test_class_path_with_a_directory_has_no_archive(jar: Path, tmp_path: Path) -> None:
     assert ClassArchive.of(["/bin/java", "-cp", f"{tmp_path}:{jar}"], BUILD, tmp_path) is None
 
 
-def test_it_is_used_when_it_exists_and_removed_when_it_is_bad(jar: Path, tmp_path: Path) -> None:
+def test_existing_archive_is_used_and_a_bad_one_removed(jar: Path, tmp_path: Path) -> None:
     archive = archive_of(str(jar), directory=tmp_path)
     assert archive.options() == []
     archive.file.touch()
@@ -63,7 +63,7 @@ def test_it_is_used_when_it_exists_and_removed_when_it_is_bad(jar: Path, tmp_pat
     assert archive.options() == []
 
 
-def test_a_directory_that_cannot_be_used_is_no_error(jar: Path, tmp_path: Path) -> None:
+def test_unusable_archive_directory_is_ignored(jar: Path, tmp_path: Path) -> None:
     for directory in (jar, jar / "archives"):
         archive = archive_of(str(jar), directory=directory)
         assert archive.options() == []
@@ -72,7 +72,7 @@ def test_a_directory_that_cannot_be_used_is_no_error(jar: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_the_directory_of_archives_is_the_user_s_alone(jar: Path, tmp_path: Path, is_there: bool) -> None:
+def test_archive_directory_is_private(jar: Path, tmp_path: Path, is_there: bool) -> None:
     directory = tmp_path / "class-archives"
     if is_there:
         directory.mkdir(mode=0o755)
@@ -80,7 +80,7 @@ def test_the_directory_of_archives_is_the_user_s_alone(jar: Path, tmp_path: Path
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_nothing_is_recorded_where_nothing_can_be_written_any_more(
+def test_archive_in_a_read_only_directory_is_not_recorded(
     jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = archive_of(str(jar), directory=tmp_path)
@@ -89,7 +89,7 @@ def test_nothing_is_recorded_where_nothing_can_be_written_any_more(
     assert archive.recording() is None
 
 
-def test_the_first_run_makes_none_and_then_one_at_a_time_does(jar: Path, tmp_path: Path) -> None:
+def test_second_run_records_and_one_at_a_time(jar: Path, tmp_path: Path) -> None:
     archive = archive_of(str(jar), directory=tmp_path / "new")
     assert archive.recording() is None
     second = archive.recording()
@@ -145,7 +145,7 @@ def run_driver(tmp_path: Path, jar: Path, exit_code: int) -> Path:
     return archive
 
 
-def test_it_is_made_when_the_driver_and_its_jvm_are_gone(tmp_path: Path, jar: Path) -> None:
+def test_archive_is_created_after_the_driver_and_its_jvm_ended(tmp_path: Path, jar: Path) -> None:
     archive = run_driver(tmp_path, jar, exit_code=0)
     classes = archive.with_suffix(".classes")
     unfinished = archive.with_suffix(".unfinished")
@@ -156,7 +156,7 @@ def test_it_is_made_when_the_driver_and_its_jvm_are_gone(tmp_path: Path, jar: Pa
     assert not unfinished.exists()
 
 
-def test_one_that_fails_leaves_nothing_behind(tmp_path: Path, jar: Path) -> None:
+def test_failed_archive_leaves_no_files(tmp_path: Path, jar: Path) -> None:
     archive = run_driver(tmp_path, jar, exit_code=1)
     assert not archive.exists()
     assert not archive.with_suffix(".unfinished").exists()

@@ -88,7 +88,7 @@ def session_of(master: str, conf: dict[str, str]) -> Any:
         (CLUSTER, AUTHENTICATED, "spark.network.crypto.enabled"),
     ],
 )
-def test_credentials_are_refused_to_a_spark_without_authentication_or_encryption(
+def test_spark_without_authentication_or_encryption_is_refused_credentials(
     master: str, conf: dict[str, str], missing: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{missing} 'false': .* or give --allow-unauthenticated-spark if"):
@@ -103,13 +103,13 @@ def test_credentials_are_refused_to_a_spark_without_authentication_or_encryption
         (CLUSTER, {"spark.authenticate": " TRUE", "spark.ssl.rpc.enabled": "true"}),
     ],
 )
-def test_a_spark_with_authentication_and_encryption_may_have_credentials(
+def test_spark_with_authentication_and_encryption_receives_credentials(
     master: str, conf: dict[str, str]
 ) -> None:
     refuse_unauthenticated(session_of(master, conf))
 
 
-def test_authentication_settings_of_masters_on_this_machine() -> None:
+def test_local_masters_have_authentication_settings() -> None:
     local = _authentication({"spark.master": "local[*,4]"})
     assert local == {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     first, second = (_authentication({"spark.master": "local-cluster[2,1,1024]"}) for _ in range(2))

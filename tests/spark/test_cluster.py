@@ -32,7 +32,7 @@ def brokers() -> Iterator[TwoBrokers]:
         yield started
 
 
-def test_a_mirror_copies_once_by_executors_of_their_own(brokers: TwoBrokers, tmp_path: Path) -> None:
+def test_mirror_once_copies_on_separate_executors(brokers: TwoBrokers, tmp_path: Path) -> None:
     mirror = Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]", "--once")
     with running(mirror):
         code, err, summary = mirror.result()
@@ -40,9 +40,7 @@ def test_a_mirror_copies_once_by_executors_of_their_own(brokers: TwoBrokers, tmp
     assert_copied(brokers, RECORDS)
 
 
-def test_a_mirror_runs_on_by_executors_of_their_own_and_ends_well(
-    brokers: TwoBrokers, tmp_path: Path
-) -> None:
+def test_running_mirror_on_separate_executors_ends_with_0(brokers: TwoBrokers, tmp_path: Path) -> None:
     with running(Mirror(brokers, tmp_path, "--master", "local-cluster[2,1,1024]")) as mirror:
         wait_until(lambda: copied(brokers) == RECORDS, TIMEOUT_S)
         assert mirror.executors() == 2
@@ -67,7 +65,7 @@ spark.stop()
 """
 
 
-def test_a_session_has_waited_for_all_its_executors(tmp_path: Path) -> None:
+def test_session_waits_for_all_its_executors(tmp_path: Path) -> None:
     """Or Spark would say 2, and a mirror would have that many tasks for good."""
     command = [sys.executable, "-c", START, str(tmp_path)]
     run = subprocess.run(
@@ -76,7 +74,7 @@ def test_a_session_has_waited_for_all_its_executors(tmp_path: Path) -> None:
     assert (run.returncode, run.stdout.strip()) == (0, str(EXECUTORS)), run.stderr
 
 
-def test_a_mirror_runs_on_a_standalone_cluster(brokers: TwoBrokers, tmp_path: Path) -> None:
+def test_mirror_runs_on_a_standalone_cluster(brokers: TwoBrokers, tmp_path: Path) -> None:
     with standalone_cluster(tmp_path) as master:
         mirror = Mirror(brokers, tmp_path, "--master", master, "--once")
         with running(mirror):

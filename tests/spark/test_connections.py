@@ -67,7 +67,7 @@ def runs_in(settings: Mapping[str, str] | None, monkeypatch: pytest.MonkeyPatch)
         (write, StreamWriter, {**cluster("kafka.", {}), **cluster("source.kafka.")}),
     ],
 )
-def test_a_task_with_credentials_is_refused_if_spark_does_not_authenticate(
+def test_task_with_credentials_is_refused_if_spark_does_not_authenticate(
     run: Callable[[type, Mapping[str, str]], None],
     kind: type,
     options: dict[str, str],
@@ -94,7 +94,7 @@ def test_a_task_with_credentials_is_refused_if_spark_does_not_authenticate(
         (None, None),
     ],
 )
-def test_a_task_with_credentials_is_refused_by_the_settings_of_its_session(
+def test_task_with_credentials_is_refused_by_the_settings_of_its_session(
     settings: dict[str, str] | None, missing: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs_in(settings, monkeypatch)
@@ -102,7 +102,7 @@ def test_a_task_with_credentials_is_refused_by_the_settings_of_its_session(
         read(BatchReader, cluster("kafka."))
 
 
-def test_a_task_without_credentials_needs_no_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_without_credentials_needs_no_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     runs_in(LOCAL, monkeypatch)
     read(BatchReader, cluster("kafka.", {}))
     write(Writer, {**cluster("kafka.", {}), **cluster("source.kafka.", {})})
@@ -124,7 +124,7 @@ def session(settings: Mapping[str, str]) -> SparkSession:
         (LOCAL, {}, False),
     ],
 )
-def test_a_session_that_would_reveal_credentials_plans_no_tasks_with_them(
+def test_session_that_would_reveal_credentials_plans_no_tasks(
     settings: dict[str, str], login: dict[str, str], is_refused: bool, of: str
 ) -> None:
     kind = pickle.loads(cloudpickle.dumps(shoal.data_source(session(settings))))
@@ -143,7 +143,7 @@ def test_a_session_that_would_reveal_credentials_plans_no_tasks_with_them(
 @pytest.mark.integration
 # In this order, since the second session begins in the JVM that the first one leaves behind.
 @pytest.mark.parametrize("authenticates", [True, False])
-def test_spark_gives_its_tasks_the_settings_of_the_session(authenticates: bool, tmp_path: Path) -> None:
+def test_tasks_have_the_settings_of_the_session(authenticates: bool, tmp_path: Path) -> None:
     session = spark_session(
         "local[1]", {} if authenticates else {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path
     )
@@ -163,7 +163,7 @@ def test_spark_gives_its_tasks_the_settings_of_the_session(authenticates: bool, 
 
 
 @pytest.mark.integration
-def test_a_session_without_authentication_starts_no_job_with_credentials(tmp_path: Path) -> None:
+def test_session_without_authentication_starts_no_job_with_credentials(tmp_path: Path) -> None:
     session = spark_session("local[1]", {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path)
     try:
         session.dataSource.register(shoal.data_source(session))

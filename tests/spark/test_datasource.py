@@ -54,9 +54,7 @@ def copy_options(brokers: TwoBrokers) -> dict[str, str]:
     return {"source.kafka.bootstrap.servers": brokers.source.bootstrap, "group": "group"}
 
 
-def test_write_under_speculation_is_refused_before_anything_is_written(
-    spark: SparkSession, brokers: TwoBrokers
-) -> None:
+def test_write_under_speculation_is_refused_before_a_record(spark: SparkSession, brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3)
     spark.sparkContext.setLocalProperty("spark.speculation", "TRUE")  # as Spark passes settings to its tasks
     try:
@@ -80,7 +78,7 @@ def test_refuse_speculation_reads_the_setting_as_spark_does(
         refuse_speculation_in_task()
 
 
-def test_a_row_by_reference_is_a_run_of_offsets(spark: SparkSession, brokers: TwoBrokers) -> None:
+def test_row_of_references_is_a_range_of_offsets(spark: SparkSession, brokers: TwoBrokers) -> None:
     for history in brokers.topic(partitions=2):
         history.plain(3, 4)
     rows = read(spark, brokers)
@@ -88,7 +86,7 @@ def test_a_row_by_reference_is_a_run_of_offsets(spark: SparkSession, brokers: Tw
     assert sorted(map(tuple, rows.collect())) == [("topic", 0, 0, 7), ("topic", 1, 0, 7)]
 
 
-def test_offsets_can_be_chosen_as_with_sparks_own_connector(spark: SparkSession, brokers: TwoBrokers) -> None:
+def test_offsets_are_chosen_as_with_spark_s_connector(spark: SparkSession, brokers: TwoBrokers) -> None:
     for history in brokers.topic(partitions=2):
         history.plain(3, 4)
     rows = read(
@@ -100,7 +98,7 @@ def test_offsets_can_be_chosen_as_with_sparks_own_connector(spark: SparkSession,
     assert sorted(map(tuple, rows.collect())) == [("topic", 0, 3, 7), ("topic", 1, 0, 3)]
 
 
-def test_a_row_with_bytes_is_a_batch_as_it_lies_in_the_log(spark: SparkSession, brokers: TwoBrokers) -> None:
+def test_row_of_bytes_has_the_batch_of_the_log(spark: SparkSession, brokers: TwoBrokers) -> None:
     history = brokers.topic()[0].plain(3).transaction(2, ends=ABORT).transaction(5, ends=COMMIT)
     rows = read(spark, brokers, rows="bytes")
     assert rows.schema == BYTES
@@ -111,7 +109,7 @@ def test_a_row_with_bytes_is_a_batch_as_it_lies_in_the_log(spark: SparkSession, 
     assert history.committed
 
 
-def test_references_are_copied_and_the_group_says_where_to_go_on(
+def test_references_are_copied_and_the_group_keeps_positions(
     spark: SparkSession, brokers: TwoBrokers
 ) -> None:
     histories = brokers.topic(partitions=3)
@@ -127,7 +125,7 @@ def test_references_are_copied_and_the_group_says_where_to_go_on(
         assert brokers.copied("topic", number) == history.committed
 
 
-def test_references_cannot_be_copied_without_a_source(spark: SparkSession, brokers: TwoBrokers) -> None:
+def test_references_without_source_are_refused(spark: SparkSession, brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3)
     with pytest.raises(PySparkException, match=r"source\.kafka\.bootstrap\.servers") as raised:
         write(read(spark, brokers), brokers)
@@ -135,9 +133,7 @@ def test_references_cannot_be_copied_without_a_source(spark: SparkSession, broke
     assert "shoal.errors.ConfigError: rows by reference are copied from the source cluster" in before
 
 
-def test_rows_with_bytes_are_written_in_the_order_of_their_offsets(
-    spark: SparkSession, brokers: TwoBrokers
-) -> None:
+def test_rows_of_bytes_are_written_in_offset_order(spark: SparkSession, brokers: TwoBrokers) -> None:
     history = brokers.topic()[0].plain(3, 1, 4, 1, 5)
     rows = read(spark, brokers, rows="bytes").orderBy("base_offset", ascending=False).coalesce(1)
     write(rows, brokers)
@@ -146,7 +142,7 @@ def test_rows_with_bytes_are_written_in_the_order_of_their_offsets(
     assert brokers.copied() == history.committed
 
 
-def test_a_gap_between_rows_is_taken_only_when_told_to(spark: SparkSession, brokers: TwoBrokers) -> None:
+def test_gap_between_rows_is_refused_without_allow_gaps(spark: SparkSession, brokers: TwoBrokers) -> None:
     history = brokers.topic()[0].plain(3).transaction(2, ends=ABORT).plain(4)
     rows = read(spark, brokers, rows="bytes")
     with pytest.raises(PySparkException, match=r"no batch has offsets 3 to 5.*allowGaps"):
@@ -171,7 +167,7 @@ def test_rows_of_one_partition_in_several_tasks_are_refused(spark: SparkSession,
         write(rows, brokers, allowGaps="true")
 
 
-def test_a_stream_copies_what_comes_and_ends_at_what_was_available(
+def test_stream_copies_available_records_and_ends(
     spark: SparkSession, brokers: TwoBrokers, tmp_path: Path
 ) -> None:
     history = brokers.topic()[0].plain(3, 4)
@@ -197,7 +193,7 @@ def test_a_stream_copies_what_comes_and_ends_at_what_was_available(
     assert brokers.copied() == history.committed
 
 
-def test_a_program_mirrors_and_is_told_of_each_run(spark: SparkSession, brokers: TwoBrokers) -> None:
+def test_program_mirrors_and_receives_each_run(spark: SparkSession, brokers: TwoBrokers) -> None:
     history = brokers.topic()[0].plain(3).transaction(2, ends=ABORT).plain(4)
     runs = []
     summary = shoal.mirror(

@@ -22,7 +22,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("name", sorted(ON_SPARK))
-def test_example_on_spark_does_what_it_shows(spark: SparkSession, name: str) -> None:
+def test_docstring_example_on_spark_has_its_output(spark: SparkSession, name: str) -> None:
     with broker_with_orders() as broker, Broker() as other:
         addresses = {ADDRESS: broker.bootstrap, OTHER_ADDRESS: other.bootstrap}
         assert failures_of(name, addresses, spark=spark) == ""

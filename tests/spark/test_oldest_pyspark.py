@@ -54,7 +54,7 @@ def brokers() -> Iterator[TwoBrokers]:
         yield started
 
 
-def test_the_environment_has_the_oldest_pyspark(python: str) -> None:
+def test_environment_has_the_oldest_pyspark(python: str) -> None:
     said = subprocess.run(
         [python, "-c", "import pyspark; print(pyspark.__version__)"],
         capture_output=True,
@@ -64,7 +64,7 @@ def test_the_environment_has_the_oldest_pyspark(python: str) -> None:
     assert said.stdout.startswith(f"{OLDEST}.")
 
 
-def test_a_mirror_once_copies_all_with_the_oldest_pyspark(
+def test_mirror_once_with_the_oldest_pyspark_copies_all(
     python: str, brokers: TwoBrokers, tmp_path: Path
 ) -> None:
     with running(Mirror(brokers, tmp_path, "--once", python=python)) as mirror:
@@ -73,7 +73,7 @@ def test_a_mirror_once_copies_all_with_the_oldest_pyspark(
     assert_copied(brokers, RECORDS)
 
 
-def test_it_runs_on_and_a_restart_goes_on_where_it_was(
+def test_running_mirror_with_the_oldest_pyspark_resumes_after_a_restart(
     python: str, brokers: TwoBrokers, tmp_path: Path
 ) -> None:
     """Spark does not tell this PySpark's reader where its log ended."""

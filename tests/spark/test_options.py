@@ -24,21 +24,21 @@ def read(streaming: bool = False, **options: str) -> ReadOptions:
     return ReadOptions.parse({**SOURCE, "subscribe": "orders", **options}, streaming=streaming)
 
 
-def test_a_batch_reads_from_the_earliest_to_the_latest_offset_by_reference() -> None:
+def test_batch_reads_from_the_earliest_to_the_latest_offset_by_reference() -> None:
     options = read()
     assert (options.starting.timestamp_ms, options.ending.timestamp_ms) == (EARLIEST, LATEST)
     assert not options.with_bytes
 
 
-def test_a_stream_starts_at_the_latest_offset_as_sparks_own_connector_does() -> None:
+def test_stream_starts_at_the_latest_offset_by_default() -> None:
     assert read(streaming=True).starting.timestamp_ms == LATEST
 
 
-def test_names_have_no_case_since_spark_forgets_it() -> None:
+def test_option_names_ignore_case() -> None:
     assert read(STARTINGOFFSETS="latest").starting.timestamp_ms == LATEST
 
 
-def test_offsets_of_single_partitions_are_sparks_json() -> None:
+def test_offsets_of_partitions_are_read_from_spark_s_json() -> None:
     starting = read(startingOffsets='{"orders": {"0": 23, "1": -2}}').starting
     assert starting.named == {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): -2}
     assert starting.timestamp_ms == EARLIEST
@@ -67,22 +67,22 @@ def test_assign_is_read_as_partitions_in_order() -> None:
         ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
     ],
 )
-def test_a_mistake_is_a_sentence_that_names_the_option(options: dict[str, str], sentence: str) -> None:
+def test_invalid_option_is_named(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence.replace("(", r"\(")):
         ReadOptions.parse({**SOURCE, **options}, streaming=False)
 
 
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
-def test_a_stream_has_no_end(option: str) -> None:
+def test_stream_with_ending_offsets_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=f"option {option}: a stream has no end"):
         read(streaming=True, **{option: "1"})
 
 
-def test_a_stream_may_begin_at_the_first_of_times() -> None:
+def test_stream_begins_at_the_earliest_of_given_times() -> None:
     assert read(streaming=True, startingTimestamp="0").starting.timestamp_ms == 0
 
 
-def test_without_servers_there_is_nothing_to_read() -> None:
+def test_options_without_servers_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         ReadOptions.parse({"subscribe": "a"}, streaming=False)
 
@@ -91,12 +91,12 @@ def write(**options: Any) -> WriteOptions:
     return WriteOptions.parse({**SINK, **options})
 
 
-def test_a_sink_of_references_needs_a_group() -> None:
+def test_sink_of_references_without_group_is_refused() -> None:
     with pytest.raises(ConfigError, match="group"):
         write(**{"source.kafka.bootstrap.servers": "source:9092"})
 
 
-def test_a_sink_takes_the_options_of_the_copy() -> None:
+def test_sink_accepts_the_options_of_the_copy() -> None:
     options = write(
         **{"source.kafka.bootstrap.servers": "source:9092", "group": "g", "fetchBufferBytes": "8m"}
     )
@@ -105,7 +105,7 @@ def test_a_sink_takes_the_options_of_the_copy() -> None:
     assert options.copy.fetch_buffer_bytes == 8 * 1024 * 1024
 
 
-def test_a_sink_takes_the_policies_of_the_copy() -> None:
+def test_sink_accepts_the_policies_of_the_copy() -> None:
     sources = {"source.kafka.bootstrap.servers": "source:9092", "group": "g"}
     copy = write(
         **sources,
@@ -141,12 +141,12 @@ def test_a_sink_takes_the_policies_of_the_copy() -> None:
         ({"handling": "x"}, "option handling is for shoal's own tasks; remove it"),
     ],
 )
-def test_write_options_name_a_wrong_option_as_spark_spells_it(options: dict[str, str], sentence: str) -> None:
+def test_write_option_error_has_spark_s_spelling(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         write(**{"source.kafka.bootstrap.servers": "source:9092", "group": "g", **options})
 
 
-def test_the_rules_of_a_sink_are_those_of_the_command_line() -> None:
+def test_rules_of_a_sink_are_those_of_the_command_line() -> None:
     uncommitted = {"source.kafka.isolation.level": "read_uncommitted"}
     ways = [
         write(**{"source.kafka.bootstrap.servers": "source:9092", "group": "g", **more})
@@ -157,7 +157,7 @@ def test_the_rules_of_a_sink_are_those_of_the_command_line() -> None:
     assert ways[0].copy.rules != ways[1].copy.rules
 
 
-def test_an_unknown_option_of_a_sink_is_refused() -> None:
+def test_unknown_option_of_a_sink_is_refused() -> None:
     with pytest.raises(ConfigError, match="allowgap"):
         write(allowGap="true")
 
@@ -166,12 +166,12 @@ def test_topics_are_renamed_as_by_the_command_line() -> None:
     assert write(rename=r"(.*)=dr.\1").topic_mapping().destination_of("orders") == "dr.orders"
 
 
-def test_the_drivers_address_survives_being_an_option() -> None:
+def test_driver_address_survives_as_an_option() -> None:
     address = ControlAddress("127.0.0.1", 1234, "token")
     assert ControlAddress.parse(str(address)) == address
 
 
-def test_secrets_may_stand_in_a_file_and_options_win_over_it(tmp_path: Path) -> None:
+def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     jaas = (
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="hidden-7f";'
@@ -187,12 +187,12 @@ def test_secrets_may_stand_in_a_file_and_options_win_over_it(tmp_path: Path) -> 
     assert "hidden-7f" not in repr(source)
 
 
-def test_a_file_that_is_missing_is_named() -> None:
+def test_missing_properties_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"option kafka\.config\.file /missing: No such file"):
         read(streaming=False, **{"kafka.config.file": "/missing"})
 
 
-def test_the_key_of_credentials_is_not_in_the_option() -> None:
+def test_credentials_key_is_not_in_the_option() -> None:
     address = ControlAddress("localhost", 1, "token", locked=True, key="hidden-7f")
     assert "hidden-7f" not in str(address) + repr(address)
     assert ControlAddress.parse(str(address), "hidden-7f") == address

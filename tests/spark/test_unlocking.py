@@ -44,7 +44,7 @@ def address() -> Iterator[ControlAddress]:
     server.close()
 
 
-def test_a_task_asks_its_driver_for_the_secrets_of_each_cluster(address: ControlAddress) -> None:
+def test_task_fetches_the_secrets_of_each_cluster_from_its_driver(address: ControlAddress) -> None:
     read = ReadOptions.parse(
         {**SERVERS, "destination.kafka.bootstrap.servers": "localhost:2", "control": str(address)},
         streaming=False,
@@ -74,7 +74,7 @@ def test_who_has_the_token_but_not_the_key_has_sealed_credentials(address: Contr
             Credentials.unseal(text, key)
 
 
-def test_tasks_on_this_machine_open_the_credentials_with_a_key_that_spark_does_not_carry(
+def test_local_tasks_open_credentials_with_a_key_outside_of_spark(
     address: ControlAddress, tmp_path: Path
 ) -> None:
     with key_in_file(tmp_path) as file:
@@ -86,7 +86,7 @@ def test_tasks_on_this_machine_open_the_credentials_with_a_key_that_spark_does_n
     assert security.password == SECRET
 
 
-def test_the_file_of_the_key_is_its_user_s_alone(tmp_path: Path) -> None:
+def test_key_file_is_private(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.touch()
     (tmp_path / "key-of-tasks").symlink_to(elsewhere)
@@ -103,13 +103,13 @@ def test_the_file_of_the_key_is_its_user_s_alone(tmp_path: Path) -> None:
         Credentials.unseal(sealed_credentials(), file)
 
 
-def test_who_has_not_the_token_gets_nothing(address: ControlAddress) -> None:
+def test_wrong_token_is_refused(address: ControlAddress) -> None:
     with pytest.raises(Stopped, match="gone, or another than ours"):
         ask_sealed_credentials((address.host, address.port), "guessed")
 
 
 @pytest.mark.integration
-def test_spark_shows_neither_the_secrets_nor_their_key(
+def test_spark_plans_have_neither_secrets_nor_key(
     address: ControlAddress, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "events").mkdir()

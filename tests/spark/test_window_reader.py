@@ -84,12 +84,12 @@ def rows(reader: WindowReader) -> list[tuple[str, int, int, int]]:
     return sorted(row for lane in lanes for row in reader.read(lane))
 
 
-def test_every_partition_gets_an_open_range(brokers: TwoBrokers, driver: Driver) -> None:
+def test_each_partition_has_an_open_range(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 2)[1].plain(3)
     assert rows(driver.reader()) == [("topic", 0, 0, OPEN_END), ("topic", 1, 0, OPEN_END)]
 
 
-def test_each_slice_is_new_to_spark_also_after_a_restart(brokers: TwoBrokers, driver: Driver) -> None:
+def test_each_window_is_new_to_spark_after_a_restart(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 2)
     reader = driver.reader()
     first = reader.latestOffset(reader.initialOffset())
@@ -98,7 +98,7 @@ def test_each_slice_is_new_to_spark_also_after_a_restart(brokers: TwoBrokers, dr
     assert len({str(each) for each in (reader.initialOffset(), first, second, third)}) == 4
 
 
-def test_a_partition_with_a_pair_goes_on_there_and_latest_is_looked_up_once(
+def test_partition_with_position_continues_there_and_latest_is_resolved_once(
     brokers: TwoBrokers, driver: Driver
 ) -> None:
     first, second = brokers.topic("topic", 2)
@@ -111,7 +111,7 @@ def test_a_partition_with_a_pair_goes_on_there_and_latest_is_looked_up_once(
     assert rows(reader)[1] == ("topic", 1, 4, OPEN_END)
 
 
-def test_where_spark_is_started_again_the_next_planner_knows_what_the_last_one_did(
+def test_planner_after_a_spark_restart_knows_the_starts_of_the_previous_one(
     brokers: TwoBrokers, driver: Driver
 ) -> None:
     _, second = brokers.topic("topic", 2)
@@ -129,7 +129,7 @@ def test_where_spark_is_started_again_the_next_planner_knows_what_the_last_one_d
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_a_topic_that_was_created_anew_is_mirrored_from_its_beginning(
+def test_recreated_topic_is_mirrored_from_its_beginning(
     brokers: TwoBrokers, driver: Driver, both: bool
 ) -> None:
     """Kafka deletes its committed offsets with it; where the old one stood says nothing of the new one."""
@@ -153,7 +153,7 @@ def test_a_topic_that_was_created_anew_is_mirrored_from_its_beginning(
     assert brokers.copied()[before:] == created_anew.committed
 
 
-def test_what_came_later_is_mirrored_whole(brokers: TwoBrokers, driver: Driver) -> None:
+def test_later_topic_is_mirrored_whole(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 2)
     reader = driver.reader(LATEST)
     assert len(rows(reader)) == 2
@@ -162,9 +162,7 @@ def test_what_came_later_is_mirrored_whole(brokers: TwoBrokers, driver: Driver) 
     assert rows(reader)[0] == ("later", 0, 0, OPEN_END)
 
 
-def test_partitions_that_are_stopped_or_not_ready_or_gone_are_not_dealt(
-    brokers: TwoBrokers, driver: Driver
-) -> None:
+def test_stopped_unready_or_deleted_partitions_are_not_planned(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 3)
     driver.plan = WindowPlan(
         {"topic": ("topic", 2), "deleted": ("deleted", 4)}, frozenset({TopicPartition("topic", 0)})
@@ -178,9 +176,7 @@ def test_partitions_that_are_stopped_or_not_ready_or_gone_are_not_dealt(
     assert "deal_anew" not in driver.reports[0]
 
 
-def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_named(
-    brokers: TwoBrokers, driver: Driver
-) -> None:
+def test_partition_without_start_offset_is_skipped_and_named(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 2)
     brokers.source.faults.add(
         ApiKey.LIST_OFFSETS, times=None, error=ErrorCode.LEADER_NOT_AVAILABLE, partition=1
@@ -196,7 +192,7 @@ def test_a_partition_whose_leader_does_not_say_where_it_begins_is_left_out_and_n
     assert len(rows(reader)) == 2
 
 
-def test_where_all_is_stopped_no_slice_follows_until_the_plan_changes(
+def test_plan_without_running_partitions_ends_the_windows_until_it_changes(
     brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "_LOOK_INTERVAL_S", 0.01)
@@ -212,7 +208,7 @@ def test_where_all_is_stopped_no_slice_follows_until_the_plan_changes(
 
 
 @pytest.mark.parametrize("gone", ["leader", "topic"])
-def test_where_all_was_left_out_it_is_tried_again_though_the_plan_is_the_same(
+def test_plan_whose_partitions_were_all_skipped_is_tried_again(
     brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     monkeypatch.setattr(slices, "_LOOK_INTERVAL_S", 0.01)
@@ -230,7 +226,7 @@ def test_where_all_was_left_out_it_is_tried_again_though_the_plan_is_the_same(
     assert reader.partitions(start, later)
 
 
-def test_busy_partitions_are_shared_out_evenly(brokers: TwoBrokers) -> None:
+def test_busy_partitions_are_distributed_evenly(brokers: TwoBrokers) -> None:
     driver = Driver(brokers, topic=16)
     brokers.topic("topic", 16)
     busy = [TopicPartition("topic", number) for number in (0, 1)]
@@ -242,7 +238,7 @@ def test_busy_partitions_are_shared_out_evenly(brokers: TwoBrokers) -> None:
 
 
 @pytest.mark.parametrize(("streams", "cores", "dealt"), [(4, 2, 2), (4, 8, 4), (8, 8, 4), (1, 8, 1)])
-def test_no_more_streams_are_dealt_than_can_run_at_a_time(
+def test_plan_has_at_most_as_many_tasks_as_can_run(
     brokers: TwoBrokers, streams: int, cores: int, dealt: int
 ) -> None:
     brokers.topic("wide", 4)
@@ -256,7 +252,7 @@ def test_no_more_streams_are_dealt_than_can_run_at_a_time(
     driver.close()
 
 
-def test_a_mirror_that_stops_plans_nothing(brokers: TwoBrokers, driver: Driver) -> None:
+def test_stopping_mirror_plans_nothing(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 2)
     reader = driver.reader()
     start = reader.latestOffset(reader.initialOffset())
@@ -267,7 +263,7 @@ def test_a_mirror_that_stops_plans_nothing(brokers: TwoBrokers, driver: Driver) 
     assert reader.latestOffset(start) == start
 
 
-def test_a_reader_travels_to_the_tasks_without_its_connections(brokers: TwoBrokers, driver: Driver) -> None:
+def test_pickled_reader_has_no_connections(brokers: TwoBrokers, driver: Driver) -> None:
     brokers.topic("topic", 2)
     reader = driver.reader()
     lanes = reader.partitions(reader.initialOffset(), reader.latestOffset(reader.initialOffset()))
