@@ -24,7 +24,7 @@ from shoal.errors import (
     ShoalError,
 )
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.page import About, Watch
+from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.net.address import Address
@@ -113,7 +113,7 @@ def test_names_and_reasons_on_page_and_report_have_no_control_characters(tmp_pat
     metrics.apply(report_of(row, waiting))
     about = About(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,))
     report = tmp_path / "run.html"
-    with Watch(Address("127.0.0.1", 0), str(report), about, metrics, LocalProcesses()) as shown:
+    with MirrorPage(Address("127.0.0.1", 0), str(report), about, metrics, LocalProcesses()) as shown:
         assert shown.url is not None
         with urllib.request.urlopen(f"{shown.url}data.json?partitions=all", timeout=20) as answer:
             live = answer.read().decode()

@@ -30,7 +30,7 @@ from .turns import Turns
 __all__ = [
     "ConversionTotals",
     "Direction",
-    "Tally",
+    "TurnCounts",
     "begin",
     "chunks",
     "client_of_thread",
@@ -73,7 +73,7 @@ class ConversionTotals:
     refused: int = 0
 
 
-class Tally:
+class TurnCounts:
     """The converted batches of one turn."""
 
     def __init__(self) -> None:
@@ -102,9 +102,9 @@ def held_bytes() -> int:
 
 
 @contextmanager
-def counted(direction: Direction) -> Iterator[Tally]:
+def counted(direction: Direction) -> Iterator[TurnCounts]:
     """Count a conversion that needs no turn; the caller adds its counts to the tally."""
-    tally = Tally()
+    tally = TurnCounts()
     refused = 0
     before_s = time.thread_time()
     try:
@@ -144,7 +144,7 @@ def memory_turn() -> Iterator[None]:
 
 
 @contextmanager
-def turn(direction: Direction) -> Iterator[Tally]:
+def turn(direction: Direction) -> Iterator[TurnCounts]:
     """Wait for a turn, and count the conversions in it."""
     with _TURNS.turn(*client_of_thread()), counted(direction) as tally:
         yield tally

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as TheirPartition
 from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord, RebalanceListener, TopicPartition
 from shoal.broker import Broker, BrokerCluster
 from shoal.client.consumer import TimestampType
-from shoal.client.consumer.partitions import PartitionState
+from shoal.client.consumer.partitions import ConsumedPartition
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, ConfigError, CorruptBatch, NoPosition, UnsupportedBatch
 from shoal.protocol.apis import ApiKey
@@ -635,7 +635,7 @@ def test_collected_records_are_returned_before_a_fetch_error(
         ours.assign([FIRST])
         send = ours._fetching.send
 
-        def refused_behind_the_first(states: Mapping[TopicPartition, PartitionState]) -> None:
+        def refused_behind_the_first(states: Mapping[TopicPartition, ConsumedPartition]) -> None:
             if states[FIRST].position:
                 raise AccessRefused("a broker", "its password was changed")
             send(states)
@@ -650,7 +650,7 @@ def test_collected_records_are_returned_before_a_fetch_error(
 def test_records_of_an_interrupted_poll_are_returned_again(
     log: History, broker: Broker, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    def interrupted(states: Mapping[TopicPartition, PartitionState]) -> None:
+    def interrupted(states: Mapping[TopicPartition, ConsumedPartition]) -> None:
         assert states[FIRST].position == 4, "nothing was collected"
         raise KeyboardInterrupt
 

@@ -14,7 +14,7 @@ from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.partition_metrics import PartitionState
+from shoal.mirroring.monitoring.partition_metrics import PartitionStatus
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, WORKER, report
 from tests.two_brokers import ABORT, History, TwoBrokers
@@ -348,7 +348,7 @@ def test_totals_are_the_sums_of_the_partitions() -> None:
     assert progress.bytes_out == sum(each.bytes_out for each in partitions)
     assert progress.retries == sum(each.retries for each in partitions)
     assert progress.lag_records == sum(each.lag_records or 0 for each in partitions)
-    for state in PartitionState:
+    for state in PartitionStatus:
         assert progress.states[state.value] == sum(each.state is state for each in partitions)
 
 
@@ -437,6 +437,6 @@ def test_commit_that_waits_shows_its_partition_as_waiting() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=10, end_offset=10, commit_waits_for="a coordinator"))
     assert metrics.progress().waiting == {"topic-0": "a coordinator"}
-    assert metrics.partitions()[FIRST].state is PartitionState.WAITING
+    assert metrics.partitions()[FIRST].state is PartitionStatus.WAITING
     metrics.apply(report())
     assert metrics.progress().waiting == {}

@@ -16,7 +16,7 @@ from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.monitoring.metrics import Metrics, PartitionState
+from shoal.mirroring.monitoring.metrics import Metrics, PartitionStatus
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare import copies
 from shoal.mirroring.prepare.copies import CopyState, compare_copies
@@ -227,7 +227,7 @@ def test_a_copy_that_is_deleted_while_nothing_comes_stops_its_partition(mirrored
     delete_copy(mirrored)
     driver.look()
     (stopped,) = driver.metrics.partitions().values()
-    assert stopped.state is PartitionState.STOPPED
+    assert stopped.state is PartitionStatus.STOPPED
     assert "was deleted since it was mirrored; --on-destination-loss continue" in str(stopped.stopped)
     (incident,) = driver.metrics.progress().incidents
     assert (incident.kind, incident.continued) == ("destination-loss", False)

@@ -17,7 +17,7 @@ from ..membership import Membership, RebalanceListener
 from ..offsets import EARLIEST, LATEST, list_offsets
 from ..wakeup import Wakeup, remaining_s
 from .fetching import Fetching
-from .partitions import PartitionState
+from .partitions import ConsumedPartition
 from .records import AnyRecord
 from .settings import ConsumerSettings
 
@@ -81,7 +81,7 @@ class RawConsumer:
         self._cluster = Cluster(self._settings.client)
         self._wakeup = Wakeup()
         self._fetching = Fetching(self._cluster, self._settings, self._wakeup)
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, ConsumedPartition] = {}
         self._listener = RebalanceListener()
         self._membership: Membership | None = None
         if self._settings.membership is not None:
@@ -150,7 +150,7 @@ class RawConsumer:
         if self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
         wanted = [_named(each) for each in partitions]
-        self._states = {each: self._states.get(each) or PartitionState(each) for each in wanted}
+        self._states = {each: self._states.get(each) or ConsumedPartition(each) for each in wanted}
 
     def unsubscribe(self) -> None:
         """Leave the group, and drop all partitions."""
@@ -233,7 +233,7 @@ class RawConsumer:
         """The paused partitions."""
         return frozenset(state.partition for state in self._states.values() if state.is_paused)
 
-    def _state(self, partition: AnyPartition) -> PartitionState:
+    def _state(self, partition: AnyPartition) -> ConsumedPartition:
         self._check_open()
         state = self._states.get(_named(partition))
         if state is None:
@@ -345,7 +345,7 @@ class RawConsumer:
 
     # Positions
 
-    def _find_positions(self, states: Iterable[PartitionState], *, patient: bool = False) -> None:
+    def _find_positions(self, states: Iterable[ConsumedPartition], *, patient: bool = False) -> None:
         """Find missing positions: from a seek, a committed offset, or ``auto.offset.reset``."""
         now = time.monotonic()
         lacking = [state for state in states if state.position is None and (patient or state.retry_at <= now)]
@@ -360,7 +360,7 @@ class RawConsumer:
             for state in lacking:
                 state.put_off()
 
-    def _take_committed(self, states: Sequence[PartitionState]) -> None:
+    def _take_committed(self, states: Sequence[ConsumedPartition]) -> None:
         if not states:
             return
         committed: Mapping[TopicPartition, Committed] = {}
@@ -376,7 +376,7 @@ class RawConsumer:
             if state.reset_to is None:
                 raise NoPosition(state.partition.topic, state.partition.partition)
 
-    def _reset(self, states: Sequence[PartitionState]) -> None:
+    def _reset(self, states: Sequence[ConsumedPartition]) -> None:
         if not states:
             return
         self._cluster.refresh({state.partition.topic for state in states})
@@ -507,7 +507,7 @@ class RawConsumer:
 
     def _partitions_come(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
-            self._states[partition] = PartitionState(partition)
+            self._states[partition] = ConsumedPartition(partition)
 
     # The end
 

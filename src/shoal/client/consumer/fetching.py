@@ -15,7 +15,7 @@ from ..cluster import Cluster
 from ..fetch import Fetcher, FetchFrom
 from ..offsets import epoch_end_offsets
 from ..wakeup import Wakeup, wait_for_answers
-from .partitions import PartitionState
+from .partitions import ConsumedPartition
 from .records import read_fetched
 from .settings import ConsumerSettings
 
@@ -62,11 +62,11 @@ class Fetching:
 
     # Requests
 
-    def send(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+    def send(self, states: Mapping[TopicPartition, ConsumedPartition]) -> None:
         """Send a fetch of all wanted partitions to each leader without a request under way."""
         now = time.monotonic()
         self._refresh(states, now)
-        by_leader: dict[int, list[PartitionState]] = {}
+        by_leader: dict[int, list[ConsumedPartition]] = {}
         for state in states.values():
             if state.is_fetchable and state.retry_at <= now:
                 leader = self._leader(state)
@@ -75,7 +75,7 @@ class Fetching:
         for node_id in [*by_leader.keys(), *(self._fetchers.keys() - by_leader.keys())]:
             self._ask(node_id, by_leader.get(node_id, []))
 
-    def _refresh(self, states: Mapping[TopicPartition, PartitionState], now: float) -> None:
+    def _refresh(self, states: Mapping[TopicPartition, ConsumedPartition], now: float) -> None:
         """Refresh the metadata if a leader is unknown, or proved wrong."""
         known = self._cluster.known
         topics = {partition.topic for partition in states}
@@ -89,7 +89,7 @@ class Fetching:
             self._cluster.refresh(topics)
             self._is_stale = False
 
-    def _leader(self, state: PartitionState) -> int | None:
+    def _leader(self, state: ConsumedPartition) -> int | None:
         """Return the leader by node id, once its log is known to be the one that was read."""
         try:
             found = self._cluster.partition(state.partition)
@@ -105,7 +105,7 @@ class Fetching:
             state.leader_epoch = found.leader_epoch
         return found.leader
 
-    def _is_same_log(self, state: PartitionState) -> bool:
+    def _is_same_log(self, state: ConsumedPartition) -> bool:
         """Whether all that was read is in the new leader's log; if not, go back to its end (KIP-320)."""
         if state.record_epoch < 0:
             return True
@@ -126,7 +126,7 @@ class Fetching:
             state.seek(end)
         return state.failure is None
 
-    def _ask(self, node_id: int, states: Iterable[PartitionState]) -> None:
+    def _ask(self, node_id: int, states: Iterable[ConsumedPartition]) -> None:
         fetcher = self._fetchers.get(node_id)
         if fetcher is not None and fetcher.is_waiting:
             return
@@ -164,7 +164,7 @@ class Fetching:
 
     # Answers
 
-    def receive(self, states: Mapping[TopicPartition, PartitionState], timeout_s: float) -> None:
+    def receive(self, states: Mapping[TopicPartition, ConsumedPartition], timeout_s: float) -> None:
         """Wait for fetch responses or a wakeup, and keep the fetched records."""
         waiting = {
             fetcher.connection: node_id for node_id, fetcher in self._fetchers.items() if fetcher.is_waiting
@@ -186,7 +186,7 @@ class Fetching:
                 if state is not None and asked is not None and asked.offset == state.position:
                     self._keep(state, fetched)
 
-    def _keep(self, state: PartitionState, fetched: FetchedPartition) -> None:
+    def _keep(self, state: ConsumedPartition, fetched: FetchedPartition) -> None:
         if not state.is_fetchable:
             return
         code = ErrorCode.of(fetched.error_code)

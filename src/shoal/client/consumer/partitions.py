@@ -11,11 +11,11 @@ from ...topic_partition import TopicPartition
 from ..backoff import Backoff
 from .records import AnyRecord
 
-__all__ = ["PartitionState"]
+__all__ = ["ConsumedPartition"]
 
 
 @dataclass(slots=True, eq=False)
-class PartitionState:
+class ConsumedPartition:
     """
     One partition.
 

@@ -15,11 +15,11 @@ from ...topic_partition import TopicPartition
 from .batches import RECORD_OVERHEAD, OrdinaryBatch, PendingBatch, RawBatch, RecordMetadata
 from .settings import ProducerSettings
 
-__all__ = ["Accumulator", "PartitionQueue", "ProducerIdentity"]
+__all__ = ["Accumulator", "PartitionQueue", "ProducerState"]
 
 
 @dataclass(slots=True)
-class ProducerIdentity:
+class ProducerState:
     """
     The producer id and the sequence with which a partition is written.
 
@@ -67,7 +67,7 @@ class PartitionQueue:
     sent: deque[PendingBatch] = field(default_factory=deque)
     unsure: list[PendingBatch] = field(default_factory=list)
     outstanding: int = 0
-    identity: ProducerIdentity | None = None
+    identity: ProducerState | None = None
     is_draining: bool = False
     has_gap: bool = False
     wants_new_epoch: bool = False

@@ -28,7 +28,7 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
 from ...protocol.produce import ProduceOutcome
 from ..backoff import Backoff
-from .accumulator import Accumulator, PartitionQueue, ProducerIdentity
+from .accumulator import Accumulator, PartitionQueue, ProducerState
 from .batches import OrdinaryBatch, PendingBatch
 from .settings import ProducerSettings
 
@@ -253,6 +253,6 @@ class Outcomes:
             queue.identity = None
             self._on_used_up()
         else:
-            queue.identity = ProducerIdentity(identity.producer_id, identity.epoch + 1)
+            queue.identity = ProducerState(identity.producer_id, identity.epoch + 1)
         for batch in (*again, *queue.waiting):
             batch.sequence = batch.landing = None

@@ -30,7 +30,7 @@ from ..multi_batch import marked
 from ..offsets import log_end_offsets
 from ..produce import NO_ACKS, ProduceConnection
 from ..wakeup import Wakeup, wait_for_answers
-from .accumulator import Accumulator, PartitionQueue, ProducerIdentity
+from .accumulator import Accumulator, PartitionQueue, ProducerState
 from .batches import OrdinaryBatch, PendingBatch
 from .outcomes import Finished, Outcomes, failing
 from .settings import ProducerSettings
@@ -355,7 +355,7 @@ class Sender:
             self._producer_id = self._new_producer_id(now)
         if self._producer_id is None:
             return False
-        queue.identity = ProducerIdentity(self._producer_id)
+        queue.identity = ProducerState(self._producer_id)
         return True
 
     def _forget_producer_id(self) -> None:
@@ -493,7 +493,7 @@ class Sender:
         end = log_end_offsets(self._cluster, [queue.partition])[queue.partition]
         if producer_id is None or isinstance(end, ShoalError):
             return None
-        queue.identity = ProducerIdentity(producer_id, next_sequence=end % _SEQUENCES, next_offset=end)
+        queue.identity = ProducerState(producer_id, next_sequence=end % _SEQUENCES, next_offset=end)
         return True
 
     # Answers

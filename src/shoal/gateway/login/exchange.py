@@ -11,7 +11,7 @@ from ...net.turns import Turns
 from .credential import HASHES
 from .users import UserFile
 
-__all__ = ["MECHANISMS", "LoginFailed", "SaslExchange", "begin_exchange", "wake_login"]
+__all__ = ["MECHANISMS", "LoginExchange", "LoginFailed", "begin_exchange", "wake_login"]
 
 #: All mechanisms that the gateway supports.
 MECHANISMS = ("PLAIN", *HASHES)
@@ -29,7 +29,7 @@ class LoginFailed(Exception):
     """
 
 
-class SaslExchange(Protocol):
+class LoginExchange(Protocol):
     """One login under way."""
 
     #: The name of the user; None until the login is complete.
@@ -51,7 +51,7 @@ def wake_login(connection: Hashable) -> None:
     _TURNS.look(connection)
 
 
-def begin_exchange(mechanism: str, users: UserFile, check: Callable[[], object]) -> SaslExchange:
+def begin_exchange(mechanism: str, users: UserFile, check: Callable[[], object]) -> LoginExchange:
     """
     Begin a login by one of :data:`MECHANISMS`.
 

@@ -19,7 +19,7 @@ from ...protocol.apis import ApiKey
 from ...protocol.codec import RequestHeader
 from ...protocol.primitives import INT32
 from ..client_connection import Client, ClientGone, ClientRequest
-from .exchange import LoginFailed, SaslExchange, begin_exchange
+from .exchange import LoginExchange, LoginFailed, begin_exchange
 from .users import UserFile
 
 __all__ = ["LARGEST_TOKEN", "GatewayLogin", "decoded"]
@@ -90,7 +90,7 @@ class GatewayLogin:
             is_announced = answer.error_code == ErrorCode.NONE
         return None
 
-    def _shake_hands(self, request: ClientRequest) -> SaslExchange:
+    def _shake_hands(self, request: ClientRequest) -> LoginExchange:
         header = request.header
         if header.api_key != ApiKey.SASL_HANDSHAKE or not 0 <= header.api_version <= 1:
             raise ClientGone(f"API {header.api_key} v{header.api_version} before a login")
@@ -108,7 +108,7 @@ class GatewayLogin:
             raise ClientGone(f"it asked for the SASL mechanism {mechanism!r}")
         return begin_exchange(mechanism, self._users, self._client.check_login)
 
-    def _take_request(self, exchange: SaslExchange) -> bool:
+    def _take_request(self, exchange: LoginExchange) -> bool:
         """Take a SaslAuthenticate request; False if the client left."""
         request = self._client.begin_request(LARGEST_TOKEN)
         if request is None:
@@ -135,7 +135,7 @@ class GatewayLogin:
             raise failed
         return True
 
-    def _take_token(self, exchange: SaslExchange) -> bool:
+    def _take_token(self, exchange: LoginExchange) -> bool:
         """Take a token without a header; False if the client left. A failure has no answer."""
         token = self._client.begin_token(LARGEST_TOKEN)
         if token is None:

@@ -19,7 +19,7 @@ from .schedule import PartitionSchedule
 from .signals import Signals
 from .silence import Silence
 
-__all__ = ["AtWork", "DriverLoop", "Place"]
+__all__ = ["AtWork", "DriverLoop", "GroupPlace"]
 
 _PROGRESS_INTERVAL_S = 0.5
 
@@ -27,7 +27,7 @@ _PROGRESS_INTERVAL_S = 0.5
 _LOOK_INTERVAL_S = 0.1
 
 
-class Place(Protocol):
+class GroupPlace(Protocol):
     """A mirror's place in its group."""
 
     @property
@@ -50,7 +50,7 @@ class AtWork:
     """
 
     control: ControlServer
-    place: Place
+    place: GroupPlace
     work: PartitionSchedule
     retries: StoppedRetries | None
     ends_when_stopped: bool

@@ -40,7 +40,7 @@ from ..model.text import first_few
 from ..model.topics import TopicSelection
 from ..model.window import WindowClock
 from ..monitoring.metrics import Metrics
-from ..monitoring.page import About, Watch
+from ..monitoring.page import About, MirrorPage
 from ..monitoring.processes import LocalProcesses
 from ..monitoring.prometheus import MetricsServer
 from ..positions import GroupPositions
@@ -48,7 +48,7 @@ from ..prepare.create import Prepared
 from .beginnings import Beginnings, find_beginnings
 from .engine import CopyJob, Engine
 from .group_lock import MirrorIdentity
-from .loop import AtWork, DriverLoop, Place
+from .loop import AtWork, DriverLoop, GroupPlace
 from .retrying import StoppedRetries
 from .schedule import PartitionSchedule
 from .signals import Signals
@@ -111,7 +111,7 @@ class MirrorRun:
         self._retries = None if options.once else StoppedRetries(self.metrics, options.retry_stopped_s)
         self._loop = DriverLoop(stop, self.signals, self.metrics, on_progress, on_notice, on_warning)
         self._processes = LocalProcesses()
-        self._watch: Watch | None = None
+        self._watch: MirrorPage | None = None
         self._group: str | None = None
         self._warnings: list[str] = []
         self._started = time.monotonic()
@@ -137,7 +137,7 @@ class MirrorRun:
             watch.end(summary)
             return summary
 
-    def _show(self, resources: contextlib.ExitStack) -> Watch:
+    def _show(self, resources: contextlib.ExitStack) -> MirrorPage:
         """Report from now on, and listen; before anything is created, since an address may be taken."""
         options = self.options
         if options.metrics is not None:
@@ -147,7 +147,9 @@ class MirrorRun:
             self.notify(f"metrics at {server.url}/metrics")
         about = About(options.source.servers, options.destination.servers)
         watch = resources.enter_context(
-            Watch(options.ui, options.report, about, self.metrics, self._processes, self.warn, options.http)
+            MirrorPage(
+                options.ui, options.report, about, self.metrics, self._processes, self.warn, options.http
+            )
         )
         if watch.url is not None:
             self.notify(f"page at {watch.url}")
@@ -268,7 +270,7 @@ class MirrorRun:
         schedule: PartitionSchedule,
         directory: Path,
         control: ControlServer,
-        place: Place,
+        place: GroupPlace,
         *,
         ends_when_stopped: bool = False,
         on_engine_started: Callable[[], object] = lambda: None,

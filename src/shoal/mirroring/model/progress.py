@@ -99,7 +99,7 @@ class Progress:
         lost_before: The known losses of those, if the partition continued.
         lag_s: The lag in time of the partition with the largest one
             (:meth:`PartitionMetrics.lag_s`); None before any position is known.
-        states: The number of partitions in each state (``PartitionState``); the sum is ``partitions``.
+        states: The number of partitions in each state (``PartitionStatus``); the sum is ``partitions``.
         held_back_records: The offsets that open transactions hold back, in all partitions. They are not lag.
         held_back: The same by partition, if there are any.
         phase: The phase of the mirror (``Phase``).

@@ -21,9 +21,9 @@ from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import PartitionReport, ProcessReport, TaskReport
-from .partition_metrics import DROPS, PartitionMetrics, PartitionState
+from .partition_metrics import DROPS, PartitionMetrics, PartitionStatus
 
-__all__ = ["Metrics", "PartitionMetrics", "PartitionState"]
+__all__ = ["Metrics", "PartitionMetrics", "PartitionStatus"]
 
 #: The newest incidents are kept; older ones are only counted.
 _KEPT_INCIDENTS = 100
@@ -90,7 +90,7 @@ class Metrics:
         # Totals over _partitions.
         self._records = self._bytes_out = self._retries = self._lag_records = 0
         self._known = self._held_back = self._to_copy = 0
-        self._states: Counter[PartitionState] = Counter()
+        self._states: Counter[PartitionStatus] = Counter()
         self._decisions: Counter[str] = Counter()
         self._stopped: dict[str, PartitionStopped] = {}
         self._waiting: dict[str, str] = {}
@@ -211,7 +211,7 @@ class Metrics:
         self._count(metrics, 1)
         state = metrics.state
         _keep(self._stopped, str(partition), metrics.stopped)
-        _keep(self._waiting, str(partition), metrics.waits_for if state is PartitionState.WAITING else None)
+        _keep(self._waiting, str(partition), metrics.waits_for if state is PartitionStatus.WAITING else None)
         _keep(self._unmirrored_since, partition, metrics.unmirrored_since)
         since = metrics.held_back_since
         _keep(self._held_back_since, str(partition), None if since is None else (metrics.held_back, since))
@@ -292,8 +292,8 @@ class Metrics:
         return Progress(
             elapsed_s=time.monotonic() - self._started,
             partitions=len(self._partitions),
-            done=self._states[PartitionState.UP_TO_DATE],
-            states={state.value: self._states[state] for state in PartitionState},
+            done=self._states[PartitionStatus.UP_TO_DATE],
+            states={state.value: self._states[state] for state in PartitionStatus},
             stopped={name: each.reason for name, each in self._stopped.items()},
             waiting=dict(self._waiting),
             records=self._records,

@@ -11,7 +11,7 @@ from ...errors import PartitionStopped
 from ...records import Decision
 from ..model.reports import PartitionReport
 
-__all__ = ["DROPS", "PartitionMetrics", "PartitionState", "newer"]
+__all__ = ["DROPS", "PartitionMetrics", "PartitionStatus", "newer"]
 
 #: The limit for the skew of a producer's clock: a later timestamp is ignored.
 _CLOCK_SKEW_S = 60.0
@@ -22,7 +22,7 @@ _Value = TypeVar("_Value")
 DROPS = frozenset(each.value for each in Decision if each.is_drop)
 
 
-class PartitionState(enum.Enum):
+class PartitionStatus(enum.Enum):
     """
     A partition's state as users see it: exactly one at a time, so that the counts add up to all partitions.
 
@@ -112,15 +112,15 @@ class PartitionMetrics:
         return self.waiting_for or self.commit_waits_for
 
     @property
-    def state(self) -> PartitionState:
+    def state(self) -> PartitionStatus:
         """The most urgent of the states that apply."""
         if self.stopped:
-            return PartitionState.STOPPED
+            return PartitionStatus.STOPPED
         if self.waits_for:
-            return PartitionState.WAITING
+            return PartitionStatus.WAITING
         if self.lag_records is None:
-            return PartitionState.UNKNOWN
-        return PartitionState.BEHIND if self.lag_records else PartitionState.UP_TO_DATE
+            return PartitionStatus.UNKNOWN
+        return PartitionStatus.BEHIND if self.lag_records else PartitionStatus.UP_TO_DATE
 
     def lag_s(self, now: float) -> float | None:
         """
@@ -239,7 +239,7 @@ class PartitionMetrics:
         return seen
 
 
-_AT_WORK = (PartitionState.UP_TO_DATE, PartitionState.BEHIND, PartitionState.UNKNOWN)
+_AT_WORK = (PartitionStatus.UP_TO_DATE, PartitionStatus.BEHIND, PartitionStatus.UNKNOWN)
 
 
 def newer(reported: _Value | None, known: _Value | None) -> _Value | None:

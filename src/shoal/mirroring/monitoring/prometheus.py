@@ -23,7 +23,7 @@ from ..model.http_access import OPEN, HttpAccess
 from ..model.processes import ProcessUsage
 from .http_server.server import Answer, HttpServer
 from .metrics import Metrics
-from .partition_metrics import PartitionMetrics, PartitionState
+from .partition_metrics import PartitionMetrics, PartitionStatus
 
 __all__ = ["Exposition", "MetricsServer"]
 
@@ -181,7 +181,7 @@ def _decisions(partitions: _Partitions) -> Metric:
 def _states(partitions: _Partitions) -> Metric:
     counts = Counter(each.state for each in partitions.values())
     family = GaugeMetricFamily("shoal_partitions", "Partitions by state.", labels=("state",))
-    for state in PartitionState:
+    for state in PartitionStatus:
         family.add_metric((state.value,), counts[state])
     return family
 

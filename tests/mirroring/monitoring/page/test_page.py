@@ -17,7 +17,7 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.page import About, Watch
+from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.page.history import History as PageHistory
 from shoal.mirroring.monitoring.page.history import Sample, columns
 from shoal.mirroring.monitoring.page.report import check_report
@@ -36,10 +36,10 @@ def watch(
     ui: Address | None = ANYWHERE,
     report: Path | None = None,
     warnings: list[str] | None = None,
-) -> Watch:
+) -> MirrorPage:
     file = str(report) if report else None
     said = [] if warnings is None else warnings
-    return Watch(ui, file, ABOUT, metrics or Metrics(), LocalProcesses(), said.append)
+    return MirrorPage(ui, file, ABOUT, metrics or Metrics(), LocalProcesses(), said.append)
 
 
 def summary(**changes: Any) -> Summary:
@@ -325,14 +325,14 @@ def test_a_mirror_that_was_refused_leaves_an_older_report_as_it_is(file: Path) -
     nowhere_yet = About("west:9092", "east:9092")
     with (
         pytest.raises(ConfigError, match="no such topic"),
-        Watch(None, str(file), nowhere_yet, Metrics(), LocalProcesses()),
+        MirrorPage(None, str(file), nowhere_yet, Metrics(), LocalProcesses()),
     ):
         raise ConfigError("no such topic")
     assert file.read_text() == "older"
 
 
 def test_later_values_are_shown_when_they_are_known() -> None:
-    with Watch(ANYWHERE, None, About("west:9092", "east:9092"), Metrics(), LocalProcesses()) as watching:
+    with MirrorPage(ANYWHERE, None, About("west:9092", "east:9092"), Metrics(), LocalProcesses()) as watching:
         before = data(watching.address)
         watching.know("group", ["topic a: keeps less"])
         wait_until(lambda: data(watching.address) != before and data(watching.address)["warnings"] != [])

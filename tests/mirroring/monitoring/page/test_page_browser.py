@@ -13,7 +13,7 @@ import pytest
 from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.progress import PartitionIncident, Phase, Summary
 from shoal.mirroring.monitoring.metrics import Metrics
-from shoal.mirroring.monitoring.page import About, Watch
+from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.records import Codec
@@ -50,10 +50,10 @@ def browser(chromium: Browser) -> Browser:
 
 def watch(
     metrics: Metrics, report: Path | None = None, address: Address | None = None, *warnings: str
-) -> Watch:
+) -> MirrorPage:
     about = About("west.example:9092", "east.example:9092", "shoal.west.east", warnings)
     ui = address or Address("127.0.0.1", 0)
-    return Watch(ui, str(report) if report else None, about, metrics, LocalProcesses())
+    return MirrorPage(ui, str(report) if report else None, about, metrics, LocalProcesses())
 
 
 def busy() -> Metrics:
@@ -71,7 +71,7 @@ def busy() -> Metrics:
     return metrics
 
 
-def url(shown: Watch) -> str:
+def url(shown: MirrorPage) -> str:
     assert shown.url is not None
     return shown.url
 
@@ -519,7 +519,7 @@ def test_a_browser_that_is_asked_for_the_token_sees_the_page_at_work(
     about = About("west.example:9092", "east.example:9092", "shoal.west.east", ())
     access = HttpAccess(token_file=tmp_path / "token")
     ui = Address("127.0.0.1", 0)
-    with Watch(ui, None, about, busy(), LocalProcesses(), access=access) as shown:
+    with MirrorPage(ui, None, about, busy(), LocalProcesses(), access=access) as shown:
         assert shown.url is not None
         for wrong in (shown.url, shown.url.replace("//", "//me:wrong@")):
             browser.open(wrong)

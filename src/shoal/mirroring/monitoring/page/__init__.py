@@ -6,6 +6,6 @@ the object once a second; a report has it inside.
 """
 
 from .observer import About
-from .watch import Watch
+from .watch import MirrorPage
 
-__all__ = ["About", "Watch"]
+__all__ = ["About", "MirrorPage"]

@@ -20,7 +20,7 @@ from ....records import Decision
 from ....topic_partition import TopicPartition
 from ...model.processes import ProcessRole, ProcessUsage
 from ...model.progress import LONG_TRANSACTION_S, PartitionIncident, Progress, Summary
-from ..partition_metrics import PartitionMetrics, PartitionState
+from ..partition_metrics import PartitionMetrics, PartitionStatus
 from .history import Sample, columns
 from .observer import Observer
 
@@ -280,7 +280,7 @@ def _conversions(progress: Progress) -> dict[str, Any]:
 
 def _slowness(metrics: PartitionMetrics, now: float) -> tuple[int, float, int]:
     """Return the sort key of a partition: stopped ones first, then waiting ones, then by lag."""
-    trouble = {PartitionState.STOPPED: 0, PartitionState.WAITING: 1}.get(metrics.state, 2)
+    trouble = {PartitionStatus.STOPPED: 0, PartitionStatus.WAITING: 1}.get(metrics.state, 2)
     return (trouble, -(metrics.lag_s(now) or 0.0), -(metrics.lag_records or 0))
 
 

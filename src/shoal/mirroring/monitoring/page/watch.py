@@ -17,10 +17,10 @@ from .observer import About, Observer, Processes
 from .report import check_report, write_report
 from .server import PageServer
 
-__all__ = ["Watch"]
+__all__ = ["MirrorPage"]
 
 
-class Watch:
+class MirrorPage:
     """
     Serves the page of a mirror while it runs, and writes the report at its end, also after an error.
 
@@ -78,7 +78,7 @@ class Watch:
         """Set the result of the mirror. Without this call, an error has ended it."""
         self._ending = Ending.of(summary)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> MirrorPage:
         if self._page or self._report is not None:
             self._running.enter_context(self._observer)
         if self._page:
