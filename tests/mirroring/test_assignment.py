@@ -25,7 +25,7 @@ COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCO
 FIRST = TopicPartition("topic", 0)
 
 
-def test_partitions_come_by_topic_and_number(brokers: TwoBrokers) -> None:
+def test_partitions_are_ordered_by_topic_and_number(brokers: TwoBrokers) -> None:
     brokers.topic("b", 2)
     brokers.topic("a", 1)
     with Cluster(brokers.settings.source) as cluster:
@@ -35,9 +35,7 @@ def test_partitions_come_by_topic_and_number(brokers: TwoBrokers) -> None:
             partitions_of(cluster, ["a", "missing"])
 
 
-def test_the_end_is_before_the_first_open_transaction_or_behind_all(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_end_offset_is_before_the_first_open_transaction(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     history.store(history.batch(2, flags=0x10, producer_id=9, producer_epoch=0))
     history.plain(1)
@@ -50,9 +48,7 @@ def test_the_end_is_before_the_first_open_transaction_or_behind_all(
         assert end_offsets(cluster, [], COMMITTED) == {}
 
 
-def test_a_partition_begins_at_a_time_or_at_its_end_where_nothing_is_so_late(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_start_at_a_time_is_the_first_later_record_or_the_end(brokers: TwoBrokers, history: History) -> None:
     for age_ms in (3_000, 2_000, 1_000):
         history.base_timestamp = NOW_MS - age_ms
         history.plain(2)
@@ -71,7 +67,7 @@ def test_a_partition_begins_at_a_time_or_at_its_end_where_nothing_is_so_late(
         assert start(EARLIEST) == 1
 
 
-def test_a_leader_that_does_not_answer_is_an_error_or_left_out(brokers: TwoBrokers) -> None:
+def test_silent_leader_is_an_error_or_omitted(brokers: TwoBrokers) -> None:
     brokers.topic("topic", 2)
     leads_elsewhere(brokers.source, "topic", 0)
     with Cluster(brokers.settings.source) as cluster:
@@ -95,7 +91,7 @@ def test_a_leader_that_does_not_answer_is_an_error_or_left_out(brokers: TwoBroke
         (0, 9, (0, 9)),  # a position wins, also one before the start
     ],
 )
-def test_a_range_is_what_lies_between_position_and_end(
+def test_plan_ranges_returns_offsets_from_position_to_end(
     position: int | None, end: int, planned: tuple[int, int] | None
 ) -> None:
     positions = {} if position is None else {FIRST: position}
@@ -113,7 +109,7 @@ def dealt(draw: st.DrawFn) -> tuple[list[CopyRange], int, dict[TopicPartition, t
 
 
 @given(dealt())
-def test_every_range_is_dealt_once_to_lanes_of_about_equal_weight(
+def test_each_range_is_assigned_once_to_tasks_of_similar_weight(
     deal: tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]],
 ) -> None:
     ranges, lanes, leaders = deal
@@ -139,6 +135,6 @@ def test_partitions_of_the_same_leaders_stay_together(
     assert changes == max(0, len(set(order)) - 1)
 
 
-def test_equal_partitions_are_dealt_evenly() -> None:
+def test_equal_partitions_are_distributed_evenly() -> None:
     ranges = [CopyRange("topic", number, "topic", 0, 100) for number in range(12)]
     assert [len(lane) for lane in assign_tasks(ranges, 4, {})] == [3, 3, 3, 3]

@@ -101,7 +101,7 @@ def with_some_settings(brokers: TwoBrokers, dice: random.Random) -> TwoBrokers:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_lanes_that_fail_and_die_at_random_lose_and_double_nothing(brokers: TwoBrokers, seed: int) -> None:
+def test_tasks_failing_at_random_neither_lose_nor_duplicate(brokers: TwoBrokers, seed: int) -> None:
     dice = random.Random(seed)
     brokers = with_some_settings(brokers, dice)
     histories = brokers.topic("topic", dice.randint(1, 3))
@@ -128,7 +128,7 @@ def test_lanes_that_fail_and_die_at_random_lose_and_double_nothing(brokers: TwoB
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_lanes_that_copy_the_same_at_the_same_time_double_nothing(brokers: TwoBrokers, seed: int) -> None:
+def test_concurrent_tasks_of_one_partition_duplicate_nothing(brokers: TwoBrokers, seed: int) -> None:
     """An orphan that has not noticed yet, beside the one that took its place."""
     dice = random.Random(seed)
     brokers = with_some_settings(brokers, dice)
@@ -147,7 +147,7 @@ def test_lanes_that_copy_the_same_at_the_same_time_double_nothing(brokers: TwoBr
 
 
 @pytest.mark.parametrize("request_number", range(0, 12, 3))
-def test_a_request_that_arrives_long_after_its_sender_gave_up_doubles_nothing(
+def test_late_request_of_a_timed_out_sender_duplicates_nothing(
     brokers: TwoBrokers, history: History, request_number: int
 ) -> None:
     history.plain(*[1] * 12)
@@ -188,7 +188,7 @@ def holds(brokers: TwoBrokers, records: int) -> bool:
     return brokers.destination.log("topic").log_end_offset >= records
 
 
-def test_a_process_that_is_killed_again_and_again_gets_there(brokers: TwoBrokers) -> None:
+def test_repeatedly_killed_process_completes_the_copy(brokers: TwoBrokers) -> None:
     histories = brokers.topic("topic", 2)
     for history in histories:
         history.plain(*[1, 2] * 400)

@@ -337,7 +337,7 @@ def brokers(seed: int) -> Iterator[TwoBrokers]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_every_kind_of_batch_is_copied_exactly_whatever_happens(brokers: TwoBrokers, seed: int) -> None:
+def test_every_kind_of_batch_is_copied_exactly_under_faults(brokers: TwoBrokers, seed: int) -> None:
     copy_every_kind_of_batch(brokers, seed)
 
 

@@ -134,22 +134,22 @@ def recover_while_the_source_deletes(brokers: TwoBrokers, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_ours_is_the_history_whatever_happened(brokers: TwoBrokers, seed: int) -> None:
+def test_own_records_equal_the_history_after_incidents(brokers: TwoBrokers, seed: int) -> None:
     recover_and_die_at_random(brokers, seed)
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_what_was_lost_on_both_sides_is_reported(brokers: TwoBrokers, seed: int) -> None:
+def test_records_lost_on_both_sides_are_reported(brokers: TwoBrokers, seed: int) -> None:
     recover_while_the_source_deletes(brokers, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1_000, 1_300))
-def test_what_is_ours_is_the_history_for_many_seeds(brokers: TwoBrokers, seed: int) -> None:
+def test_own_records_equal_the_history_for_many_seeds(brokers: TwoBrokers, seed: int) -> None:
     recover_and_die_at_random(brokers, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1_000, 1_300))
-def test_what_was_lost_on_both_sides_is_reported_for_many_seeds(brokers: TwoBrokers, seed: int) -> None:
+def test_records_lost_on_both_sides_are_reported_for_many_seeds(brokers: TwoBrokers, seed: int) -> None:
     recover_while_the_source_deletes(brokers, seed)

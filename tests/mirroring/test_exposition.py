@@ -35,7 +35,7 @@ def scrape(address: Address) -> Any:
     return urllib.request.urlopen(f"http://{address}/metrics", timeout=10)
 
 
-def test_a_partition_s_counts_are_served() -> None:
+def test_counts_of_a_partition_are_served() -> None:
     metrics = busy_metrics()
     metrics.apply(report(decisions={"copied": 2, "cropped": 1}))
     served = {
@@ -65,7 +65,7 @@ def test_lag_is_served_in_records_and_in_seconds() -> None:
     assert value(metrics, "shoal_lag_seconds", SECOND) == 0
 
 
-def test_what_is_not_known_is_not_served() -> None:
+def test_unknown_values_are_not_served() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=None))
     assert value(metrics, "shoal_lag_records") is None
@@ -74,7 +74,7 @@ def test_what_is_not_known_is_not_served() -> None:
     assert samples(metrics)["shoal_partitions", (("state", "unknown"),)] == 1
 
 
-def test_the_last_commit_is_served() -> None:
+def test_time_of_the_last_commit_is_served() -> None:
     metrics = Metrics()
     metrics.apply(report(committed_offset=5))
     assert value(metrics, "shoal_last_commit_timestamp_seconds") == pytest.approx(time.time(), abs=10)
@@ -103,7 +103,7 @@ def test_stuck_partitions_are_served_by_name_and_counted() -> None:
     assert value(metrics, "shoal_partition_waiting") == 0
 
 
-def test_incidents_of_every_kind_are_served_from_the_start_so_that_the_first_is_an_increase() -> None:
+def test_incidents_of_every_kind_are_served_from_0() -> None:
     metrics = Metrics()
     before = samples(metrics)
     metrics.apply(report(incidents=[["source-retention", "its log begins at 7", 3, True]]))
@@ -134,7 +134,7 @@ def test_exposition_serves_pauses_time_and_longest_pause_of_a_jvm_alone() -> Non
     assert {labels for name, labels in served if name.startswith("shoal_jvm_gc_")} == {jvm}
 
 
-def test_when_a_task_was_heard_last_is_served_and_a_planner_is_none() -> None:
+def test_time_of_the_last_task_report_is_served_without_planners() -> None:
     name = ("shoal_last_report_timestamp_seconds", ())
     metrics = Metrics()
     metrics.apply(TaskReport())
@@ -143,7 +143,7 @@ def test_when_a_task_was_heard_last_is_served_and_a_planner_is_none() -> None:
     assert samples(metrics)[name] == pytest.approx(time.time(), abs=10)
 
 
-def test_names_are_those_of_prometheus_s_conventions() -> None:
+def test_metric_names_follow_prometheus_s_conventions() -> None:
     text = Exposition(busy_metrics(), LocalProcesses()).text().decode()
     families = list(text_string_to_metric_families(text))
     names = [each.name for each in families]
@@ -157,14 +157,14 @@ def test_names_are_those_of_prometheus_s_conventions() -> None:
     assert units == {"seconds", "bytes"}
 
 
-def test_a_label_is_served_as_it_is_whatever_is_in_it() -> None:
+def test_label_with_any_characters_is_escaped() -> None:
     metrics = Metrics()
     odd = TopicPartition('a "quoted" name\\', 0)
     metrics.apply(report(odd))
     assert value(metrics, "shoal_records_total", odd) == 4
 
 
-def test_what_changes_shows_at_the_next_scrape_and_so_does_a_lag_that_only_grows(
+def test_changes_and_growing_lag_are_served_at_the_next_scrape(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_800_000_000.0
@@ -185,7 +185,7 @@ def test_what_changes_shows_at_the_next_scrape_and_so_does_a_lag_that_only_grows
     assert lines("shoal_lag_seconds") == ['shoal_lag_seconds{partition="0",topic="topic"} 3.0']
 
 
-def test_idle_partitions_are_not_written_anew_at_each_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_partitions_are_not_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics()
     for number in range(50):
         metrics.apply(report(TopicPartition("topic", number), source_offset=10))
@@ -199,7 +199,7 @@ def test_idle_partitions_are_not_written_anew_at_each_scrape(monkeypatch: pytest
     ]
 
 
-def test_a_lane_s_reports_are_served_over_http(brokers: TwoBrokers, history: History) -> None:
+def test_reports_of_a_task_are_served_over_http(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2).transaction(2, ends=ABORT)
     metrics = Metrics()
 

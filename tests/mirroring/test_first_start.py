@@ -23,24 +23,24 @@ def topic(name: str) -> TopicMetadata:
     return TopicMetadata(name, None, False, {})
 
 
-def test_a_start_mark_is_read_back_and_is_no_pair_for_an_older_version() -> None:
+def test_start_mark_is_read_back_and_is_no_position_for_older_versions() -> None:
     mark = start_mark(7, ORDERS)
     assert (mark.offset, is_start_mark(mark), read_first_start(mark)) == (7, True, ORDERS)
     assert MirrorPosition.from_committed(mark) is None
 
 
-def test_an_ordinary_position_remembers_the_first_start_too() -> None:
+def test_committed_position_keeps_the_first_start() -> None:
     position = remembering(7, ORDERS)
     assert (position.offset, is_start_mark(position), read_first_start(position)) == (7, False, ORDERS)
     assert read_first_start(remembering(7, None)) is None
 
 
 @pytest.mark.parametrize("metadata", ["", "start1", "start1[]", "start1[1,[[2,3]]]", "start1" + "[" * 9_999])
-def test_metadata_of_somebody_else_remembers_nothing(metadata: str) -> None:
+def test_metadata_of_another_program_have_no_first_start(metadata: str) -> None:
     assert read_first_start(Committed(7, metadata)) is None
 
 
-def test_the_selections_of_all_starts_count() -> None:
+def test_first_start_keeps_the_selections_of_all_starts() -> None:
     assert ORDERS.selected(topic("orders-1"))
     assert not ORDERS.selected(topic("orders-old"))
     assert not ORDERS.selected(topic("payments"))
@@ -50,7 +50,7 @@ def test_the_selections_of_all_starts_count() -> None:
     assert both.selecting(TopicSelection("payments")) == both
 
 
-def test_of_two_memories_the_earlier_time_and_both_selections_count() -> None:
+def test_merged_first_starts_have_the_earlier_time_and_both_selections() -> None:
     later = FirstStart(ORDERS.at_ms + 1).selecting(TopicSelection("payments"))
     merged = later.merged_with(ORDERS)
     assert merged == ORDERS.merged_with(later)
@@ -58,7 +58,7 @@ def test_of_two_memories_the_earlier_time_and_both_selections_count() -> None:
     assert merged.selected(topic("payments"))
 
 
-def test_selections_that_are_too_long_are_forgotten_and_then_every_topic_counts_as_selected() -> None:
+def test_too_long_selections_count_every_topic_as_selected() -> None:
     names = ",".join(f"topic-{number}" for number in range(1_000))
     forgotten = ORDERS.selecting(TopicSelection(names))
     assert forgotten.selections == ()
@@ -66,6 +66,6 @@ def test_selections_that_are_too_long_are_forgotten_and_then_every_topic_counts_
     assert len(start_mark(2**63 - 1, forgotten).metadata) < 100
 
 
-def test_a_selection_that_is_no_expression_counts_as_matching() -> None:
+def test_invalid_selection_counts_as_matching() -> None:
     damaged = FirstStart.from_text('[1,[["((",null]]]')
     assert damaged.selected(topic("payments"))

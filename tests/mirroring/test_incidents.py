@@ -89,7 +89,7 @@ def recreate(broker: Broker) -> History:
 
 @pytest.mark.parametrize("written", range(4))
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_mirror_goes_on_behind_foreign_records(
+def test_mirror_continues_after_foreign_records(
     brokers: TwoBrokers, history: History, written: int, count: int
 ) -> None:
     history.plain(1)
@@ -107,7 +107,7 @@ def test_a_mirror_goes_on_behind_foreign_records(
     assert ours(brokers) == history.committed
 
 
-def test_damaged_source_batch_behind_foreign_records_is_met_at_its_turn(
+def test_damaged_source_batch_after_foreign_records_is_reported_in_order(
     brokers: TwoBrokers, history: History
 ) -> None:
     """To compare whose records these are must not stop the partition for a batch that it is not at yet."""
@@ -124,7 +124,7 @@ def test_damaged_source_batch_behind_foreign_records_is_met_at_its_turn(
     assert ours(brokers) == history.committed
 
 
-def test_damaged_foreign_batch_is_named_as_foreign(brokers: TwoBrokers, history: History) -> None:
+def test_damaged_foreign_batch_is_reported_as_foreign(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
     history.plain(2)
@@ -133,7 +133,7 @@ def test_damaged_foreign_batch_is_named_as_foreign(brokers: TwoBrokers, history:
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
 
 
-def test_foreign_records_among_our_own_are_told_apart(brokers: TwoBrokers, history: History) -> None:
+def test_foreign_records_among_own_ones_are_recognized(brokers: TwoBrokers, history: History) -> None:
     brokers.run()
     history.plain(1, 2, 1, 2, 1)
     brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
@@ -151,7 +151,7 @@ def test_foreign_records_among_our_own_are_told_apart(brokers: TwoBrokers, histo
     assert sequences == [0, 1, 3, 4, 6]  # as if nobody else were there
 
 
-def test_a_foreign_record_during_a_run_moves_all_that_follows(brokers: TwoBrokers, history: History) -> None:
+def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, history: History) -> None:
     brokers.run()
     history.plain(*[1] * 12)
     brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
@@ -169,7 +169,7 @@ def test_a_foreign_record_during_a_run_moves_all_that_follows(brokers: TwoBroker
     assert ours(brokers) == history.committed
 
 
-def test_a_lost_acknowledgement_is_known_again_behind_foreign_records(
+def test_unacknowledged_batch_after_foreign_records_is_recognized(
     brokers: TwoBrokers, history: History
 ) -> None:
     """Our sequences go on where they were: a request that arrives twice is still a duplicate."""
@@ -183,7 +183,7 @@ def test_a_lost_acknowledgement_is_known_again_behind_foreign_records(
     assert ours(brokers) == history.committed
 
 
-def test_what_was_mirrored_and_what_is_in_the_source_do_not_match_at_all(
+def test_mirrored_records_absent_in_the_source_stop_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     """Records of our writer that the source does not have: nothing shows where to go on."""
@@ -200,7 +200,7 @@ def test_what_was_mirrored_and_what_is_in_the_source_do_not_match_at_all(
     assert "not to be found in the source now" in stopped.reason
 
 
-def test_a_double_of_a_dead_process_does_not_pass_for_what_follows(
+def test_duplicate_of_a_dead_process_is_not_taken_for_the_next_records(
     brokers: TwoBrokers, history: History
 ) -> None:
     """Its request arrives when the broker has forgotten the producer: right records in a wrong place."""
@@ -225,7 +225,7 @@ def test_a_double_of_a_dead_process_does_not_pass_for_what_follows(
 # A destination that lost something
 
 
-def test_a_lost_tail_is_mirrored_again(brokers: TwoBrokers, history: History) -> None:
+def test_lost_tail_is_mirrored_again(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2, 3)
     brokers.run()
     lose_tail(brokers.destination, "topic", 3)
@@ -236,7 +236,7 @@ def test_a_lost_tail_is_mirrored_again(brokers: TwoBrokers, history: History) ->
     run(brokers)
 
 
-def test_a_lost_tail_that_the_source_has_no_more_is_counted(brokers: TwoBrokers, history: History) -> None:
+def test_lost_tail_deleted_at_the_source_is_counted(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2, 3)
     brokers.run()
     lose_tail(brokers.destination, "topic", 3)
@@ -247,9 +247,7 @@ def test_a_lost_tail_that_the_source_has_no_more_is_counted(brokers: TwoBrokers,
     assert brokers.copied() == history.committed[:3] + history.committed[6:]
 
 
-def test_a_destination_topic_that_was_created_anew_is_filled_again(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_recreated_destination_topic_is_filled_again(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     recreate(brokers.destination)
@@ -267,7 +265,7 @@ def lose_tail_and_producers(brokers: TwoBrokers, end: int) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail", "continue"])
-def test_a_tail_that_is_lost_during_a_run_is_found_by_where_the_next_batch_lands(
+def test_tail_lost_during_a_run_is_found_by_the_next_batch_s_offset(
     brokers: TwoBrokers, history: History, policy: str
 ) -> None:
     history.plain(1, 2)
@@ -295,9 +293,7 @@ def test_a_tail_that_is_lost_during_a_run_is_found_by_where_the_next_batch_lands
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 9])
-def test_a_lost_tail_is_found_also_where_others_wrote_in_its_place(
-    brokers: TwoBrokers, history: History, count: int
-) -> None:
+def test_lost_tail_overwritten_by_others_is_found(brokers: TwoBrokers, history: History, count: int) -> None:
     """Also where the log is as long as before, or longer: only what stood before the position shows it."""
     history.plain(3, 5)
     brokers.run()
@@ -311,7 +307,7 @@ def test_a_lost_tail_is_found_also_where_others_wrote_in_its_place(
     run(brokers)
 
 
-def test_a_lost_tail_behind_older_foreign_records_is_mirrored_again(
+def test_lost_tail_after_older_foreign_records_is_mirrored_again(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(5)
@@ -328,7 +324,7 @@ def test_a_lost_tail_behind_older_foreign_records_is_mirrored_again(
 
 
 @pytest.mark.parametrize("count", [2, 20])
-def test_a_topic_that_was_created_anew_and_that_others_write_to_is_filled_again(
+def test_recreated_topic_with_other_writers_is_filled_again(
     brokers: TwoBrokers, history: History, count: int
 ) -> None:
     history.plain(1, 2)
@@ -340,7 +336,7 @@ def test_a_topic_that_was_created_anew_and_that_others_write_to_is_filled_again(
     assert ours(brokers) == history.committed
 
 
-def test_equal_records_are_told_apart_by_their_number(brokers: TwoBrokers, history: History) -> None:
+def test_equal_records_are_distinguished_by_their_count(brokers: TwoBrokers, history: History) -> None:
     same = bytes(batches.batch([b"the same"] * 2, base_timestamp=NOW_MS))
     for _ in range(6):
         history.store(batches.patched(same, 0, history.next_offset.to_bytes(8)), shown=True)
@@ -352,7 +348,7 @@ def test_equal_records_are_told_apart_by_their_number(brokers: TwoBrokers, histo
 
 @pytest.mark.parametrize("further", [0, 5])
 @pytest.mark.parametrize("left", [6, 0])
-def test_what_a_writer_before_the_pair_s_mirrored_is_mirrored_again(
+def test_records_of_a_writer_before_the_position_s_are_mirrored_again(
     brokers: TwoBrokers, history: History, further: int, left: int
 ) -> None:
     """Its position was deleted, and the mirror went on behind its records."""
@@ -375,7 +371,7 @@ def test_what_a_writer_before_the_pair_s_mirrored_is_mirrored_again(
 
 
 @pytest.mark.parametrize("left", [15, 10, 8, 6, 3, 0])
-def test_what_a_returning_group_s_new_writer_loses_is_mirrored_again_once(
+def test_records_lost_by_a_returning_group_s_writer_are_mirrored_again_once(
     brokers: TwoBrokers, history: History, left: int
 ) -> None:
     """The group went on behind another group's records, which nobody lost with its own."""
@@ -390,7 +386,7 @@ def test_what_a_returning_group_s_new_writer_loses_is_mirrored_again_once(
     assert brokers.copied() == history.committed
 
 
-def test_recreated_copy_gets_what_the_source_still_has_from_before_the_pair_s_writer(
+def test_recreated_copy_receives_source_records_before_the_position_s_writer(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(*[1] * 10)
@@ -405,7 +401,7 @@ def test_recreated_copy_gets_what_the_source_still_has_from_before_the_pair_s_wr
 
 
 @pytest.mark.parametrize("left", [4, 0])
-def test_what_is_lost_before_the_pair_s_writer_and_is_not_the_source_s_is_counted(
+def test_foreign_records_lost_before_the_position_s_writer_are_counted(
     brokers: TwoBrokers, history: History, left: int
 ) -> None:
     foreign(brokers.destination, 4)
@@ -421,7 +417,7 @@ def test_what_is_lost_before_the_pair_s_writer_and_is_not_the_source_s_is_counte
 
 
 @pytest.mark.parametrize("loses", [True, False])
-def test_a_tail_that_may_not_be_decoded_is_known_by_its_bytes(
+def test_tail_that_cannot_be_decoded_is_recognized_by_its_bytes(
     brokers: TwoBrokers, history: History, loses: bool
 ) -> None:
     brokers = brokers.with_settings(max_decompressed_bytes=10_000)
@@ -452,7 +448,7 @@ def write_and_die_behind_aborted_records(brokers: TwoBrokers, history: History) 
 
 
 @pytest.mark.parametrize("start", [10, 40])
-def test_a_dead_lane_s_run_is_found_by_what_deletion_and_compaction_left_of_it(
+def test_dead_task_s_run_is_found_after_deletion_and_compaction(
     brokers: TwoBrokers, history: History, start: int
 ) -> None:
     """What was dropped among it makes it longer at the source: its records do not say where it ended."""
@@ -467,7 +463,7 @@ def test_a_dead_lane_s_run_is_found_by_what_deletion_and_compaction_left_of_it(
 
 
 @pytest.mark.parametrize(("start", "incident"), [(10, []), (40, [["source-retention", 30, True]])])
-def test_a_dead_lane_s_run_of_which_nothing_is_left_ends_before_all_that_is_left(
+def test_dead_task_s_run_without_remaining_records_ends_before_the_rest(
     brokers: TwoBrokers, history: History, start: int, incident: list[list[object]]
 ) -> None:
     """Its end lies where compaction took the last batch, or where retention may have taken more than it."""
@@ -482,7 +478,7 @@ def test_a_dead_lane_s_run_of_which_nothing_is_left_ends_before_all_that_is_left
 
 
 @pytest.mark.parametrize("start", [10, 40])
-def test_a_dead_lane_s_run_that_both_sides_changed_stops_the_partition_where_nothing_shows_its_end(
+def test_dead_task_s_run_without_a_known_end_stops_the_partition(
     brokers: TwoBrokers, history: History, start: int
 ) -> None:
     write_and_die_behind_aborted_records(brokers, history)
@@ -499,7 +495,7 @@ def test_a_dead_lane_s_run_that_both_sides_changed_stops_the_partition_where_not
 # A source that is another
 
 
-def test_a_source_that_lost_its_tail_and_grew_again_is_found_by_its_epochs(
+def test_truncated_source_that_grew_again_is_found_by_its_epochs(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2, 3)
@@ -514,16 +510,14 @@ def test_a_source_that_lost_its_tail_and_grew_again_is_found_by_its_epochs(
     run(brokers)
 
 
-def test_a_source_that_lost_its_tail_is_found_while_it_is_shorter(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_truncated_source_is_found_while_it_is_shorter(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2, 3)
     brokers.run()
     lose_tail(brokers.source, "topic", 3)
     stop(brokers, IncidentKind.SOURCE_RESET)
 
 
-def test_a_source_that_is_too_old_for_epochs_is_believed_when_it_refuses_the_position(
+def test_truncated_source_without_epochs_is_found_by_its_refusal(
     brokers: TwoBrokers, history: History
 ) -> None:
     apis = dict(brokers.source.apis)
@@ -546,7 +540,7 @@ def test_a_source_that_is_too_old_for_epochs_is_believed_when_it_refuses_the_pos
     assert brokers.copied() == before + history.committed[6:]
 
 
-def test_a_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, history: History) -> None:
+def test_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     history.log.begin_leader_epoch(3)
@@ -559,9 +553,7 @@ def test_a_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, his
     assert brokers.copied() == history.committed
 
 
-def test_a_source_topic_that_was_created_anew_is_mirrored_behind_the_old_one(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_recreated_source_topic_is_mirrored_after_the_old_one(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     before = brokers.copied()
@@ -573,7 +565,7 @@ def test_a_source_topic_that_was_created_anew_is_mirrored_behind_the_old_one(
     run(brokers)
 
 
-def test_a_source_topic_that_took_its_pairs_along_is_mirrored_behind_the_old_one(
+def test_recreated_source_topic_without_positions_is_mirrored_after_the_old_one(
     brokers: TwoBrokers, history: History
 ) -> None:
     """Kafka deletes a topic's committed offsets together with the topic."""
@@ -591,7 +583,7 @@ def test_a_source_topic_that_took_its_pairs_along_is_mirrored_behind_the_old_one
 
 
 @pytest.mark.parametrize("first", ["one", "other"])
-def test_source_topic_created_anew_is_mirrored_once_by_groups_in_turn(
+def test_recreated_source_topic_is_mirrored_once_by_groups_in_turn(
     brokers: TwoBrokers, history: History, first: str
 ) -> None:
     """Both groups' positions are of the former topic: a mirror commits also while a topic is deleted."""
@@ -614,7 +606,7 @@ def test_source_topic_created_anew_is_mirrored_once_by_groups_in_turn(
         assert brokers.copied() == before + anew.committed
 
 
-def test_source_topic_created_anew_is_mirrored_whole_if_it_repeats_another_group_s_last_batch(
+def test_recreated_source_topic_that_repeats_a_batch_is_mirrored_whole(
     brokers: TwoBrokers, history: History
 ) -> None:
     one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
@@ -633,9 +625,7 @@ def test_source_topic_created_anew_is_mirrored_whole_if_it_repeats_another_group
     assert brokers.copied() == before + anew.committed
 
 
-def test_a_source_that_changes_leaders_during_a_run_is_looked_at_again(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_source_leader_change_during_a_run_repeats_the_check(brokers: TwoBrokers, history: History) -> None:
     """A fetch names the epoch that it knows: a new leader's log is not taken for the old one's."""
     history.plain(*[1] * 6)
     brokers.run()
@@ -652,9 +642,7 @@ def test_a_source_that_changes_leaders_during_a_run_is_looked_at_again(
 # A source that deletes too early
 
 
-def test_what_the_source_deleted_before_it_was_mirrored_is_counted(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_records_deleted_before_they_were_mirrored_are_counted(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     history.plain(1, 1, 1)
@@ -665,7 +653,7 @@ def test_what_the_source_deleted_before_it_was_mirrored_is_counted(
     run(brokers)
 
 
-def test_a_policy_is_for_its_own_kind(brokers: TwoBrokers, history: History) -> None:
+def test_policy_applies_to_its_own_kind(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     history.plain(1, 1, 1)
@@ -674,7 +662,7 @@ def test_a_policy_is_for_its_own_kind(brokers: TwoBrokers, history: History) -> 
     stop(going_on(brokers, *others), IncidentKind.SOURCE_RETENTION)
 
 
-def test_a_task_without_a_driver_leaves_a_word_in_its_log(
+def test_incident_of_a_task_without_driver_is_logged(
     brokers: TwoBrokers, history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
     history.plain(1, 2)
@@ -685,7 +673,7 @@ def test_a_task_without_a_driver_leaves_a_word_in_its_log(
     assert "topic-0 went on after source-retention (lost: 2): the source cluster" in caplog.text
 
 
-def test_two_incidents_at_once_are_both_met(brokers: TwoBrokers, history: History) -> None:
+def test_two_incidents_at_once_are_both_handled(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     foreign(brokers.destination)
@@ -696,7 +684,9 @@ def test_two_incidents_at_once_are_both_met(brokers: TwoBrokers, history: Histor
     assert ours(brokers) == history.committed[:3] + history.committed[4:]
 
 
-def test_where_a_mirror_went_on_is_committed_before_it_writes(brokers: TwoBrokers, history: History) -> None:
+def test_continued_position_is_committed_before_the_first_write(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(1, 2)
     brokers.run()
     foreign(brokers.destination)
@@ -717,7 +707,7 @@ def at_least_once(brokers: TwoBrokers) -> TwoBrokers:
     return brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
 
 
-def test_at_least_once_other_writers_are_no_incident(brokers: TwoBrokers, history: History) -> None:
+def test_at_least_once_with_other_writers_has_no_incident(brokers: TwoBrokers, history: History) -> None:
     brokers = at_least_once(brokers)
     foreign(brokers.destination)
     history.plain(1, 2)
@@ -729,7 +719,7 @@ def test_at_least_once_other_writers_are_no_incident(brokers: TwoBrokers, histor
 
 
 @pytest.mark.parametrize("requests", range(4))
-def test_at_least_once_a_dead_lane_s_uncommitted_run_comes_again(
+def test_at_least_once_repeats_a_dead_task_s_uncommitted_run(
     brokers: TwoBrokers, history: History, requests: int
 ) -> None:
     brokers = at_least_once(brokers)
@@ -740,7 +730,9 @@ def test_at_least_once_a_dead_lane_s_uncommitted_run_comes_again(
     assert ours(brokers) == history.committed[:requests] + history.committed
 
 
-def test_at_least_once_an_unknown_outcome_may_double_its_batch(brokers: TwoBrokers, history: History) -> None:
+def test_at_least_once_may_duplicate_a_batch_of_unknown_outcome(
+    brokers: TwoBrokers, history: History
+) -> None:
     brokers = at_least_once(brokers)
     history.plain(1, 1, 1)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
@@ -748,9 +740,7 @@ def test_at_least_once_an_unknown_outcome_may_double_its_batch(brokers: TwoBroke
     assert ours(brokers) == history.committed[:1] + history.committed
 
 
-def test_at_least_once_a_position_that_is_gone_is_still_an_incident(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_at_least_once_with_deleted_position_has_an_incident(brokers: TwoBrokers, history: History) -> None:
     brokers = at_least_once(brokers)
     history.plain(1, 2)
     run(brokers)
@@ -760,7 +750,7 @@ def test_at_least_once_a_position_that_is_gone_is_still_an_incident(
     run(going_on(brokers, IncidentKind.SOURCE_RETENTION), ["source-retention", 1, True])
 
 
-def test_exactly_once_after_at_least_once_sees_the_others(brokers: TwoBrokers, history: History) -> None:
+def test_exactly_once_after_at_least_once_finds_other_writers(brokers: TwoBrokers, history: History) -> None:
     history.plain(1)
     run(at_least_once(brokers))
     foreign(brokers.destination)

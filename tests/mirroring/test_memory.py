@@ -55,7 +55,7 @@ print(memory("VmHWM") - before)
 
 
 @pytest.mark.parametrize(("size", "total"), [(4_000, 50 * MIB), (900_000, 200 * MIB)], ids=["small", "large"])
-def test_the_fetch_buffer_is_the_only_big_allocation(brokers: TwoBrokers, size: int, total: int) -> None:
+def test_fetch_buffer_is_the_only_large_allocation(brokers: TwoBrokers, size: int, total: int) -> None:
     partitions = 8
     histories = brokers.topic("topic", partitions)
     batch = batches.batch([bytes(size // 4)] * 4)
@@ -71,7 +71,7 @@ def test_the_fetch_buffer_is_the_only_big_allocation(brokers: TwoBrokers, size: 
     assert int(task.stdout) <= BUFFER_BYTES + ALLOWED_BYTES
 
 
-def test_a_batch_larger_than_the_buffer_is_held_once(brokers: TwoBrokers) -> None:
+def test_batch_larger_than_the_buffer_is_held_once(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic("topic", max_message_bytes=str(40 * MIB))
     history.store(batches.batch([bytes(30 * MIB)]))
     history.plain(1)

@@ -38,7 +38,7 @@ class Time:
 
 
 class TestClock:
-    def test_a_slice_begins_with_its_first_task_and_not_with_its_plan(self) -> None:
+    def test_window_begins_with_its_first_task(self) -> None:
         time = Time()
         clock = WindowClock(15.0, time)
         clock.plan()
@@ -51,7 +51,7 @@ class TestClock:
         time.now += 12
         assert clock.remaining_s == 0.0
 
-    def test_a_slice_in_which_nothing_happens_goes_on_for_up_to_eight_times_its_length(self) -> None:
+    def test_quiet_window_lasts_up_to_eight_times_its_length(self) -> None:
         time = Time()
         clock = WindowClock(15.0, time)
         clock.begin()
@@ -63,7 +63,7 @@ class TestClock:
                 clock.prolong()
         assert lasted == 8 * 15.0
 
-    def test_a_slice_that_is_over_is_not_prolonged(self) -> None:
+    def test_ended_window_is_not_prolonged(self) -> None:
         time = Time()
         clock = WindowClock(15.0, time)
         assert not clock.prolong()
@@ -71,7 +71,7 @@ class TestClock:
         time.now += 15
         assert not clock.prolong()
 
-    def test_what_is_found_ends_a_slice_early_but_not_at_once(self) -> None:
+    def test_discovery_ends_a_window_early_but_not_at_once(self) -> None:
         time = Time()
         clock = WindowClock(15.0, time)
         clock.begin()
@@ -82,7 +82,7 @@ class TestClock:
         time.now += 5
         assert clock.remaining_s == 0.0
 
-    def test_what_is_found_between_plan_and_begin_is_not_missed(self) -> None:
+    def test_discovery_between_plan_and_begin_ends_the_window(self) -> None:
         time = Time()
         clock = WindowClock(15.0, time)
         clock.plan()
@@ -96,7 +96,7 @@ class TestClock:
         assert clock.remaining_s == 15.0
 
 
-def test_a_plan_survives_its_way_to_the_planner() -> None:
+def test_plan_is_read_back_by_the_planner() -> None:
     plan = WindowPlan(
         {"orders": ("copy.orders", 3)},
         frozenset({TopicPartition("orders", 1)}),
@@ -157,7 +157,7 @@ def driver(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dri
     started.server.close()
 
 
-def test_a_slice_copies_what_comes_until_it_is_over(
+def test_window_copies_new_records_until_its_end(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
@@ -170,9 +170,7 @@ def test_a_slice_copies_what_comes_until_it_is_over(
     assert brokers.position().source_offset == history.next_offset
 
 
-def test_tasks_of_a_slice_end_by_themselves_when_its_time_is_over(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_tasks_end_with_their_window(brokers: TwoBrokers, history: History) -> None:
     driver = Driver(brokers, slice_s=0.5)
     history.plain(2)
     started = time.monotonic()
@@ -185,7 +183,7 @@ def test_tasks_of_a_slice_end_by_themselves_when_its_time_is_over(
     driver.server.close()
 
 
-def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> None:
+def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> None:
     clock = Time()
     driver = Driver(brokers, slice_s=600.0, now=clock)
     with driver.connect() as first, driver.connect() as second:
@@ -211,7 +209,7 @@ def test_a_slice_goes_on_only_where_all_tasks_are_idle(brokers: TwoBrokers) -> N
     driver.server.close()
 
 
-def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
+def test_idle_task_reports_quiet_before_its_end(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "QUIET_S", 0.2)
@@ -244,7 +242,7 @@ def test_a_lane_in_which_nothing_happens_says_so_in_its_last_moments(
     driver.server.close()
 
 
-def test_a_lane_that_waits_for_something_is_not_idle(
+def test_waiting_task_is_not_idle(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "QUIET_S", 0.2)
@@ -266,7 +264,7 @@ def asked(brokers: TwoBrokers, api: ApiKey) -> Any:
     return brokers.destination.faults.add(api, times=None)
 
 
-def test_the_next_task_goes_on_without_asking_the_destination_anything(
+def test_next_task_continues_without_destination_requests(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2, 3)
@@ -281,7 +279,7 @@ def test_the_next_task_goes_on_without_asking_the_destination_anything(
     assert brokers.position().destination_offset == 6
 
 
-def test_an_idle_partition_is_handed_over_too(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+def test_idle_partition_is_handed_over(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     history.plain(2)
     for _ in range(3):
         with driver.slice():
@@ -291,7 +289,7 @@ def test_an_idle_partition_is_handed_over_too(brokers: TwoBrokers, history: Hist
     assert ends.hits == 0
 
 
-def test_what_a_coordinator_has_no_time_for_is_committed_by_the_next_task(
+def test_position_not_committed_in_time_is_committed_by_the_next_task(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
@@ -313,7 +311,7 @@ def test_what_a_coordinator_has_no_time_for_is_committed_by_the_next_task(
     assert brokers.position().source_offset == history.next_offset
 
 
-def test_what_no_task_has_committed_the_driver_can(
+def test_position_not_committed_by_tasks_is_committed_by_the_driver(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
@@ -331,9 +329,7 @@ def test_what_no_task_has_committed_the_driver_can(
     }
 
 
-def test_a_commit_that_comes_late_does_not_stay(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
+def test_late_commit_is_overwritten(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     """Read by a coordinator that was paused then, and handled after newer ones: its sender is gone."""
     brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
     driver.brokers = brokers
@@ -361,7 +357,7 @@ def test_a_commit_that_comes_late_does_not_stay(
     assert brokers.position().source_topic_id == newest.source_topic_id
 
 
-def test_an_incident_is_told_though_the_slice_ends_while_it_is_committed(
+def test_incident_is_reported_if_the_window_ends_during_its_commit(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RETENTION}))
@@ -386,7 +382,7 @@ def test_an_incident_is_told_though_the_slice_ends_while_it_is_committed(
     assert incident[2] == 3
 
 
-def test_at_the_mirrors_end_a_coordinator_has_its_seconds_though_the_partition_waits(
+def test_commit_at_the_end_waits_for_the_coordinator(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     with driver.connect() as control:
@@ -406,7 +402,7 @@ def test_at_the_mirrors_end_a_coordinator_has_its_seconds_though_the_partition_w
     assert brokers.position().source_offset == 2
 
 
-def test_an_idle_partition_waits_for_nothing_once_it_is_answered_again(
+def test_idle_partition_stops_waiting_once_answered(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
@@ -419,7 +415,7 @@ def test_an_idle_partition_waits_for_nothing_once_it_is_answered_again(
         wait_until(lambda: driver.waits_for() is None)
 
 
-def test_a_slice_goes_on_while_a_partition_is_aligned(
+def test_window_continues_while_a_partition_is_aligned(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each slice would begin with it anew, and none come to its end."""
@@ -442,7 +438,7 @@ def test_a_slice_goes_on_while_a_partition_is_aligned(
     driver.server.close()
 
 
-def test_a_task_that_is_repeated_resumes(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+def test_repeated_task_resumes(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     """The first attempt took what the last slice left, copied, and died."""
     history.plain(2, 3)
     with driver.slice():
@@ -456,7 +452,7 @@ def test_a_task_that_is_repeated_resumes(brokers: TwoBrokers, history: History, 
         assert ends.hits == 1
 
 
-def test_what_an_older_attempt_leaves_is_not_believed(
+def test_position_left_by_an_older_attempt_is_ignored(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
@@ -472,9 +468,7 @@ def test_what_an_older_attempt_leaves_is_not_believed(
             assert not next_task.take([partition]).left
 
 
-def test_after_an_interruption_nothing_is_handed_over(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
+def test_interrupted_task_hands_nothing_over(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     history.plain(2)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)
@@ -483,7 +477,7 @@ def test_after_an_interruption_nothing_is_handed_over(
         assert not control.take([TopicPartition("topic", 0)]).left
 
 
-def test_a_task_that_began_before_an_interruption_leaves_nothing(
+def test_task_begun_before_an_interruption_leaves_nothing(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)
@@ -499,7 +493,7 @@ def test_a_task_that_began_before_an_interruption_leaves_nothing(
         assert not control.take([partition]).left
 
 
-def test_a_destination_that_had_an_election_is_asked(
+def test_destination_after_an_election_is_checked(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2, 3)
@@ -512,7 +506,7 @@ def test_a_destination_that_had_an_election_is_asked(
     assert "lost its tail" in stopped.reason
 
 
-def test_a_source_that_had_an_unclean_election_between_two_slices_is_noticed(
+def test_unclean_source_election_between_windows_is_detected(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(1, 1, 1, 1, 1)
@@ -527,7 +521,7 @@ def test_a_source_that_had_an_unclean_election_between_two_slices_is_noticed(
     assert brokers.copied() == history.committed
 
 
-def test_a_destination_topic_that_was_created_anew_is_noticed(
+def test_recreated_destination_topic_is_detected(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2, 3)
@@ -540,7 +534,7 @@ def test_a_destination_topic_that_was_created_anew_is_noticed(
     assert "created again" in result.stopped[0].reason
 
 
-def test_nothing_is_planned_once_the_driver_wants_to_stop(driver: Driver) -> None:
+def test_stopping_driver_plans_nothing(driver: Driver) -> None:
     with planning(driver.server.address, "secret") as (plan, _):
         assert plan == driver.plan
     driver.server.request_stop()
@@ -548,13 +542,13 @@ def test_nothing_is_planned_once_the_driver_wants_to_stop(driver: Driver) -> Non
         assert plan is None
 
 
-def test_a_planner_whose_driver_is_gone_is_told_so(driver: Driver) -> None:
+def test_planner_without_driver_raises_stopped(driver: Driver) -> None:
     driver.server.close()
     with pytest.raises(Stopped), planning(driver.server.address, "secret"):
         pass
 
 
-def test_a_stop_ends_a_lane_of_open_ranges_and_commits(
+def test_stop_ends_a_task_of_open_ranges_with_a_commit(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(2)

@@ -76,7 +76,7 @@ def test_controller_ahead_is_read_from_the_quorums_leader(broker: Broker, ahead_
     assert ahead_of(broker) == pytest.approx(ahead_ms, abs=2000)
 
 
-def test_controller_ahead_of_a_cluster_that_does_not_say_is_unknown(broker: Broker) -> None:
+def test_controller_ahead_without_quorum_information_is_unknown(broker: Broker) -> None:
     assert ahead_of(broker) is None  # without the API
     with_quorum(broker, 0, error_code=31)
     assert ahead_of(broker) is None  # without the ACL
@@ -131,7 +131,7 @@ def test_task_goes_by_the_later_of_both_clocks(
     assert "the driver's; set it" in warning
 
 
-def test_lane_with_a_clock_that_is_behind_sends_old_records_one_by_one(
+def test_task_with_a_slow_clock_sends_old_records_one_by_one(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broker may have forgotten who wrote them; a worker that is 25 hours behind takes them for young."""

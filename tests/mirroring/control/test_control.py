@@ -65,7 +65,7 @@ def lapses(control: ControlConnection) -> bool:
     return False
 
 
-def test_a_task_learns_the_state_with_the_first_word(driver: Driver) -> None:
+def test_connected_task_receives_the_state(driver: Driver) -> None:
     driver.server.renew(MemberId("member", 7, "instance"), 60.0)
     with driver.connect() as control:
         control.check_lease()
@@ -74,7 +74,7 @@ def test_a_task_learns_the_state_with_the_first_word(driver: Driver) -> None:
         assert control.membership() == MemberId("member", 7, "instance")
 
 
-def test_a_task_hears_of_every_change(driver: Driver) -> None:
+def test_connected_task_receives_every_change(driver: Driver) -> None:
     with driver.connect() as control:
         driver.server.renew(MemberId("other", 8), 60.0)
         wait_until(lambda: control.membership() == MemberId("other", 8))
@@ -93,7 +93,7 @@ def test_reports_arrive_in_order(driver: Driver) -> None:
     assert [each["bytes_in"] for each in driver.reports] == list(range(100))
 
 
-def test_a_lease_lapses_by_itself(driver: Driver) -> None:
+def test_lease_lapses_after_its_time(driver: Driver) -> None:
     driver.server.renew(MemberId(), 0.05)
     with driver.connect() as control:
         wait_until(lambda: lapses(control))
@@ -103,7 +103,7 @@ def test_a_lease_lapses_by_itself(driver: Driver) -> None:
         assert control.interruptions == 1
 
 
-def test_lease_line_that_waited_in_the_socket_gives_no_further_lease() -> None:
+def test_lease_line_delayed_in_the_socket_does_not_extend_the_lease() -> None:
     """As in a task that was stopped (SIGSTOP) for longer than its lease."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         read_on = threading.Event()
@@ -128,7 +128,7 @@ def test_lease_line_that_waited_in_the_socket_gives_no_further_lease() -> None:
         thread.join()
 
 
-def test_lease_counts_from_the_newest_clock_that_the_driver_has_read(driver: Driver) -> None:
+def test_lease_counts_from_the_newest_clock_line_of_the_driver(driver: Driver) -> None:
     driver.server.renew(MemberId(), 0.5)
     with driver.connect() as control:
         began = time.monotonic()
@@ -139,7 +139,7 @@ def test_lease_counts_from_the_newest_clock_that_the_driver_has_read(driver: Dri
         assert control.interruptions == 0
 
 
-def test_a_task_whose_driver_is_gone_has_no_lease_and_was_not_asked_to_stop(driver: Driver) -> None:
+def test_task_without_driver_has_no_lease_and_no_stop_request(driver: Driver) -> None:
     with driver.connect() as control:
         control.check_lease()
         driver.server.close()
@@ -151,7 +151,7 @@ def test_a_task_whose_driver_is_gone_has_no_lease_and_was_not_asked_to_stop(driv
         assert time.monotonic() - started < 10.0
 
 
-def test_waiting_ends_with_a_request_to_stop(driver: Driver) -> None:
+def test_wait_ends_at_a_stop_request(driver: Driver) -> None:
     with driver.connect() as control:
         threading.Timer(0.05, driver.server.request_stop).start()
         control.wait(20.0)
@@ -159,12 +159,12 @@ def test_waiting_ends_with_a_request_to_stop(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("token", ["wrong", "", "sécret", "secret "])
-def test_a_wrong_token_is_refused(driver: Driver, token: str) -> None:
+def test_wrong_token_is_refused(driver: Driver, token: str) -> None:
     with pytest.raises(Stopped, match="is gone, or another than ours"):
         ControlConnection(driver.server.address, token)
 
 
-def test_nobody_at_the_address_means_that_the_task_is_an_orphan() -> None:
+def test_task_without_listener_at_the_driver_s_address_is_an_orphan() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     with pytest.raises(Stopped, match=r"the driver at 127\.0\.0\.1:"):
@@ -197,7 +197,7 @@ STATE = (
         STATE % (b"1e9", b"1.0", b'["member", 7, null]', b"null"),
     ],
 )
-def test_somebody_else_at_the_address_means_that_the_task_is_an_orphan(answer: bytes) -> None:
+def test_task_with_another_listener_at_the_driver_s_address_is_an_orphan(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -226,7 +226,7 @@ def test_somebody_else_at_the_address_means_that_the_task_is_an_orphan(answer: b
         b"x" * 100_000,
     ],
 )
-def test_strangers_do_the_driver_no_harm(
+def test_connections_of_strangers_do_not_affect_the_driver(
     driver: Driver, words: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_connection(driver.server.address) as stranger:
@@ -239,7 +239,7 @@ def test_strangers_do_the_driver_no_harm(
     assert capfd.readouterr().err == ""
 
 
-def test_connections_without_a_token_do_not_keep_tasks_out(
+def test_connections_without_token_do_not_keep_tasks_out(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.control.strangers._MOST", 4)
@@ -253,15 +253,13 @@ def test_connections_without_a_token_do_not_keep_tasks_out(
             control.check_lease()
 
 
-def test_a_first_line_has_one_deadline_for_all_its_bytes(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_line_has_one_deadline(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.control.strangers._PATIENCE_S", 0.5)
     with socket.create_connection(driver.server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b" "), 5)
 
 
-def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_does_not_end_the_task(caplog: pytest.LogCaptureFixture) -> None:
     def fail(report: TaskReport) -> None:
         raise ZeroDivisionError
 
@@ -274,7 +272,7 @@ def test_a_callback_that_fails_does_not_end_the_task(caplog: pytest.LogCaptureFi
     server.close()
 
 
-def test_a_task_that_does_not_listen_holds_up_no_other(
+def test_task_that_does_not_read_does_not_delay_others(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.control.server._TELL_TIMEOUT_S", 1)
@@ -305,7 +303,7 @@ def taking(control: ControlConnection, *partitions: TopicPartition) -> Future[Ha
     return outcome
 
 
-def test_second_attempt_begins_when_the_first_has_said_goodbye(driver: Driver) -> None:
+def test_second_attempt_begins_after_the_first_has_disconnected(driver: Driver) -> None:
     with driver.connect() as first, driver.connect() as second:
         first.take([ORDERS])
         taken = taking(second, ORDERS)
@@ -319,7 +317,7 @@ def test_second_attempt_begins_when_the_first_has_said_goodbye(driver: Driver) -
         assert not second.stop_requested
 
 
-def test_second_attempt_begins_when_the_lease_of_a_silent_first_has_run_out(driver: Driver) -> None:
+def test_second_attempt_begins_after_the_lease_of_a_silent_first(driver: Driver) -> None:
     driver.server.renew(MemberId(), 0.5)
     with driver.connect() as first, driver.connect() as second:
         first.take([ORDERS])
@@ -333,7 +331,7 @@ def test_second_attempt_begins_when_the_lease_of_a_silent_first_has_run_out(driv
         second.check_lease()
 
 
-def test_second_attempt_waits_for_a_first_that_the_driver_hung_up_on(driver: Driver) -> None:
+def test_second_attempt_waits_for_a_first_that_was_disconnected(driver: Driver) -> None:
     """A first that is paused finds its connection closed only when it wakes, and may have its lease then."""
     driver.server.renew(MemberId(), 1.0)
     until = time.monotonic() + 1.0
@@ -345,7 +343,7 @@ def test_second_attempt_waits_for_a_first_that_the_driver_hung_up_on(driver: Dri
             assert time.monotonic() >= until
 
 
-def test_third_attempt_waits_for_both_before_it(driver: Driver) -> None:
+def test_third_attempt_waits_for_both_earlier_ones(driver: Driver) -> None:
     with driver.connect() as first, driver.connect() as second, driver.connect() as third:
         first.take([ORDERS])
         second_taken = taking(second, ORDERS)
@@ -359,14 +357,14 @@ def test_third_attempt_waits_for_both_before_it(driver: Driver) -> None:
         assert third_taken.result(20).given_up == frozenset()
 
 
-def test_attempts_of_different_partitions_do_not_wait_for_each_other(driver: Driver) -> None:
+def test_attempts_of_different_partitions_do_not_wait(driver: Driver) -> None:
     with driver.connect() as first, driver.connect() as second:
         first.take([ORDERS])
         assert second.take([CLICKS]).given_up == frozenset()
         assert not first.stop_requested
 
 
-def test_partitions_of_an_attempt_that_waits_are_named(driver: Driver) -> None:
+def test_partitions_of_a_waiting_attempt_are_named(driver: Driver) -> None:
     with driver.connect() as first, driver.connect() as second:
         first.take([ORDERS])
         taken = taking(second, ORDERS)
@@ -380,7 +378,7 @@ def test_partitions_of_an_attempt_that_waits_are_named(driver: Driver) -> None:
         assert taken.result(20).given_up == {ORDERS}
 
 
-def test_two_live_attempts_of_one_task_double_nothing(
+def test_two_live_attempts_of_one_task_duplicate_nothing(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     """Records older than producer.id.expiration.ms, and a destination that forgets their producer."""
@@ -421,7 +419,7 @@ def slowly(brokers: TwoBrokers, history: History) -> None:
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.01)
 
 
-def test_a_stop_in_mid_copy_commits_what_was_acknowledged(
+def test_stop_during_a_copy_commits_acknowledged_records(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     slowly(brokers, history)
@@ -438,7 +436,7 @@ def test_a_stop_in_mid_copy_commits_what_was_acknowledged(
     assert brokers.position().destination_offset == len(copied)
 
 
-def test_a_lane_whose_driver_dies_stops_producing_and_fails(
+def test_task_whose_driver_dies_stops_producing_and_fails(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     slowly(brokers, history)
@@ -454,7 +452,7 @@ def test_a_lane_whose_driver_dies_stops_producing_and_fails(
     assert brokers.copied() == history.committed
 
 
-def test_a_lane_whose_lease_lapses_stops_producing_until_it_is_renewed(
+def test_task_whose_lease_lapses_stops_producing_until_renewal(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     slowly(brokers, history)
@@ -472,7 +470,7 @@ def test_a_lane_whose_lease_lapses_stops_producing_until_it_is_renewed(
     assert brokers.copied() == history.committed
 
 
-def test_after_a_lease_that_lapsed_the_destination_is_asked_before_anything_is_sent(
+def test_task_after_a_lapsed_lease_checks_the_destination_before_it_sends(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(1)
@@ -489,7 +487,7 @@ def test_after_a_lease_that_lapsed_the_destination_is_asked_before_anything_is_s
     assert brokers.copied() == history.committed
 
 
-def test_a_membership_that_changed_has_to_be_noticed_before_anything_is_sent(driver: Driver) -> None:
+def test_changed_membership_is_noticed_before_a_task_sends(driver: Driver) -> None:
     driver.server.renew(MemberId("member", 1), 60.0)
     with driver.connect() as connection:
         first, second = WorkerControl(connection), WorkerControl(connection)
@@ -517,9 +515,7 @@ def _waits(report: dict[str, Any]) -> bool:
     return any("no heartbeat" in (each["waiting_for"] or "") for each in report.get("partitions", ()))
 
 
-def test_an_orphan_ends_also_where_it_has_nothing_to_send(
-    brokers: TwoBrokers, history: History, driver: Driver
-) -> None:
+def test_orphan_without_records_to_send_ends(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     history.plain(1)
     with driver.connect() as control:
         ranges = [brokers.ranges()[0]._replace(end_offset=100)]
@@ -530,7 +526,7 @@ def test_an_orphan_ends_also_where_it_has_nothing_to_send(
             running.result()
 
 
-def test_an_orphan_ends_also_while_it_waits_for_something_else(
+def test_orphan_that_waits_ends(
     brokers: TwoBrokers, history: History, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 20_000, 20_000))
@@ -550,7 +546,7 @@ def test_an_orphan_ends_also_while_it_waits_for_something_else(
         assert time.process_time() - started < 2.0
 
 
-def test_a_new_membership_reaches_the_commits(brokers: TwoBrokers, history: History, driver: Driver) -> None:
+def test_commits_use_the_new_membership(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     history.plain(1, 2)
     with Cluster(brokers.settings.source) as cluster:
         member = GroupMember(cluster, "mirror", protocol="p", instance_id="i", session_timeout_ms=30_000)
@@ -567,7 +563,7 @@ def test_a_new_membership_reaches_the_commits(brokers: TwoBrokers, history: Hist
     assert brokers.position().destination_offset == 3
 
 
-def test_without_a_driver_a_task_waits_as_long_as_it_says() -> None:
+def test_wait_without_driver_lasts_its_time() -> None:
     started = time.monotonic()
     Uncontrolled().wait(0.02)
     assert time.monotonic() - started >= 0.02

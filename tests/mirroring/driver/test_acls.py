@@ -26,7 +26,7 @@ def test_resources_with_the_same_operations_share_a_sentence() -> None:
     ]
 
 
-def test_a_command_grants_what_its_sentence_says_to_whom_the_shell_names() -> None:
+def test_acl_command_grants_the_operations_to_the_shell_s_principal() -> None:
     grant = 'kafka-acls.sh --bootstrap-server {} --add --allow-principal "$PRINCIPAL" --operation'
     source, destination = grant.format("a:1"), grant.format("b:1,b:2")
     commands = acl_commands(ACLS, SERVERS)
@@ -36,7 +36,7 @@ def test_a_command_grants_what_its_sentence_says_to_whom_the_shell_names() -> No
     assert len(commands) == len(acl_sentences(ACLS))
 
 
-def test_brokers_before_2_8_want_idempotent_write_too() -> None:
+def test_brokers_before_2_8_require_idempotent_write() -> None:
     acls = needed_acls({"a": "a"}, "g", created=(), grown=(), before_2_8=True)
     assert acls[-1] == Acl("destination", "cluster", "kafka-cluster", "IDEMPOTENT_WRITE")
     assert acl_sentences(acls)[-1] == "destination: DESCRIBE_CONFIGS and IDEMPOTENT_WRITE on the cluster"

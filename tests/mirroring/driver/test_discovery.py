@@ -66,7 +66,7 @@ def orders(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_new_topic_that_matches_is_created_at_the_destination_and_told(brokers: TwoBrokers) -> None:
+def test_new_matching_topic_is_created_and_reported(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found:
         brokers.source.create_topic("others", 1)
         brokers.source.create_topic("orders-new", 3)
@@ -77,7 +77,7 @@ def test_a_new_topic_that_matches_is_created_at_the_destination_and_told(brokers
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_topic_that_was_deleted_and_is_back_is_told(brokers: TwoBrokers) -> None:
+def test_recreated_topic_is_reported(brokers: TwoBrokers) -> None:
     looked: list[None] = []
 
     def held_up() -> tuple[()]:
@@ -101,7 +101,7 @@ def test_new_partitions_are_added_to_the_copy(brokers: TwoBrokers) -> None:
 
 
 @pytest.mark.usefixtures("orders")
-def test_one_that_cannot_be_mirrored_is_warned_of_once_and_keeps_no_other_from_it(
+def test_refused_topic_warns_once_and_does_not_affect_others(
     brokers: TwoBrokers,
 ) -> None:
     with discovering(brokers) as found:
@@ -119,7 +119,7 @@ def test_one_that_cannot_be_mirrored_is_warned_of_once_and_keeps_no_other_from_i
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_topic_whose_copy_would_be_anothers_is_left_out(brokers: TwoBrokers) -> None:
+def test_topic_with_the_destination_name_of_another_is_skipped(brokers: TwoBrokers) -> None:
     selection = TopicSelection("orders.*", rename=r"orders.*=orders-copy")
     with discovering(brokers, topics=selection) as found:
         brokers.source.create_topic("orders-new", 1)
@@ -129,7 +129,7 @@ def test_a_topic_whose_copy_would_be_anothers_is_left_out(brokers: TwoBrokers) -
 
 
 @pytest.mark.usefixtures("orders")
-def test_a_source_that_does_not_answer_for_a_while_is_asked_again(brokers: TwoBrokers) -> None:
+def test_silent_source_is_asked_again(brokers: TwoBrokers) -> None:
     with discovering(brokers) as found:
         lost = brokers.source.faults.add(ApiKey.METADATA, times=5, drop="before")
         brokers.source.create_topic("orders-new", 1)
@@ -139,7 +139,7 @@ def test_a_source_that_does_not_answer_for_a_while_is_asked_again(brokers: TwoBr
 
 
 @pytest.mark.usefixtures("orders")
-def test_how_far_those_are_behind_that_nobody_fetches_is_looked_up(brokers: TwoBrokers) -> None:
+def test_ends_of_unfetched_partitions_are_looked_up(brokers: TwoBrokers) -> None:
     ends: dict[TopicPartition, int] = {}
     stuck = TopicPartition("orders", 1)
     with discovering(brokers, held_up=lambda: [stuck, TopicPartition("deleted", 0)], on_ends=ends.update):

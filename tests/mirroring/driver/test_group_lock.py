@@ -56,7 +56,7 @@ class Mirror:
         return self.renewed[-1][0]
 
 
-def test_heartbeats_renew_a_lease_that_is_shorter_than_the_session(broker: Broker) -> None:
+def test_heartbeats_renew_a_lease_shorter_than_the_session(broker: Broker) -> None:
     with Mirror(broker) as mirror:
         wait_until(lambda: len(mirror.renewed) > 3)
         assert len({membership for membership, _ in mirror.renewed}) == 1
@@ -65,7 +65,7 @@ def test_heartbeats_renew_a_lease_that_is_shorter_than_the_session(broker: Broke
         assert mirror.lock.lost is None
 
 
-def test_a_mirror_subscribes_to_topics_that_came_later(broker: Broker) -> None:
+def test_mirror_subscribes_to_later_topics(broker: Broker) -> None:
     """Else their committed offsets would expire, although the group is alive."""
     partition = TopicPartition("topic", 0)
     with Mirror(broker) as mirror:
@@ -82,7 +82,7 @@ def test_a_mirror_subscribes_to_topics_that_came_later(broker: Broker) -> None:
         assert mirror.membership == membership
 
 
-def test_a_second_mirror_is_refused_and_told_who_holds_the_group(broker: Broker) -> None:
+def test_second_mirror_is_refused_with_the_holder_s_name(broker: Broker) -> None:
     with Mirror(broker) as first:
         second = Mirror(broker, "second")
         with pytest.raises(
@@ -101,14 +101,14 @@ def test_another_group_is_free(broker: Broker) -> None:
         assert second.lock.lost is None
 
 
-def test_a_group_that_was_released_can_be_held_at_once(broker: Broker) -> None:
+def test_released_group_can_be_held_at_once(broker: Broker) -> None:
     with Mirror(broker):
         pass
     with Mirror(broker, "second") as second:
         assert second.lock.lost is None
 
 
-def test_the_same_mirror_takes_its_place_at_once_and_the_one_before_is_fenced(broker: Broker) -> None:
+def test_restarted_mirror_fences_the_previous_one(broker: Broker) -> None:
     first = Mirror(broker)
     with first:
         started = time.monotonic()
@@ -124,7 +124,7 @@ def test_the_same_mirror_takes_its_place_at_once_and_the_one_before_is_fenced(br
                 commit(cluster, again.membership)
 
 
-def test_group_is_held_by_the_process_that_took_a_dead_one_s_place(
+def test_group_is_held_after_taking_over_from_a_dead_process(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "this_process", lambda: "shoal process 1 on there")
@@ -143,7 +143,7 @@ def commit(cluster: Cluster, membership: MemberId) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS]
 )
-def test_a_member_that_has_to_join_again_does(broker: Broker, code: ErrorCode) -> None:
+def test_member_rejoins_after_a_rebalance(broker: Broker, code: ErrorCode) -> None:
     with Mirror(broker) as mirror:
         fault = broker.faults.add(ApiKey.HEARTBEAT, error=code)
         assert broker.faults.wait_for(fault)
@@ -163,7 +163,7 @@ def test_a_member_that_has_to_join_again_does(broker: Broker, code: ErrorCode) -
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ],
 )
-def test_a_group_that_changes_while_it_is_joined_is_joined_again(
+def test_group_that_changes_during_a_join_is_joined_again(
     broker: Broker, api: ApiKey, code: ErrorCode
 ) -> None:
     broker.faults.add(api, error=code, times=1)
@@ -180,7 +180,7 @@ def test_a_group_that_changes_while_it_is_joined_is_joined_again(
 @pytest.mark.parametrize(
     "api", [ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FIND_COORDINATOR]
 )
-def test_a_lost_connection_loses_no_group(broker: Broker, api: ApiKey, drop: str) -> None:
+def test_lost_connection_keeps_the_group(broker: Broker, api: ApiKey, drop: str) -> None:
     fault = broker.faults.add(api, drop=drop, times=2)  # type: ignore[arg-type]
     with Mirror(broker) as mirror:
         assert api is not ApiKey.HEARTBEAT or broker.faults.wait_for(fault, 2)
@@ -189,7 +189,7 @@ def test_a_lost_connection_loses_no_group(broker: Broker, api: ApiKey, drop: str
         assert mirror.lock.lost is None
 
 
-def test_a_broker_that_starts_again_gives_the_group_back(broker: Broker) -> None:
+def test_broker_restart_keeps_the_group(broker: Broker) -> None:
     with Mirror(broker) as mirror:
         broker.stop()
         broker.start()
@@ -198,7 +198,7 @@ def test_a_broker_that_starts_again_gives_the_group_back(broker: Broker) -> None
         assert mirror.lock.lost is None
 
 
-def test_a_coordinator_that_moved_is_found(broker: Broker) -> None:
+def test_moved_coordinator_is_found(broker: Broker) -> None:
     with second_node(broker) as second:
         mirror = Mirror(broker)
         mirror.lock = GroupLock(
@@ -212,7 +212,7 @@ def test_a_coordinator_that_moved_is_found(broker: Broker) -> None:
             assert mirror.lock.lost is None
 
 
-def test_a_group_that_somebody_took_after_the_session_ended_is_lost(broker: Broker) -> None:
+def test_group_taken_by_another_after_the_session_is_lost(broker: Broker) -> None:
     with Mirror(broker) as mirror:
         hold = broker.faults.add(ApiKey.HEARTBEAT, drop="before", times=None)
         assert broker.faults.wait_for(hold)  # so that the one before is over
@@ -231,7 +231,7 @@ def test_a_group_that_somebody_took_after_the_session_ended_is_lost(broker: Brok
             assert len(mirror.renewed) == renewed
 
 
-def test_brokers_that_do_not_answer_are_given_up_after_a_while(broker: Broker) -> None:
+def test_silent_brokers_are_given_up_after_the_patience(broker: Broker) -> None:
     mirror = Mirror(broker)
     broker.stop()
     with pytest.raises(Disconnected, match="the source cluster at"):
@@ -242,7 +242,7 @@ def test_brokers_that_do_not_answer_are_given_up_after_a_while(broker: Broker) -
 # The checkpoint directory
 
 
-def test_a_mirror_keeps_its_name(tmp_path: Path) -> None:
+def test_mirror_keeps_its_name(tmp_path: Path) -> None:
     first = MirrorIdentity(tmp_path / "new" / "checkpoint")
     name = first.name
     assert len(name) == 32
@@ -276,14 +276,14 @@ def mode_of(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("is_given", [True, False])
-def test_a_directory_that_is_made_is_the_user_s_alone(tmp_path: Path, is_given: bool) -> None:
+def test_created_directory_is_private(tmp_path: Path, is_given: bool) -> None:
     identity = MirrorIdentity(tmp_path / "new", is_given=is_given)
     assert mode_of(tmp_path / "new") == 0o700
     assert identity.warning is None
     identity.release()
 
 
-def test_a_state_directory_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None:
+def test_readable_state_directory_is_made_private(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     identity = MirrorIdentity(tmp_path, is_given=False)
     assert mode_of(tmp_path) == 0o700
@@ -291,7 +291,7 @@ def test_a_state_directory_that_others_can_read_is_closed_to_them(tmp_path: Path
     identity.release()
 
 
-def test_directories_above_a_state_directory_that_are_made_are_the_user_s_alone(tmp_path: Path) -> None:
+def test_created_parents_of_a_state_directory_are_private(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         MirrorIdentity(tmp_path / "shoal" / "mirrors" / "group", is_given=False).release()
@@ -301,7 +301,7 @@ def test_directories_above_a_state_directory_that_are_made_are_the_user_s_alone(
     assert [mode_of(tmp_path / each) for each in made] == [0o700] * 3
 
 
-def test_directories_of_shoal_s_state_that_others_can_read_are_closed_to_them(
+def test_readable_default_state_directories_are_made_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -315,7 +315,7 @@ def test_directories_of_shoal_s_state_that_others_can_read_are_closed_to_them(
     assert mode_of(tmp_path / "state") == 0o755
 
 
-def test_a_mirror_id_that_is_a_link_is_refused_and_not_written_to(tmp_path: Path) -> None:
+def test_mirror_id_that_is_a_link_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other"
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
@@ -326,7 +326,7 @@ def test_a_mirror_id_that_is_a_link_is_refused_and_not_written_to(tmp_path: Path
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o710, 0o2777])
-def test_a_given_directory_that_others_can_read_is_left_so_and_warned_of(tmp_path: Path, mode: int) -> None:
+def test_readable_given_directory_is_kept_with_a_warning(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     identity = MirrorIdentity(tmp_path)
     assert mode_of(tmp_path) == mode
@@ -337,7 +337,7 @@ def test_a_given_directory_that_others_can_read_is_left_so_and_warned_of(tmp_pat
     identity.release()
 
 
-def test_a_directory_that_cannot_be_used_is_a_mistake_in_the_options(tmp_path: Path) -> None:
+def test_unusable_directory_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--checkpoint .*file"):
         MirrorIdentity(tmp_path / "file")

@@ -68,7 +68,7 @@ def control() -> Iterator[ControlServer]:
     server.close()
 
 
-def test_progress_is_reported_from_the_first_phase_on() -> None:
+def test_progress_is_reported_from_the_first_phase() -> None:
     mirror = Mirror()
     with mirror.loop:
         wait_until(lambda: bool(mirror.reported))
@@ -104,7 +104,7 @@ def test_stop_is_answered_within_half_a_second(control: ControlServer, phase: Ph
     assert mirror.notices == [f"stopping on SIGTERM: {answer}"]
 
 
-def test_group_that_is_lost_ends_the_mirror(control: ControlServer) -> None:
+def test_lost_group_ends_the_mirror(control: ControlServer) -> None:
     mirror = Mirror()
     mirror.group.failure = ShoalError("lost")
     mirror.begin_work(control)
@@ -112,7 +112,7 @@ def test_group_that_is_lost_ends_the_mirror(control: ControlServer) -> None:
         wait_until(mirror.stop.is_set)
 
 
-def test_stopped_partition_ends_a_mirror_that_does_not_go_on_without_it(control: ControlServer) -> None:
+def test_stopped_partition_ends_a_mirror_that_ends_when_stopped(control: ControlServer) -> None:
     mirror = Mirror()
     mirror.metrics.apply(report(stopped=[5, "because"]))
     mirror.metrics.enter(Phase.COPYING)
@@ -125,7 +125,7 @@ def test_stopped_partition_ends_a_mirror_that_does_not_go_on_without_it(control:
     ]
 
 
-def test_partitions_that_are_due_are_planned_again_and_named(control: ControlServer) -> None:
+def test_due_partitions_are_planned_again_and_named(control: ControlServer) -> None:
     mirror = Mirror()
     mirror.metrics.apply(report(stopped=[5, "because"]))
     mirror.begin_work(control)
@@ -135,7 +135,7 @@ def test_partitions_that_are_due_are_planned_again_and_named(control: ControlSer
     assert mirror.notices == ["trying topic-0 again"]
 
 
-def test_error_of_the_caller_s_own_ends_the_mirror_and_is_raised_at_the_end() -> None:
+def test_error_of_the_caller_ends_the_mirror_and_is_raised() -> None:
     mirror = Mirror()
 
     def fail(progress: Progress) -> None:
@@ -148,7 +148,7 @@ def test_error_of_the_caller_s_own_ends_the_mirror_and_is_raised_at_the_end() ->
         wait_until(mirror.stop.is_set)
 
 
-def test_silence_of_all_tasks_is_a_warning_and_partitions_wait_until_one_reports(
+def test_silent_tasks_warn_and_partitions_wait_for_a_report(
     control: ControlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.driver.silence._PATIENCE_S", 0.3)

@@ -57,7 +57,7 @@ class Mirror:
         return due
 
 
-def test_stopped_partition_is_due_once_after_the_interval_and_copied_again() -> None:
+def test_stopped_partition_is_retried_once_after_the_interval() -> None:
     mirror = Mirror()
     mirror.stop(FIRST)
     assert mirror.due_after(0) == []
@@ -68,7 +68,7 @@ def test_stopped_partition_is_due_once_after_the_interval_and_copied_again() -> 
     assert mirror.due_after(2 * INTERVAL_S) == [], "it is being tried"
 
 
-def test_partition_that_stops_again_waits_for_the_interval_again() -> None:
+def test_partition_stopped_again_waits_for_another_interval() -> None:
     mirror = Mirror()
     mirror.stop(FIRST)
     mirror.due_after(0)
@@ -79,7 +79,7 @@ def test_partition_that_stops_again_waits_for_the_interval_again() -> None:
     assert mirror.due_after(INTERVAL_S) == [FIRST]
 
 
-def test_incident_is_only_tried_again_on_request() -> None:
+def test_incident_is_retried_only_on_request() -> None:
     mirror = Mirror()
     mirror.stop(FIRST, can_heal=False)
     mirror.due_after(0)
@@ -90,7 +90,7 @@ def test_incident_is_only_tried_again_on_request() -> None:
     assert mirror.due_after(10 * INTERVAL_S) == [], "a request counts once"
 
 
-def test_request_tries_what_has_just_stopped() -> None:
+def test_retry_request_includes_partitions_just_stopped() -> None:
     mirror = Mirror()
     mirror.stop(FIRST)
     mirror.stop(SECOND, can_heal=False)
@@ -107,7 +107,7 @@ def test_interval_of_0_leaves_retries_to_requests() -> None:
     assert mirror.due_after(0) == [FIRST]
 
 
-def test_partition_whose_record_was_too_large_goes_on_once_the_destination_takes_it(
+def test_partition_with_too_large_record_continues_once_accepted(
     brokers: TwoBrokers,
 ) -> None:
     (history,) = brokers.topic("topic", max_message_bytes="600")
@@ -131,7 +131,7 @@ def test_partition_whose_record_was_too_large_goes_on_once_the_destination_takes
     assert brokers.copied() == history.committed
 
 
-def test_last_report_of_the_task_that_stopped_neither_stops_nor_heals_the_partition_again(
+def test_last_report_of_a_stopped_task_does_not_change_the_partition(
     brokers: TwoBrokers,
 ) -> None:
     brokers.topic("topic")[0].plain(4)

@@ -113,7 +113,7 @@ def idle(mirrors: Mirrors) -> History:
 
 
 @pytest.mark.usefixtures("idle")
-def test_once_stops_for_a_copy_that_was_deleted_and_does_not_create_it(mirrors: Mirrors) -> None:
+def test_once_stops_for_a_deleted_copy_and_does_not_create_it(mirrors: Mirrors) -> None:
     mirrors.delete_copy("idle")
     History(mirrors.brokers.source.log("orders")).plain(5)
     summary = mirrors.once()
@@ -125,7 +125,7 @@ def test_once_stops_for_a_copy_that_was_deleted_and_does_not_create_it(mirrors: 
 
 
 @pytest.mark.usefixtures("idle")
-def test_once_stops_for_a_copy_that_was_deleted_and_created_again(mirrors: Mirrors) -> None:
+def test_once_stops_for_a_recreated_copy(mirrors: Mirrors) -> None:
     mirrors.delete_copy("idle")
     mirrors.brokers.destination.create_topic("idle", 1)
     summary = mirrors.once()
@@ -133,7 +133,7 @@ def test_once_stops_for_a_copy_that_was_deleted_and_created_again(mirrors: Mirro
 
 
 @pytest.mark.usefixtures("idle")
-def test_once_where_all_copies_were_deleted_copies_nothing(mirrors: Mirrors) -> None:
+def test_once_with_all_copies_deleted_copies_nothing(mirrors: Mirrors) -> None:
     mirrors.delete_copy("idle")
     mirrors.delete_copy("orders")
     mirrors.brokers.source.create_topic("stranger", 1)
@@ -144,7 +144,7 @@ def test_once_where_all_copies_were_deleted_copies_nothing(mirrors: Mirrors) -> 
 
 @pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize("is_back", [False, True])
-def test_once_mirrors_a_deleted_copy_again_if_the_policy_says_so(mirrors: Mirrors, is_back: bool) -> None:
+def test_once_with_policy_continue_mirrors_a_deleted_copy_again(mirrors: Mirrors, is_back: bool) -> None:
     mirrors.delete_copy("idle")
     if is_back:
         mirrors.brokers.destination.create_topic("idle", 1)
@@ -156,7 +156,7 @@ def test_once_mirrors_a_deleted_copy_again_if_the_policy_says_so(mirrors: Mirror
 
 
 @pytest.mark.usefixtures("idle")
-def test_a_running_mirror_stops_for_a_copy_that_is_deleted(mirrors: Mirrors) -> None:
+def test_running_mirror_stops_for_a_deleted_copy(mirrors: Mirrors) -> None:
     service = Service(mirrors)
     wait_until(lambda: service.now is not None and service.now.done == 2, 30)
     mirrors.delete_copy("idle")
@@ -169,7 +169,7 @@ def test_a_running_mirror_stops_for_a_copy_that_is_deleted(mirrors: Mirrors) -> 
 
 @pytest.mark.usefixtures("idle")
 @pytest.mark.parametrize("is_back", [False, True])
-def test_a_running_mirror_mirrors_a_copy_again_that_is_deleted_if_the_policy_says_so(
+def test_running_mirror_with_policy_continue_mirrors_a_deleted_copy_again(
     mirrors: Mirrors, is_back: bool
 ) -> None:
     service = Service(mirrors, continue_on=CONTINUE)
@@ -185,7 +185,7 @@ def test_a_running_mirror_mirrors_a_copy_again_that_is_deleted_if_the_policy_say
 
 
 @pytest.mark.usefixtures("idle")
-def test_a_running_mirror_stops_for_a_copy_that_is_created_again(mirrors: Mirrors) -> None:
+def test_running_mirror_stops_for_a_recreated_copy(mirrors: Mirrors) -> None:
     service = Service(mirrors)
     wait_until(lambda: service.now is not None and service.now.done == 2, 30)
     mirrors.delete_copy("idle")
@@ -224,7 +224,7 @@ def from_now_on(mirrors: Mirrors) -> Mirrors:
     return mirrors
 
 
-def test_what_comes_while_no_mirror_runs_is_mirrored_from_its_beginning(from_now_on: Mirrors) -> None:
+def test_records_between_runs_are_mirrored_from_their_beginning(from_now_on: Mirrors) -> None:
     grow(from_now_on, "orders", 2).plain(5)
     create(from_now_on, "orders-new").plain(4)
     assert from_now_on.once(**LATEST_START).records == 2 + 5 + 4
@@ -237,7 +237,7 @@ def test_what_comes_while_no_mirror_runs_is_mirrored_from_its_beginning(from_now
     assert from_now_on.notices == []
 
 
-def test_a_topic_that_was_not_selected_at_the_first_start_begins_at_its_end(mirrors: Mirrors) -> None:
+def test_topic_not_selected_at_the_first_start_begins_at_its_end(mirrors: Mirrors) -> None:
     create(mirrors, "orders").plain(3)
     old = create(mirrors, "payments").plain(4)
     mirrors.once(**LATEST_START)
@@ -252,7 +252,7 @@ def test_a_topic_that_was_not_selected_at_the_first_start_begins_at_its_end(mirr
     assert (mirrors.copied("payments"), mirrors.copied("payments-new")) == (1, 2)
 
 
-def test_a_partition_that_never_got_a_pair_begins_where_the_first_start_was(
+def test_partition_without_position_begins_at_the_first_start(
     mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = create(mirrors, "orders").plain(3)
@@ -263,7 +263,7 @@ def test_a_partition_that_never_got_a_pair_begins_where_the_first_start_was(
     assert mirrors.once(**LATEST_START).records == 2
 
 
-def test_a_group_of_an_older_version_is_not_begun_anew(from_now_on: Mirrors) -> None:
+def test_group_of_an_older_version_continues(from_now_on: Mirrors) -> None:
     """Its positions remember no first start: what they do not know is copied, not passed over."""
     from_now_on.once(**LATEST_START)
     from_now_on.brokers.commit(replace(from_now_on.brokers.position("orders"), first_start=None), "orders")
@@ -271,7 +271,7 @@ def test_a_group_of_an_older_version_is_not_begun_anew(from_now_on: Mirrors) -> 
     assert from_now_on.once(**LATEST_START).records == 4
 
 
-def test_a_newer_topic_whose_leader_does_not_answer_at_the_start_is_not_passed_over(
+def test_newer_topic_with_silent_leader_at_the_start_is_not_skipped(
     from_now_on: Mirrors,
 ) -> None:
     create(from_now_on, "orders-new").plain(4)
@@ -286,7 +286,7 @@ def test_a_newer_topic_whose_leader_does_not_answer_at_the_start_is_not_passed_o
     assert service.end().records == 2 + 4
 
 
-def test_a_running_mirror_begins_at_the_beginning_with_what_came_before_it_started(
+def test_running_mirror_begins_later_topics_at_their_beginning(
     from_now_on: Mirrors,
 ) -> None:
     create(from_now_on, "orders-new").plain(4)

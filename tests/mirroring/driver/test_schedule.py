@@ -52,7 +52,7 @@ def driver() -> Iterator[Driver]:
     started.server.close()
 
 
-def test_the_plan_names_what_is_the_mirrors_own(driver: Driver) -> None:
+def test_plan_has_the_mirror_s_partitions(driver: Driver) -> None:
     def plan() -> WindowPlan:
         with planning(driver.server.address, "secret") as (told, _):
             assert told is not None
@@ -67,7 +67,7 @@ def test_the_plan_names_what_is_the_mirrors_own(driver: Driver) -> None:
     assert not plan().wants(PARTITION)
 
 
-def test_a_task_that_comes_late_does_not_take_what_was_given_up(
+def test_late_task_does_not_take_a_revoked_partition(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(3)
@@ -79,7 +79,7 @@ def test_a_task_that_comes_late_does_not_take_what_was_given_up(
     assert brokers.copied() == []
 
 
-def test_tasks_end_at_once_with_all_committed_when_partitions_go(
+def test_tasks_of_revoked_partitions_commit_and_end_at_once(
     brokers: TwoBrokers, history: History, driver: Driver
 ) -> None:
     history.plain(3)
@@ -97,7 +97,7 @@ def test_tasks_end_at_once_with_all_committed_when_partitions_go(
     assert brokers.position().source_offset == history.next_offset
 
 
-def test_a_task_that_does_not_end_is_an_orphan_then(driver: Driver) -> None:
+def test_task_that_does_not_end_becomes_an_orphan(driver: Driver) -> None:
     with driver.connect() as stuck:
         assert not driver.server.end_tasks(0.05)
         wait_until(lambda: is_orphan(stuck))
@@ -111,7 +111,7 @@ def is_orphan(control: ControlConnection) -> bool:
     return False
 
 
-def test_a_lease_that_is_ended_is_over_until_it_is_renewed(driver: Driver) -> None:
+def test_ended_lease_is_over_until_renewed(driver: Driver) -> None:
     def lapsed(control: ControlConnection) -> bool:
         return control.interruptions > 0 or lease_is_over(control)
 
@@ -132,7 +132,7 @@ def lease_is_over(control: ControlConnection) -> bool:
     return False
 
 
-def test_what_was_left_of_partitions_that_went_is_not_given_to_who_has_them_again(driver: Driver) -> None:
+def test_position_left_by_a_revoked_task_is_not_used_after_reassignment(driver: Driver) -> None:
     driver.work.take({"topic": TOPIC}, [PARTITION])
     with driver.connect() as task:
         task.take([PARTITION])
@@ -147,7 +147,7 @@ def test_what_was_left_of_partitions_that_went_is_not_given_to_who_has_them_agai
         assert handover.left == {}
 
 
-def test_partitions_that_went_count_no_longer_and_what_was_done_does() -> None:
+def test_revoked_partitions_are_not_counted_but_their_records_are() -> None:
     metrics = Metrics()
     metrics.apply(report())
     metrics.apply(report(SECOND, waiting_for="somebody"))
@@ -164,6 +164,6 @@ def test_partitions_that_went_count_no_longer_and_what_was_done_does() -> None:
     assert (metrics.progress().lag_records, metrics.progress().lag_s) == (0, None)
 
 
-def test_a_plan_with_a_share_survives_its_way_to_the_planner() -> None:
+def test_plan_with_a_share_is_read_back_by_the_planner() -> None:
     plan = WindowPlan({"topic": ("topic", 3)}, share=frozenset({PARTITION}), streams=4)
     assert WindowPlan.from_json_object(plan.to_json_object()) == plan

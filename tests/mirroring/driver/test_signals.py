@@ -19,7 +19,7 @@ def signals(stop: threading.Event | None = None) -> Signals:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ending_signal_sets_the_event_and_is_named(number: signal.Signals) -> None:
+def test_ending_signal_sets_the_event_with_its_name(number: signal.Signals) -> None:
     stop = threading.Event()
     with signals(stop) as handled:
         signal.raise_signal(number)
@@ -27,7 +27,7 @@ def test_ending_signal_sets_the_event_and_is_named(number: signal.Signals) -> No
         assert handled.received == number.name
 
 
-def test_sigusr1_asks_for_a_retry_and_ends_nothing() -> None:
+def test_sigusr1_requests_a_retry() -> None:
     stop, asked = threading.Event(), threading.Event()
     with Signals(stop, asked.set) as handled:
         signal.raise_signal(signal.SIGUSR1)
@@ -35,7 +35,7 @@ def test_sigusr1_asks_for_a_retry_and_ends_nothing() -> None:
     assert (stop.is_set(), handled.received) == (False, None)
 
 
-def test_handlers_of_before_come_back_also_where_it_is_entered_twice() -> None:
+def test_previous_handlers_are_restored_after_nested_use() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     handled = signals()
     with handled:
@@ -47,13 +47,13 @@ def test_handlers_of_before_come_back_also_where_it_is_entered_twice() -> None:
     assert after == before
 
 
-def test_signal_ends_at_once_what_has_nothing_in_flight() -> None:
+def test_signal_while_interrupting_raises_stopped() -> None:
     with signals() as handled, pytest.raises(Stopped), handled.interrupting():
         signal.raise_signal(signal.SIGTERM)
     assert handled.received == "SIGTERM"
 
 
-def test_signal_that_came_before_is_noticed_where_something_begins() -> None:
+def test_earlier_signal_raises_stopped_at_the_next_start() -> None:
     with signals() as handled:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(Stopped), handled.interrupting():

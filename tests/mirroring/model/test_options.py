@@ -92,7 +92,7 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ({"group": ""}, "group cannot be empty"),
     ],
 )
-def test_a_mistake_is_named(change: dict[str, Any], message: str) -> None:
+def test_invalid_option_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         with_options(OPTIONS, **change)
 
@@ -112,7 +112,7 @@ def test_a_mistake_is_named(change: dict[str, Any], message: str) -> None:
         ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999),
     ],
 )
-def test_a_start_is_a_name_or_a_time(text: str, timestamp_ms: int) -> None:
+def test_start_is_parsed_as_name_or_time(text: str, timestamp_ms: int) -> None:
     assert Start.parse("start", text) == Start(timestamp_ms)
 
 
@@ -123,7 +123,7 @@ def test_a_start_is_a_name_or_a_time(text: str, timestamp_ms: int) -> None:
         *("9" * 5000, "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+14:00"),
     ],
 )
-def test_anything_else_is_no_start(text: str) -> None:
+def test_invalid_start_is_refused(text: str) -> None:
     with pytest.raises(
         ConfigError, match=f"start '{re.escape(text)}' is neither earliest nor latest nor a time"
     ):
@@ -131,19 +131,19 @@ def test_anything_else_is_no_start(text: str) -> None:
 
 
 @pytest.mark.parametrize("start", [Start(), Start(LATEST), Start(0), Start(1_700_000_000_123)])
-def test_a_start_is_parsed_from_its_text(start: Start) -> None:
+def test_start_is_parsed_from_its_text(start: Start) -> None:
     assert Start.parse("start", str(start)) == start
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("5", 5), ("16k", 16384), ("16m", 16 << 20), ("1G", 1 << 30), ("16mb", 16 << 20)]
 )
-def test_sizes_are_written_as_in_spark(text: str, size: int) -> None:
+def test_sizes_are_parsed_as_in_spark(text: str, size: int) -> None:
     assert parse_bytes("fetch_buffer_bytes", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "m", "1.5m", "-1", "1t", "9" * 5000])
-def test_anything_else_is_no_size(text: str) -> None:
+def test_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="fetch_buffer_bytes: invalid size"):
         parse_bytes("fetch_buffer_bytes", text)
 
@@ -157,47 +157,47 @@ def test_anything_else_is_no_size(text: str) -> None:
         ("[::]:0", Address("::", 0)),
     ],
 )
-def test_a_server_listens_at_a_host_and_a_port(text: str, address: Address) -> None:
+def test_listen_address_is_parsed_as_host_and_port(text: str, address: Address) -> None:
     assert parse_listen("metrics", text) == address
 
 
 @pytest.mark.parametrize(
     "text", ["", "9100", "localhost", "localhost:", "localhost:65536", "::1:9100", "a:1,b:2", "a:00", "a:-1"]
 )
-def test_anything_else_is_no_address(text: str) -> None:
+def test_invalid_listen_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=f"metrics '{re.escape(text)}' is not HOST:PORT"):
         parse_listen("metrics", text)
 
 
 @pytest.mark.parametrize("text", [":9100", ":0", ":"])
-def test_a_server_without_a_host_is_told_which_there_are(text: str) -> None:
+def test_listen_address_without_host_is_refused_with_examples(text: str) -> None:
     port = ":PORT" if text == ":" else text
     with pytest.raises(ConfigError, match=f"ui {text!r}: the host is missing. Use 127.0.0.1{port} .*{port}"):
         parse_listen("ui", text)
 
 
-def test_two_servers_may_each_take_a_free_port() -> None:
+def test_two_servers_can_use_free_ports() -> None:
     free = Address("127.0.0.1", 0)
     assert replace(OPTIONS, metrics=free, ui=free).ui == free
 
 
-def test_rules_are_the_same_for_ever() -> None:
+def test_rules_have_a_literal_value() -> None:
     # They are stored in committed positions: another digest for the same rules
     # would make every running mirror refuse its own position.
     assert OPTIONS.rules() == "30869fdfe413a2ba"
 
 
-def test_rules_follow_the_isolation_level() -> None:
+def test_rules_depend_on_the_isolation_level() -> None:
     uncommitted = replace(OPTIONS.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
     assert replace(OPTIONS, source=uncommitted).rules() != OPTIONS.rules()
 
 
-def test_rules_follow_what_time_a_record_gets() -> None:
+def test_rules_depend_on_keep_append_time() -> None:
     assert with_options(OPTIONS, keep_append_time=True).rules() != OPTIONS.rules()
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**31])
-def test_a_decompressed_size_that_makes_no_sense_is_refused(size: int) -> None:
+def test_invalid_decompressed_size_is_refused(size: int) -> None:
     with pytest.raises(ConfigError, match="max_decompressed_bytes"):
         with_options(OPTIONS, max_decompressed_bytes=size)
 
@@ -210,38 +210,38 @@ def test_a_decompressed_size_that_makes_no_sense_is_refused(size: int) -> None:
         (MultiBatch, "on", "auto, off, required"),
     ],
 )
-def test_parse_choice_unknown_value_is_refused_with_the_known_ones(
+def test_parse_choice_of_unknown_value_names_the_known_ones(
     choices: type[enum.Enum], text: str, known: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"option: {text!r} is not one of .*{known}"):
         parse_choice("option", text, choices)
 
 
-def test_several_batches_cannot_be_required_where_others_write_too() -> None:
+def test_multi_batch_required_needs_exactly_once() -> None:
     with pytest.raises(
         ConfigError, match=r"multi_batch required needs delivery exactly-once: .* Set multi_batch to auto"
     ):
         with_options(OPTIONS, multi_batch=MultiBatch.REQUIRED, delivery=Delivery.AT_LEAST_ONCE)
 
 
-def test_rules_do_not_follow_what_is_done_about_small_batches() -> None:
+def test_rules_do_not_depend_on_multi_batch_or_rebatch() -> None:
     changed = with_options(OPTIONS, multi_batch=MultiBatch.OFF, rebatch=Rebatch(1_000, Codec.ZSTD))
     assert changed.rules() == OPTIONS.rules()
 
 
-def test_rules_do_not_follow_selection_start_or_speed() -> None:
+def test_rules_do_not_depend_on_selection_start_or_speed() -> None:
     other = replace(
         EVERYTHING, source=replace(EVERYTHING.source, isolation_level=IsolationLevel.READ_COMMITTED)
     )
     assert other.rules() == OPTIONS.rules()
 
 
-def test_the_default_group_is_named_after_both_clusters() -> None:
+def test_default_group_is_named_after_both_clusters() -> None:
     assert default_group("S1", "D2") == "shoal.S1.D2"
 
 
 @pytest.mark.parametrize(("ids", "side"), [((None, "D"), "source"), (("S", None), "destination")])
-def test_a_cluster_without_an_id_wants_a_group(ids: tuple[str | None, str | None], side: str) -> None:
+def test_default_group_without_cluster_id_is_refused(ids: tuple[str | None, str | None], side: str) -> None:
     with pytest.raises(ConfigError, match=f"group is required: the {side} cluster has no id"):
         default_group(*ids)
 
@@ -259,11 +259,11 @@ def test_a_cluster_without_an_id_wants_a_group(ids: tuple[str | None, str | None
         ("\udcff", "%FF"),
     ],
 )
-def test_a_group_is_one_readable_component_of_a_path(group: str, name: str) -> None:
+def test_group_directory_is_one_readable_path_component(group: str, name: str) -> None:
     assert checkpoint_name(group) == name
 
 
-def test_long_groups_have_different_names_that_fit() -> None:
+def test_long_groups_have_distinct_directory_names() -> None:
     groups = ["g" * 200, "g" * 201, "g" * 202, "g" * 10_000, "é" * 200]
     names = [checkpoint_name(group) for group in groups]
     assert len({*names, *map(checkpoint_name, names)}) == 9
@@ -271,7 +271,7 @@ def test_long_groups_have_different_names_that_fit() -> None:
     assert {len(name) for name in names} == {200}
 
 
-def test_settings_of_tasks_survive_being_json() -> None:
+def test_task_settings_survive_json() -> None:
     options = CopyOptions(
         delivery=Delivery.AT_LEAST_ONCE,
         continue_on=frozenset({IncidentKind.SOURCE_RESET, IncidentKind.SEND_FAILURE}),
@@ -286,7 +286,7 @@ def test_settings_of_tasks_survive_being_json() -> None:
         assert CopySettings.from_json(settings.to_json(), OPTIONS.source, OPTIONS.destination) == settings
 
 
-def test_mirror_options_parse_reads_texts_and_pythons_values_alike() -> None:
+def test_mirror_options_parse_reads_texts_and_python_values_alike() -> None:
     texts = {
         "fetch_buffer_bytes": "8m",
         "delivery": "at-least-once",

@@ -40,7 +40,7 @@ PAIR = MirrorPosition(10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "sou
         st.none() | st.builds(FirstStart, OFFSETS, st.just((("orders.*", None), ("a", "b")))),
     )
 )
-def test_a_pair_is_read_back_as_it_was_committed(position: MirrorPosition) -> None:
+def test_committed_position_is_read_back(position: MirrorPosition) -> None:
     committed = position.to_committed()
     assert MirrorPosition.from_committed(committed) == position
     assert committed.offset == position.source_offset
@@ -49,7 +49,7 @@ def test_a_pair_is_read_back_as_it_was_committed(position: MirrorPosition) -> No
     assert committed.metadata.isascii()
 
 
-def test_the_metadata_is_as_documented() -> None:
+def test_metadata_has_the_documented_form() -> None:
     metadata = PAIR.to_committed().metadata
     assert metadata.startswith("shoal1{")
     assert json.loads(metadata.removeprefix("shoal1")) == {
@@ -64,7 +64,7 @@ def test_the_metadata_is_as_documented() -> None:
     }
 
 
-def test_a_pair_from_before_source_epochs_were_kept_is_read() -> None:
+def test_position_without_source_epoch_is_read() -> None:
     committed = PAIR.to_committed()
     values = json.loads(committed.metadata.removeprefix("shoal1"))
     del values["source_epoch"]
@@ -73,7 +73,7 @@ def test_a_pair_from_before_source_epochs_were_kept_is_read() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["", "words", "{}", '{"destination": 1}', "SHOAL1{}"])
-def test_a_commit_by_somebody_else_is_no_pair(metadata: str) -> None:
+def test_commit_of_another_program_is_no_position(metadata: str) -> None:
     assert MirrorPosition.from_committed(Committed(10, metadata)) is None
 
 
@@ -110,7 +110,7 @@ def test_a_commit_by_somebody_else_is_no_pair(metadata: str) -> None:
         {"source_epoch": -2},
     ],
 )
-def test_a_pair_of_ours_that_cannot_be_understood_is_refused(change: dict[str, Any]) -> None:
+def test_malformed_position_of_shoal_is_refused(change: dict[str, Any]) -> None:
     committed = PAIR.to_committed()
     values = json.loads(committed.metadata.removeprefix("shoal1")) | change
     with pytest.raises(ConfigError, match="another version of shoal"):
@@ -120,13 +120,13 @@ def test_a_pair_of_ours_that_cannot_be_understood_is_refused(change: dict[str, A
 @pytest.mark.parametrize(
     "metadata", ["shoal1", "shoal1{", "shoal1[]", "shoal1{}", "shoal2{}", "shoal10{}", "shoal1" + "[" * 4000]
 )
-def test_another_version_s_pair_is_refused(metadata: str) -> None:
+def test_position_of_another_version_is_refused(metadata: str) -> None:
     with pytest.raises(ConfigError, match="mirror with that version, or with another --group"):
         MirrorPosition.from_committed(Committed(10, metadata))
 
 
 @given(st.text(max_size=300))
-def test_whatever_was_committed_is_a_pair_none_or_refused(metadata: str) -> None:
+def test_arbitrary_metadata_are_a_position_none_or_refused(metadata: str) -> None:
     for prefix in ("", "shoal", "shoal1", 'shoal1{"destination":'):
         try:
             assert MirrorPosition.from_committed(Committed(10, prefix + metadata)) is None
@@ -147,5 +147,5 @@ def test_whatever_was_committed_is_a_pair_none_or_refused(metadata: str) -> None
         (2**31 + 10, 10, 0),
     ],
 )
-def test_the_sequence_of_a_batch_is_where_it_lands(offset: int, base: int, sequence: int) -> None:
+def test_sequence_follows_the_destination_offset(offset: int, base: int, sequence: int) -> None:
     assert ProducerIdentity(5, 0, base).sequence(offset) == sequence

@@ -84,20 +84,20 @@ WIRE = {
 }
 
 
-def test_task_report_full_has_these_keys_on_the_wire() -> None:
+def test_full_task_report_has_literal_keys() -> None:
     assert FULL.to_json_object() == WIRE
 
 
-def test_task_report_after_the_wire_is_the_same() -> None:
+def test_task_report_is_read_back_from_the_wire() -> None:
     assert TaskReport.from_json_object(json.loads(json.dumps(WIRE))).to_json_object() == WIRE
 
 
-def test_left_out_report_after_the_wire_has_no_process() -> None:
+def test_report_of_skipped_partitions_has_no_process() -> None:
     sent = left_out_report({PARTITION: "no leader"}, deal_anew=True).to_json_object()
     read = TaskReport.from_json_object(json.loads(json.dumps(sent)))
     assert read == TaskReport([PartitionReport(PARTITION, waiting_for="no leader")], deal_anew=True)
 
 
-def test_counters_are_news_unless_nothing_was_counted() -> None:
+def test_counters_without_counts_are_false() -> None:
     assert not Counters()
     assert Counters(retries=1)

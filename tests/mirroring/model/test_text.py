@@ -18,5 +18,5 @@ from shoal.topic_partition import TopicPartition
         (list("abcdefgh"), "a, b, c, d, e and 3 more"),
     ],
 )
-def test_the_first_few_are_named_and_the_others_counted(names: list[object], named: str) -> None:
+def test_first_items_are_named_and_the_others_counted(names: list[object], named: str) -> None:
     assert first_few(names) == named

@@ -47,7 +47,7 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for each in dashboard["panels"] if each["type"] != "row"]
 
 
-def test_grafana_s_own_schema_knows_all_of_the_dashboard(dashboard: dict[str, Any]) -> None:
+def test_dashboard_matches_grafana_s_schema(dashboard: dict[str, Any]) -> None:
     register_default_plugins()
     loaded = Dashboard.from_json(dashboard)
     assert len(loaded.panels or ()) == len(dashboard["panels"])
@@ -71,7 +71,7 @@ def lost(before: Any, after: Any, path: str = "dashboard") -> Iterator[str]:
         yield path
 
 
-def test_a_misspelled_option_is_noticed(dashboard: dict[str, Any]) -> None:
+def test_misspelled_option_is_detected(dashboard: dict[str, Any]) -> None:
     register_default_plugins()
     changed = json.loads(json.dumps(dashboard))
     changed["panels"][1]["options"]["graphMod"] = changed["panels"][1]["options"].pop("graphMode")
@@ -88,7 +88,7 @@ def test_every_panel_has_a_description_and_a_unit_of_grafana(dashboard: dict[str
         assert panel["targets"], panel["title"]
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap(dashboard: dict[str, Any]) -> None:
+def test_panels_have_distinct_ids_and_do_not_overlap(dashboard: dict[str, Any]) -> None:
     every = dashboard["panels"]
     assert len({each["id"] for each in every}) == len(every)
     taken: set[tuple[int, int]] = set()
@@ -110,7 +110,7 @@ def test_every_query_uses_metrics_that_exist(
             assert legend <= result, (panel["title"], legend - result)
 
 
-def test_every_query_is_of_the_chosen_data_source_and_mirrors(dashboard: dict[str, Any]) -> None:
+def test_every_query_uses_the_chosen_data_source_and_mirrors(dashboard: dict[str, Any]) -> None:
     for panel in panels(dashboard):
         for query in panel["targets"]:
             assert query["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, panel["title"]
@@ -120,7 +120,7 @@ def test_every_query_is_of_the_chosen_data_source_and_mirrors(dashboard: dict[st
                 assert matched.get("topic", "$topic") == "$topic", panel["title"]
 
 
-def test_the_variables_list_labels_that_are_served(
+def test_variables_list_served_labels(
     dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
 ) -> None:
     names = set()
@@ -134,14 +134,14 @@ def test_the_variables_list_labels_that_are_served(
     assert used == names
 
 
-def test_every_metric_of_ours_is_on_the_dashboard_or_asked_for_by_it(
+def test_every_shoal_metric_is_on_the_dashboard(
     dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
 ) -> None:
     text = json.dumps(dashboard)
     assert [name for name in served if name.startswith("shoal_") and name not in text] == []
 
 
-def test_every_metric_is_documented_and_none_that_is_not_served(
+def test_documented_metrics_are_those_served(
     served: Mapping[str, frozenset[str]],
 ) -> None:
     documented = set(re.findall(r"\b((?:shoal|process)_[a-z_]*[a-z])\b", PAGE))

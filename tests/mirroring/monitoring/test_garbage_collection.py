@@ -81,7 +81,7 @@ def test_counter_from_now_excludes_earlier_collections(tmp_path: Path) -> None:
     assert counter() == GarbageCollection(1, 0.5, 0.5)
 
 
-def test_counter_keeps_the_longest_pause_that_it_saw(tmp_path: Path) -> None:
+def test_counter_keeps_the_longest_pause(tmp_path: Path) -> None:
     counter = CollectionCounter(PROCESS, from_now=False, directory=tmp_path)
     for pauses, last in ((1, (100, 140)), (2, (200, 210)), (3, (300, 320))):
         publish(tmp_path, collector(0, pauses, 70, last))
@@ -89,16 +89,16 @@ def test_counter_keeps_the_longest_pause_that_it_saw(tmp_path: Path) -> None:
     assert counter() == GarbageCollection(3, 0.07, 0.04)
 
 
-def test_a_pause_that_lasts_is_not_measured_yet(tmp_path: Path) -> None:
+def test_unfinished_pause_is_not_measured(tmp_path: Path) -> None:
     publish(tmp_path, collector(0, 2, 10, (500, 400)))
     assert CollectionCounter(PROCESS, from_now=False, directory=tmp_path)() == GarbageCollection(2, 0.01, 0.0)
 
 
-def test_a_jvm_without_a_file_is_unknown(tmp_path: Path) -> None:
+def test_jvm_without_a_file_is_unknown(tmp_path: Path) -> None:
     assert CollectionCounter(PROCESS, from_now=True, directory=tmp_path)() is None
 
 
-def test_no_part_of_a_file_raises(tmp_path: Path) -> None:
+def test_truncated_counter_file_does_not_raise(tmp_path: Path) -> None:
     publish(tmp_path, collector(0, 4, 250, (900, 950)))
     whole = (tmp_path / str(PROCESS)).read_bytes()
     for size in range(len(whole)):
@@ -118,7 +118,7 @@ def test_counters_in_a_directory_of_another_user_are_not_read(
 
 @pytest.mark.integration
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere JVMs keep the file in another directory")
-def test_a_real_jvm_publishes_two_collections(tmp_path: Path) -> None:
+def test_real_jvm_publishes_two_collections(tmp_path: Path) -> None:
     (tmp_path / "Collects.java").write_text(PROGRAM)
     with subprocess.Popen(
         [java(), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", str(tmp_path / "Collects.java")],

@@ -33,7 +33,7 @@ def test_incidents_are_shown_in_their_order() -> None:
     )
 
 
-def test_newest_hundred_incidents_are_shown_and_the_others_counted() -> None:
+def test_newest_100_incidents_are_shown_and_the_others_counted() -> None:
     metrics = Metrics()
     for number in range(250):
         metrics.apply(report(incidents=[["foreign-records", f"number {number}", 2, number != 0]]))
@@ -43,7 +43,7 @@ def test_newest_hundred_incidents_are_shown_and_the_others_counted() -> None:
     assert metrics.incidents()[IncidentKind.FOREIGN_RECORDS] == 250
 
 
-def test_counts_add_up_and_positions_are_the_last_ones() -> None:
+def test_counts_are_summed_and_positions_are_the_last() -> None:
     metrics = Metrics()
     metrics.apply(report())
     metrics.apply(report(source_offset=8, end_offset=9))
@@ -65,14 +65,14 @@ def test_expected_partitions_count_before_the_first_report() -> None:
     assert metrics.progress().done == 1
 
 
-def test_a_partition_that_was_not_aligned_yet_keeps_its_position() -> None:
+def test_unaligned_partition_keeps_its_position() -> None:
     metrics = Metrics()
     metrics.expect({FIRST: 3}, {FIRST: 10})
     metrics.apply(report(source_offset=None))
     assert metrics.progress().lag_records == 7
 
 
-def test_waiting_ends_and_stopped_stays() -> None:
+def test_waiting_ends_with_a_report_and_stopped_remains() -> None:
     metrics = Metrics()
     metrics.apply(report(waiting_for="a leader"))
     assert metrics.progress().waiting == {"topic-0": "a leader"}
@@ -143,7 +143,7 @@ def test_lag_in_time_after_a_pause_begins_with_its_end(clock: Clock) -> None:
     assert lag_s(metrics, clock) == pytest.approx(0.5)
 
 
-def test_lag_in_time_of_a_partition_that_copied_nothing_counts_from_when_it_was_known(clock: Clock) -> None:
+def test_lag_in_time_without_copied_records_counts_from_the_known_end(clock: Clock) -> None:
     metrics = Metrics()
     metrics.expect({FIRST: 0}, {FIRST: 10})
     clock.now += 40
@@ -210,7 +210,7 @@ def test_source_that_ends_before_the_position_counts_as_missing_whole() -> None:
     assert metrics.progress().lag_records == 20
 
 
-def test_task_that_has_not_asked_for_the_end_does_not_make_a_partition_up_to_date() -> None:
+def test_partition_without_known_end_is_not_up_to_date() -> None:
     metrics = Metrics()
     metrics.expect({FIRST: 0}, {FIRST: 400})
     metrics.apply(report(source_offset=0, end_offset=None))
@@ -221,7 +221,7 @@ def test_task_that_has_not_asked_for_the_end_does_not_make_a_partition_up_to_dat
     assert metrics.partitions()[SECOND].lag_records == 0
 
 
-def test_end_that_was_asked_for_before_the_position_moved_is_no_lag() -> None:
+def test_end_older_than_the_position_is_no_lag() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=30, end_offset=30))
     metrics.expect({}, {FIRST: 20})
@@ -254,7 +254,7 @@ def test_open_transaction_is_shown_with_its_records_and_begin(clock: Clock) -> N
     assert (metrics.progress().held_back, metrics.progress().held_back_records) == ({}, 0)
 
 
-def test_stopped_partition_that_is_tried_again_counts_as_stopped_until_it_moves() -> None:
+def test_retried_partition_counts_as_stopped_until_it_moves() -> None:
     metrics = Metrics()
     metrics.apply(report(stopped=[5, "too large"]))
     metrics.apply(report())
@@ -267,7 +267,7 @@ def test_stopped_partition_that_is_tried_again_counts_as_stopped_until_it_moves(
     assert (metrics.progress().stopped, metrics.progress().states["behind"]) == ({}, 1)
 
 
-def test_stopped_partition_that_has_nothing_left_to_copy_is_healed_where_it_stands() -> None:
+def test_stopped_partition_without_records_left_is_healed() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=10, stopped=[10, "not authorized"]))
     metrics.try_again([FIRST])
@@ -277,7 +277,7 @@ def test_stopped_partition_that_has_nothing_left_to_copy_is_healed_where_it_stan
     assert metrics.progress().states["up to date"] == 1
 
 
-def test_partition_that_stops_again_is_not_tried_again_by_itself() -> None:
+def test_partition_stopped_again_is_not_retried() -> None:
     metrics = Metrics()
     metrics.apply(report(stopped=[5, "too large"]))
     metrics.try_again([FIRST])
@@ -300,7 +300,7 @@ def test_commit_time_is_that_of_its_first_report(clock: Clock) -> None:
     assert metrics.partitions()[FIRST].committed_at == clock.now
 
 
-def test_a_partition_s_counts_are_its_own() -> None:
+def test_counts_of_partitions_are_separate() -> None:
     metrics = Metrics()
     metrics.apply(report(decisions={"copied": 2, "dropped: empty": 1}))
     metrics.apply(report(decisions={"copied": 1, "rebuilt: holes": 1}))
@@ -318,7 +318,7 @@ def test_a_partition_s_counts_are_its_own() -> None:
     assert metrics.partitions()[SECOND].batches == 2
 
 
-def test_copy_of_the_partitions_does_not_change() -> None:
+def test_snapshot_of_the_partitions_does_not_change() -> None:
     metrics = Metrics()
     metrics.apply(report())
     before, version = metrics.partitions(), metrics.version
@@ -360,7 +360,7 @@ def test_position_of_a_task_takes_precedence_over_the_driver() -> None:
     assert metrics.progress().lag_records == 4 + 4
 
 
-def test_workers_that_are_silent_are_left_out(clock: Clock) -> None:
+def test_silent_workers_are_omitted(clock: Clock) -> None:
     metrics = Metrics()
     metrics.apply(report())
     metrics.apply(report(process={"pid_host": "other:1", "cpu_s": 2.0}))
@@ -373,7 +373,7 @@ def test_workers_that_are_silent_are_left_out(clock: Clock) -> None:
     assert [each.name for each in metrics.workers()] == [WORKER]
 
 
-def test_runs_are_passed_on_outside_the_lock() -> None:
+def test_runs_are_forwarded_outside_the_lock() -> None:
     seen: list[tuple[TopicPartition, AcknowledgedRun]] = []
     done: list[int] = []
 
@@ -403,7 +403,7 @@ def test_reports_of_many_threads_are_all_counted() -> None:
     assert metrics.progress().records == 4 * 200 * 4
 
 
-def test_a_rate_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_covers_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("shoal.mirroring.monitoring.metrics.time.monotonic", lambda: now)
     metrics = Metrics()
@@ -433,7 +433,7 @@ def test_registry_reads_the_reports_of_a_worker(brokers: TwoBrokers, history: Hi
     assert metrics.copying_s is not None
 
 
-def test_commit_that_waits_shows_its_partition_as_waiting() -> None:
+def test_waiting_commit_shows_its_partition_as_waiting() -> None:
     metrics = Metrics()
     metrics.apply(report(source_offset=10, end_offset=10, commit_waits_for="a coordinator"))
     assert metrics.progress().waiting == {"topic-0": "a coordinator"}

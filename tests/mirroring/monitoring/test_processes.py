@@ -51,7 +51,7 @@ def of(usages: list[ProcessUsage], java: subprocess.Popen[str]) -> list[ProcessU
     return [each for each in only(usages, ProcessRole.JVM) if each.name == process_name(java.pid)]
 
 
-def test_the_driver_counts_from_the_mirror_s_start() -> None:
+def test_driver_counts_from_the_mirror_s_start() -> None:
     burn(0.2)
     local = LocalProcesses()
     (before,) = only(local(), ProcessRole.DRIVER)
@@ -64,7 +64,7 @@ def test_the_driver_counts_from_the_mirror_s_start() -> None:
     assert after.last_report_at == pytest.approx(time.time(), abs=5)
 
 
-def test_a_jvm_that_starts_later_is_found_and_one_that_ends_forgotten(
+def test_later_jvm_is_found_and_an_ended_one_forgotten(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setattr(processes, "_FIRST_LOOK_INTERVAL_S", 0.0)
@@ -78,12 +78,12 @@ def test_a_jvm_that_starts_later_is_found_and_one_that_ends_forgotten(
     wait_until(lambda: of(local(), java) == [])
 
 
-def test_a_jvm_that_was_there_before_counts_from_the_mirror_s_start(java: subprocess.Popen[str]) -> None:
+def test_earlier_jvm_counts_from_the_mirror_s_start(java: subprocess.Popen[str]) -> None:
     (jvm,) = of(LocalProcesses()(), java)
     assert jvm.cpu_s < 0.1
 
 
-def test_a_process_called_java_without_counters_has_no_garbage_collections(
+def test_process_called_java_without_counters_has_no_garbage_collections(
     java: subprocess.Popen[str],
 ) -> None:
     """The child is no real JVM, so it publishes no counters."""
@@ -91,7 +91,7 @@ def test_a_process_called_java_without_counters_has_no_garbage_collections(
     assert jvm.gc is None
 
 
-def test_children_are_not_looked_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_are_looked_for_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     for interval in ("_FIRST_LOOK_INTERVAL_S", "_LOOK_INTERVAL_S"):
         monkeypatch.setattr(processes, interval, 60.0)
     local = LocalProcesses()

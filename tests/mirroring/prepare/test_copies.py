@@ -65,32 +65,32 @@ def states(brokers: TwoBrokers, *partitions: TopicPartition) -> dict[TopicPartit
 # Comparing
 
 
-def test_a_copy_that_has_what_its_pair_says_does_not_differ(mirrored: TwoBrokers) -> None:
+def test_copy_that_matches_its_position_does_not_differ(mirrored: TwoBrokers) -> None:
     assert states(mirrored) == {}
 
 
-def test_a_copy_that_was_deleted_differs(mirrored: TwoBrokers) -> None:
+def test_deleted_copy_differs(mirrored: TwoBrokers) -> None:
     delete_copy(mirrored)
     assert states(mirrored) == {PARTITION: CopyState.DELETED}
 
 
-def test_a_copy_that_was_created_again_differs_by_its_id_whatever_it_holds(mirrored: TwoBrokers) -> None:
+def test_recreated_copy_differs_by_its_id(mirrored: TwoBrokers) -> None:
     recreate_copy(mirrored)
     History(mirrored.destination.log("topic")).plain(7)
     assert states(mirrored) == {PARTITION: CopyState.RECREATED}
 
 
-def test_a_copy_that_lost_its_tail_differs(mirrored: TwoBrokers) -> None:
+def test_copy_that_lost_its_tail_differs(mirrored: TwoBrokers) -> None:
     lose_tail(mirrored.destination, "topic", 3)
     assert states(mirrored) == {PARTITION: CopyState.SHORTER}
 
 
-def test_a_copy_that_holds_foreign_records_differs(mirrored: TwoBrokers) -> None:
+def test_copy_with_foreign_records_differs(mirrored: TwoBrokers) -> None:
     History(mirrored.destination.log("topic")).plain(1)
     assert states(mirrored) == {PARTITION: CopyState.LONGER}
 
 
-def test_a_copy_whose_leader_does_not_answer_is_left_out(mirrored: TwoBrokers) -> None:
+def test_copy_with_silent_leader_is_omitted(mirrored: TwoBrokers) -> None:
     mirrored.destination.faults.add(
         ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
@@ -98,7 +98,7 @@ def test_a_copy_whose_leader_does_not_answer_is_left_out(mirrored: TwoBrokers) -
     assert states(mirrored) == {}
 
 
-def test_many_partitions_cost_one_request_for_each_broker(brokers: TwoBrokers) -> None:
+def test_many_partitions_take_one_request_per_broker(brokers: TwoBrokers) -> None:
     for history in brokers.topic("topic", 30):
         history.plain(1)
     brokers.run()
@@ -131,7 +131,7 @@ def prepared(brokers: TwoBrokers, **changes: Any) -> Prepared:
         return prepare(options, source, destination)
 
 
-def test_a_copy_that_has_pairs_is_not_created_again(mirrored: TwoBrokers) -> None:
+def test_copy_with_positions_is_not_recreated(mirrored: TwoBrokers) -> None:
     delete_copy(mirrored)
     topic = prepared(mirrored).topics["topic"]
     assert topic.deleted is not None
@@ -139,19 +139,19 @@ def test_a_copy_that_has_pairs_is_not_created_again(mirrored: TwoBrokers) -> Non
     assert mirrored.destination.topics.get("topic") is None
 
 
-def test_a_copy_that_has_pairs_is_created_again_if_the_policy_says_so(mirrored: TwoBrokers) -> None:
+def test_copy_with_positions_is_recreated_with_policy_continue(mirrored: TwoBrokers) -> None:
     delete_copy(mirrored)
     topic = prepared(mirrored, continue_on=CONTINUE).topics["topic"]
     assert (topic.deleted, topic.created) == (None, True)
 
 
-def test_a_copy_that_another_group_mirrored_is_created(mirrored: TwoBrokers) -> None:
+def test_copy_of_another_group_is_created(mirrored: TwoBrokers) -> None:
     delete_copy(mirrored)
     topic = prepared(mirrored, group="another").topics["topic"]
     assert (topic.deleted, topic.created) == (None, True)
 
 
-def test_a_copy_that_is_back_at_the_second_look_is_not_deleted(mirrored: TwoBrokers) -> None:
+def test_copy_back_at_the_second_look_is_not_deleted(mirrored: TwoBrokers) -> None:
     # The broker that answers first may just have started.
     mirrored.destination.faults.add(
         ApiKey.METADATA, times=1, topic="topic", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -160,7 +160,7 @@ def test_a_copy_that_is_back_at_the_second_look_is_not_deleted(mirrored: TwoBrok
     assert (topic.deleted, topic.created) == (None, False)
 
 
-def test_a_partition_with_nothing_to_copy_is_mirrored_again(mirrored: TwoBrokers) -> None:
+def test_recreated_partition_without_new_records_is_mirrored_again(mirrored: TwoBrokers) -> None:
     recreate_copy(mirrored)
     ranges = [each._replace(start_offset=7) for each in mirrored.ranges()]
     assert mirrored.run(ranges).stopped
@@ -220,7 +220,7 @@ class Driver:
             self.watch.look(source, destination)
 
 
-def test_a_copy_that_is_deleted_while_nothing_comes_stops_its_partition(mirrored: TwoBrokers) -> None:
+def test_copy_deleted_while_idle_stops_its_partition(mirrored: TwoBrokers) -> None:
     driver = Driver(mirrored)
     driver.look()
     assert driver.metrics.progress().stopped == {}
@@ -236,7 +236,7 @@ def test_a_copy_that_is_deleted_while_nothing_comes_stops_its_partition(mirrored
     assert mirrored.destination.topics.get("topic") is None
 
 
-def test_a_copy_that_is_deleted_is_created_again_and_aligned_if_the_policy_says_so(
+def test_deleted_copy_is_recreated_and_aligned_with_policy_continue(
     mirrored: TwoBrokers,
 ) -> None:
     driver = Driver(mirrored, continue_on=CONTINUE)
@@ -248,7 +248,7 @@ def test_a_copy_that_is_deleted_is_created_again_and_aligned_if_the_policy_says_
     assert len(driver.doubted) == 1
 
 
-def test_what_a_copy_lacks_that_is_created_again_is_warned_of_once(brokers: TwoBrokers) -> None:
+def test_differing_setting_of_a_recreated_copy_warns_once(brokers: TwoBrokers) -> None:
     brokers.source.create_topic("topic", 1, {"message.timestamp.type": "LogAppendTime"})
     brokers.destination.create_topic("topic", 1)
     driver = Driver(brokers)
@@ -259,7 +259,7 @@ def test_what_a_copy_lacks_that_is_created_again_is_warned_of_once(brokers: TwoB
     assert "the source has message.timestamp.type=LogAppendTime, and append times cannot be copied" in warning
 
 
-def test_a_copy_that_is_deleted_before_its_first_commit_is_created_again_and_filled(
+def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(
     brokers: TwoBrokers, history: History
 ) -> None:
     """Nothing was written to it: the first position is committed before."""
@@ -276,7 +276,7 @@ def test_a_copy_that_is_deleted_before_its_first_commit_is_created_again_and_fil
     assert driver.notices == ["topic topic was deleted at the destination, and is created again"]
 
 
-def test_a_copy_that_is_deleted_after_its_position_stops_its_partition(mirrored: TwoBrokers) -> None:
+def test_copy_deleted_after_its_position_stops_its_partition(mirrored: TwoBrokers) -> None:
     driver = Driver(mirrored)
     driver.look()
     mirrored.forget_pairs()
@@ -289,7 +289,7 @@ def test_a_copy_that_is_deleted_after_its_position_stops_its_partition(mirrored:
     assert driver.notices == []
 
 
-def test_a_copy_that_is_deleted_together_with_its_source_topic_is_created_again(mirrored: TwoBrokers) -> None:
+def test_copy_deleted_with_its_source_topic_is_recreated(mirrored: TwoBrokers) -> None:
     """Kafka deletes the positions of a deleted topic, and nothing of the new one was mirrored."""
     driver = Driver(mirrored)
     driver.look()
@@ -302,7 +302,7 @@ def test_a_copy_that_is_deleted_together_with_its_source_topic_is_created_again(
     assert mirrored.destination.topics.get("topic") is not None
 
 
-def test_a_copy_without_a_position_that_is_back_at_the_second_look_is_left_alone(
+def test_copy_without_position_back_at_the_second_look_is_kept(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = Driver(brokers)
@@ -316,7 +316,7 @@ def test_a_copy_without_a_position_that_is_back_at_the_second_look_is_left_alone
 @pytest.mark.parametrize(
     "damage", [recreate_copy, lambda brokers: lose_tail(brokers.destination, "topic", 3)]
 )
-def test_a_copy_that_lost_something_is_given_to_a_task_once(mirrored: TwoBrokers, damage: Any) -> None:
+def test_copy_with_lost_records_is_given_to_a_task_once(mirrored: TwoBrokers, damage: Any) -> None:
     driver = Driver(mirrored)
     damage(mirrored)
     driver.look()
@@ -324,14 +324,14 @@ def test_a_copy_that_lost_something_is_given_to_a_task_once(mirrored: TwoBrokers
     assert driver.doubted == [[PARTITION]]
 
 
-def test_records_that_are_not_committed_yet_are_no_loss(mirrored: TwoBrokers) -> None:
+def test_uncommitted_records_are_no_loss(mirrored: TwoBrokers) -> None:
     driver = Driver(mirrored)
     History(mirrored.destination.log("topic")).plain(1)
     driver.look()
     assert driver.doubted == []
 
 
-def test_a_watch_looks_at_each_refresh_and_is_not_ended_by_what_it_cannot_do(mirrored: TwoBrokers) -> None:
+def test_watch_looks_at_each_refresh_and_survives_errors(mirrored: TwoBrokers) -> None:
     mirrored.source.faults.add(ApiKey.OFFSET_FETCH, times=2, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     driver = Driver(mirrored)
     delete_copy(mirrored)

@@ -71,18 +71,18 @@ def test_missing_topics_are_created_under_their_new_names(sides: Sides) -> None:
     assert prepared.warnings == ()
 
 
-def test_the_destination_tells_how_long_it_remembers_a_producer_id(sides: Sides) -> None:
+def test_prepared_has_the_destination_s_producer_id_expiration(sides: Sides) -> None:
     sides.source.create_topic("a")
     assert sides.prepare("a").producer_id_expiration_ms == 5000
 
 
-def test_the_group_is_named_after_both_clusters_or_as_the_user_says(sides: Sides) -> None:
+def test_group_is_named_after_both_clusters_by_default(sides: Sides) -> None:
     sides.source.create_topic("a")
     assert sides.prepare("a").group == f"shoal.{sides.source.cluster_id}.{sides.destination.cluster_id}"
     assert sides.prepare("a", group="mine").group == "mine"
 
 
-def test_what_may_not_be_described_at_the_source_is_not_created(sides: Sides) -> None:
+def test_topic_undescribable_at_the_source_is_not_created(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.source.faults.add(ApiKey.DESCRIBE_CONFIGS, times=None, error=NOT_ALLOWED)
     with pytest.raises(ConfigError, match=r"topic a does not exist on the destination .* DESCRIBE_CONFIGS"):
@@ -90,7 +90,7 @@ def test_what_may_not_be_described_at_the_source_is_not_created(sides: Sides) ->
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
-def test_what_may_not_be_described_is_not_compared_and_said_so(sides: Sides, side: str) -> None:
+def test_topic_undescribable_on_one_side_warns_and_is_not_compared(sides: Sides, side: str) -> None:
     for broker in (sides.source, sides.destination):
         broker.create_topic("a")
     broker = getattr(sides, side)
@@ -103,14 +103,14 @@ def test_what_may_not_be_described_is_not_compared_and_said_so(sides: Sides, sid
     assert list(prepared.topics) == ["a"]
 
 
-def test_without_a_look_at_the_brokers_their_default_is_assumed(sides: Sides) -> None:
+def test_undescribable_broker_setting_is_assumed_default(sides: Sides) -> None:
     for broker in (sides.source, sides.destination):
         broker.create_topic("a")
     sides.destination.faults.add(ApiKey.DESCRIBE_CONFIGS, times=None, error=NOT_ALLOWED)
     assert sides.prepare("a").producer_id_expiration_ms == DEFAULT_PRODUCER_ID_EXPIRATION_MS
 
 
-def test_a_refused_creation_is_told_with_the_way_out(sides: Sides) -> None:
+def test_refused_creation_is_reported_with_a_remedy(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=2)
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, error=ErrorCode.POLICY_VIOLATION)
     with pytest.raises(
@@ -119,14 +119,14 @@ def test_a_refused_creation_is_told_with_the_way_out(sides: Sides) -> None:
         sides.prepare("a")
 
 
-def test_what_time_can_heal_is_tried_again(sides: Sides) -> None:
+def test_transient_errors_are_retried(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.source.faults.add(ApiKey.DESCRIBE_CONFIGS, error=ErrorCode.LEADER_NOT_AVAILABLE)
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, error=ErrorCode.NOT_CONTROLLER)
     assert sides.prepare("a").topics["a"].created
 
 
-def test_a_creation_whose_answer_was_lost_is_found_to_be_done(sides: Sides) -> None:
+def test_creation_with_lost_response_is_found_done(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, delay_s=0.001)  # the one that only validates
     lost = sides.destination.faults.add(ApiKey.CREATE_TOPICS, drop="after")
@@ -134,7 +134,7 @@ def test_a_creation_whose_answer_was_lost_is_found_to_be_done(sides: Sides) -> N
     assert lost.hits == 1
 
 
-def test_patience_ends(sides: Sides) -> None:
+def test_preparation_ends_after_its_patience(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.destination.faults.add(ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.NOT_CONTROLLER)
     with pytest.raises(BrokerError, match=r"creating topic a on .*NOT_CONTROLLER"):
@@ -142,7 +142,7 @@ def test_patience_ends(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
-def test_a_cluster_that_does_not_answer_is_named(sides: Sides, side: str) -> None:
+def test_unreachable_cluster_is_named(sides: Sides, side: str) -> None:
     sides.source.create_topic("a")
     broker = getattr(sides, side)
     broker.stop()
@@ -150,7 +150,7 @@ def test_a_cluster_that_does_not_answer_is_named(sides: Sides, side: str) -> Non
         sides.prepare("a")
 
 
-def test_many_topics_with_the_same_trouble_are_not_all_named(sides: Sides) -> None:
+def test_topics_with_one_problem_are_counted_after_the_first(sides: Sides) -> None:
     for number in range(7):
         sides.source.create_topic(f"a{number}")
         sides.destination.create_topic(f"a{number}", config={"compression.type": "lz4"})
@@ -158,7 +158,7 @@ def test_many_topics_with_the_same_trouble_are_not_all_named(sides: Sides) -> No
     assert warning.startswith("topics a0, a1, a2, a3, a4 and 2 more on the destination cluster")
 
 
-def test_looking_says_what_would_be_created_and_creates_nothing(sides: Sides) -> None:
+def test_inspect_returns_changes_and_creates_nothing(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=3, config={"retention.ms": "1000"})
     sides.source.create_topic("b", partitions=2)
     sides.destination.create_topic("b")
@@ -172,7 +172,7 @@ def test_looking_says_what_would_be_created_and_creates_nothing(sides: Sides) ->
     assert len(sides.destination.topics.topic("b").logs) == 1
 
 
-def test_partitions_that_a_copy_lacks_are_added_and_that_is_said(sides: Sides) -> None:
+def test_missing_partitions_are_added_and_reported(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=3)
     sides.destination.create_topic("a", partitions=1)
     prepared = sides.prepare("a")
@@ -184,7 +184,7 @@ def test_partitions_that_a_copy_lacks_are_added_and_that_is_said(sides: Sides) -
     assert sides.prepare("a").warnings == ()
 
 
-def test_partitions_that_may_not_be_added_are_told_before_anything_is_created(sides: Sides) -> None:
+def test_refused_partitions_are_reported_before_any_creation(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=3)
     sides.source.create_topic("b")
     sides.destination.create_topic("a", partitions=1)
@@ -194,7 +194,7 @@ def test_partitions_that_may_not_be_added_are_told_before_anything_is_created(si
     assert [topic.name for topic in sides.destination.topics] == ["a"]
 
 
-def test_partitions_that_somebody_else_just_added_are_welcome(sides: Sides) -> None:
+def test_partitions_added_concurrently_are_accepted(sides: Sides) -> None:
     sides.source.create_topic("a", partitions=2)
     sides.destination.create_topic("a", partitions=1)
     sides.destination.faults.add(ApiKey.CREATE_PARTITIONS, delay_s=0.001)  # the one that only validates
@@ -203,7 +203,7 @@ def test_partitions_that_somebody_else_just_added_are_welcome(sides: Sides) -> N
     assert lost.hits == 1
 
 
-def test_nothing_is_created_where_an_existing_topic_cannot_be_a_copy(sides: Sides) -> None:
+def test_unsuitable_existing_topic_prevents_any_creation(sides: Sides) -> None:
     sides.source.create_topic("a")
     sides.source.create_topic("b")
     sides.destination.create_topic("b", config={"max.message.bytes": "1000"})
@@ -216,7 +216,7 @@ def test_nothing_is_created_where_an_existing_topic_cannot_be_a_copy(sides: Side
     ("topics", "rename"),
     [("a", None), ("(a.*)", r"(.*)=\1.copy"), (".*", r"(.*)=west.\1"), ("a,b", "a=b")],
 )
-def test_a_cluster_is_not_mirrored_into_itself_where_a_copy_would_be_mirrored_again(
+def test_mirror_into_the_same_cluster_that_would_repeat_is_refused(
     sides: Sides, topics: str, rename: str | None
 ) -> None:
     sides.destination = sides.source
@@ -229,7 +229,9 @@ def test_a_cluster_is_not_mirrored_into_itself_where_a_copy_would_be_mirrored_ag
     ("topics", "rename"),
     [("a", "a=b"), ("(a.*)", r"(.*)=west.\1"), ("[^.]*", r"(.*)=west.\1")],
 )
-def test_a_rename_that_keeps_copies_apart_allows_it(sides: Sides, topics: str, rename: str) -> None:
+def test_mirror_into_the_same_cluster_with_separating_rename_is_allowed(
+    sides: Sides, topics: str, rename: str
+) -> None:
     sides.destination = sides.source
     sides.source.create_topic("a")
     for _ in range(2):

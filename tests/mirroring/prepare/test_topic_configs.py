@@ -45,39 +45,39 @@ def warnings(source: TopicState, destination: TopicState) -> list[str]:
     return [finding.text for finding in compare(source, destination) if not finding.fatal]
 
 
-def test_equal_topics_are_fine() -> None:
+def test_equal_topics_have_no_findings() -> None:
     assert list(compare(state(), state())) == []
 
 
-def test_more_partitions_is_a_warning() -> None:
+def test_more_partitions_at_the_destination_warn() -> None:
     (text,) = warnings(state(partitions=2), state(partitions=3))
     assert text.startswith("has 3 partitions and the source 2: the others stay empty")
 
 
 @pytest.mark.parametrize("name", ["max.message.bytes", "segment.bytes"])
-def test_no_room_for_the_largest_batch_is_an_error(name: str) -> None:
+def test_smaller_max_message_bytes_is_an_error(name: str) -> None:
     (text,) = errors(
         state({"max.message.bytes": "2000000"}), state({"max.message.bytes": "3000000", name: "1999999"})
     )
     assert text.startswith(f"{name} is 1999999, but a batch of the source may have 2000000 bytes")
 
 
-def test_more_room_is_fine() -> None:
+def test_larger_max_message_bytes_has_no_finding() -> None:
     assert list(compare(state({"max.message.bytes": "1000"}), state())) == []
 
 
 @pytest.mark.parametrize("compression", ["lz4", "uncompressed"])
-def test_recompression_is_a_warning_with_its_price(compression: str) -> None:
+def test_recompression_warns_with_its_cost(compression: str) -> None:
     (text,) = warnings(state(), state({"compression.type": compression}))
     assert text.startswith(f"compression.type is {compression}: ")
     assert "10 to 40 times the CPU" in text
 
 
-def test_a_codec_that_the_source_enforces_too_is_fine() -> None:
+def test_codec_enforced_by_both_sides_has_no_finding() -> None:
     assert list(compare(state({"compression.type": "zstd"}), state({"compression.type": "zstd"}))) == []
 
 
-def test_log_append_time_at_the_destination_is_a_warning() -> None:
+def test_log_append_time_at_the_destination_warns() -> None:
     append_time = {"message.timestamp.type": "LogAppendTime"}
     for source in (state(), state(append_time)):
         (text,) = warnings(source, state(append_time))
@@ -86,12 +86,12 @@ def test_log_append_time_at_the_destination_is_a_warning() -> None:
         )
 
 
-def test_log_append_time_at_the_source_is_a_warning() -> None:
+def test_log_append_time_at_the_source_warns() -> None:
     (text,) = warnings(state({"message.timestamp.type": "LogAppendTime"}), state())
     assert "every record gets its producer's create time" in text
 
 
-def test_a_limit_to_the_age_of_records_is_a_warning_even_where_the_source_has_it_too() -> None:
+def test_limit_to_the_age_of_records_warns_with_any_source() -> None:
     day = {"message.timestamp.before.max.ms": "86400000"}
     (text,) = warnings(state(day), state(day))
     assert text.startswith(
@@ -99,28 +99,28 @@ def test_a_limit_to_the_age_of_records_is_a_warning_even_where_the_source_has_it
     )
 
 
-def test_a_narrower_limit_to_the_future_is_a_warning() -> None:
+def test_narrower_limit_to_future_timestamps_warns() -> None:
     (text,) = warnings(state({"message.timestamp.after.max.ms": FOREVER}), state())
     assert text.startswith("message.timestamp.after.max.ms is 3600000 (60 minutes)")
     assert text.endswith(f"set it to {FOREVER} to take all")
 
 
-def test_a_source_before_kafka_3_6_has_no_limit() -> None:
+def test_source_before_kafka_3_6_counts_as_unlimited() -> None:
     assert len(warnings(old(), state())) == 1
 
 
-def test_a_destination_before_kafka_3_6_may_limit_both_ways() -> None:
+def test_destination_before_kafka_3_6_limits_both_directions() -> None:
     configs = {**old().configs, "message.timestamp.difference.max.ms": ConfigEntry("1000", True)}
     assert len(warnings(state(), TopicState(3, 1, configs))) == 2
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete, compact"])
-def test_compaction_at_the_destination_only_is_a_warning(policy: str) -> None:
+def test_compaction_at_the_destination_alone_warns(policy: str) -> None:
     texts = warnings(state(), state({"cleanup.policy": policy}))
     assert [text.split(":")[0] for text in texts] == ["is compacted and the source is not"]
 
 
-def test_compaction_at_both_is_fine() -> None:
+def test_compaction_on_both_sides_has_no_finding() -> None:
     compacted = {"cleanup.policy": "compact"}
     assert list(compare(state(compacted), state(compacted))) == []
 
@@ -134,23 +134,23 @@ def test_compaction_at_both_is_fine() -> None:
         ({"cleanup.policy": "compact"}, {}),
     ],
 )
-def test_a_shorter_retention_is_a_warning(source: dict[str, str], destination: dict[str, str]) -> None:
+def test_shorter_retention_warns(source: dict[str, str], destination: dict[str, str]) -> None:
     (text,) = warnings(state(source), state(destination))
     assert text.startswith("retention.ms is 604800000 (7 days) and the source keeps records longer")
 
 
-def test_a_smaller_retention_is_a_warning() -> None:
+def test_smaller_retention_warns() -> None:
     (text,) = warnings(state(), state({"retention.bytes": "1000"}))
     assert text.startswith("retention.bytes is 1000 and the source keeps more")
 
 
 @pytest.mark.parametrize("destination", [{"retention.ms": "-1"}, {"cleanup.policy": "compact,delete"}])
-def test_an_equal_or_longer_retention_is_fine(destination: dict[str, str]) -> None:
+def test_equal_or_longer_retention_has_no_finding(destination: dict[str, str]) -> None:
     source = {"retention.bytes": "5", "cleanup.policy": "compact,delete"}
     assert list(compare(state(source), state({**source, **destination}))) == []
 
 
-def test_too_few_replicas_for_any_acknowledgement_is_an_error() -> None:
+def test_too_few_replicas_for_acknowledgement_is_an_error() -> None:
     (text,) = errors(state(), state({"min.insync.replicas": "2"}))
     assert text.startswith("has 1 replicas and min.insync.replicas=2")
 
@@ -159,21 +159,21 @@ UNKNOWN = TopicState(3, 1, {})
 BROKEN = state({"compression.type": "gzip", "max.message.bytes": "1"}, partitions=4)
 
 
-def test_without_the_destinations_configs_only_partitions_are_compared() -> None:
+def test_missing_destination_configs_leave_only_partitions_compared() -> None:
     assert list(compare(BROKEN, UNKNOWN)) == []
     assert [finding.text[:16] for finding in compare(UNKNOWN, replace(UNKNOWN, partitions=5))] == [
         "has 5 partitions"
     ]
 
 
-def test_without_the_sources_configs_the_destinations_are_still_checked() -> None:
+def test_missing_source_configs_leave_the_destination_checked() -> None:
     assert [finding.text[:16] for finding in compare(UNKNOWN, BROKEN)] == [
         "has 4 partitions",
         "compression.type",
     ]
 
 
-def test_a_copy_keeps_what_the_source_keeps_and_takes_what_it_takes() -> None:
+def test_configs_of_copy_keep_retention_and_limits_of_the_source() -> None:
     assert configs_of_copy(state(), knows_timestamp_after=False) == {
         "compression.type": "producer",
         "cleanup.policy": "delete",
@@ -183,7 +183,7 @@ def test_a_copy_keeps_what_the_source_keeps_and_takes_what_it_takes() -> None:
     }
 
 
-def test_a_copy_gets_what_was_set_on_the_source_but_never_what_is_the_destinations_own() -> None:
+def test_configs_of_copy_exclude_the_destination_s_own() -> None:
     configs = configs_of_copy(
         state(
             {
@@ -209,6 +209,6 @@ def test_a_copy_gets_what_was_set_on_the_source_but_never_what_is_the_destinatio
 
 
 @pytest.mark.parametrize(("source", "after"), [(state(), "3600000"), (old(), FOREVER)])
-def test_a_copy_takes_timestamps_as_far_in_the_future_as_the_source(source: TopicState, after: str) -> None:
+def test_configs_of_copy_allow_future_timestamps_like_the_source(source: TopicState, after: str) -> None:
     configs = configs_of_copy(source, knows_timestamp_after=True)
     assert configs["message.timestamp.after.max.ms"] == after

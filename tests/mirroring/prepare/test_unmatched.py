@@ -25,9 +25,7 @@ def why(topics: str, exclude: str | None = None) -> str:
     ("topics", "meant"),
     [("h_*", "h_.*"), ("x.*,h_*", "h_.*"), ("a.?-*", r"a\..-.*"), ("h_zst?", "h_zst.")],
 )
-def test_a_glob_that_matches_nothing_gets_the_regular_expression_that_it_means(
-    topics: str, meant: str
-) -> None:
+def test_unmatched_glob_suggests_its_regular_expression(topics: str, meant: str) -> None:
     assert why(topics) == (
         f"--topics {topics}: matches no topic of the source cluster; did you mean '{meant}'? "
         "Topics are regular expressions, not globs"
@@ -35,20 +33,20 @@ def test_a_glob_that_matches_nothing_gets_the_regular_expression_that_it_means(
 
 
 @pytest.mark.parametrize(("topics", "meant"), [("*", ".*"), ("*.v1", r".*\.v1"), ("h_**", "h_.*.*")])
-def test_a_glob_that_is_no_expression_gets_the_one_that_it_means(topics: str, meant: str) -> None:
+def test_invalid_expression_that_is_a_glob_suggests_its_expression(topics: str, meant: str) -> None:
     with pytest.raises(ConfigError) as raised:
         TopicSelection(topics)
     assert str(raised.value).startswith(f"--topics {topics}: not a regular expression: ")
     assert str(raised.value).endswith(f"; did you mean '{meant}'?")
 
 
-def test_a_broken_expression_without_wildcards_gets_no_suggestion() -> None:
+def test_invalid_expression_without_wildcards_has_no_suggestion() -> None:
     with pytest.raises(ConfigError) as raised:
         TopicSelection("a(b")
     assert "did you mean" not in str(raised.value)
 
 
-def test_an_exclusion_of_everything_is_named_as_the_reason() -> None:
+def test_exclusion_of_all_matches_is_named() -> None:
     assert why("h_.*", ".*") == (
         "--exclude .*: leaves out every topic that --topics h_.* matches on the source cluster "
         "(h_none, h_zstd)"
@@ -56,29 +54,29 @@ def test_an_exclusion_of_everything_is_named_as_the_reason() -> None:
     assert why("h_none", "h_.*").startswith("--exclude h_.*: leaves out every topic")
 
 
-def test_an_exclusion_that_leaves_out_nothing_is_not_the_reason() -> None:
+def test_ineffective_exclusion_is_not_named() -> None:
     assert why("x.*", ".*") == "--topics x.*: matches no topic of the source cluster"
 
 
-def test_an_expression_that_matches_internal_topics_only_is_told_so() -> None:
+def test_expression_that_matches_only_internal_topics_is_explained() -> None:
     assert why("__.*").endswith("; an expression never matches an internal topic, such as __consumer_offsets")
 
 
-def test_a_cluster_that_shows_no_topics_is_the_reason() -> None:
+def test_cluster_without_visible_topics_is_named() -> None:
     assert "shows no topics to this principal" in why_nothing_matches(TopicSelection(".*"), {}, "the cluster")
 
 
-def test_the_beginning_of_names_gets_an_expression() -> None:
+def test_prefix_of_names_suggests_an_expression() -> None:
     assert near_topics("h_", TOPICS) == "; did you mean 'h_.*'? It matches h_none, h_zstd"
     assert near_topics("a.", TOPICS) == r"; did you mean 'a\..*'? It matches a.b-c"
 
 
-def test_a_mistyped_name_gets_the_nearest() -> None:
+def test_mistyped_name_suggests_the_nearest() -> None:
     assert near_topics("h_nome", TOPICS) == "; did you mean h_none?"
     assert near_topics("payments", TOPICS) == ""
 
 
-def test_a_text_without_wildcards_is_no_glob() -> None:
+def test_text_without_wildcards_has_no_glob_suggestion() -> None:
     assert regex_of_glob("orders") is None
 
 
@@ -105,7 +103,7 @@ H_MEANT = "; did you mean 'h_.*'? It matches h_none, h_zstd"
         ("h_.*,x.*", None, ["--topics: 'x.*' matches no topic; topics that come may match"]),
     ],
 )
-def test_expression_that_matches_nothing_is_warned_of(
+def test_unmatched_expression_among_several_warns(
     topics: str, exclude: str | None, warnings: list[str]
 ) -> None:
     selection = TopicSelection(topics, exclude)

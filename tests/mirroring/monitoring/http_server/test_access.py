@@ -72,7 +72,7 @@ def basic(credentials: str) -> str:
     "authorization",
     [f"Bearer {TOKEN}", f"bearer  {TOKEN} ", basic(f":{TOKEN}"), basic(f"anyone:{TOKEN}")],
 )
-def test_a_request_with_the_token_is_answered(tmp_path: Path, authorization: str) -> None:
+def test_request_with_token_is_answered(tmp_path: Path, authorization: str) -> None:
     with serving(HttpAccess(token_file=token_file(tmp_path))) as server:
         assert ask(server.address, authorization) == Answered(200, b"hello", [])
 
@@ -98,7 +98,7 @@ def test_a_request_with_the_token_is_answered(tmp_path: Path, authorization: str
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/nowhere"])
-def test_a_request_without_the_token_is_refused(tmp_path: Path, authorization: str | None, path: str) -> None:
+def test_request_without_token_is_refused(tmp_path: Path, authorization: str | None, path: str) -> None:
     with serving(HttpAccess(token_file=token_file(tmp_path))) as server:
         answered = ask(server.address, authorization, path=path)
     assert answered.status == 401
@@ -107,7 +107,7 @@ def test_a_request_without_the_token_is_refused(tmp_path: Path, authorization: s
     assert answered.body.startswith(b"This server answers only requests with its token")
 
 
-def test_a_request_without_the_token_and_another_host_is_misdirected(tmp_path: Path) -> None:
+def test_request_without_token_for_another_host_is_misdirected(tmp_path: Path) -> None:
     """An attacker's page must not see whether there is a token."""
     with (
         serving(HttpAccess(token_file=token_file(tmp_path))) as server,
@@ -118,7 +118,7 @@ def test_a_request_without_the_token_and_another_host_is_misdirected(tmp_path: P
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o666, 0o620, 0o660])
-def test_a_token_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_token_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     file = token_file(tmp_path, mode=mode)
     with pytest.raises(ConfigError) as refused:
         Guard(HttpAccess(token_file=file), "127.0.0.1")
@@ -128,9 +128,7 @@ def test_a_token_file_that_others_can_read_or_write_is_refused(tmp_path: Path, m
     )
 
 
-def test_a_token_file_of_root_s_may_be_readable_by_a_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_file_of_root_can_be_group_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As systemd's LoadCredential hands it over."""
     file = token_file(tmp_path, mode=0o440)
     true = os.fstat
@@ -153,9 +151,7 @@ def test_a_token_file_of_root_s_may_be_readable_by_a_group(
 @pytest.mark.parametrize(
     "content", ["", "\n", "short", "a" * 15, "a" * 20 + " b", "a" * 20 + "\nb", b"\xff" * 20]
 )
-def test_a_token_file_without_a_token_is_refused_with_how_to_make_one(
-    tmp_path: Path, content: str | bytes
-) -> None:
+def test_empty_token_file_is_refused_with_a_remedy(tmp_path: Path, content: str | bytes) -> None:
     file = token_file(tmp_path, content)
     with pytest.raises(ConfigError) as refused:
         Guard(HttpAccess(token_file=file), "127.0.0.1")
@@ -165,7 +161,7 @@ def test_a_token_file_without_a_token_is_refused_with_how_to_make_one(
     )
 
 
-def test_a_token_file_that_is_missing_is_refused(tmp_path: Path) -> None:
+def test_missing_token_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--http-token-file /.*/none: No such file or directory$"):
         Guard(HttpAccess(token_file=tmp_path / "none"), "127.0.0.1")
 
@@ -202,18 +198,18 @@ def test_https_is_served_with_the_certificate(
         assert ask(server.address, None, trusting).status == 401
 
 
-def test_plain_http_gets_no_answer_where_https_is_served(files: TlsFiles) -> None:
+def test_plain_http_to_an_https_server_has_no_response(files: TlsFiles) -> None:
     with serving(HttpAccess(tls=files)) as server, pytest.raises((http.client.HTTPException, OSError)):
         ask(server.address)
 
 
-def test_the_oldest_version_of_tls_is_1_2(files: TlsFiles) -> None:
+def test_oldest_version_of_tls_is_1_2(files: TlsFiles) -> None:
     context = Guard(HttpAccess(tls=files), "127.0.0.1").tls
     assert context is not None
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_a_client_certificate_is_required_if_authorities_are_given(
+def test_client_certificate_is_required_if_authorities_are_given(
     files: TlsFiles, trusting: ssl.SSLContext, authority: Authority, tmp_path: Path
 ) -> None:
     mutual = TlsFiles(files.certificates, files.private_key, files.certificates.parent / "ca.pem")
@@ -225,16 +221,14 @@ def test_a_client_certificate_is_required_if_authorities_are_given(
         assert ask(server.address, tls=trusting).status == 200
 
 
-def test_silent_clients_hold_up_no_handshake_of_others(files: TlsFiles, trusting: ssl.SSLContext) -> None:
+def test_silent_clients_do_not_delay_handshakes(files: TlsFiles, trusting: ssl.SSLContext) -> None:
     with serving(HttpAccess(tls=files)) as server, contextlib.ExitStack() as held:
         for _ in range(100):
             held.enter_context(socket.create_connection(server.address, timeout=10))
         assert ask(server.address, tls=trusting).status == 200
 
 
-def test_a_handshake_has_one_deadline_for_all_its_bytes(
-    files: TlsFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handshake_has_one_deadline(files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
     with (
         serving(HttpAccess(tls=files)) as server,
@@ -244,16 +238,14 @@ def test_a_handshake_has_one_deadline_for_all_its_bytes(
         wait_until(lambda: is_let_go(slow, b"\0"), 5)
 
 
-def test_a_part_of_tls_is_refused(tmp_path: Path) -> None:
+def test_incomplete_tls_files_are_refused(tmp_path: Path) -> None:
     names = ("http_tls_certificate", "http_tls_key", "http_tls_client_authorities")
     for given in ((("cert"), None, None), (None, "key", None), (None, None, "ca"), ("cert", None, "ca")):
         with pytest.raises(ConfigError, match="needs both http_tls_certificate and http_tls_key"):
             HttpAccess.parse(dict(zip(names, given, strict=True)))
 
 
-def test_files_that_do_not_belong_together_are_refused(
-    files: TlsFiles, authority: Authority, tmp_path: Path
-) -> None:
+def test_mismatched_tls_files_are_refused(files: TlsFiles, authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "other.key").write_text(authority.issue("other").key_pem())
     (tmp_path / "locked.key").write_text(authority.issue("other").key_pem("password"))
     for key, sentence in (

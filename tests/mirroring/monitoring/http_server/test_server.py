@@ -67,7 +67,7 @@ def ask(address: Address, path: str = "/", method: str = "GET", **headers: str) 
 # Answers
 
 
-def test_path_gets_the_answer_of_its_route() -> None:
+def test_path_is_answered_by_its_route() -> None:
     with serving() as server:
         answered = ask(server.address)
     assert (answered.status, answered.body) == (200, b"hello")
@@ -81,14 +81,14 @@ def test_path_gets_the_answer_of_its_route() -> None:
     }
 
 
-def test_query_and_headers_are_the_path_s_to_read_and_its_own_headers_come_first() -> None:
+def test_route_reads_query_and_headers_and_its_headers_come_first() -> None:
     with serving() as server:
         answered = ask(server.address, "/request?range=whole", X_Greeting="hi")
     assert json.loads(answered.body) == {"query": "range=whole", "greeting": "hi"}
     assert answered.headers["Cache-Control"] == "no-cache"
 
 
-def test_an_answer_without_a_body_has_no_length() -> None:
+def test_response_without_body_has_no_length() -> None:
     def unchanged(request: Request) -> Answer:
         return Answer(None, {"ETag": '"1"'}, HTTPStatus.NOT_MODIFIED)
 
@@ -99,13 +99,13 @@ def test_an_answer_without_a_body_has_no_length() -> None:
 
 
 @pytest.mark.parametrize("path", ["/request/", "/request.html", "/%2e%2e/request", "/etc/passwd"])
-def test_nothing_else_is_served(path: str) -> None:
+def test_unknown_path_is_404(path: str) -> None:
     with serving() as server:
         answered = ask(server.address, path)
     assert (answered.status, answered.reason) == (404, "this server has only / and /request")
 
 
-def test_a_head_request_has_the_headers_only() -> None:
+def test_head_request_has_the_headers_only() -> None:
     with serving() as server:
         answered = ask(server.address, method="HEAD")
         assert (answered.status, answered.headers["Content-Length"], answered.body) == (200, "5", b"")
@@ -116,7 +116,7 @@ def test_a_head_request_has_the_headers_only() -> None:
                 assert received.read().endswith(b"\r\n\r\n")
 
 
-def test_methods_that_change_something_are_answered_with_501() -> None:
+def test_unsafe_methods_are_answered_with_501() -> None:
     with serving() as server:
         for method in ("POST", "PUT", "DELETE"):
             assert ask(server.address, method=method).status == 501
@@ -136,7 +136,7 @@ def test_methods_that_change_something_are_answered_with_501() -> None:
         ("Proxy.example", 200),
     ],
 )
-def test_only_a_host_header_that_names_this_server_is_answered(host: str, status: int) -> None:
+def test_request_for_another_host_header_is_refused(host: str, status: int) -> None:
     with serving(access=HttpAccess(hosts=("proxy.example",))) as server:
         assert ask(server.address, Host=host).status == status
 
@@ -145,7 +145,7 @@ def test_only_a_host_header_that_names_this_server_is_answered(host: str, status
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_an_ipv6_address_is_listened_at() -> None:
+def test_server_listens_on_ipv6() -> None:
     with serving(Address("::1", 0)) as server:
         assert str(server.address).startswith("[::1]:")
         assert ask(server.address).status == 200
@@ -161,19 +161,19 @@ def test_taken_address_is_refused_with_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.1", "a" * 64])
-def test_a_host_that_is_not_this_one_is_refused(host: str) -> None:
+def test_foreign_host_is_refused(host: str) -> None:
     with pytest.raises(ConfigError, match=rf"^--look {host}:9308: cannot listen there \(.+\)\. Give an "):
         serving(Address(host, 9308))
 
 
-def test_no_name_service_is_asked_for_this_host_s_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_host_name_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("getfqdn", "gethostbyaddr", "getnameinfo"):
         monkeypatch.setattr(socket, name, lambda *_: pytest.fail("the name service is asked"))
     with serving() as server:
         assert ask(server.address).status == 200
 
 
-def test_an_address_is_free_again_at_the_end_also_where_a_client_stays() -> None:
+def test_address_is_free_after_close_with_a_connected_client() -> None:
     with serving() as server:
         silent = socket.create_connection(server.address)
         assert ask(server.address).status == 200
@@ -184,7 +184,7 @@ def test_an_address_is_free_again_at_the_end_also_where_a_client_stays() -> None
 # Nobody holds it up
 
 
-def test_silent_client_does_not_delay_others_or_the_end() -> None:
+def test_silent_client_does_not_delay_others_or_close() -> None:
     with serving() as server:
         silent = [socket.create_connection(server.address) for _ in range(5)]
         assert ask(server.address).status == 200
@@ -199,13 +199,13 @@ def test_silent_client_is_disconnected_after_the_timeout(monkeypatch: pytest.Mon
         assert silent.recv(1) == b""
 
 
-def test_a_request_has_one_deadline_for_all_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._REQUEST_TIMEOUT_S", 0.5)
     with serving() as server, socket.create_connection(server.address, timeout=0.05) as slow:
         wait_until(lambda: is_let_go(slow, b"G"), 5)
 
 
-def test_accept_that_fails_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_accept_is_retried_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[float] = []
 
     def fail(server: TCPServer) -> None:
@@ -237,7 +237,7 @@ def test_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPat
         wait_until(lambda: not answering[0].is_alive())
 
 
-def test_a_new_connection_is_answered_if_slow_ones_hold_all_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_connection_is_answered_while_slow_ones_hold_all_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 60.0)
     with serving() as server, contextlib.ExitStack() as held:
         slow = [
@@ -251,7 +251,7 @@ def test_a_new_connection_is_answered_if_slow_ones_hold_all_slots(monkeypatch: p
         assert slow[10].recv(1) == b""
 
 
-def test_descriptors_that_run_out_cost_the_slowest_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhausted_descriptors_evict_the_slowest_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.monitoring.http_server.server._Handler.timeout", 60.0)
 
     def fail(server: TCPServer) -> None:
@@ -267,7 +267,7 @@ def test_descriptors_that_run_out_cost_the_slowest_connection(monkeypatch: pytes
         assert slow.recv(1) == b""
 
 
-def test_a_peer_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -> None:
+def test_disconnected_peer_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
     asked, gone = threading.Event(), threading.Event()
     answering: list[threading.Thread] = []
 

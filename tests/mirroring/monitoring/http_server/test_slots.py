@@ -51,19 +51,19 @@ def clients() -> Iterator[Clients]:
         yield Clients(Slots(4), stack)
 
 
-def test_a_free_slot_is_taken_without_a_loss(clients: Clients) -> None:
+def test_free_slot_evicts_nothing(clients: Clients) -> None:
     for _ in range(4):
         clients.connect("192.0.2.1")
     assert clients.left() == []
 
 
-def test_the_oldest_connection_of_one_address_leaves(clients: Clients) -> None:
+def test_oldest_connection_of_one_address_is_evicted(clients: Clients) -> None:
     first, *_ = [clients.connect("192.0.2.1") for _ in range(4)]
     clients.connect("192.0.2.1")
     assert clients.left() == [first]
 
 
-def test_a_connection_without_an_allowed_request_leaves_before_one_that_reads(clients: Clients) -> None:
+def test_connection_without_allowed_request_is_evicted_before_a_reading_one(clients: Clients) -> None:
     reading = clients.connect("192.0.2.1", answered=True)
     silent = [clients.connect("192.0.2.1") for _ in range(3)]
     clients.connect("192.0.2.1")
@@ -71,7 +71,7 @@ def test_a_connection_without_an_allowed_request_leaves_before_one_that_reads(cl
     assert not reading.leaves
 
 
-def test_the_address_with_the_most_connections_loses_one_whatever_it_does(clients: Clients) -> None:
+def test_address_with_the_most_connections_loses_one(clients: Clients) -> None:
     clients.connect("198.51.100.7")
     greedy = [clients.connect("192.0.2.1", answered=True) for _ in range(3)]
     clients.connect("203.0.113.9")
@@ -85,7 +85,7 @@ def test_addresses_of_one_ipv6_network_count_as_one(clients: Clients) -> None:
     assert clients.left() == [greedy[0]]
 
 
-def test_an_ipv4_address_is_the_same_on_an_ipv6_socket(clients: Clients) -> None:
+def test_ipv4_address_is_the_same_on_an_ipv6_socket(clients: Clients) -> None:
     clients.connect("2001:db8:1:1::1")
     mapped = [clients.connect("::ffff:192.0.2.1") for _ in range(2)]
     clients.connect("192.0.2.1")
@@ -93,7 +93,7 @@ def test_an_ipv4_address_is_the_same_on_an_ipv6_socket(clients: Clients) -> None
     assert clients.left() == [mapped[0]]
 
 
-def test_no_slot_is_given_if_the_one_that_leaves_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_slot_is_given_while_the_evicted_one_remains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.monitoring.http_server.slots._LEAVING_S", 0.05)
     slots = Slots(1)
     ours, theirs = socket.socketpair()

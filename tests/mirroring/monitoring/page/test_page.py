@@ -71,7 +71,7 @@ def sample(number: int, **changes: Any) -> Sample:
 # The history
 
 
-def test_the_history_is_bounded_however_long_a_mirror_runs() -> None:
+def test_history_of_a_long_run_is_bounded() -> None:
     history = PageHistory(recent_samples=10, whole_samples=100)
     for number in range(20_000):
         history.add(sample(number))
@@ -126,7 +126,7 @@ def data(address: Address | None, query: str = "") -> dict[str, Any]:
     return found
 
 
-def test_an_address_that_is_taken_is_refused_by_its_option() -> None:
+def test_used_address_is_refused_with_its_option() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(ConfigError, match=r"^--ui 127\.0\.0\.1:.*: cannot listen there"),
@@ -134,7 +134,7 @@ def test_an_address_that_is_taken_is_refused_by_its_option() -> None:
         watch(ui=Address(*taken.getsockname()))
 
 
-def test_the_page_is_sent_compressed_and_only_once() -> None:
+def test_page_is_sent_compressed_and_once() -> None:
     with watch() as shown:
         status, headers, body = get(shown.address, "/", Accept_Encoding="gzip")
         assert (status, headers["Content-Encoding"]) == (200, "gzip")
@@ -143,7 +143,7 @@ def test_the_page_is_sent_compressed_and_only_once() -> None:
         assert get(shown.address, "/", If_None_Match=headers["ETag"])[0] == 304
 
 
-def test_no_thread_runs_without_page_and_report() -> None:
+def test_monitoring_without_page_and_report_starts_no_thread() -> None:
     before = threading.active_count()
     with watch(ui=None) as nothing:
         assert nothing.address is None
@@ -221,7 +221,7 @@ def test_stopped_and_waiting_partitions_are_named_by_reason() -> None:
     assert (found["waiting"]["count"], reason["count"], len(reason["partitions"])) == (50, 50, 20)
 
 
-def test_the_slowest_partitions_come_first_and_all_on_demand() -> None:
+def test_slowest_partitions_come_first_and_all_on_demand() -> None:
     metrics = Metrics()
     for number in range(1200):
         told(metrics, number, end_offset=10 + number)
@@ -311,7 +311,7 @@ def test_report_names_problems_of_the_end(file: Path, changes: dict[str, Any], w
     assert words in ending["sentence"]
 
 
-def test_a_mirror_that_fails_leaves_a_report(file: Path) -> None:
+def test_failed_mirror_writes_a_report(file: Path) -> None:
     with pytest.raises(ConfigError, match="no way"), watch(report=file):
         raise ConfigError("no way </script><script>alert(1)</script>")
     assert written(file)["ending"] == {
@@ -320,7 +320,7 @@ def test_a_mirror_that_fails_leaves_a_report(file: Path) -> None:
     }
 
 
-def test_a_mirror_that_was_refused_leaves_an_older_report_as_it_is(file: Path) -> None:
+def test_refused_mirror_keeps_an_older_report(file: Path) -> None:
     file.write_text("older")
     nowhere_yet = About("west:9092", "east:9092")
     with (
@@ -331,7 +331,7 @@ def test_a_mirror_that_was_refused_leaves_an_older_report_as_it_is(file: Path) -
     assert file.read_text() == "older"
 
 
-def test_later_values_are_shown_when_they_are_known() -> None:
+def test_late_values_are_shown_once_known() -> None:
     with MirrorPage(ANYWHERE, None, About("west:9092", "east:9092"), Metrics(), LocalProcesses()) as watching:
         before = data(watching.address)
         watching.know("group", ["topic a: keeps less"])
@@ -341,7 +341,7 @@ def test_later_values_are_shown_when_they_are_known() -> None:
     assert (after["about"]["group"], after["warnings"]) == ("group", ["topic a: keeps less"])
 
 
-def test_a_report_takes_the_place_of_an_older_one_at_the_end_only(file: Path) -> None:
+def test_report_replaces_an_older_one_only_at_the_end(file: Path) -> None:
     file.write_text("older")
     with watch(report=file) as watching:
         assert file.read_text() == "older"
@@ -350,7 +350,7 @@ def test_a_report_takes_the_place_of_an_older_one_at_the_end_only(file: Path) ->
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_a_report_that_could_not_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_unwritable_report_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--report .*nowhere/report\.html: No such file or directory"):
         check_report(str(tmp_path / "nowhere" / "report.html"))
     with pytest.raises(ConfigError, match=r"--report .*: not a file"):
@@ -361,7 +361,7 @@ def test_a_report_that_could_not_be_written_is_refused_at_the_start(tmp_path: Pa
         watch(report=tmp_path / "nowhere" / "report.html")
 
 
-def test_a_report_that_cannot_be_written_after_all_is_a_warning(tmp_path: Path) -> None:
+def test_report_that_fails_at_the_end_warns(tmp_path: Path) -> None:
     directory = tmp_path / "for a while"
     directory.mkdir()
     warnings: list[str] = []
@@ -372,7 +372,7 @@ def test_a_report_that_cannot_be_written_after_all_is_a_warning(tmp_path: Path) 
     assert "for a while/report.html cannot be written: No such file or directory" in warning
 
 
-def test_report_does_not_follow_a_link_at_a_name_that_another_user_could_foresee(tmp_path: Path) -> None:
+def test_report_does_not_follow_a_link_at_a_predictable_name(tmp_path: Path) -> None:
     file, elsewhere = tmp_path / "run.html", tmp_path / "elsewhere"
     elsewhere.write_text("theirs")
     (tmp_path / f".run.html.{os.getpid()}").symlink_to(elsewhere)

@@ -191,7 +191,7 @@ def test_stuck_partitions_and_reasons_are_first(browser: Browser, brokers: TwoBr
         wait_until(lambda: not lane.is_running)
 
 
-def test_words_of_others_are_shown_and_never_run(browser: Browser, tmp_path: Path) -> None:
+def test_foreign_text_is_shown_and_never_executed(browser: Browser, tmp_path: Path) -> None:
     metrics = Metrics()
     metrics.apply(
         report_of(
@@ -225,7 +225,7 @@ def test_words_of_others_are_shown_and_never_run(browser: Browser, tmp_path: Pat
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_everything_that_is_written_can_be_read(browser: Browser, scheme: str) -> None:
+def test_text_has_sufficient_contrast(browser: Browser, scheme: str) -> None:
     with watch(busy(), None, None, "topic orders: the destination keeps less") as shown:
         browser.prefer(scheme)
         browser.open(url(shown))
@@ -251,7 +251,7 @@ def test_figures_follow_when_the_system_turns_dark(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 700])
-def test_a_narrow_window_scrolls_only_down(browser: Browser, width: int) -> None:
+def test_narrow_window_scrolls_only_vertically(browser: Browser, width: int) -> None:
     with watch(busy()) as shown:
         browser.resize(width)
         browser.open(url(shown))
@@ -264,7 +264,7 @@ def test_a_narrow_window_scrolls_only_down(browser: Browser, width: int) -> None
         assert max(widths) <= width
 
 
-def test_a_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
+def test_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
     metrics, width = busy(), 400
     with watch(metrics) as shown:
         shown.know("shoal.6T2mNd54Q4ynrv90gIcyJQ.CC29KmyHThSI3pfkijjc3Q" * 2, ())
@@ -324,7 +324,7 @@ def test_phase_of_the_start_is_shown_and_no_partition_copies_yet(browser: Browse
         assert browser.script("return document.getElementById('chart-decisions').hidden")
 
 
-def test_figures_tell_areas_apart_without_colours_and_name_the_time_zone(browser: Browser) -> None:
+def test_figures_have_patterns_and_name_the_time_zone(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for(is_drawn)
@@ -341,7 +341,7 @@ def test_figures_tell_areas_apart_without_colours_and_name_the_time_zone(browser
         assert re.search(rf"since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {re.escape(zone)}", browser.text("#about"))
 
 
-def test_small_rates_have_a_unit_in_which_they_can_be_read(browser: Browser) -> None:
+def test_small_rates_have_a_readable_unit(browser: Browser) -> None:
     with watch(Metrics()) as shown:
         browser.open(url(shown))
         browser.wait_for_text("Starting", "#state")
@@ -349,7 +349,7 @@ def test_small_rates_have_a_unit_in_which_they_can_be_read(browser: Browser) -> 
     assert units == ["B/s", "B/s", "kB/s", "GB/s", "MB/s"]
 
 
-def test_transaction_that_stays_open_is_a_section_of_its_own(browser: Browser) -> None:
+def test_open_transaction_has_its_own_section(browser: Browser) -> None:
     metrics = Metrics()
     metrics.apply(report_of(partition_of("topic", 0, source_offset=1500, held_back=20)))
     with watch(metrics) as shown:
@@ -360,7 +360,7 @@ def test_transaction_that_stays_open_is_a_section_of_its_own(browser: Browser) -
         browser.wait_for_text("topic-0", "#held_back")
 
 
-def test_warnings_do_not_come_before_the_numbers(browser: Browser) -> None:
+def test_warnings_follow_the_numbers(browser: Browser) -> None:
     with watch(busy(), None, None, "topic orders: append times cannot be copied") as shown:
         browser.open(url(shown))
         browser.wait_for_text("append times cannot be copied", "#warnings")
@@ -371,7 +371,7 @@ def test_warnings_do_not_come_before_the_numbers(browser: Browser) -> None:
         assert tops == sorted(tops)
 
 
-def test_a_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) -> None:
+def test_mirror_of_1200_partitions_is_shown_whole_on_demand(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for_text("The 20 furthest behind of 1,200", "#partitions")
@@ -386,7 +386,7 @@ def rows(browser: Browser) -> int:
     return int(browser.script("return document.querySelectorAll('#partitions tbody tr').length"))
 
 
-def test_the_whole_run_is_shown_on_demand(browser: Browser) -> None:
+def test_whole_run_is_shown_on_demand(browser: Browser) -> None:
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for(is_drawn)
@@ -491,7 +491,7 @@ def test_report_has_the_figures_and_sends_no_request(browser: Browser, report: P
     assert browser.complaints() == []
 
 
-def test_a_report_could_not_ask_anybody_if_it_wanted_to(browser: Browser, report: Path) -> None:
+def test_report_s_content_policy_forbids_requests(browser: Browser, report: Path) -> None:
     with watch(busy()) as elsewhere:
         with watch(busy(), report) as shown:
             shown.end(ended())
@@ -509,9 +509,7 @@ def test_a_report_could_not_ask_anybody_if_it_wanted_to(browser: Browser, report
 # With a token
 
 
-def test_a_browser_that_is_asked_for_the_token_sees_the_page_at_work(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_browser_with_token_shows_the_page(browser: Browser, tmp_path: Path) -> None:
     """A browser answers the challenge with what the address has; fetch refuses such addresses."""
     token = "0123456789abcdef0123456789abcdef"
     (tmp_path / "token").write_text(token)
