@@ -15,7 +15,7 @@ _SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 _IMAGE = re.compile(r"!\[[^]]*\](?:\([^)]*\)|\[[^]]*\])")
 _LINK = re.compile(r"\[([^][]+)\](?:\([^)]*\)|\[[^]]*\])")
 _TAG = re.compile(r"<!--.*?-->|<[^>\n]+>", re.DOTALL)
-#: Where a block begins: an item of a list, a heading, a quote. The marker is no part of the prose.
+#: The begin of a block: an item of a list, a heading, a quote. The marker is no part of the prose.
 _MARKER = re.compile(r"^\s*(?:[-*+] |\d+\. |#+ |> ?)")
 #: A full stop and the space behind it, unless the stop belongs to an abbreviation.
 _END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<=[.!?])[*_\")]*\s+(?=\S)")

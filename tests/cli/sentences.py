@@ -16,16 +16,16 @@ ANYTHING = "…"
 _SHOAL = Path(shoal.__file__).parent
 _MIRRORING = _SHOAL / "mirroring"
 
-#: What is called with a sentence: warnings, reasons to wait, and reasons to stop.
+#: Functions that are called with a sentence: warnings, reasons to wait, and reasons to stop.
 _CALLED = frozenset(
     {"Finding", "Incident", "PartitionStopped", "UnsupportedBatch", "_meet_loss", "_met"}
     | {"_on_warning", "_refuse", "_stop", "_warn", "warn", "append", "stop", "suspect", "wait"}
 )
 
-#: Where what was found stands in front of what to do about it.
+#: The function that takes the finding before the remedy.
 _WITH_ADVICE = "_meet"
 
-#: What a sentence is put together in.
+#: Variables in which a sentence is composed.
 _ASSIGNED = frozenset({"failure", "reason", "what", "why"})
 
 #: Shorter ones are parts of others, or no sentences.
@@ -33,7 +33,7 @@ _SHORTEST = 15
 
 
 def sentences() -> set[str]:
-    """Return each sentence, with :data:`ANYTHING` for what is put in."""
+    """Return each sentence, with :data:`ANYTHING` for inserted values."""
     rooms = (
         _MIRRORING,
         *(_MIRRORING / each for each in ("driver", "task", "task/resume", "prepare", "model")),

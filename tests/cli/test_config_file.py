@@ -21,7 +21,7 @@ Read = Callable[..., argparse.Namespace]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Return a function that parses a file's text, with what is on the command line beside it."""
+    """Return a function that parses a file's text together with a command line."""
     file = tmp_path / "mirror.toml"
 
     def read(text: str, *arguments: str) -> argparse.Namespace:
@@ -40,7 +40,7 @@ def mirror_parser() -> argparse.ArgumentParser:
     raise AssertionError
 
 
-#: Of each option: what the file says, and what the command line would.
+#: Of each option: the text in the file, and the equivalent command line.
 SAYINGS = {
     "from": ('["a:1", "a:2"]', ["a:1,a:2"]),
     "from-config": ('"from.properties"', ["DIRECTORY/from.properties"]),

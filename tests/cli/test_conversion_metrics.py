@@ -1,4 +1,5 @@
-"""``--metrics`` of ``shoal broker`` and ``shoal gateway``: what converting costs, as Prometheus reads it."""
+"""``--metrics`` of ``shoal broker`` and ``shoal gateway``: the cost of conversions, as Prometheus reads
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation says what the command line does."""
+"""The documentation matches the command line."""
 
 import ast
 import importlib.util
@@ -36,7 +36,7 @@ def generator() -> ModuleType:
 def test_cli_page_equals_the_help(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     written = generator.PAGE.read_text(encoding="utf-8")
-    # Where lines break differs between versions of Python.
+    # Versions of Python break lines differently.
     assert written.split() == generator.page().split(), "run python docs/generate_cli.py"
 
 
@@ -86,7 +86,7 @@ def test_documented_config_file_is_read_as_described(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def explained() -> list[str]:
-    """What the tables of docs/operating.md quote, as expressions that find the sentences meant."""
+    """Return the messages quoted in docs/operating.md as expressions that match them."""
     page = (DOCS / "operating.md").read_text(encoding="utf-8")
     _, _, tables = page.partition("\n## Warnings and errors\n")
     tables, _, _ = tables.partition("\n## ")
@@ -106,7 +106,7 @@ def test_every_message_of_a_mirror_is_explained(explained: list[str]) -> None:
     assert unexplained == []
 
 
-#: Said by what is quoted in a sentence: errors of connections and brokers, and other parts of the program.
+#: Quoted inside of messages: errors of connections and brokers, and of other parts of the program.
 SAID_ELSEWHERE = (
     *(": error ", "no connection to", "does not answer"),
     *(
@@ -196,7 +196,7 @@ def systemd_unit() -> str:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "shoal-mirror@orders.service"
-    # What it starts has to be there.
+    # The unit's program has to exist.
     unit.write_text(systemd_unit().replace("/opt/shoal/bin/shoal", sys.executable))
     run = subprocess.run(
         ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False

@@ -1,4 +1,4 @@
-"""``shoal mirror --dry-run`` between embedded brokers: all is told, nothing is done."""
+"""``shoal mirror --dry-run`` between embedded brokers: everything is reported, nothing is changed."""
 
 from __future__ import annotations
 

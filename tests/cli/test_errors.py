@@ -1,4 +1,4 @@
-"""What becomes of an error that a verb raises: on stderr, on stdout with ``--json``, as an exit code."""
+"""An error that a verb raises: on stderr, on stdout with ``--json``, as an exit code."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_gateway_serves_until_a_signal_and_exits_with_0(cluster: BrokerCluster, 
 
 @contextmanager
 def silent() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
-    """Yield the port of what accepts connections and never answers, and what tells that it is waited for."""
+    """Yield a port that accepts connections and never answers, and a check for a waiting client."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(PATIENCE_S)
         with ExitStack() as accepted:
@@ -78,7 +78,7 @@ def silent() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
 
 @contextmanager
 def dropping() -> Iterator[tuple[int, Callable[[psutil.Process], bool]]]:
-    """Yield the port of what drops packets, as a listener does that has no room, and the same."""
+    """Yield a port that drops packets, like a listener with a full backlog, and the same check."""
     with ExitStack() as sockets:
         listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):

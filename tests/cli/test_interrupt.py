@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-#: A start of Python on a busy machine is in it; what waits for brokers waits 30 s and more.
+#: Includes a start of Python on a busy machine; waits for brokers last 30 s and more.
 AT_ONCE_S = 10.0
 
 

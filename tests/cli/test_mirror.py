@@ -16,7 +16,7 @@ from shoal.broker import Broker
 from shoal.protocol.apis import ApiKey
 from tests.spark.mirror_command import complaints
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the tests' own waits, on a busy machine.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 TIMEOUT_S = 240
@@ -70,7 +70,7 @@ def test_mirror_once_copies_all_and_the_second_time_nothing(
 
 
 def ctrl_c(process: subprocess.Popen[str]) -> None:
-    """What a terminal does: the JVM and the workers get it too."""
+    """Send SIGINT like a terminal: to the JVM and the workers, too."""
     os.killpg(process.pid, signal.SIGINT)
 
 

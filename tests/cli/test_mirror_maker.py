@@ -25,7 +25,7 @@ Read = Callable[..., MirrorMakerOptions]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Parse a command line, with what is said of both files."""
+    """Parse a command line with the given properties of both files."""
 
     def parsed(*arguments: str, consumer: str = "", producer: str = "") -> MirrorMakerOptions:
         (tmp_path / "consumer").write_text(f"bootstrap.servers=a:1,b:2\ngroup.id=makers\n{consumer}")

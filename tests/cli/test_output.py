@@ -164,7 +164,7 @@ def test_terminal_has_a_bar_only_while_a_mirror_with_an_end_copies() -> None:
 
 
 def screen_of(progress: Progress, width: int) -> str:
-    """Return what a terminal of some width is sent of one report."""
+    """Return the output of one report on a terminal of some width."""
     screen = io.StringIO()
     with LiveReport(Console(file=screen, force_terminal=True, width=width, height=20)) as report:
         report._news = News(lambda sentence: None)

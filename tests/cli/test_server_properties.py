@@ -19,7 +19,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.broker.wire import Wire
 
-#: What Kafka 4.1.0 ships as config/server.properties, without its comments.
+#: Kafka 4.1.0's config/server.properties, without its comments.
 SHIPPED = """
 process.roles=broker,controller
 node.id=1

@@ -1,4 +1,4 @@
-"""A gateway before embedded brokers of Kafka 4's versions, and what tests ask of both."""
+"""A gateway before embedded brokers with Kafka 4's versions, and requests to both."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Behind(NamedTuple):
     cluster: BrokerCluster
 
     def address(self, topic: str | None = None, partition: int = 0) -> str:
-        """Where a client connects to: to bootstrap, or for a partition's leader."""
+        """Return the gateway's address for bootstrap, or for a partition's leader."""
         if topic is None:
             return str(self.gateway.bootstrap)
         return str(self.gateway.brokers[self.cluster.leader_of(topic, partition)])
 
     def direct(self, topic: str, partition: int = 0) -> str:
-        """Where the leader itself is."""
+        """Return the address of the leader itself."""
         return str(self.cluster.node(self.cluster.leader_of(topic, partition)).bootstrap)
 
     def new_topic(self, partitions: int = 1, **config: str) -> str:
@@ -77,7 +77,7 @@ def gateway_before(
 
 
 class Message(NamedTuple):
-    """What a client of another make reads from a record set."""
+    """A message as another library reads it from a record set."""
 
     offset: int
     timestamp: int | None
@@ -97,7 +97,7 @@ def messages(record_set: memoryview | bytes) -> list[Message]:
 
 
 def read_all(wire: Wire, topic: str, version: int, *, count: int, offset: int = 0) -> list[Message]:
-    """Read as a client does, from fetch to fetch: what does not fit one is cut, and comes with the next."""
+    """Read like a client, fetch by fetch: a message cut by one response is fetched again."""
     found: list[Message] = []
     while len(found) < count:
         fetched = wire.fetch(topic, offset, version=version)
@@ -133,7 +133,7 @@ def ask(wire: Wire, api: ApiKey, version: int, *fields: Any) -> Any:
 
 
 def free_ports(count: int) -> int:
-    """Return the first of ports in a row that nobody uses now."""
+    """Return the first of consecutive ports that are free now."""
     # Another process of the tests, which looks for some at the same time, begins elsewhere.
     begin = os.getpid() * 37
     for number in range(1000):
@@ -156,6 +156,6 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 
 def served(wire: Wire) -> dict[int, tuple[int, int]]:
-    """Return what ApiVersions announces."""
+    """Return the versions that ApiVersions announces."""
     answer = wire.call(ApiKey.API_VERSIONS, 0)
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

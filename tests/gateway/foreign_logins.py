@@ -1,4 +1,4 @@
-"""How clients of other makes log in at a gateway, whoever checks the login."""
+"""Logins of other libraries' clients at a gateway, checked by it or by the cluster."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from shoal.protocol.codec import decode_request, encode_response, read_request_h
 
 __all__ = ["Answer", "sasl_broker"]
 
-#: What a token is answered with, and whether the login is complete then.
+#: The answer to a token, and whether it completes the login.
 Answer = tuple[bytes, bool]
 
 NODE_ID = 7

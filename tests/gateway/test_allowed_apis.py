@@ -1,4 +1,4 @@
-"""``--apis``: what an operator denies is neither announced nor served."""
+"""``--apis``: an API that the operator denies is neither announced nor served."""
 
 from __future__ import annotations
 

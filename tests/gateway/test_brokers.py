@@ -27,7 +27,7 @@ def cluster() -> Iterator[BrokerCluster]:
 
 
 def leader_told(wire: Wire, topic: str) -> tuple[int, str]:
-    """Return a partition's leader and its address, as a client of 0.9 is told."""
+    """Return a partition's leader and its address, as in the metadata for a client of 0.9."""
     answer = wire.call(
         ApiKey.METADATA, 0, topics=[request_class(ApiKey.METADATA).MetadataRequestTopic(name=topic)]
     )
@@ -68,7 +68,7 @@ def test_stopped_broker_disconnects_only_its_clients(behind: Behind, topic: str,
     try:
         assert waiting.receive_frame() is None
         assert idle.receive_frame() is None
-        # Whoever comes anew is hung up on, too: nobody is kept waiting for a broker that is down.
+        # A new client is disconnected, too: no client waits for a broker that is down.
         late = connect(str(behind.gateway.brokers[leader]))
         late.send_fetch([(topic, 0, 0)], version=1)
         assert late.receive_frame() is None
@@ -177,7 +177,7 @@ def test_clients_that_hang_up_leave_no_threads_or_descriptors(
         wire.fetch(topic, version=1)
         wire.close()
 
-    come_and_go()  # what the gateway opens for the first and keeps is there then
+    come_and_go()  # opens the connections that the gateway keeps
     wait_until(lambda: behind.gateway.connections == 0, "clients of other tests are still there")
     process = psutil.Process()
     files, threads = process.num_fds(), process.num_threads()

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.gateway.versions import served_versions
 
-#: What Kafka 4.1 announces to clients, and more.
+#: The APIs that Kafka 4.1 announces to clients, and more.
 ALL_APIS = dict.fromkeys(range(128), (0, 20))
 
 CREDENTIALS = {

@@ -1,4 +1,4 @@
-"""Garbage closes a connection, or gets Kafka's error; the gateway lives on, and nobody else notices."""
+"""Garbage closes its connection, or is answered by Kafka's error, without effect on other clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _nothing_fails(behind: Behind, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What no client should send is no bug of ours, and no news."""
+    """Check that invalid requests cause no unexpected warning."""
     yield
     warnings = [each.getMessage() for each in caplog.get_records("call") if each.levelno >= logging.WARNING]
     # The gateway warns if a broker hangs up on a request that it forwarded unread, and of a replica id.

@@ -2,7 +2,7 @@
 Clients that are not ours, told that the cluster is an old one: they then speak as they did to it.
 
 confluent-kafka is librdkafka, in C, and checks every CRC here; it and kafka-python still have the old
-versions. Both produce and consume through the gateway, and read what new clients produced.
+versions. Both produce and consume through the gateway, and read records of new clients.
 """
 
 from __future__ import annotations

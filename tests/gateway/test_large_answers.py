@@ -1,4 +1,4 @@
-"""Answers with addresses that are large: one at a time, in nobody's way, and for nobody who has left."""
+"""Large responses with addresses are handled one at a time, and dropped if the client has left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANY = [f"no-such-topic-{number:05}" for number in range(5_000)]
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Large answers are decoded, and stay where they are until this is set."""
+    """Hold decoded large responses until this event is set."""
     go_on = threading.Event()
 
     def rewrite_brokers(answer: Any, *rest: Any) -> None:

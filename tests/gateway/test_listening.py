@@ -1,4 +1,4 @@
-"""Who may listen where, who may connect, and how many."""
+"""Addresses to listen at, clients that may connect, and limits of connections."""
 
 from __future__ import annotations
 

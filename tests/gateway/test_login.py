@@ -214,7 +214,7 @@ def test_final_scram_token_with_another_nonce_or_binding_is_refused(
     assert wire.receive_frame() is None
 
 
-# What is served before a login
+# Requests before a login
 
 
 def test_api_versions_before_login_is_answered_once(asking: Behind, connect: Connect) -> None:

@@ -1,4 +1,4 @@
-"""What a client may have of the gateway's memory: one buffer and one chunk, whatever it asks for."""
+"""A client takes at most one buffer and one chunk of the gateway's memory, with any request."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_clients_that_do_not_read_hold_one_buffer_each(
             ask_for_much(wire, busy_topic, 1)
             ask_for_much(wire, busy_topic, 1)
         wait_until(lambda: buffers.total >= clients, "not everybody is served")
-        # Meanwhile somebody else is served as if nobody were there.
+        # Meanwhile another client is served without delay.
         with Wire(limited.address(busy_topic)) as quick:
             assert len(messages(quick.fetch(busy_topic, version=1).record_set)) > 10
         assert buffers.most <= clients + 1
@@ -220,7 +220,7 @@ def test_response_of_many_partitions_holds_one_first_batch(
 
 
 class _Slow:
-    """Clients whose system takes little of what they do not read."""
+    """Clients whose system buffers few unread bytes."""
 
     def __init__(self, address: str, count: int) -> None:
         self.wires: Sequence[Wire] = [_with_small_window(address) for _ in range(count)]

@@ -332,7 +332,7 @@ def test_deleted_skipped_offsets_are_fetched_again(behind: Behind, topic: str, w
     abort(behind, topic, [b"never"])
     assert len(wire.fetch(topic, version=1).record_set) == 0
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
-    # As after an unclean election: the log ends before what was passed over.
+    # As after an unclean election: the log ends before the skipped offsets.
     leader.faults.add(ApiKey.FETCH, topic=topic, error=ErrorCode.OFFSET_OUT_OF_RANGE)
     assert wire.fetch(topic, version=1).error_code == ErrorCode.NONE
     append(behind, topic, batch([b"new"]))
@@ -360,7 +360,7 @@ def test_message_sets_are_produced(
 
 
 class MemoryRecordsOf:
-    """What aiokafka finds in batches of magic 2."""
+    """Return the records that aiokafka finds in batches of magic 2."""
 
     def __init__(self, record_set: bytes) -> None:
         from aiokafka.record import MemoryRecords
@@ -407,7 +407,7 @@ def test_produce_requests_before_a_hang_up_are_written(
     behind: Behind, topic: str, connect: Connect, version: int, acks: int, count: int
 ) -> None:
     leader = behind.cluster.node(behind.cluster.leader_of(topic))
-    # It has hung up by the time that the first is answered.
+    # The client has hung up before the first request is answered.
     leader.faults.add(ApiKey.PRODUCE, topic=topic, delay_s=0.3)
     sent = message(0) if version < 2 else message(1) if version == 2 else batch(1)
     with Wire(behind.address(topic)) as leaving:

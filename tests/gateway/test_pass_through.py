@@ -1,4 +1,4 @@
-"""What the cluster speaks passes through, byte for byte; the brokers' addresses do not."""
+"""Versions of the cluster pass through, byte for byte, except for the brokers' addresses."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_each_listener_leads_to_its_own_broker(behind: Behind, connect: Connect)
             assert (fetched.error_code == ErrorCode.NONE) == leads
 
 
-# What is announced
+# Announced versions
 
 
 def test_versions_that_kafka_4_removed_are_announced(behind: Behind, connect: Connect) -> None:
@@ -191,7 +191,7 @@ def test_listener_without_login_refuses_a_login(behind: Behind, connect: Connect
 
 @pytest.mark.parametrize("version", [9, -1, -(2**15)])
 def test_unknown_api_versions_version_is_answered_in_version_0(behind: Behind, version: int) -> None:
-    # KIP-511: API 18, a version, correlation id 5, client id "x", and a body that nobody knows.
+    # KIP-511: API 18, a version, correlation id 5, client id "x", and an unknown body.
     request = struct.pack(">hhih", 18, version, 5, 1) + b"x" + b"\0\3abc"
     answer = exchange(behind.address(), struct.pack(">i", len(request)) + request)
     assert answer == struct.pack(">ihi", 5, ErrorCode.UNSUPPORTED_VERSION, 1) + struct.pack(">hhh", 18, 0, 4)

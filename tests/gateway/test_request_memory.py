@@ -1,4 +1,4 @@
-"""What requests that have to be translated may take together."""
+"""The memory of all requests that are translated has a bound."""
 
 from __future__ import annotations
 

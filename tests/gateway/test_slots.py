@@ -1,4 +1,4 @@
-"""Who gets a slot of the gateway's, and who has to make room."""
+"""A gateway's slots: which connection receives one, and which is evicted."""
 
 from __future__ import annotations
 

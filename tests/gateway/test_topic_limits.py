@@ -1,4 +1,4 @@
-"""What old producers may send is bounded by their topic's ``max.message.bytes``."""
+"""Message sets of old producers are bounded by their topic's ``max.message.bytes``."""
 
 from __future__ import annotations
 

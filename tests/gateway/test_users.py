@@ -128,7 +128,7 @@ def test_unknown_user_has_a_constant_credential_like_others(tmp_path: Path) -> N
     assert not users.check_password("mallory", "secret")
 
 
-# What tells a user of the file from an unknown one
+# Differences between a user of the file and an unknown one
 
 
 def entry(name: str, *mechanisms: str, iterations: int = 8192, salt: bytes = b"s" * 32) -> str:

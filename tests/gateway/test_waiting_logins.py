@@ -1,4 +1,4 @@
-"""Logins by PLAIN that wait for their turn: for no longer than somebody waits for them."""
+"""Logins by PLAIN wait for their turn only as long as the client waits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def waiting() -> int:
 
 
 def wait_for_turn(behind: Behind, connect: Connect) -> Wire:
-    """Log in up to where the gateway computes hashes."""
+    """Log in up to the step that computes hashes."""
     wire = connect(behind.address())
     wire.send_bytes(handshake(0, "PLAIN"))
     assert wire.receive_frame() is not None

@@ -24,7 +24,7 @@ def history(brokers: TwoBrokers) -> History:
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let partitions and fetches wait for milliseconds where they would wait for seconds."""
+    """Let partitions and fetches wait for milliseconds instead of seconds."""
     monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 1, 20))
     monkeypatch.setattr(worker, "FETCH_MAX_WAIT_MS", 20)
     monkeypatch.setattr(worker, "_LOOK_INTERVAL_S", 0.0)

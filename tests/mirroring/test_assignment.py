@@ -1,4 +1,4 @@
-"""What there is to copy, and how it is dealt to tasks."""
+"""The ranges to copy, and their assignment to tasks."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")
 
 DAY_MS = 86_400_000
 
-#: What a broker may answer to a request and take back later.
+#: Errors that a broker may return and that end later.
 PASSING: dict[ApiKey, list[ErrorCode]] = {
     ApiKey.PRODUCE: [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -1,7 +1,7 @@
 """
-Batches of every kind, which the mirror has to decode and build anew, while everything goes wrong at random.
+Batches of every kind that the mirror decodes and rebuilds, under random faults.
 
-What comes out is compared record by record, and ``verify`` has to find the same.
+The copy is compared record by record, and ``verify`` has to find the same.
 A seed that fails is a test to be written down in the few steps that matter.
 """
 
@@ -41,7 +41,7 @@ PASSING = {
 
 class RandomHistory:
     """
-    A partition of the source with batches of every kind, and what a reader must see of it.
+    A source partition with batches of every kind, and the records that a reader must see.
 
     Attributes:
         shown: The committed records with their offsets.
@@ -174,7 +174,7 @@ class RandomHistory:
                 ]
         self._store(batches.marker(ends, producer_id, base_offset=self.next_offset))
 
-    # What is in them
+    # Contents of the batches
 
     def _store(self, batch: bytes | bytearray) -> None:
         self.log.store(memoryview(batch))

@@ -1,8 +1,8 @@
 """
-Others write to the destination and its tail is lost, again and again, and who recovers dies at any step.
+Others write to the destination, its tail is lost repeatedly, and the recovering task dies at any step.
 
-The policies are to go on: what is the mirror's own has to be the source's
-history all the same. A seed that fails is a test to be written down in
+With the policies set to continue, the mirror's own records have to equal the source's history. A seed that
+fails is a test to be written down in
 ``test_incidents`` or ``task/resume/test_resume``, in the few steps that matter.
 """
 
@@ -63,7 +63,7 @@ def go_on(history: History, dice: random.Random) -> None:
 
 
 def lost(control: Watched) -> int:
-    """Return how many records nobody will ever see in the destination, as reported."""
+    """Return how many records are reported as lost for the destination."""
     return sum(
         incident[2]
         for report in control.reports

@@ -1,4 +1,4 @@
-"""What Prometheus is served: read by its own library, over HTTP, of a registry that a real lane feeds."""
+"""The metrics for Prometheus: read by its own library, over HTTP, from a registry that a real task feeds."""
 
 from __future__ import annotations
 

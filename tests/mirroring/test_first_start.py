@@ -1,4 +1,4 @@
-"""What a group remembers of its first start survives its commits, and says what was selected then."""
+"""A group's first start survives its commits, with the topics selected then."""
 
 from __future__ import annotations
 

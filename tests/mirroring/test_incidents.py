@@ -1,4 +1,4 @@
-"""What happens to the clusters that a mirror cannot make good: found, named, and met as its policy says."""
+"""Incidents that a mirror cannot repair: detected, named, and handled by its policy."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def stop(brokers: TwoBrokers, kind: IncidentKind) -> None:
 
 
 def foreign(broker: Broker, count: int = 1) -> None:
-    """Let somebody else write a batch to a destination partition."""
+    """Let another producer write a batch to a destination partition."""
     log = broker.log("topic")
     log.store(memoryview(batches.batch([b"value 0"] * count, base_offset=log.log_end_offset)))
 
 
 def ours(brokers: TwoBrokers) -> list[Content]:
-    """Return what the destination holds, without what somebody else wrote."""
+    """Return the destination's records without those of other producers."""
     return [each for each in brokers.copied() if each.value != b"value 0"]
 
 
@@ -148,7 +148,7 @@ def test_foreign_records_among_own_ones_are_recognized(brokers: TwoBrokers, hist
     assert ours(brokers) == history.committed
     headers = [each.header for each in batches_of(brokers.destination.log("topic"))]
     sequences = [each.base_sequence for each in headers if each.producer_id >= 0]
-    assert sequences == [0, 1, 3, 4, 6]  # as if nobody else were there
+    assert sequences == [0, 1, 3, 4, 6]  # as if there were no other producer
 
 
 def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, history: History) -> None:
@@ -172,7 +172,7 @@ def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, h
 def test_unacknowledged_batch_after_foreign_records_is_recognized(
     brokers: TwoBrokers, history: History
 ) -> None:
-    """Our sequences go on where they were: a request that arrives twice is still a duplicate."""
+    """Our sequences continue: a request that arrives twice is still a duplicate."""
     history.plain(1, 1)
     brokers.run()
     foreign(brokers.destination, 2)
@@ -186,7 +186,7 @@ def test_unacknowledged_batch_after_foreign_records_is_recognized(
 def test_mirrored_records_absent_in_the_source_stop_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
-    """Records of our writer that the source does not have: nothing shows where to go on."""
+    """Records of our writer that are missing in the source: no position to continue from is known."""
     history.plain(1)
     brokers.run()
     identity = brokers.position().identity
@@ -294,7 +294,7 @@ def test_tail_lost_during_a_run_is_found_by_the_next_batch_s_offset(
 
 @pytest.mark.parametrize("count", [1, 2, 5, 9])
 def test_lost_tail_overwritten_by_others_is_found(brokers: TwoBrokers, history: History, count: int) -> None:
-    """Also where the log is as long as before, or longer: only what stood before the position shows it."""
+    """If the log is as long as before, or longer, only the batch before the position shows the loss."""
     history.plain(3, 5)
     brokers.run()
     lose_tail(brokers.destination, "topic", 3)
@@ -374,7 +374,7 @@ def test_records_of_a_writer_before_the_position_s_are_mirrored_again(
 def test_records_lost_by_a_returning_group_s_writer_are_mirrored_again_once(
     brokers: TwoBrokers, history: History, left: int
 ) -> None:
-    """The group went on behind another group's records, which nobody lost with its own."""
+    """The group continued after another group's records, which were not lost with its own."""
     one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
     for group in (one, other, one):
         history.plain(*[1] * 5)
@@ -451,7 +451,7 @@ def write_and_die_behind_aborted_records(brokers: TwoBrokers, history: History) 
 def test_dead_task_s_run_is_found_after_deletion_and_compaction(
     brokers: TwoBrokers, history: History, start: int
 ) -> None:
-    """What was dropped among it makes it longer at the source: its records do not say where it ended."""
+    """Dropped batches make the run longer at the source, so its records do not show its end."""
     write_and_die_behind_aborted_records(brokers, history)
     last = batches_of(history.log)[-1]
     history.log = lose_tail(brokers.source, "topic", 66)
@@ -466,7 +466,7 @@ def test_dead_task_s_run_is_found_after_deletion_and_compaction(
 def test_dead_task_s_run_without_remaining_records_ends_before_the_rest(
     brokers: TwoBrokers, history: History, start: int, incident: list[list[object]]
 ) -> None:
-    """Its end lies where compaction took the last batch, or where retention may have taken more than it."""
+    """Compaction removed its last batch, or retention may have removed more than the run."""
     write_and_die_behind_aborted_records(brokers, history)
     history.log = lose_tail(brokers.source, "topic", 66)
     brokers.source.topics.alter(brokers.source.topics.topic("topic"), {"cleanup.policy": "compact,delete"})
@@ -503,7 +503,7 @@ def test_truncated_source_that_grew_again_is_found_by_its_epochs(
     before = brokers.copied()
     history.log = lose_tail(brokers.source, "topic", 3)
     history.next_offset = 3
-    history.plain(5, leader_epoch=1)  # past what was mirrored: only the epochs tell
+    history.plain(5, leader_epoch=1)  # past the mirrored records: only the epochs show the loss
     stop(brokers, IncidentKind.SOURCE_RESET)
     run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", 0, True])
     assert brokers.copied() == before + history.committed[6:]
@@ -758,7 +758,7 @@ def test_exactly_once_after_at_least_once_finds_other_writers(brokers: TwoBroker
     stop(brokers, IncidentKind.FOREIGN_RECORDS)
 
 
-# What is missing then
+# Missing records afterwards
 
 
 def missing(brokers: TwoBrokers) -> int | None:

@@ -20,10 +20,10 @@ MIB = 1024 * 1024
 
 BUFFER_BYTES = 16 * MIB
 
-#: What a task may take besides its buffer; it was 14 MiB when this was written.
+#: The memory of a task besides its buffer; 14 MiB were measured at first.
 ALLOWED_BYTES = 64 * MIB
 
-#: Prints how far the resident memory rose above what it was before the copy.
+#: Prints the growth of resident memory during the copy.
 TASK = """
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When a slice of time is over, and what one task leaves to the next."""
+"""The end of a time window, and the state that one task leaves to the next."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TestClock:
         clock.begin()
         assert clock.remaining_s == 3.0
         time.now += 2.5
-        assert not clock.prolong()  # there is something to deal anew
+        assert not clock.prolong()  # the plan has changed
         clock.plan()
         clock.begin()
         assert clock.remaining_s == 15.0
@@ -106,7 +106,7 @@ def test_plan_is_read_back_by_the_planner() -> None:
 
 
 class Driver:
-    """What a mirror's driver does for its tasks, slice by slice."""
+    """A mirror's driver for its tasks, window by window."""
 
     def __init__(
         self, brokers: TwoBrokers, slice_s: float = 60.0, now: Callable[[], float] = time.monotonic
@@ -127,7 +127,7 @@ class Driver:
         self.reports.append(report.to_json_object())
 
     def waits_for(self) -> str | None:
-        """What the last partition that was told of waits for."""
+        """The reason for which the last reported partition waits."""
         told = [each["waiting_for"] for report in list(self.reports) for each in report["partitions"]]
         return told[-1] if told else None
 
@@ -145,7 +145,7 @@ class Driver:
             yield running
             self.server.end_window()
             running.result()
-        # What it said last has been heard when it is gone.
+        # Its last line has been received when it is gone.
         assert self.server.wait_until_idle(20.0)
 
 
@@ -192,7 +192,7 @@ def test_window_continues_only_while_all_tasks_are_idle(brokers: TwoBrokers) -> 
         def have(least_s: float, most_s: float) -> bool:
             return all(least_s < each.remaining_s <= most_s for each in (first, second))
 
-        driver.server.renew(MemberId(), 60.0)  # all are told how much is left
+        driver.server.renew(MemberId(), 60.0)  # all tasks receive the remaining time
         wait_until(lambda: have(0, 100))
         first.report(TaskReport(is_idle=True))
         wait_until(lambda: len(driver.reports) == 1)
@@ -220,7 +220,7 @@ def test_idle_task_reports_quiet_before_its_end(
 
     def pass_by(seconds: float) -> None:
         clock.now += seconds
-        driver.server.renew(MemberId(), 60.0)  # all are told how much is left
+        driver.server.renew(MemberId(), 60.0)  # all tasks receive the remaining time
 
     def goes_on_for(seconds: float) -> bool:
         assert driver.server._windows is not None
@@ -418,7 +418,7 @@ def test_idle_partition_stops_waiting_once_answered(
 def test_window_continues_while_a_partition_is_aligned(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each slice would begin with it anew, and none come to its end."""
+    """Each window would begin the alignment again, and none would complete it."""
     monkeypatch.setattr("shoal.mirroring.model.window._LONGEST_QUIET", 1)
     driver = Driver(brokers, slice_s=1.5)
     history.plain(2)
@@ -439,7 +439,7 @@ def test_window_continues_while_a_partition_is_aligned(
 
 
 def test_repeated_task_resumes(brokers: TwoBrokers, history: History, driver: Driver) -> None:
-    """The first attempt took what the last slice left, copied, and died."""
+    """The first attempt took the state of the last window, copied, and died."""
     history.plain(2, 3)
     with driver.slice():
         wait_until(lambda: brokers.copied() == history.committed)

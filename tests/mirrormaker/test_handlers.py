@@ -1,4 +1,4 @@
-"""The ready handlers, and what a handler's batches keep in memory."""
+"""The ready handlers, and the memory that a handler's batches keep."""
 
 from __future__ import annotations
 

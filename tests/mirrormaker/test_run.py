@@ -1,4 +1,4 @@
-"""What a mirror maker does, from its command line on, with its tasks in threads (``without_jvm``)."""
+"""A mirror maker, from its command line on, with its tasks in threads (``without_jvm``)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Maker:
         return self.progress[-1].partitions if self.progress else -1
 
     def end(self) -> Summary:
-        """Ask it to end, and return its summary; raises what it raised."""
+        """Stop the run, and return its summary or raise its error."""
         self.stop.set()
         return self.result()
 
@@ -146,7 +146,7 @@ class Makers:
         assert self._producer.flush(20) == 0
 
     def know_anew(self) -> None:
-        """Let what is produced from now on know how many partitions there are now."""
+        """Use the current number of partitions for later records."""
         self._producer = Producer({"bootstrap.servers": self.source.bootstrap, "linger.ms": 0})
 
     def of_source(self, topic: str = "orders") -> list[list[Content]]:
@@ -267,7 +267,7 @@ def test_partitions_are_shared_with_another_consumer_of_the_group(makers: Makers
 
         wait_until(ours_are_copied, 30)
         assert all(makers.copied()[each] != makers.of_source()[each] for each in theirs)
-        # What the consumer has done counts: the maker goes on behind it.
+        # The other consumer's commits count: the maker continues after them.
         ends = makers.ends()
         consumer.commit(
             offsets=[Partition("orders", each, ends[each]) for each in theirs], asynchronous=False
@@ -377,7 +377,7 @@ def test_copy_deleted_while_idle_ends_the_run(makers: Makers) -> None:
     assert makers.copied() == []
 
 
-# What the destination refuses
+# Refusals of the destination
 
 
 def refuse_middle(makers: Makers) -> None:
@@ -441,7 +441,7 @@ class Listening(MirrorMakerRebalanceListener):
 
 
 class Looking(MirrorMakerRebalanceListener):
-    """Looks, before partitions are released, at what a test wants to see."""
+    """Calls a test's function before partitions are released."""
 
     look: Callable[[], object]
 
@@ -821,7 +821,7 @@ def test_foreign_records_end_the_run_unless_expected(makers: Makers) -> None:
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where a user's modules are found, besides the examples."""
+    """Return a directory for a user's modules, on the path beside the examples."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path

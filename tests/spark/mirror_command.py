@@ -68,7 +68,7 @@ def assert_copied(brokers: TwoBrokers, records: int) -> None:
 
 def complaints(stderr: str) -> str:
     """
-    Return what a mirror said on stderr without times, but for that it stops, and for waiting for an answer.
+    Return a mirror's lines on stderr without times, except for its stop and waits for an answer.
 
     On a machine that does much else the test's own brokers may answer late.
     """
@@ -95,14 +95,14 @@ class Mirror:
         )
 
     def result(self) -> tuple[int, str, dict[str, Any]]:
-        """Wait for its end; return its exit code, what it complained of and its last line."""
+        """Wait for its end; return its exit code, its complaints and its last line."""
         out, err = self.process.communicate(timeout=TIMEOUT_S)
         lines = out.splitlines()
         return self.process.returncode, complaints(err), json.loads(lines[-1]) if lines else {}
 
     def executors(self) -> int:
         """Return how many executors of their own its tasks have on this machine."""
-        # What one has just forked has its command line, until it is another program's.
+        # A process just forked by an executor has its command line, too.
         return len({each for each in self._command_lines() if "CoarseGrainedExecutorBackend" in each})
 
     def _command_lines(self) -> Iterator[str]:

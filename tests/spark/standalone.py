@@ -47,7 +47,7 @@ def standalone_cluster(directory: Path) -> Iterator[str]:
 
 
 def _said(log: Path, pattern: str) -> str:
-    """Wait until a log says something; return what."""
+    """Wait for a pattern in a log; return its group."""
     found: list[str] = []
 
     def look() -> bool:

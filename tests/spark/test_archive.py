@@ -1,4 +1,4 @@
-"""Class data archives: what they are keyed by, and that one is made after the JVM is gone, by one process."""
+"""Class data archives: their key, and their creation by one process after the JVM has ended."""
 
 import fcntl
 import os
@@ -125,7 +125,7 @@ exit %d
 
 
 def run_driver(tmp_path: Path, jar: Path, exit_code: int) -> Path:
-    """Let a driver and its JVM live and end; return where the archive should be, when all is over."""
+    """Run a driver and its JVM to their end; return the path of the expected archive."""
     java = tmp_path / "java"
     java.write_text(JAVA % exit_code)
     java.chmod(0o755)

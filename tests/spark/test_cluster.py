@@ -1,4 +1,4 @@
-"""``shoal mirror`` where tasks run in executors of their own: on this machine alone, and on a cluster."""
+"""``shoal mirror`` with tasks in separate executors: on this machine alone, and on a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spark.mirror_command import (
 from tests.spark.standalone import standalone_cluster
 from tests.two_brokers import TwoBrokers, wait_until
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the tests' own waits, on a busy machine.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 

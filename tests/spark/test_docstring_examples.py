@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the public names that need Spark do what they show."""
+"""The docstring examples of public names that need Spark have the shown output."""
 
 from __future__ import annotations
 

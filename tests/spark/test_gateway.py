@@ -1,4 +1,4 @@
-"""What a JVM that does not start is made of: one sentence."""
+"""A JVM that does not start is reported in one sentence."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ esac
 
 
 def sentence(tmp_path: Path, *says: str) -> str:
-    """Return what is said of a JVM that dies with these lines."""
+    """Return the error for a JVM that dies with these lines."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "jars").mkdir()
     java = tmp_path / "bin" / "java"

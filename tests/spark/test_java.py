@@ -1,4 +1,4 @@
-"""Which Java is taken: with executables that only say what they are."""
+"""The choice of Java, among executables that only print their version."""
 
 import sys
 import types
@@ -9,7 +9,7 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.spark.launch.java import find_java
 
-# What `java -XshowSettings:properties -version` prints, in part; the first line is one that some users have.
+# Part of the output of `java -XshowSettings:properties -version`; some users have the first line.
 ANSWER = """\
 Picked up JAVA_TOOL_OPTIONS: -Dfile.encoding=UTF-8
 Property settings:

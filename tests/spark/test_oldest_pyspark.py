@@ -23,7 +23,7 @@ from tests.spark.mirror_command import (
 )
 from tests.two_brokers import TwoBrokers, wait_until
 
-#: Longer than what it waits for itself, on a busy machine.
+#: Longer than the tests' own waits, on a busy machine.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 OLDEST = "4.0"
@@ -32,7 +32,7 @@ REPOSITORY = Path(shoal.__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An environment of its own, with shoal and what it needs: 40 s, and half of that the second time."""
+    """A separate environment with shoal and its dependencies: 40 s, and half of that the second time."""
     environment = tmp_path_factory.mktemp("oldest")
     python = str(environment / "bin" / "python")
     for command in (
@@ -76,7 +76,7 @@ def test_mirror_once_with_the_oldest_pyspark_copies_all(
 def test_running_mirror_with_the_oldest_pyspark_resumes_after_a_restart(
     python: str, brokers: TwoBrokers, tmp_path: Path
 ) -> None:
-    """Spark does not tell this PySpark's reader where its log ended."""
+    """Spark does not pass the end of its log to this PySpark's reader."""
     for records in (RECORDS, 2 * RECORDS):
         with running(Mirror(brokers, tmp_path, "--slice", "2", python=python)) as mirror:
             wait_until(lambda wanted=records: copied(brokers) == wanted, TIMEOUT_S)  # type: ignore[misc]

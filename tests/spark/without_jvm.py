@@ -1,9 +1,9 @@
 """
 A Spark without a JVM: runs a mirror's streaming query, or its batch job, in threads of this process.
 
-It does with a data source what Spark does, in the same order: for a micro-batch ask for the latest offset;
-plan the partitions, read and write each in a task of its own, commit when all have ended. What Spark adds
-(its scheduler, its processes, its retries) is tested with Spark.
+The calls to a data source are Spark's, in the same order: for a micro-batch, request the latest offset and
+plan the partitions. Then read and write each partition in a task of its own, and commit after all have ended.
+Tests with Spark cover its scheduler, its processes and its retries.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_task_goes_by_the_later_of_both_clocks(
 def test_task_with_a_slow_clock_sends_old_records_one_by_one(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker may have forgotten who wrote them; a worker that is 25 hours behind takes them for young."""
+    """The broker may have forgotten their producer; a worker 25 hours behind takes them for young."""
     (history,) = brokers.topic()
     history.base_timestamp = NOW_MS - 25 * HOUR_MS
     history.plain(*[1] * 30)

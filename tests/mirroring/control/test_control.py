@@ -1,4 +1,4 @@
-"""What the driver says reaches its tasks, what they report reaches it, and neither outlives the other."""
+"""The driver's lines reach its tasks, their reports reach it, and neither outlives the other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
 
 class Driver:
-    """A control server, and what its tasks reported."""
+    """A control server, and its tasks' reports."""
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
@@ -145,7 +145,7 @@ def test_task_without_driver_has_no_lease_and_no_stop_request(driver: Driver) ->
         driver.server.close()
         wait_until(lambda: lapses(control))
         assert not control.stop_requested
-        control.report(TaskReport())  # nobody hears it, and that is no error
+        control.report(TaskReport())  # no task receives it, without an error
         started = time.monotonic()
         control.wait(20.0)
         assert time.monotonic() - started < 10.0
@@ -231,7 +231,7 @@ def test_connections_of_strangers_do_not_affect_the_driver(
 ) -> None:
     with socket.create_connection(driver.server.address) as stranger:
         stranger.sendall(words)
-        with contextlib.suppress(OSError):  # where it does not read all of it
+        with contextlib.suppress(OSError):  # from which it does not read all bytes
             stranger.shutdown(socket.SHUT_WR)
             assert stranger.recv(1000) == b""
     with driver.connect() as control:
@@ -464,7 +464,7 @@ def test_task_whose_lease_lapses_stops_producing_until_renewal(
         copied = len(brokers.copied())
         assert copied < 400
         brokers.destination.faults.clear()
-        assert len(brokers.copied()) <= copied + 5  # what was in flight
+        assert len(brokers.copied()) <= copied + 5  # requests that were in flight
         driver.server.renew(MemberId(), 60.0)
         running.result()
     assert brokers.copied() == history.committed

@@ -1,4 +1,4 @@
-"""One mirror a group: who holds it, who may take it over, and when it is lost."""
+"""One mirror per group: holding it, taking it over, and losing it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
 
 
 class Mirror:
-    """A lock, and what it told of its leases."""
+    """A lock, and its leases."""
 
     def __init__(self, broker: Broker, name: str = "first", group: str = "group") -> None:
         self.renewed: list[tuple[MemberId, float]] = []

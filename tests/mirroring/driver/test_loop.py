@@ -34,7 +34,7 @@ class Group:
 
 
 class Mirror:
-    """A loop, and what it reported."""
+    """A loop, and its reports."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()

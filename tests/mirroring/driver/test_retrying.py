@@ -34,7 +34,7 @@ class Clock:
 
 
 class Mirror:
-    """A registry with two partitions, and what decides when they are tried again."""
+    """A registry with two partitions, and the schedule of their retries."""
 
     def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self.metrics = Metrics()
@@ -50,7 +50,7 @@ class Mirror:
         self.metrics.apply(report(partition, stopped=[5, "because", None, can_heal]))
 
     def due_after(self, seconds: float) -> list[TopicPartition]:
-        """Return what is due then, and try it again."""
+        """Return the partitions that are due then, and retry them."""
         self.clock.now += seconds
         due = self.retries.take_due()
         self.work.try_again(due)

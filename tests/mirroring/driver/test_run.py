@@ -1,4 +1,4 @@
-"""What ``shoal mirror`` does, from its options on, with its tasks in threads (``without_jvm``)."""
+"""``shoal mirror``, from its options on, with its tasks in threads (``without_jvm``)."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_partition_without_position_begins_at_the_first_start(
 
 
 def test_group_of_an_older_version_continues(from_now_on: Mirrors) -> None:
-    """Its positions remember no first start: what they do not know is copied, not passed over."""
+    """Its positions have no first start: unknown partitions are copied, not skipped."""
     from_now_on.once(**LATEST_START)
     from_now_on.brokers.commit(replace(from_now_on.brokers.position("orders"), first_start=None), "orders")
     create(from_now_on, "orders-new").plain(4)

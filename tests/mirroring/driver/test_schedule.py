@@ -1,4 +1,4 @@
-"""What a mirror that shares its group tells its tasks: what is theirs, and when it is not any more."""
+"""A mirror that shares its group assigns partitions to its tasks, and revokes them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-The Grafana dashboard and the page about metrics, held against what is really served.
+The Grafana dashboard and the page about metrics match the served metrics.
 
 Grafana's own schema (its foundation SDK) loads the dashboard, and every PromQL expression is parsed:
 each metric and each label that it names must be in a scrape.
@@ -26,7 +26,7 @@ from tests.metrics_fed import busy_metrics, labels_by_metric, parsed, samples
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
 
-#: What Prometheus adds to everything that it scrapes.
+#: Labels that Prometheus adds to every sample.
 SCRAPED = frozenset({"job", "instance"})
 
 
@@ -52,12 +52,12 @@ def test_dashboard_matches_grafana_s_schema(dashboard: dict[str, Any]) -> None:
     loaded = Dashboard.from_json(dashboard)
     assert len(loaded.panels or ()) == len(dashboard["panels"])
     again = json.loads(JSONEncoder(sort_keys=True).encode(loaded))
-    # What the schema does not know, a misspelled option for example, it drops.
+    # The schema drops unknown options, for example misspelled ones.
     assert list(lost(dashboard, again)) == []
 
 
 def lost(before: Any, after: Any, path: str = "dashboard") -> Iterator[str]:
-    """Yield where something of one JSON value is not in another."""
+    """Yield the paths of one JSON value that are missing in another."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in before.items():
             if key not in after:
@@ -156,7 +156,7 @@ def test_alerts_use_metrics_that_exist(served: Mapping[str, frozenset[str]]) -> 
 
 
 def expanded(expression: str) -> str:
-    """Put an interval where Grafana does. Its other variables stand in strings, and may stay."""
+    """Insert an interval as Grafana does. Its other variables stand in strings, and may stay."""
     return expression.replace("$__rate_interval", "1m")
 
 
@@ -181,7 +181,7 @@ def selectors(expression: Any) -> Iterator[promql.VectorSelector]:
 
 
 def labels_of(expression: Any, served: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the labels that an expression's result has; what it names must be served."""
+    """Return the labels of an expression's result; its metrics must be served."""
     match expression:
         case promql.VectorSelector():
             assert expression.name is not None, expression

@@ -81,13 +81,13 @@ def test_waiting_ends_with_a_report_and_stopped_remains() -> None:
     progress = metrics.progress()
     assert progress.waiting == {}
     assert progress.stopped == {"topic-0": "because"}
-    assert progress.lag_records == 10 - 5  # what is missing
+    assert progress.lag_records == 10 - 5  # the missing records
     (stopped,) = metrics.stopped()
     assert str(stopped) == "topic-0 stopped at source offset 5: because"
 
 
 class Clock:
-    """What time it is for the registry."""
+    """The registry's time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_800_000_000.0

@@ -1,4 +1,4 @@
-"""What the driver and its JVMs take: CPU from the mirror's start on, and memory."""
+"""CPU of the driver and its JVMs from the mirror's start on, and their memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies that were deleted, or cut, are found where nothing is to be copied."""
+"""Copies that were deleted or truncated are found even if no record is to be copied."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class Control:
 
 
 class Driver:
-    """A mirror's driver, and what its watch reported."""
+    """A mirror's driver, and its watch's reports."""
 
     def __init__(self, brokers: TwoBrokers, **changes: Any) -> None:
         self.metrics = Metrics()

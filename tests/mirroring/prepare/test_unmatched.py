@@ -1,4 +1,4 @@
-"""``--topics`` that selects nothing: the sentence says what to write instead."""
+"""``--topics`` that selects nothing: the error names the expression to write instead."""
 
 from __future__ import annotations
 

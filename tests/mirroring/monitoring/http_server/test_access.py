@@ -1,4 +1,4 @@
-"""Who may read metrics and page: a token in a file, and TLS."""
+"""Access to metrics and page: a token in a file, and TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server that metrics and page have in common: what it answers, and that nobody holds it up."""
+"""The server of metrics and page: its responses, and its limits for slow clients."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_request_for_another_host_header_is_refused(host: str, status: int) -> N
         assert ask(server.address, Host=host).status == status
 
 
-# Where it listens
+# Addresses
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
@@ -181,7 +181,7 @@ def test_address_is_free_after_close_with_a_connected_client() -> None:
         assert ask(again.address).status == 200
 
 
-# Nobody holds it up
+# Slow clients
 
 
 def test_silent_client_does_not_delay_others_or_close() -> None:

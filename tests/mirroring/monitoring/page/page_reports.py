@@ -1,4 +1,4 @@
-"""What tasks tell a registry that the page reads: of a lane at work, or made up."""
+"""Tasks' reports to the page's registry: of a running task, or made up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Told", "expected", "partition_of", "report_of"]
 
 
 class Told(Watched):
-    """A task's control that tells a registry."""
+    """A task's control that reports to a registry."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Told(Watched):
 
 
 def expected(ranges: Sequence[CopyRange]) -> Metrics:
-    """Return a registry that knows what there is to copy."""
+    """Return a registry with the partitions to copy."""
     metrics = Metrics()
     ends = {TopicPartition(each.topic, each.partition): each.end_offset for each in ranges}
     metrics.expect(dict.fromkeys(ends, 0), ends)
@@ -43,7 +43,7 @@ def report_of(*partitions: dict[str, Any], **task: Any) -> TaskReport:
 
 
 def partition_of(topic: str, partition: int, **changes: Any) -> dict[str, Any]:
-    """What a task reports of one partition."""
+    """A task's report of one partition."""
     return {
         "topic": topic,
         "partition": partition,

@@ -1,4 +1,4 @@
-"""What a mirror's page is made of, how it is served, and the report that is written: all but how it looks."""
+"""A mirror's page: its data, its server and the written report, without its look."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_monitoring_without_page_and_report_starts_no_thread() -> None:
         assert threading.active_count() == before
 
 
-# What it shows
+# Contents
 
 
 def copied(brokers: TwoBrokers, *topics: str) -> Metrics:

@@ -1,4 +1,4 @@
-"""The page and the report in a real browser: what a person sees, and that nobody else is asked."""
+"""The page and the report in a real browser: the visible contents, and no request elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")
 
 FIGURES = ["throughput", "lag", "cpu", "memory", "gc", "decisions", "batches"]
 
-#: What WCAG 2 asks of text (AA).
+#: The contrast that WCAG 2 (AA) requires of text.
 READABLE = 4.5
 
 SCHEMES = ["light", "dark"]
@@ -42,7 +42,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Browser:
-    """A window as large as most are, of a user who prefers light."""
+    """A window of usual size, with the light scheme."""
     chromium.resize(1280)
     chromium.prefer("light")
     return chromium
@@ -85,7 +85,7 @@ def is_drawn(browser: Browser) -> bool:
 
 
 def traces(browser: Browser, figure: str) -> dict[str, list[Any]]:
-    """Return what a figure draws: its values by the traces' names."""
+    """Return a figure's values by the traces' names."""
     found = browser.script(
         "return document.getElementById(arguments[0]).data.map((each) => [each.name || '', [...each.y]])",
         f"chart-{figure}",
@@ -150,7 +150,7 @@ def test_figures_draw_the_copied_records(browser: Browser, brokers: TwoBrokers) 
         def all_of_it(browser: Browser) -> bool:
             if not is_drawn(browser):
                 return False
-            # The rates, each times the time for which it held, are what came in.
+            # The rates, each times its duration, add up to the copied records.
             drawn = browser.script(
                 "const {data: [{x, y}], layout} = document.getElementById('chart-throughput');"
                 "const unit = new Map(SPEEDS).get(layout.yaxis.title.text);"
@@ -418,7 +418,7 @@ def test_page_warns_if_no_task_reports(browser: Browser, monkeypatch: pytest.Mon
 
 
 def test_unchanged_parts_of_the_page_are_not_replaced(browser: Browser) -> None:
-    """A reason that somebody is selecting does not go away under the pointer."""
+    """A reason that the user is selecting stays under the pointer."""
     with watch(busy()) as shown:
         browser.open(url(shown))
         browser.wait_for(is_drawn)
@@ -510,7 +510,7 @@ def test_report_s_content_policy_forbids_requests(browser: Browser, report: Path
 
 
 def test_browser_with_token_shows_the_page(browser: Browser, tmp_path: Path) -> None:
-    """A browser answers the challenge with what the address has; fetch refuses such addresses."""
+    """A browser answers the challenge with the address's credentials; fetch refuses such addresses."""
     token = "0123456789abcdef0123456789abcdef"
     (tmp_path / "token").write_text(token)
     (tmp_path / "token").chmod(0o600)
@@ -521,7 +521,7 @@ def test_browser_with_token_shows_the_page(browser: Browser, tmp_path: Path) -> 
         assert shown.url is not None
         for wrong in (shown.url, shown.url.replace("//", "//me:wrong@")):
             browser.open(wrong)
-            assert browser.text() == ""  # it asks for a password, and nobody is there
+            assert browser.text() == ""  # a password prompt would wait for ever
         browser.open(shown.url.replace("//", f"//me:{token}@"))
         browser.wait_for_text("1,198 behind")
         browser.wait_for(is_drawn)
