@@ -39,29 +39,25 @@ esac
 
 
 @pytest.mark.parametrize("answer", ["", SKIPS, CLEAN])
-def test_audit_says_that_nothing_was_looked_at_if_the_service_knows_nothing(
-    tmp_path: Path, answer: str
-) -> None:
+def test_audit_without_answer_of_the_service_reports_no_check(tmp_path: Path, answer: str) -> None:
     ended = audit(tmp_path, answer, exit_code=1)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert ended.stderr.startswith("NOT LOOKED AT: known vulnerabilities of dependencies: ")
 
 
 @pytest.mark.parametrize(("required", "exit_code"), [("1", 1), ("0", 0)])
-def test_audit_fails_if_nothing_was_looked_at_and_it_is_required(
-    tmp_path: Path, required: str, exit_code: int
-) -> None:
+def test_audit_required_without_check_fails(tmp_path: Path, required: str, exit_code: int) -> None:
     ended = audit(tmp_path, SKIPS, exit_code=0, AUDIT_REQUIRED=required)
     assert (ended.returncode, ended.stdout) == (exit_code, "")
     assert ended.stderr.startswith("NOT LOOKED AT: known vulnerabilities of dependencies: ")
 
 
-def test_audit_passes_if_it_is_required_and_has_looked(tmp_path: Path) -> None:
+def test_audit_required_with_check_passes(tmp_path: Path) -> None:
     assert audit(tmp_path, KNOWS, exit_code=0, AUDIT_REQUIRED="1").returncode == 0
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
-def test_audit_ends_as_pip_audit_does_if_the_service_knows_flaws(tmp_path: Path, exit_code: int) -> None:
+def test_audit_with_known_flaws_exits_like_pip_audit(tmp_path: Path, exit_code: int) -> None:
     ended = audit(tmp_path, KNOWS, exit_code)
     assert ended.returncode == exit_code
     assert "site-packages" in ended.stdout

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "shoal"
 
 
-def test_each_file_that_the_architecture_and_the_decisions_name_exists() -> None:
+def test_files_named_in_architecture_and_decisions_exist() -> None:
     pages = [ROOT / "docs" / "architecture.md", *(ROOT / "docs" / "decisions").glob("*.md")]
     named = {
         path
@@ -22,7 +22,7 @@ def test_each_file_that_the_architecture_and_the_decisions_name_exists() -> None
     assert gone == []
 
 
-def test_each_decision_is_listed_and_has_its_three_parts() -> None:
+def test_decisions_are_listed_and_have_three_parts() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
     assert listed == sorted(each.name for each in folder.glob("[0-9]*.md"))
@@ -34,7 +34,7 @@ def test_each_decision_is_listed_and_has_its_three_parts() -> None:
         assert f"- decisions/{name}\n" in site
 
 
-def test_each_file_of_the_file_map_exists() -> None:
+def test_files_of_the_file_map_exist() -> None:
     _, _, section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## File map\n")
     _, lines, _ = section.split("```", 2)
     above: list[tuple[int, Path]] = [(-1, ROOT)]
@@ -61,7 +61,7 @@ def test_each_file_of_the_file_map_exists() -> None:
     assert gone == []
 
 
-def test_the_newest_version_of_the_changelog_is_that_of_the_package_and_of_the_agent() -> None:
+def test_changelog_s_newest_version_is_that_of_package_and_agent() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     newest = re.fullmatch(r"(\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d|unreleased)", headings[1])

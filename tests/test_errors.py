@@ -108,7 +108,7 @@ def exceptions() -> set[str]:
     }
 
 
-def test_every_exception_is_drawn_in_the_tree_and_exported() -> None:
+def test_exceptions_are_in_the_documented_tree_and_exported() -> None:
     assert errors.__doc__ is not None
     drawn = re.findall(r"^ {4}(?:│ {3})?(?:[├└]── )?(\w+) {2,}\S", errors.__doc__, re.MULTILINE)
     assert set(drawn) == exceptions()
@@ -116,7 +116,7 @@ def test_every_exception_is_drawn_in_the_tree_and_exported() -> None:
     assert set(errors.__all__) == exceptions() | {"ErrorCode", "named_code", "raise_for"}
 
 
-def test_the_tree_is_drawn_as_it_is() -> None:
+def test_documented_tree_matches_the_classes() -> None:
     """One root, and a class for each reaction under it."""
     assert errors.__doc__ is not None
     parent: type = ShoalError
@@ -128,23 +128,23 @@ def test_the_tree_is_drawn_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("error", "sentence"), EXAMPLES)
-def test_an_error_reads_as_a_sentence(error: ShoalError, sentence: str) -> None:
+def test_errors_have_literal_messages(error: ShoalError, sentence: str) -> None:
     assert str(error) == sentence
 
 
-def test_every_exception_has_an_example_here() -> None:
+def test_exceptions_have_an_example_in_this_module() -> None:
     assert {type(error).__name__ for error, _ in EXAMPLES} == exceptions() - {"ShoalError"}
 
 
 @pytest.mark.parametrize(("error", "sentence"), EXAMPLES)
-def test_an_error_survives_the_way_from_a_task_to_the_driver(error: ShoalError, sentence: str) -> None:
+def test_errors_survive_pickling(error: ShoalError, sentence: str) -> None:
     for received in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
         assert type(received) is type(error)
         assert str(received) == sentence
         assert vars(received) == vars(error)
 
 
-def test_an_error_carries_what_it_speaks_of() -> None:
+def test_errors_have_their_attributes() -> None:
     assert CorruptBatch("reason").position == 0
     refused = BrokerError(999, "where", "detail")
     assert (refused.code, refused.raw_code, refused.where, refused.detail) == (-1, 999, "where", "detail")
@@ -158,18 +158,18 @@ def test_an_error_carries_what_it_speaks_of() -> None:
 @pytest.mark.parametrize(
     ("code", "retriable"), [(6, True), (7, True), (87, False), (0, False), (-1, True), (999, True)]
 )
-def test_a_broker_error_says_whether_time_can_heal_it(code: int, retriable: bool) -> None:
+def test_broker_error_has_retriable(code: int, retriable: bool) -> None:
     assert BrokerError(code, "somewhere").retriable is retriable
 
 
-def test_the_codes_equal_another_librarys_table() -> None:
+def test_error_codes_equal_those_of_another_library() -> None:
     ours = {code.value: (code.name, code.retriable) for code in ErrorCode}
     theirs = {code.value: (code.name.upper(), code.retriable) for code in kio.schema.errors.ErrorCode}
     assert ours == theirs
 
 
 @pytest.mark.parametrize("code", [-2, 9999, 2**15 - 1])
-def test_a_code_that_a_newer_broker_made_up_is_an_unknown_server_error(code: int) -> None:
+def test_unknown_code_is_unknown_server_error(code: int) -> None:
     assert ErrorCode.of(code) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
@@ -180,6 +180,6 @@ def test_named_code_unknown_code_keeps_its_number(code: int, name: str) -> None:
     assert named_code(code) == name
 
 
-def test_a_known_code_is_itself() -> None:
+def test_known_code_is_unchanged() -> None:
     assert all(ErrorCode.of(int(code)) is code for code in ErrorCode)
     assert pickle.loads(pickle.dumps(ErrorCode.CORRUPT_MESSAGE)) is ErrorCode.CORRUPT_MESSAGE

@@ -44,7 +44,7 @@ def test_control_characters_become_escapes() -> None:
     assert printable("Grüße, 日本 👩‍👩‍👧") == "Grüße, 日本 👩‍👩‍👧"
 
 
-def test_sentences_on_stderr_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_on_stderr_have_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     say(HOSTILE.replace("\r", ""))
     warn(HOSTILE.replace("\r", ""))
     expected = SAFE.replace(r"\r", "")

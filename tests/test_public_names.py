@@ -14,7 +14,7 @@ from shoal.mirroring.model import offset_map as runs
 PAGE = Path(__file__).parents[1] / "docs" / "datasource.md"
 
 
-def test_dir_lists_the_public_names_before_any_is_used() -> None:
+def test_dir_lists_public_names_before_use() -> None:
     listed = subprocess.run(
         [sys.executable, "-c", "import shoal; print(*dir(shoal))"], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -22,7 +22,7 @@ def test_dir_lists_the_public_names_before_any_is_used() -> None:
     assert [name for name in listed if not name.startswith("__")] == sorted(shoal.__all__)
 
 
-def test_every_public_name_is_there() -> None:
+def test_public_names_are_importable() -> None:
     for name in shoal.__all__:
         assert getattr(shoal, name).__doc__, name
     assert shoal.AcknowledgedRun is runs.AcknowledgedRun
@@ -39,7 +39,7 @@ def documented(name: str) -> Any:
     return names[name]
 
 
-def test_the_offset_map_of_the_documentation_translates() -> None:
+def test_documented_offset_map_translates() -> None:
     offsets = documented("OffsetMap")()
     partition = shoal.TopicPartition("orders", 0)
     assert offsets.translate(partition, 0) is None

@@ -37,7 +37,7 @@ def test_each_test_file_of_a_workflow_exists() -> None:
     assert [each for each in paths if not (ROOT / each).exists()] == []
 
 
-def test_the_matrix_has_the_announced_versions_of_python() -> None:
+def test_matrix_has_the_supported_versions_of_python() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     announced = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
@@ -63,12 +63,12 @@ def find_python(name: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_find_python_takes_the_python_of_the_environment_variable() -> None:
+def test_find_python_returns_that_of_the_environment_variable() -> None:
     found = find_python(sys.executable)
     assert (found.returncode, found.stdout, found.stderr) == (0, f"{sys.executable}\n", "")
 
 
-def test_find_python_names_the_python_of_the_environment_variable_if_it_is_missing() -> None:
+def test_find_python_missing_from_the_environment_variable_is_named() -> None:
     found = find_python("python3.99")
     assert (found.returncode, found.stdout) == (1, "")
     assert "python3.99" in found.stderr

@@ -29,12 +29,12 @@ _TESTS = Path(__file__).parent
 SMOKES = {
     "mirror --once, verify": "test_mirror.py::test_every_kind_of_batch_is_mirrored_once_and_verified",
     "mirror, leaders move": (
-        "test_life.py::test_records_go_on_to_arrive_once_and_in_order[MOVE_LEADERS-Side.DESTINATION]"
+        "test_life.py::test_records_arrive_once_in_order_after_a_disturbance[MOVE_LEADERS-Side.DESTINATION]"
     ),
-    "mirror-maker": "test_mirror_maker.py::test_both_mirror_the_same_and_commit_the_same",
+    "mirror-maker": "test_mirror_maker.py::test_copy_and_commits_equal_those_of_mirror_maker_1",
     "gateway": "test_old_clients.py::test_every_record_of_every_kind_of_batch_is_read[gateway-Java 0.10.2.2]",
-    "agent": "test_agent.py::test_batches_are_written_as_they_were_sent[4.1.0-5]",
-    'format("shoal")': "test_format_shoal.py::test_a_job_of_a_standalone_cluster_copies_a_topic",
+    "agent": "test_agent.py::test_batches_are_stored_unchanged[4.1.0-5]",
+    'format("shoal")': "test_format_shoal.py::test_job_of_a_standalone_cluster_copies_a_topic",
 }
 
 #: Fixtures of these names start Spark or a browser.

@@ -46,7 +46,7 @@ def test_row_has_medians_and_extremes() -> None:
     ]
 
 
-def test_share_is_of_the_first_mover_on_the_same_topic() -> None:
+def test_share_is_relative_to_the_first_mover_of_the_topic() -> None:
     other = replace(DEEP, topic="b256_lz4", samples=((0.0, 0.0, 0), (1.0, 2.0, 1_000_000)))
     lines = table([DEEP, SHALLOW, other, replace(SHALLOW, topic="b256_lz4")]).splitlines()[2:6]
     assert [cells(line)[3] for line in lines] == ["**100%**", "**10%**", "**100%**", "**50%**"]
@@ -58,7 +58,7 @@ def test_mover_without_garbage_collection_has_no_pauses() -> None:
     assert row[-1] == "5"
 
 
-def test_chart_has_the_numbers_of_the_kip_beside_ours() -> None:
+def test_chart_has_the_kip_s_numbers() -> None:
     drawn = chart([DEEP, SHALLOW])
     assert drawn.startswith("<svg")
     for text in ("MirrorMaker 1", "shoal", "KIP-712, before: 50 %", "after: 15 %", "GC, ms", "conversions"):

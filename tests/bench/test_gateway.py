@@ -21,7 +21,7 @@ def answer(error: int, size: int) -> bytearray:
     return bytearray(struct.pack(">i", len(body) + size) + body)
 
 
-def test_a_row_says_what_each_consumer_cost_and_what_was_promised() -> None:
+def test_row_has_cost_per_consumer_and_promised_memory() -> None:
     row = table([run(16384, [0.25, 0.5])]).splitlines()[-1]
     server, conversion, consumers, *numbers = (cell.strip() for cell in row.split("|")[1:-1])
     assert (server, conversion, consumers) == ("gateway", "lazy, 16 KiB", "2")
@@ -29,20 +29,20 @@ def test_a_row_says_what_each_consumer_cost_and_what_was_promised() -> None:
     assert numbers == ["40", "**60**", bound, "10.00", "0.375", "0.500", "25.00", "12.0", "7"]
 
 
-def test_who_never_had_a_byte_is_not_left_out() -> None:
+def test_consumers_without_a_byte_are_counted() -> None:
     row = table([run(2**31 - 1, [0.25, None, None])]).splitlines()[-1]
     assert row.count("none in 90") == 2, "neither the median nor the longest is a number"
     assert "eager" in row
 
 
-def test_sizes_of_chunks_are_compared_in_a_table_and_a_picture() -> None:
+def test_chunk_sizes_are_compared_in_table_and_chart() -> None:
     runs = [run(4096, [0.1]), run(1 << 20, [0.2])]
     assert [line.split("|")[1].strip() for line in sweep_table(runs).splitlines()[2:]] == ["4", "1024"]
     assert charts(runs).startswith("<svg")
 
 
 @pytest.mark.parametrize(("error", "size"), [(6, 100), (0, 0)])
-def test_answers_without_messages_do_not_count(error: int, size: int) -> None:
+def test_responses_without_messages_do_not_count(error: int, size: int) -> None:
     check_answer(answer(0, 100))
     with pytest.raises(MoverFailed, match=f"error {error} and {size} bytes"):
         check_answer(answer(error, size))

@@ -14,7 +14,7 @@ G1 = """\
 """
 
 
-def test_pauses_of_g1_are_read_without_what_it_does_beside_the_program() -> None:
+def test_pauses_of_g1_exclude_concurrent_phases() -> None:
     assert [each.seconds for each in pauses(G1)] == pytest.approx([0.002345, 0.0015, 0.025])
 
 
@@ -23,5 +23,5 @@ def test_pause_has_its_time_in_utc() -> None:
     assert list(pauses(line)) == [Pause(1795361101.25, 0.005)]
 
 
-def test_line_that_is_half_written_is_left_out() -> None:
+def test_partial_line_is_ignored() -> None:
     assert list(pauses("[2026-11-22T15:25:01.123+0000] GC(0) Pause Young (Normal) 24M->5M(25")) == []

@@ -35,7 +35,7 @@ def command(code: str) -> Command:
         pytest.param(child(burn(0.6), call="Popen"), 0.6, id="a child that outlives its parent"),
     ],
 )
-def test_all_cpu_is_counted_once(code: str, cpu_s: float, tmp_path: Path) -> None:
+def test_cpu_of_all_processes_is_counted_once(code: str, cpu_s: float, tmp_path: Path) -> None:
     before = set(psutil.Process().children())
     _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
     # Starting Python costs some CPU, and more on a busy machine.
@@ -45,7 +45,7 @@ def test_all_cpu_is_counted_once(code: str, cpu_s: float, tmp_path: Path) -> Non
     assert set(psutil.Process().children()) <= before
 
 
-def test_java_is_told_apart_by_its_name(tmp_path: Path) -> None:
+def test_java_is_recognized_by_its_name(tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
     _, tree = run_to_end(
@@ -57,24 +57,24 @@ def test_java_is_told_apart_by_its_name(tmp_path: Path) -> None:
     assert tree.jvm_peak_rss > 1_000_000
 
 
-def test_memory_is_the_peak(tmp_path: Path) -> None:
+def test_memory_is_the_peak_of_the_run(tmp_path: Path) -> None:
     code = "import time\nx = bytearray(b'x' * 200_000_000); del x\n" + burn(1.5)
     _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
     assert 200_000_000 < tree.python_peak_rss < 450_000_000
 
 
-def test_a_mover_that_fails_is_an_error_with_its_output(tmp_path: Path) -> None:
+def test_failed_mover_raises_with_its_output(tmp_path: Path) -> None:
     with pytest.raises(MoverFailed, match="no such topic"):
         run_to_end(command("raise SystemExit('no such topic')"), tmp_path / "log", timeout_s=60)
 
 
-def test_a_mover_that_runs_on_is_stopped_when_all_is_done(tmp_path: Path) -> None:
+def test_running_mover_is_stopped_after_the_last_record(tmp_path: Path) -> None:
     began = tmp_path / "began"
     code = f"open({str(began)!r}, 'w').close()\n" + child("import time; time.sleep(600)")
     _, tree = run_until(began.exists, command(code), tmp_path / "log", timeout_s=60)
     assert tree.survivors() == []
 
 
-def test_a_mover_that_should_run_on_and_ends_is_an_error(tmp_path: Path) -> None:
+def test_running_mover_that_ends_early_raises(tmp_path: Path) -> None:
     with pytest.raises(MoverFailed, match="ended with 0"):
         run_until(lambda: False, command("pass"), tmp_path / "log", timeout_s=60)

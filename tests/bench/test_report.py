@@ -28,18 +28,18 @@ RESULT = Result(
 )
 
 
-def test_steady_state_is_what_further_bytes_cost() -> None:
+def test_steady_cost_is_that_of_further_bytes() -> None:
     assert RESULT.steady("jvm_cpu_s") == pytest.approx(2.0)
     assert RESULT.steady("python_cpu_s") == pytest.approx(3.0)
     assert RESULT.steady("wall_s") == pytest.approx(10.0)
 
 
-def test_the_start_is_what_is_left_of_the_small_run() -> None:
+def test_start_cost_is_the_rest_of_the_small_run() -> None:
     assert RESULT.start("wall_s") == pytest.approx(3.0)
     assert RESULT.start("jvm_cpu_s") == pytest.approx(3.6)
 
 
-def test_a_row_has_them_all() -> None:
+def test_row_has_all_figures() -> None:
     cells = [cell.strip() for cell in table([RESULT]).splitlines()[2].strip("|").split("|")]
     expected = ["b16_lz4", "50%", "mover", "100", "**5.00**", "2.00", "3.00", "1.00", "10.00", "3.0", "4.0"]
     assert cells == [*expected, "500", "50"]

@@ -29,12 +29,12 @@ def arena() -> Iterator[Arena]:
         yield opened
 
 
-def test_a_seed_makes_the_same_plan_again_and_another_makes_another() -> None:
+def test_plan_depends_only_on_its_seed() -> None:
     assert draw(1, 2) == draw(1, 2)
     assert len({str(draw(seed, number)) for seed in range(3) for number in range(30)}) == 90
 
 
-def test_a_long_run_has_every_kind_of_trial_in_its_share() -> None:
+def test_long_run_has_each_kind_of_trial_in_its_share() -> None:
     kinds = [kind_of(number) for number in range(400)]
     assert set(kinds) == set(Kind) == set(KINDS)
     assert sum(kind is Kind.PRODUCT for kind in kinds) == 60
@@ -46,7 +46,7 @@ def test_a_long_run_has_every_kind_of_trial_in_its_share() -> None:
     assert len({(fault.api, fault.step) for fault in network}) > 30
 
 
-def test_changes_of_topics_come_at_every_moment_and_by_every_policy() -> None:
+def test_topic_changes_occur_at_every_moment_with_every_policy() -> None:
     plans = [draw(SEED, number, Kind.TOPICS) for number in range(200)]
     changes = [plan.topic_change for plan in plans]
     drawn = {(each.change, each.meanwhile) for each in changes if each is not None}
@@ -56,14 +56,14 @@ def test_changes_of_topics_come_at_every_moment_and_by_every_policy() -> None:
     assert not any(draw(SEED, number, Kind.PRODUCT).topic_change for number in range(50))
 
 
-def test_mirror_makers_pass_batches_and_decode_them_once_and_at_least_once() -> None:
+def test_mirror_maker_plans_have_all_modes() -> None:
     plans = [draw(SEED, number, Kind.MAKER) for number in range(60)]
     assert {(plan.raw, plan.at_least_once) for plan in plans} == set(
         itertools.product((True, False), repeat=2)
     )
 
 
-def test_controllers_fail_and_disks_fill_up_where_brokers_are_real() -> None:
+def test_plans_with_real_brokers_have_controller_and_disk_events() -> None:
     wanted = {EventKind.KILL_CONTROLLER, EventKind.RESTART_CONTROLLER, EventKind.FILL_DISK}
 
     def drawn(kind: Kind) -> set[EventKind]:
@@ -120,7 +120,7 @@ def test_controllers_fail_and_disks_fill_up_where_brokers_are_real() -> None:
     ],
     ids=lambda value: value.name.lower() if isinstance(value, Kind) else None,
 )
-def test_a_trial_is_exact(arena: Arena, tmp_path: Path, kind: Kind, number: int, faults: str) -> None:
+def test_trial_is_exact(arena: Arena, tmp_path: Path, kind: Kind, number: int, faults: str) -> None:
     plan = draw(SEED, number, kind)
     assert str(plan) == faults  # otherwise another trial would run under this name
     outcome = run_trial(plan, arena, tmp_path / "trial")
@@ -145,7 +145,7 @@ def test_scenario_keeps_its_promise(name: str) -> None:
         (Preceding.CONTRADICTED, "positions deleted, and nothing else changed"),
     ],
 )
-def test_scenario_notices_that_a_copy_is_not_compared(
+def test_scenario_without_comparison_fails(
     monkeypatch: pytest.MonkeyPatch, answer: Preceding, name: str
 ) -> None:
     """Of two dozen trials most do; a mirror that always gives the same answer must fail them."""

@@ -19,45 +19,45 @@ def counts(source: list[Record], destination: list[Record]) -> tuple[int, int, i
     return found.lost, found.duplicated, found.reordered
 
 
-def test_what_is_equal_is_exact() -> None:
+def test_equal_records_are_exact() -> None:
     assert counts(records(1, 2, 3), records(1, 2, 3)) == (0, 0, 0)
     assert compare({0: records(1, 2), 1: records(3)}, {0: records(1, 2), 1: records(3)}).records == 3
 
 
-def test_what_is_lost_is_counted() -> None:
+def test_lost_records_are_counted() -> None:
     assert counts(records(1, 2, 3, 4), records(1, 4)) == (2, 0, 0)
     assert compare({0: records(1), 1: records(2)}, {0: records(1)}).lost == 1
 
 
-def test_what_is_doubled_is_counted() -> None:
+def test_duplicated_records_are_counted() -> None:
     assert counts(records(1, 2), records(1, 2, 2, 1)) == (0, 2, 0)
 
 
-def test_what_was_never_in_the_source_is_counted() -> None:
+def test_foreign_records_are_counted() -> None:
     assert counts(records(1, 2), records(1, 9, 2)) == (0, 1, 0)
 
 
-def test_what_is_out_of_order_is_counted() -> None:
+def test_reordered_records_are_counted() -> None:
     assert counts(records(1, 2, 3), records(2, 1, 3)) == (0, 0, 2)
 
 
-def test_what_is_altered_is_lost_and_more() -> None:
+def test_altered_record_is_lost_and_foreign() -> None:
     altered = [Record(b"1", b"another value", (), 1)]
     assert counts(records(1), altered) == (1, 1, 0)
 
 
-def test_records_in_another_partition_are_lost_there() -> None:
+def test_records_in_another_partition_are_lost() -> None:
     found = compare({0: records(1), 1: []}, {0: [], 1: records(1)})
     assert (found.lost, found.duplicated) == (1, 1)
 
 
-def test_at_least_once_what_is_lost_or_foreign_is_counted() -> None:
+def test_at_least_once_counts_lost_and_foreign_records() -> None:
     found = compare_at_least_once({0: records(1, 2, 3)}, {0: records(1, 9, 3)})
     assert (found.lost, found.duplicated, found.again, found.is_exact) == (1, 1, 0, False)
     assert found.details
 
 
-def test_at_least_once_what_is_there_again_is_exact_and_counted_apart() -> None:
+def test_at_least_once_counts_repeated_records_as_exact() -> None:
     found = compare_at_least_once({0: records(1, 2, 3)}, {0: records(1, 2, 1, 2, 3)})
     assert (found.records, found.is_exact, found.again) == (3, True, 2)
 
@@ -77,13 +77,13 @@ def test_at_least_once_what_is_there_again_is_exact_and_counted_apart() -> None:
         (records(2, 3), True, False),
     ],
 )
-def test_a_stop_in_a_topic_created_anew_is_kept_if_nothing_is_mixed(
+def test_stop_at_a_recreated_topic_is_kept_if_no_record_is_mixed(
     copy: list[Record], has_stopped: bool, is_kept: bool
 ) -> None:
     problems = while_stopped(records(1, 2, 3), records(7, 8), copy, has_stopped=has_stopped)
     assert (problems == []) is is_kept
 
 
-def test_what_is_mirrored_of_a_former_topic_are_its_first_records_in_order() -> None:
+def test_mirrored_of_returns_the_first_records_in_order() -> None:
     assert [each.key for each in mirrored_of(records(1, 2, 3), records(1, 2, 7))] == [b"1", b"2"]
     assert mirrored_of(records(1, 2, 3), records(2, 3)) == []

@@ -9,7 +9,7 @@ import pytest
 from rig import disk
 
 
-def test_a_full_disk_takes_no_byte_until_room_is_made(tmp_path: Path) -> None:
+def test_full_disk_refuses_writes_until_room_is_made(tmp_path: Path) -> None:
     if disk.mounts_are_refused():
         with pytest.raises(disk.MountRefused):
             disk.mount(tmp_path, 1)

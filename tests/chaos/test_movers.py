@@ -39,7 +39,7 @@ def started_maker(plan: Plan, directory: Path) -> MirrorMakerOptions:
 
 
 @pytest.mark.parametrize("latest", [True, False])
-def test_topic_that_is_to_come_is_selected_before_it_is_there(tmp_path: Path, latest: bool) -> None:
+def test_later_topic_is_selected_by_expression(tmp_path: Path, latest: bool) -> None:
     plan = plan_with(Kind.TOPICS, Change.TOPIC, latest=latest)
     options = started(plan, tmp_path, once=False)
     assert not options.topics.names, "a name has to be there at the start"
@@ -52,14 +52,14 @@ def test_topic_that_is_to_come_is_selected_before_it_is_there(tmp_path: Path, la
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_policy_for_a_topic_created_anew_is_what_the_trial_says(tmp_path: Path, goes_on: bool) -> None:
+def test_policy_for_a_recreated_topic_is_the_trial_s(tmp_path: Path, goes_on: bool) -> None:
     plan = plan_with(Kind.TOPICS, Change.RECREATED)
     options = started(plan, tmp_path, once=True, goes_on=goes_on)
     assert options.copy.continue_on == (frozenset({IncidentKind.SOURCE_RESET}) if goes_on else frozenset())
     assert options.once
 
 
-def test_mirror_maker_is_started_as_its_plan_says(tmp_path: Path) -> None:
+def test_mirror_maker_options_follow_the_plan(tmp_path: Path) -> None:
     for plan in (draw(0, number, Kind.MAKER) for number in range(20)):
         options = started_maker(plan, tmp_path)
         assert options.include.fullmatch(plan.topic)

@@ -48,7 +48,7 @@ def ask(proxies: Proxies, api_key: int = API_VERSIONS) -> bytes:
         return found
 
 
-def test_what_nobody_disturbs_passes(proxies: Proxies) -> None:
+def test_undisturbed_requests_pass(proxies: Proxies) -> None:
     answer = ask(proxies)
     assert len(answer) == 4 + int.from_bytes(answer[:4])
     assert answer[4:8] == struct.pack(">i", 7)
@@ -64,7 +64,7 @@ def test_proxy_hangs_up_on_a_frame_without_an_api_key(proxies: Proxies, body: by
 
 
 @pytest.mark.parametrize("step", list(Step))
-def test_a_connection_is_cut_at_each_step_of_a_request(proxies: Proxies, step: Step) -> None:
+def test_disturbance_cuts_the_connection_at_its_step(proxies: Proxies, step: Step) -> None:
     whole = ask(proxies)
     proxies.disturb(Disturbance(API_VERSIONS, step))
     expected = whole[: len(whole) // 2] if step is Step.WITHIN_RESPONSE else b""
@@ -73,14 +73,14 @@ def test_a_connection_is_cut_at_each_step_of_a_request(proxies: Proxies, step: S
 
 
 @pytest.mark.parametrize("step", [Step.BEFORE_RESPONSE, Step.WITHIN_RESPONSE])
-def test_the_broker_has_answered_what_is_cut_in_the_response(proxies: Proxies, step: Step) -> None:
+def test_request_cut_in_its_response_was_answered_by_the_broker(proxies: Proxies, step: Step) -> None:
     proxies.disturb(Disturbance(API_VERSIONS, step))
     ask(proxies)
     assert proxies.wait_for_responses(API_VERSIONS, 1, timeout_s=10)
 
 
 @pytest.mark.parametrize("step", [Step.BEFORE_REQUEST, Step.WITHIN_REQUEST])
-def test_the_broker_answers_nothing_that_it_did_not_get(proxies: Proxies, step: Step) -> None:
+def test_request_cut_before_the_broker_is_not_answered(proxies: Proxies, step: Step) -> None:
     proxies.disturb(Disturbance(API_VERSIONS, step))
     ask(proxies)
     ask(proxies, LIST_GROUPS)
@@ -89,12 +89,12 @@ def test_the_broker_answers_nothing_that_it_did_not_get(proxies: Proxies, step: 
     assert proxies.responses(API_VERSIONS) == 0
 
 
-def test_a_cut_can_be_a_reset(proxies: Proxies) -> None:
+def test_cut_can_reset_the_connection(proxies: Proxies) -> None:
     proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_RESPONSE, reset=True))
     assert ask(proxies) == b"reset"
 
 
-def test_only_the_named_api_is_disturbed_and_only_after_so_many(proxies: Proxies) -> None:
+def test_disturbance_applies_to_its_api_after_its_count(proxies: Proxies) -> None:
     proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_REQUEST, after=1, times=2))
     assert [bool(ask(proxies, key)) for key in (API_VERSIONS, LIST_GROUPS, API_VERSIONS)] == [
         True,
@@ -105,16 +105,14 @@ def test_only_the_named_api_is_disturbed_and_only_after_so_many(proxies: Proxies
 
 
 @pytest.mark.parametrize("step", [Step.BEFORE_REQUEST, Step.WITHIN_REQUEST, Step.WITHIN_RESPONSE])
-def test_what_is_stalled_and_let_go_arrives_whole(proxies: Proxies, step: Step) -> None:
+def test_stalled_bytes_arrive_whole(proxies: Proxies, step: Step) -> None:
     whole = ask(proxies)
     proxies.disturb(Disturbance(API_VERSIONS, step, stall_s=0.2, cut=False))
     assert ask(proxies) == whole
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_request_whose_sender_has_hung_up_arrives_only_where_it_shall_be_late(
-    proxies: Proxies, late: bool
-) -> None:
+def test_request_of_a_disconnected_sender_arrives_only_if_late(proxies: Proxies, late: bool) -> None:
     # If it is not late, it ends when the client disconnects, before the end of the stall.
     stall_s = 0.5 if late else 30.0
     proxies.disturb(Disturbance(API_VERSIONS, Step.BEFORE_REQUEST, stall_s=stall_s, cut=False, late=late))

@@ -40,7 +40,7 @@ def brokers() -> Iterator[tuple[Broker, Broker]]:
         yield source, destination
 
 
-def test_what_is_archived_is_replayed(brokers: tuple[Broker, Broker], tmp_path: Path) -> None:
+def test_archived_records_are_replayed(brokers: tuple[Broker, Broker], tmp_path: Path) -> None:
     source, destination = brokers
     histories = {
         ("orders-of-2026", 0): History(source.log("orders-of-2026", 0)).plain(3, 1, 200),
@@ -73,7 +73,7 @@ def test_what_is_archived_is_replayed(brokers: tuple[Broker, Broker], tmp_path: 
         assert content_of(destination.log(topic, partition)) == history.committed
 
 
-def test_what_is_in_the_archive_is_not_archived_again(brokers: tuple[Broker, Broker], tmp_path: Path) -> None:
+def test_archived_records_are_not_archived_again(brokers: tuple[Broker, Broker], tmp_path: Path) -> None:
     source, _ = brokers
     History(source.log("clicks", 0)).plain(3, 4)
     options = ("--from", source.bootstrap, "--topics", "clicks", "--archive", tmp_path, "--once")
@@ -82,7 +82,7 @@ def test_what_is_in_the_archive_is_not_archived_again(brokers: tuple[Broker, Bro
     assert run("archive_batches.py", *options) == "0 batches archived\n"
 
 
-def test_a_cluster_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_unreachable_cluster_is_one_sentence(tmp_path: Path) -> None:
     options = ("--from", "nowhere", "--topics", "a", "--archive", tmp_path)
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "archive_batches.py", *options],

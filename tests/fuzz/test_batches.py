@@ -168,7 +168,7 @@ def rechecked(record_set: bytes) -> bytearray:
 
 @given(st.data(), st.booleans())
 @effort(500)
-def test_a_record_set_that_is_damaged_is_read_or_refused(data: st.DataObject, repair: bool) -> None:
+def test_damaged_record_set_is_read_or_refused(data: st.DataObject, repair: bool) -> None:
     record_set = data.draw(mutated(data.draw(st.sampled_from(RECORD_SETS))))
     damaged = rechecked(record_set) if repair else bytearray(record_set)
     with bounded(len(damaged), more_bytes=MEMORY_BYTES):
@@ -176,7 +176,7 @@ def test_a_record_set_that_is_damaged_is_read_or_refused(data: st.DataObject, re
 
 
 @pytest.mark.parametrize("whole", BUILT, ids=range(len(BUILT)))
-def test_a_batch_is_read_or_refused_when_it_is_cut_anywhere_and_with_any_number_anywhere(
+def test_batch_cut_or_with_any_number_anywhere_is_read_or_refused(
     whole: bytes,
 ) -> None:
     draw = random.Random(len(whole))
@@ -191,14 +191,14 @@ def test_a_batch_is_read_or_refused_when_it_is_cut_anywhere_and_with_any_number_
 
 @given(garbage())
 @effort(300)
-def test_garbage_is_no_record_set(data: bytes) -> None:
+def test_garbage_as_record_set_is_refused(data: bytes) -> None:
     with bounded(len(data)):
         open_all(data)
 
 
 @given(st.sampled_from(CODECS), garbage(), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
 @effort(400)
-def test_garbage_behind_a_header_that_is_right_is_refused(
+def test_garbage_after_a_valid_header_is_refused(
     codec: Codec, payload: bytes, last_offset_delta: int, count: int
 ) -> None:
     header = bytearray(batch(0, codec=codec))[:HEADER_SIZE]
@@ -211,7 +211,7 @@ def test_garbage_behind_a_header_that_is_right_is_refused(
 
 @given(st.sampled_from([0, 1]), st.sampled_from(CODECS[:4]), garbage())
 @effort(300)
-def test_garbage_in_a_message_of_an_old_format_is_refused(magic: int, codec: Codec, payload: bytes) -> None:
+def test_garbage_in_an_old_message_is_refused(magic: int, codec: Codec, payload: bytes) -> None:
     for value in (payload, compress(codec, payload)):
         with bounded(len(value), more_bytes=MEMORY_BYTES):
             open_all(message(magic, value, attributes=codec, offset=5))
@@ -219,9 +219,7 @@ def test_garbage_in_a_message_of_an_old_format_is_refused(magic: int, codec: Cod
 
 @given(st.sampled_from(CODECS[1:]), st.data())
 @effort(400)
-def test_a_stream_that_is_damaged_expands_within_its_limit_or_is_refused(
-    codec: Codec, data: st.DataObject
-) -> None:
+def test_damaged_stream_expands_within_its_limit_or_is_refused(codec: Codec, data: st.DataObject) -> None:
     plain = data.draw(st.sampled_from([b"", b"x" * 100_000, bytes(range(256)) * 20, b"abc"]))
     stream = data.draw(mutated(compress(codec, plain)) | garbage())
     with bounded(len(stream), more_bytes=MEMORY_BYTES), contextlib.suppress(CorruptBatch, UnsupportedBatch):

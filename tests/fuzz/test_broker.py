@@ -90,7 +90,7 @@ def framed(frame: bytes) -> bytes:
 
 @given(st.data())
 @effort(150)
-def test_recorded_requests_that_are_damaged_are_answered_or_refused(
+def test_damaged_recorded_requests_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
     vector = data.draw(st.sampled_from(REQUESTS))
@@ -99,7 +99,7 @@ def test_recorded_requests_that_are_damaged_are_answered_or_refused(
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
 @effort(400)
-def test_requests_that_are_well_formed_and_make_no_sense_are_answered_or_refused(
+def test_well_formed_senseless_requests_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, api: tuple[ApiKey, int], seed: int
 ) -> None:
     key, version = api
@@ -110,7 +110,7 @@ def test_requests_that_are_well_formed_and_make_no_sense_are_answered_or_refused
 
 @given(st.data())
 @effort(100)
-def test_requests_that_make_no_sense_and_are_damaged_are_answered_or_refused(
+def test_damaged_senseless_requests_are_answered_or_refused(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
     key, version = data.draw(st.sampled_from(VERSIONS))
@@ -137,7 +137,7 @@ def test_recorded_requests_with_other_values_are_answered_or_refused(
 
 @given(garbage())
 @effort(60)
-def test_bytes_that_are_no_request_end_the_connection_at_most(
+def test_invalid_requests_at_most_close_the_connection(
     broker: Broker, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     ask(broker, data, caplog)
@@ -146,7 +146,7 @@ def test_bytes_that_are_no_request_end_the_connection_at_most(
 
 @given(st.sampled_from([0, TRANSACTIONAL]), st.data())
 @effort(150)
-def test_batches_that_are_damaged_are_refused_or_can_be_read_again(
+def test_damaged_batches_are_refused_or_readable(
     broker: Broker, caplog: pytest.LogCaptureFixture, flags: int, data: st.DataObject
 ) -> None:
     whole = bytes(batch(3, flags=flags, producer_id=5, producer_epoch=0, base_sequence=0))

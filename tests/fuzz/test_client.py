@@ -44,7 +44,7 @@ def broker() -> Iterator[Broker]:
 @pytest.mark.parametrize("lie", [damaged_bytes, changed_fields, no_kafka])
 @given(st.data(), st.integers(0, 2**32))
 @effort(150)
-def test_a_wrong_answer_becomes_a_value_or_an_error_of_ours(
+def test_wrong_response_is_a_value_or_an_error_of_shoal(
     broker: Broker, lie: Lie, data: st.DataObject, seed: int
 ) -> None:
     question = data.draw(st.sampled_from(list(QUESTIONS)))
@@ -84,7 +84,9 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("count", [0, 2])
-def test_as_many_results_as_were_asked_for_or_an_error(broker: Broker, cluster: Cluster, count: int) -> None:
+def test_wrong_response_has_all_requested_results_or_an_error(
+    broker: Broker, cluster: Cluster, count: int
+) -> None:
     def topics(message: Any) -> None:
         message.topics = message.topics * count
 
@@ -100,12 +102,12 @@ def test_as_many_results_as_were_asked_for_or_an_error(broker: Broker, cluster: 
         describe_broker_config(cluster, 1)
 
 
-def test_a_group_that_is_not_described_is_held_by_nobody(broker: Broker, cluster: Cluster) -> None:
+def test_group_missing_in_the_response_has_no_holder(broker: Broker, cluster: Cluster) -> None:
     with said(broker, ApiKey.DESCRIBE_GROUPS, lambda message: message.groups.clear()):
         assert describe_holder(cluster, "group") is None
 
 
-def test_a_topic_without_a_name_is_refused(broker: Broker, cluster: Cluster) -> None:
+def test_topic_without_a_name_is_refused(broker: Broker, cluster: Cluster) -> None:
     def unname(message: Any) -> None:
         message.topics[0].name = None
 
@@ -117,7 +119,7 @@ def test_a_topic_without_a_name_is_refused(broker: Broker, cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1)])
-def test_an_identity_that_is_none_is_refused(
+def test_invalid_producer_identity_is_refused(
     broker: Broker, cluster: Cluster, producer_id: int, epoch: int
 ) -> None:
     def change(message: Any) -> None:
@@ -131,7 +133,7 @@ def test_an_identity_that_is_none_is_refused(
     ("host", "port"),
     [("\0", 9092), ("x" * 300, 9092), ("a..b", 9092), ("127.0.0.1", -1), ("127.0.0.1", 2**31 - 1)],
 )
-def test_a_broker_at_an_address_that_cannot_be_is_not_reached(
+def test_broker_with_impossible_address_is_unreachable(
     broker: Broker, cluster: Cluster, host: str, port: int
 ) -> None:
     def move(message: Any) -> None:
@@ -143,7 +145,7 @@ def test_a_broker_at_an_address_that_cannot_be_is_not_reached(
             cluster.connection(broker.node_id)
 
 
-def test_a_broker_that_throttles_for_ever_is_not_asked_for_ever(broker: Broker, cluster: Cluster) -> None:
+def test_endless_throttling_ends_the_requests(broker: Broker, cluster: Cluster) -> None:
     def throttle(message: Any) -> None:
         message.throttle_time_ms, message.responses = 1, []
 
@@ -152,7 +154,7 @@ def test_a_broker_that_throttles_for_ever_is_not_asked_for_ever(broker: Broker, 
     assert caught.value.retriable
 
 
-def test_an_answer_that_cannot_be_read_closes_the_connection(broker: Broker, cluster: Cluster) -> None:
+def test_malformed_response_closes_the_connection(broker: Broker, cluster: Cluster) -> None:
     def one_byte_more(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> bytes:
         return (len(answer) - 3).to_bytes(4) + answer[4:] + b"x"
 
@@ -163,7 +165,7 @@ def test_an_answer_that_cannot_be_read_closes_the_connection(broker: Broker, clu
 
 
 @pytest.mark.parametrize("text", ["", "many", "1e9", "9" * 5000])
-def test_a_configuration_that_should_be_a_number_is_refused(text: str) -> None:
+def test_configuration_without_a_number_is_refused(text: str) -> None:
     topic = TopicState(1, 1, {"retention.ms": ConfigEntry(text, True)})
     with pytest.raises(ProtocolError, match="no number"):
         topic.number("retention.ms", 0)

@@ -53,7 +53,7 @@ def _hurried() -> Iterator[None]:
 @pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])
 @given(st.sampled_from(ASKED), st.integers(0, 2**32), st.integers(1, 4))
 @effort(45)
-def test_a_lane_survives_wrong_answers_or_ends_with_an_error_of_ours(
+def test_task_with_wrong_responses_continues_or_raises_an_error_of_shoal(
     lie: Lie, asked: tuple[str, ApiKey], seed: int, times: int
 ) -> None:
     side, api = asked
@@ -75,7 +75,7 @@ def test_a_lane_survives_wrong_answers_or_ends_with_an_error_of_ours(
 @pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])
 @given(st.sampled_from([each for each in ASKED if each[1] in VERIFY_ASKS]), st.integers(0, 2**32))
 @effort(25)
-def test_verifying_ends_with_a_report_or_an_error_of_ours(
+def test_verify_with_wrong_responses_reports_or_raises_an_error_of_shoal(
     mirrored: TwoBrokers, lie: Lie, asked: tuple[str, ApiKey], seed: int
 ) -> None:
     side, api = asked

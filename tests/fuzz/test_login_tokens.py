@@ -39,7 +39,7 @@ _TOKENS = st.one_of(
 
 @effort(300)
 @given(mechanism=st.sampled_from(MECHANISMS), tokens=st.lists(_TOKENS, min_size=1, max_size=3))
-def test_token_logs_nobody_in_and_is_answered_or_refused(
+def test_arbitrary_token_is_answered_or_refused_without_login(
     users: UserFile, mechanism: str, tokens: list[bytes]
 ) -> None:
     exchange = begin_exchange(mechanism, users, lambda: None)

@@ -60,9 +60,7 @@ def read_all(vector: Vector, frame: bytes) -> None:
 @DECODERS
 @given(st.data())
 @effort(500)
-def test_a_recorded_frame_is_read_or_refused_whatever_happened_to_it(
-    largest_for_compiled: int, data: st.DataObject
-) -> None:
+def test_damaged_recorded_frame_is_read_or_refused(largest_for_compiled: int, data: st.DataObject) -> None:
     vector = data.draw(st.sampled_from(RECORDED))
     frame = data.draw(mutated(vector.frame[:4096]))
     with pytest.MonkeyPatch.context() as patch:
@@ -72,7 +70,7 @@ def test_a_recorded_frame_is_read_or_refused_whatever_happened_to_it(
 
 
 @each_case("vector", RECORDED, attrgetter("name"))
-def test_a_recorded_frame_is_read_or_refused_with_any_number_anywhere(vector: Vector) -> None:
+def test_recorded_frame_is_read_or_refused_with_any_number_anywhere(vector: Vector) -> None:
     draw = random.Random(vector.name)
     head = vector.frame[:2000]
     positions = range(len(head))
@@ -86,7 +84,7 @@ def test_a_recorded_frame_is_read_or_refused_with_any_number_anywhere(vector: Ve
 @DECODERS
 @given(st.sampled_from(sorted(ApiKey)), st.integers(0, 20), st.booleans(), garbage())
 @effort(400)
-def test_garbage_is_read_or_refused_as_any_message(
+def test_garbage_is_decoded_or_refused_as_any_message(
     largest_for_compiled: int, api_key: ApiKey, version: int, is_request: bool, body: bytes
 ) -> None:
     head = struct.pack(">hhih", api_key, version, 1, -1) if is_request else b"\0\0\0\1"
@@ -102,7 +100,7 @@ def test_garbage_is_read_or_refused_as_any_message(
 
 @given(st.integers(4, 13), garbage())
 @effort(300)
-def test_garbage_is_read_or_refused_by_what_reads_by_hand(version: int, body: bytes) -> None:
+def test_garbage_is_decoded_or_refused_by_fetch_and_produce(version: int, body: bytes) -> None:
     frame = memoryview(b"\0\0\0\1" + body)
     for decode in (decode_fetch_response, decode_produce_response, decode_produce_request):
         with bounded(len(frame)), contextlib.suppress(ProtocolError):
@@ -124,7 +122,7 @@ def _non_nullable(schema: Any, version: int, path: tuple[str, ...] = ()) -> list
 
 @DECODERS
 @each_case("api_key", sorted(ApiKey), attrgetter("name"))
-def test_null_is_refused_where_the_protocol_has_none(
+def test_null_in_a_field_that_is_not_nullable_is_refused(
     api_key: ApiKey, largest_for_compiled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a field is not nullable, null is refused: Kafka's own reader raises "serialized as null"."""

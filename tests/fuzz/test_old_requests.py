@@ -186,7 +186,7 @@ def produce(server: Server, version: int, topic: str, messages: bytes) -> int:
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 2**32))
 @effort(200)
-def test_requests_that_are_well_formed_and_make_no_sense_are_answered_or_refused(
+def test_well_formed_senseless_requests_are_answered_or_refused(
     server: Server, caplog: pytest.LogCaptureFixture, api: tuple[ApiKey, int], seed: int
 ) -> None:
     ask(server, framed(_random_request(*api, seed)), caplog)
@@ -194,7 +194,7 @@ def test_requests_that_are_well_formed_and_make_no_sense_are_answered_or_refused
 
 @given(st.data())
 @effort(200)
-def test_requests_that_make_no_sense_and_are_damaged_are_answered_or_refused(
+def test_damaged_senseless_requests_are_answered_or_refused(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
     api = data.draw(st.sampled_from(VERSIONS))
@@ -204,7 +204,7 @@ def test_requests_that_make_no_sense_and_are_damaged_are_answered_or_refused(
 
 @given(st.sampled_from(sorted(ApiKey)), st.integers(-1, 20), garbage())
 @effort(150)
-def test_garbage_as_any_request_of_any_version_is_refused(
+def test_garbage_as_any_request_is_refused(
     server: Server, caplog: pytest.LogCaptureFixture, api: ApiKey, version: int, body: bytes
 ) -> None:
     ask(server, framed(struct.pack(">hhih", api, version, 1, -1) + body), caplog)
@@ -219,16 +219,14 @@ def _random_request(api: ApiKey, version: int, seed: int) -> bytes:
 
 @pytest.mark.parametrize("version", [1, 9])
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1])
-def test_a_frame_that_is_too_long_or_negative_ends_the_connection(
-    server: Server, size: int, version: int
-) -> None:
+def test_frame_too_long_or_negative_closes_the_connection(server: Server, size: int, version: int) -> None:
     with Wire(server.address) as wire:
         # A gateway reads the kind of request before it refuses the length.
         wire.send_bytes(struct.pack(">i", size) + struct.pack(">hhih", ApiKey.PRODUCE, version, 1, -1))
         assert wire.receive_frame() is None
 
 
-def test_frames_that_never_come_cost_little(server: Server) -> None:
+def test_announced_frames_that_never_arrive_take_little_memory(server: Server) -> None:
     before = server.peak_bytes()
     wires = [Wire(server.address) for _ in range(50)]
     for wire in wires:
@@ -242,7 +240,7 @@ def test_frames_that_never_come_cost_little(server: Server) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 @pytest.mark.parametrize("most_bytes", [-(2**31), -1, 0, 1, 2**31 - 1])
-def test_any_limit_of_a_fetch_is_answered(server: Server, version: int, most_bytes: int) -> None:
+def test_fetch_with_any_limit_is_answered(server: Server, version: int, most_bytes: int) -> None:
     topic = _topic(server, "limits")
     if not server.broker.log(topic).log_end_offset:
         server.broker.log(topic).store(bytes(batch(100)))
@@ -254,7 +252,7 @@ def test_any_limit_of_a_fetch_is_answered(server: Server, version: int, most_byt
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_partition_that_is_asked_for_a_thousand_times_is_answered(server: Server, version: int) -> None:
+def test_partition_listed_a_thousand_times_is_answered(server: Server, version: int) -> None:
     topic = _topic(server, "again")
     if not server.broker.log(topic).log_end_offset:
         server.broker.log(topic).store(bytes(batch([b"x" * 1000] * 100)))
@@ -267,7 +265,7 @@ def test_a_partition_that_is_asked_for_a_thousand_times_is_answered(server: Serv
     assert server.peak_bytes() - before < _MOST_BYTES
 
 
-def test_clients_that_never_read_hold_up_nobody_and_little_memory(server: Server) -> None:
+def test_clients_that_never_read_delay_no_others_and_take_little_memory(server: Server) -> None:
     topic = _topic(server, "unread")
     log = server.broker.log(topic)
     dice = random.Random(0)
@@ -303,7 +301,7 @@ MESSAGE_SETS = [
 
 @given(st.data())
 @effort(300)
-def test_message_sets_that_are_damaged_are_refused_or_can_be_read_again(
+def test_damaged_message_sets_are_refused_or_readable(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
     topic = _topic(server, "damaged")
@@ -319,7 +317,7 @@ def test_message_sets_that_are_damaged_are_refused_or_can_be_read_again(
 
 @given(st.data())
 @effort(100)
-def test_message_sets_that_are_damaged_inside_are_refused_or_can_be_read_again(
+def test_message_sets_damaged_inside_are_refused_or_readable(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
     """The outer checksum is right."""
@@ -335,7 +333,7 @@ def test_message_sets_that_are_damaged_inside_are_refused_or_can_be_read_again(
     server.check(caplog)
 
 
-def test_wrappers_in_wrappers_are_refused(server: Server) -> None:
+def test_nested_wrappers_are_refused(server: Server) -> None:
     topic = _topic(server, "nested")
     nested = bytes(message(1, offset=0))
     for _ in range(50):
@@ -345,7 +343,7 @@ def test_wrappers_in_wrappers_are_refused(server: Server) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_what_is_produced_may_not_expand_without_end(server: Server, magic: int) -> None:
+def test_produced_bomb_is_refused(server: Server, magic: int) -> None:
     topic = _topic(server, f"bomb-produced-{magic}")
     head = struct.pack(">qiIbb", 0, 2**30, 0, magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, 2**30)
     bomb = bytes(message(magic, _bomb(head), attributes=Codec.GZIP))
@@ -359,7 +357,7 @@ def test_what_is_produced_may_not_expand_without_end(server: Server, magic: int)
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_what_is_fetched_may_not_expand_without_end(server: Server, version: int) -> None:
+def test_fetched_bomb_is_refused(server: Server, version: int) -> None:
     topic = _topic(server, f"bomb-stored-{version}")
     value_bytes = 512 * _MEGABYTE
     length = b"\x80\x80\x80\x80\x04"  # 2^29 as a zigzag varint, about
@@ -375,7 +373,7 @@ def test_what_is_fetched_may_not_expand_without_end(server: Server, version: int
 
 @given(st.data())
 @effort(150)
-def test_stored_batches_that_are_damaged_are_answered_with_an_error_or_what_is_whole(
+def test_damaged_stored_batches_are_answered_with_an_error_or_the_whole_ones(
     server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject
 ) -> None:
     topic = _topic(server, "stored")
@@ -416,7 +414,7 @@ BEFORE_A_CLUSTER = pytest.mark.parametrize("server", ["gateway"], indirect=True)
     st.integers(0, 2**32),
 )
 @effort(200)
-def test_a_gateway_outlives_what_a_cluster_says(
+def test_gateway_survives_wrong_responses_of_a_cluster(
     server: Server,
     caplog: pytest.LogCaptureFixture,
     api: ApiKey,
@@ -432,7 +430,7 @@ def test_a_gateway_outlives_what_a_cluster_says(
 
 
 @BEFORE_A_CLUSTER
-def test_sizes_that_a_cluster_claims_are_not_believed(
+def test_announced_sizes_of_a_cluster_are_not_allocated(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = server.peak_bytes()

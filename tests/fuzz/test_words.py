@@ -70,19 +70,19 @@ def read_pair(metadata: str) -> None:
 
 @given(changed(json.loads(COMMITTED.metadata.removeprefix("shoal1"))))
 @effort(400)
-def test_a_commit_with_other_values_is_a_pair_or_refused(values: dict[str, Any]) -> None:
+def test_commit_with_other_values_is_a_position_or_refused(values: dict[str, Any]) -> None:
     read_pair("shoal1" + json.dumps(values))
 
 
 @given(mutated(COMMITTED.metadata.encode()))
 @effort(400)
-def test_a_commit_that_is_damaged_is_a_pair_none_or_refused(metadata: bytes) -> None:
+def test_damaged_commit_is_a_position_none_or_refused(metadata: bytes) -> None:
     read_pair(metadata.decode(errors="replace"))
 
 
 @given(st.sampled_from(['{"a":', "[", '"\\ud800', "1", "1e", "-", "9"]), st.integers(0, 30_000))
 @effort(100)
-def test_a_commit_that_goes_on_and_on_is_refused(piece: str, times: int) -> None:
+def test_endlessly_nested_commit_is_refused(piece: str, times: int) -> None:
     read_pair("shoal1" + piece * times)
 
 
@@ -150,7 +150,7 @@ WORDS = (
 
 @given(st.booleans(), WORDS)
 @effort(200)
-def test_a_task_believes_what_is_well_formed_and_takes_itself_for_an_orphan_else(
+def test_task_with_malformed_driver_lines_is_an_orphan(
     impostor: Impostor, begins_well: bool, words: bytes
 ) -> None:
     impostor.words = json.dumps(STATE).encode() * begins_well + b"\n" * begins_well + words
@@ -188,7 +188,7 @@ def driver() -> Iterator[tuple[ControlServer, list[Any]]]:
     ),
 )
 @effort(200)
-def test_a_driver_hears_reports_and_hangs_up_on_all_else(
+def test_driver_reads_reports_and_disconnects_all_else(
     driver: tuple[ControlServer, list[Any]], knows_token: bool, words: list[bytes]
 ) -> None:
     server, heard = driver

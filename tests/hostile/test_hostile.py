@@ -57,7 +57,7 @@ def lied_to(lies: int, first: int = 0) -> ClusterResult:
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_server_outlives_hostile_clients(name: str) -> None:
+def test_server_survives_hostile_clients(name: str) -> None:
     has_login = name.startswith("gateway-")
     requests = 200 if has_login else 600  # each connection logs in, and the server disconnects many
     result = attacked(name, requests, step_requests=requests // 2, bombs=CHEAP_BOMBS)
@@ -68,7 +68,7 @@ def test_a_server_outlives_hostile_clients(name: str) -> None:
     assert f"| {name} | {SEED} | {requests} |" in client_table([result], SEED)
 
 
-def test_whoever_asks_outlives_a_hostile_cluster() -> None:
+def test_clients_survive_a_hostile_cluster() -> None:
     result = lied_to(12)
     assert result.told.total() >= 12
     assert result.ends.total() == result.trials
@@ -78,20 +78,20 @@ def test_whoever_asks_outlives_a_hostile_cluster() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_server_outlives_many_hostile_clients(name: str) -> None:
+def test_server_survives_many_hostile_clients(name: str) -> None:
     requests = 5_000 if name.startswith("gateway-") else 50_000
     assert attacked(name, requests, step_requests=requests // 10).requests == requests
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_whoever_asks_outlives_many_lies() -> None:
+def test_clients_survive_many_wrong_responses() -> None:
     assert lied_to(300, first=1000).told.total() >= 300
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_commands_outlive_a_hostile_cluster() -> None:
+def test_commands_survive_a_hostile_cluster() -> None:
     result = CommandResult()
     for result in lie_to_commands(SEED, first=0, runs=6, deadline=time.monotonic() + 3000):
         assert result.problems == []
@@ -104,7 +104,7 @@ MOST_BYTES_AFTER_BOMBS = 80 << 20
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(13, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_a_gateway_s_memory_does_not_grow_while_a_bomb_repeats(rounds: int) -> None:
+def test_gateway_s_memory_does_not_grow_while_a_bomb_repeats(rounds: int) -> None:
     clients = 16
     with Target.started("gateway") as target:
         with Wire(target.process.address) as wire:
@@ -126,14 +126,14 @@ def memory_of(process_id: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("number", range(50))
-def test_an_input_is_made_from_its_numbers_alone(number: int) -> None:
+def test_input_depends_only_on_its_numbers(number: int) -> None:
     drawn = draw_input(SEED, number)
     assert drawn == draw_input(SEED, number)
     assert int.from_bytes(drawn.frame[:4]) == len(drawn.frame) - 4
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_one_request_that_a_topic_s_limit_lets_in(name: str) -> None:
+def test_bomb_is_one_request_within_the_topic_s_limit(name: str) -> None:
     frame = bomb(name, 0).frame
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     assert len(frame) < 3 << 20
@@ -145,7 +145,7 @@ def listening() -> Iterator[tuple[socket.socket, tuple[str, int]]]:
         yield listener, listener.getsockname()
 
 
-def test_a_server_that_does_not_answer_is_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_server_is_reported_as_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attackers, "HANG_S", 0.3)
     waits_never = next(each for each in (draw_input(SEED, n) for n in itertools.count()) if each.api == 3)
     with listening() as (_, address):
@@ -154,7 +154,7 @@ def test_a_server_that_does_not_answer_is_a_hang(monkeypatch: pytest.MonkeyPatch
     assert tally.hung == [str(waits_never)]
 
 
-def test_a_server_that_waits_for_a_cpu_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_waiting_for_a_cpu_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attackers, "HANG_S", 0.3)
     waits_never = next(each for each in (draw_input(SEED, n) for n in itertools.count()) if each.api == 3)
     with listening() as (listener, address):
@@ -177,7 +177,7 @@ def test_a_server_that_waits_for_a_cpu_does_not_hang(monkeypatch: pytest.MonkeyP
     ("waited_s", "counted_s"),
     [((0.0, 0.0), 10.0), ((4.0, 0.0), 6.0), ((4.0, 3.0), 3.0), ((8.0, 8.0), 0.5)],
 )
-def test_a_fair_clock_leaves_out_what_threads_wait_for_a_cpu(
+def test_fair_clock_excludes_waits_for_a_cpu(
     tmp_path: Path, waited_s: tuple[float, float], counted_s: float
 ) -> None:
     files = [tmp_path / str(process) / "task" / str(process) / "schedstat" for process in (10, 11)]
@@ -192,14 +192,14 @@ def test_a_fair_clock_leaves_out_what_threads_wait_for_a_cpu(
     assert clock.now() == pytest.approx(counted_s)
 
 
-def test_a_fair_clock_goes_on_if_a_process_has_ended(tmp_path: Path) -> None:
+def test_fair_clock_continues_after_a_process_ended(tmp_path: Path) -> None:
     at = 0.0
     clock = FairClock([10], tmp_path, lambda: at)
     at = 2.0
     assert clock.now() == 2.0
 
 
-def test_a_server_that_hangs_up_has_refused() -> None:
+def test_server_that_disconnects_has_refused() -> None:
     with listening() as (listener, address):
 
         def hang_up() -> None:
@@ -213,7 +213,7 @@ def test_a_server_that_hangs_up_has_refused() -> None:
     assert tally.ends == {End.HUNG_UP: 3}
 
 
-def test_a_traceback_in_what_a_server_prints_is_a_problem() -> None:
+def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
     with Target.started("broker") as target:
         with target.process.log.open("a") as log:
             log.write("Traceback (most recent call last):\n  boom\n")
@@ -223,13 +223,13 @@ def test_a_traceback_in_what_a_server_prints_is_a_problem() -> None:
     assert ["boom" in each for each in result.problems] == [True]
 
 
-def test_a_stranger_that_is_served_is_a_problem() -> None:
+def test_stranger_served_is_a_problem() -> None:
     with Target.started("broker") as target:
         visits = visit(target.address, SEED, 0, 30)
     assert any("it was answered to" in each for each in visits.problems)
 
 
-def test_a_wrong_password_that_is_taken_is_a_problem() -> None:
+def test_accepted_wrong_password_is_a_problem() -> None:
     with listening() as (listener, address):
 
         def welcome_all() -> None:
@@ -248,9 +248,7 @@ def test_a_wrong_password_that_is_taken_is_a_problem() -> None:
 
 
 @pytest.mark.parametrize("held", ["threads", "sockets"])
-def test_more_threads_or_sockets_than_connections_need_are_a_problem(
-    held: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_excess_threads_or_sockets_are_a_problem(held: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Target.started("broker" if held == "threads" else "gateway-users") as target:
         monkeypatch.setattr(client_campaign, f"_MOST_{held.upper()}", 10)
         (result,) = attack_server(
@@ -259,7 +257,7 @@ def test_more_threads_or_sockets_than_connections_need_are_a_problem(
     assert any(f"{held}: more than 10" in each for each in result.problems)
 
 
-def test_a_connection_that_a_server_keeps_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_kept_by_a_server_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_campaign, "BACK_S", 2)
     with Target.started("gateway") as target:
         steps = attack_server(
@@ -271,7 +269,7 @@ def test_a_connection_that_a_server_keeps_is_a_problem(monkeypatch: pytest.Monke
     assert "did not go back" in problem
 
 
-def test_a_thread_and_an_error_that_victims_leave_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_and_errors_left_by_victims_are_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_campaign, "BACK_S", 0.3)
     ended = threading.Event()
     with cluster_campaign.Watch() as watch:
@@ -285,7 +283,7 @@ def test_a_thread_and_an_error_that_victims_leave_are_problems(monkeypatch: pyte
     assert ["not expected" in found[0], "left behind" in found[1]] == [True, True]
 
 
-def test_a_mirror_that_loses_a_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_that_loses_a_record_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     def victim(trial: object, told: object) -> str:
         raise AssertionError("a record is missing")
 

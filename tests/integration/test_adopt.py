@@ -17,7 +17,7 @@ from tests.integration.mirror_process import shoal
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_a_copy_by_mirror_maker_2_is_adopted_and_goes_on_exactly_once(
+def test_adopted_copy_of_mirror_maker_2_continues_exactly_once(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     source, destination, copy = source_cluster.bootstrap, destination_cluster.bootstrap, f"source.{topic}"

@@ -63,7 +63,7 @@ def as_sent(batches: Sequence[bytes | bytearray]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 50])
-def test_batches_are_written_as_they_were_sent(
+def test_batches_are_stored_unchanged(
     kafka: KafkaCluster, producer: RawProducer, created: str, count: int
 ) -> None:
     batches = following(0, count, codecs=ALL_CODECS)
@@ -79,7 +79,7 @@ def test_batches_are_written_as_they_were_sent(
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_every_kind_of_acknowledgement_will_do(
+def test_every_acks_value_is_accepted(
     kafka: KafkaCluster, producer: RawProducer, created: str, acks: int
 ) -> None:
     batches = following(0, 7)
@@ -92,9 +92,7 @@ def test_every_kind_of_acknowledgement_will_do(
     assert as_sent(stored(kafka, created)[:7]) == as_sent(batches)
 
 
-def test_all_versions_of_produce_that_may_carry_every_codec_will_do(
-    kafka: KafkaCluster, created: str
-) -> None:
+def test_produce_versions_with_every_codec_are_accepted(kafka: KafkaCluster, created: str) -> None:
     newest = 11 if kafka.version.startswith("3.9") else 12
     for number, version in enumerate(range(7, newest + 1)):
         with RawProducer(kafka.bootstrap, version=version) as producer:
@@ -104,7 +102,7 @@ def test_all_versions_of_produce_that_may_carry_every_codec_will_do(
 # Requests that were sent before
 
 
-def test_a_request_that_is_sent_again_is_found_whatever_its_length(
+def test_repeated_request_of_any_length_is_recognized(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     end = 0
@@ -117,7 +115,7 @@ def test_a_request_that_is_sent_again_is_found_whatever_its_length(
     assert len(stored(kafka, created)) == 64
 
 
-def test_requests_in_flight_are_found_when_all_are_sent_again(
+def test_repeated_requests_in_flight_are_recognized(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     """Only the last of them is among the five batches of a producer that the broker remembers."""
@@ -130,7 +128,7 @@ def test_requests_in_flight_are_found_when_all_are_sent_again(
 
 
 @pytest.mark.parametrize("written", [1, 4, 10, 49])
-def test_only_what_is_new_is_appended_behind_what_was_sent_before(
+def test_partly_repeated_request_appends_only_new_batches(
     kafka: KafkaCluster, producer: RawProducer, created: str, written: int
 ) -> None:
     batches = following(0, 50, codecs=ALL_CODECS)
@@ -139,7 +137,7 @@ def test_only_what_is_new_is_appended_behind_what_was_sent_before(
     assert as_sent(stored(kafka, created)) == as_sent(batches)
 
 
-def test_what_was_written_long_ago_is_found_once_more(
+def test_repeated_request_after_many_others_is_recognized(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     first = following(0, 20)
@@ -151,7 +149,7 @@ def test_what_was_written_long_ago_is_found_once_more(
     assert len(stored(kafka, created)) == 200
 
 
-def test_batches_that_are_cut_in_another_way_are_no_duplicates(
+def test_batches_split_otherwise_are_no_duplicates(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     assert producer.accepted(created, following(0, 2, records=3)) == 0
@@ -159,7 +157,7 @@ def test_batches_that_are_cut_in_another_way_are_no_duplicates(
     assert len(stored(kafka, created)) == 2
 
 
-def test_the_same_sequences_of_another_producer_are_no_duplicates(
+def test_same_sequences_of_another_producer_are_no_duplicates(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     assert producer.accepted(created, following(0, 8)) == 0
@@ -169,9 +167,7 @@ def test_the_same_sequences_of_another_producer_are_no_duplicates(
     assert len(stored(kafka, created)) == 8
 
 
-def test_a_damaged_duplicate_is_no_duplicate(
-    kafka: KafkaCluster, producer: RawProducer, created: str
-) -> None:
+def test_damaged_duplicate_is_no_duplicate(kafka: KafkaCluster, producer: RawProducer, created: str) -> None:
     batches = following(0, 3)
     assert producer.accepted(created, batches) == 0
     batches[1][-1] ^= 1
@@ -181,7 +177,7 @@ def test_a_damaged_duplicate_is_no_duplicate(
 # Compare-and-append
 
 
-def test_nothing_is_written_unless_the_log_ends_where_the_request_begins(
+def test_request_that_does_not_begin_at_the_log_end_is_refused(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     assert producer.refused(created, following(3, 2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -195,7 +191,7 @@ def test_nothing_is_written_unless_the_log_ends_where_the_request_begins(
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_fresh_producer_id_is_compared_with_the_log_too(
+def test_fresh_producer_id_is_compared_with_the_log(
     kafka: KafkaCluster, producer: RawProducer, created: str, count: int
 ) -> None:
     """The stock broker lets an unknown id begin at any sequence."""
@@ -210,7 +206,7 @@ def test_a_fresh_producer_id_is_compared_with_the_log_too(
     assert producer.accepted(created, following(12, count, identity=fresh)) == 12
 
 
-def test_a_record_of_another_writer_is_noticed(
+def test_record_of_another_writer_is_detected(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     assert producer.accepted(created, following(0, 2)) == 0
@@ -222,7 +218,7 @@ def test_a_record_of_another_writer_is_noticed(
     assert producer.accepted(created, following(7, 2, identity=Identity(producer_id=7_000_000))) == 7
 
 
-def test_sequences_that_were_written_elsewhere_without_comparing_are_refused(
+def test_sequences_written_elsewhere_without_comparing_are_refused(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     """The stock append would treat them as duplicates, drop all batches and report success."""
@@ -286,7 +282,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_request_writes_nothing(
+def test_bad_request_writes_nothing(
     kafka: KafkaCluster, producer: RawProducer, created: str, bad: str
 ) -> None:
     batches, code = BAD[bad]
@@ -298,7 +294,7 @@ def test_a_bad_request_writes_nothing(
 @pytest.mark.parametrize(
     "bad", ["a wrong checksum", "a codec that there is not", "a payload that cannot be read"]
 )
-def test_a_bad_batch_is_refused_with_the_stock_brokers_code(
+def test_bad_batch_is_refused_with_the_stock_brokers_code(
     kafka: KafkaCluster, created: str, bad: str
 ) -> None:
     (_, second), code = BAD[bad]
@@ -306,7 +302,7 @@ def test_a_bad_batch_is_refused_with_the_stock_brokers_code(
         assert unmarked.refused(created, [second]) == code
 
 
-def test_a_partition_that_fails_holds_up_no_other(kafka: KafkaCluster, topic: str) -> None:
+def test_failed_partition_leaves_the_others(kafka: KafkaCluster, topic: str) -> None:
     create_topic(kafka.bootstrap, topic, partitions=2)
     with RawProducer(kafka.bootstrap) as producer:
         outcomes = producer.produce_to_partitions(topic, {0: BAD["a gap"][0], 1: following(0, 5)})
@@ -314,7 +310,7 @@ def test_a_partition_that_fails_holds_up_no_other(kafka: KafkaCluster, topic: st
     assert stored(kafka, topic) == []
 
 
-def test_how_shoal_asks_whether_several_batches_are_taken(
+def test_probe_of_the_client_finds_the_agent(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     """Send invalid acks: if the broker refuses these, two batches have passed the check of sequences."""
@@ -327,7 +323,7 @@ def test_how_shoal_asks_whether_several_batches_are_taken(
 # Other clients
 
 
-def test_a_client_without_the_mark_meets_the_stock_broker(kafka: KafkaCluster, created: str) -> None:
+def test_unmarked_client_meets_the_stock_broker(kafka: KafkaCluster, created: str) -> None:
     with RawProducer(kafka.bootstrap, client_id="shoal") as unmarked:
         assert unmarked.refused(created, following(0, 2)) == ErrorCode.INVALID_RECORD
         assert unmarked.accepted(created, [Identity().batch(17)]) == 0  # no id is compared with the log
@@ -336,7 +332,7 @@ def test_a_client_without_the_mark_meets_the_stock_broker(kafka: KafkaCluster, c
     assert len(stored(kafka, created)) == 2
 
 
-def test_what_a_marked_client_sends_without_sequences_is_left_to_the_stock_rules(
+def test_batches_without_sequences_follow_the_stock_rules(
     kafka: KafkaCluster, producer: RawProducer, created: str
 ) -> None:
     assert producer.accepted(created, [Identity(-1, -1).batch(-1)]) == 0
@@ -353,9 +349,7 @@ def plain(count: int) -> list[bytearray]:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_plain_topic_takes_batches_without_a_producer_id_from_any_client(
-    kafka: KafkaCluster, topic: str, acks: int
-) -> None:
+def test_plain_topic_accepts_batches_without_producer_id(kafka: KafkaCluster, topic: str, acks: int) -> None:
     name = f"{PLAIN}{topic}"
     create_topic(kafka.bootstrap, name)
     batches = plain(5)
@@ -368,9 +362,7 @@ def test_plain_topic_takes_batches_without_a_producer_id_from_any_client(
     assert [record.offset for record in read_topic(kafka.bootstrap, name)[0]] == list(range(2 * per_request))
 
 
-def test_plain_topic_refuses_batches_with_a_producer_id_from_a_stranger(
-    kafka: KafkaCluster, topic: str
-) -> None:
+def test_plain_topic_refuses_an_unmarked_client_s_producer_id(kafka: KafkaCluster, topic: str) -> None:
     name = f"{PLAIN}{topic}"
     create_topic(kafka.bootstrap, name)
     with RawProducer(kafka.bootstrap, client_id="kip-712") as stranger:
@@ -380,7 +372,7 @@ def test_plain_topic_refuses_batches_with_a_producer_id_from_a_stranger(
     assert stored(kafka, name) == []
 
 
-def test_the_log_names_a_marked_client_once(kafka: KafkaCluster, created: str) -> None:
+def test_log_names_a_marked_client_once(kafka: KafkaCluster, created: str) -> None:
     client_id = f"shoal-multi-batch.{created}"
     with RawProducer(kafka.bootstrap, client_id=client_id) as producer:
         for number in range(3):
@@ -393,7 +385,7 @@ def test_the_log_names_a_marked_client_once(kafka: KafkaCluster, created: str) -
 # Topics of every kind
 
 
-def test_a_topic_with_a_codec_of_its_own_gets_it_and_keeps_the_batches(
+def test_topic_with_a_codec_recompresses_each_batch(
     kafka: KafkaCluster, producer: RawProducer, topic: str
 ) -> None:
     create_topic(kafka.bootstrap, topic, config={"compression.type": "gzip"})
@@ -410,7 +402,9 @@ def test_a_topic_with_a_codec_of_its_own_gets_it_and_keeps_the_batches(
     assert [found[number] for number in kept] == [as_sent(batches)[number] for number in kept]
 
 
-def test_a_topic_with_append_times_gets_them(kafka: KafkaCluster, producer: RawProducer, topic: str) -> None:
+def test_log_append_time_topic_stamps_each_batch(
+    kafka: KafkaCluster, producer: RawProducer, topic: str
+) -> None:
     create_topic(kafka.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
     outcome = producer.produce(topic, following(0, 10, codecs=ALL_CODECS))
     assert outcome.error_code == 0
@@ -422,7 +416,7 @@ def test_a_topic_with_append_times_gets_them(kafka: KafkaCluster, producer: RawP
     assert again[2:5] == (0, 0, dumped[-1].max_timestamp)
 
 
-def test_a_compacted_topic_takes_batches_with_keys_only(
+def test_compacted_topic_refuses_batches_without_keys(
     kafka: KafkaCluster, producer: RawProducer, topic: str
 ) -> None:
     create_topic(kafka.bootstrap, topic, config={"cleanup.policy": "compact"})
@@ -448,7 +442,7 @@ def test_segments_are_rolled_between_requests(kafka: KafkaCluster, producer: Raw
     assert len(stored(kafka, topic)) == 300
 
 
-def test_limits_of_size_hold_for_each_batch_and_for_all_of_a_partition(
+def test_size_limits_apply_to_batches_and_requests(
     kafka: KafkaCluster, producer: RawProducer, topic: str
 ) -> None:
     create_topic(kafka.bootstrap, topic, config={"max.message.bytes": "5000", "segment.bytes": "1048576"})

@@ -54,7 +54,7 @@ def as_sent(batches: list[bytearray] | list[bytes]) -> list[bytes]:
 
 
 @lines
-def test_a_killed_broker_comes_back_and_knows_what_it_wrote(version: str, topic: str) -> None:
+def test_restarted_broker_recognizes_repeated_requests(version: str, topic: str) -> None:
     """Requests are in flight when it is killed; all are sent again, in order."""
     requests = [following(number * 60, 20, codecs=ALL_CODECS) for number in range(40)]
     with KafkaCluster(version=version, broker_jvm={1: with_agent()}) as kafka:
@@ -76,9 +76,7 @@ def test_a_killed_broker_comes_back_and_knows_what_it_wrote(version: str, topic:
 
 
 @lines
-def test_a_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(
-    version: str, topic: str
-) -> None:
+def test_follower_without_the_agent_replicates_and_leads_as_a_stock_broker(version: str, topic: str) -> None:
     # The controller is in broker 1, so that only broker 2 can be stopped.
     with KafkaCluster(brokers=2, version=version, broker_jvm={2: with_agent()}) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
@@ -139,7 +137,7 @@ def set_config(kafka: KafkaCluster, *options: str) -> None:
 
 
 @lines
-def test_a_producer_that_the_broker_forgot_goes_on_and_is_recognised(version: str, topic: str) -> None:
+def test_producer_forgotten_by_the_broker_continues(version: str, topic: str) -> None:
     """Its batches are years old, so that the broker's next check expires it."""
     config = {"producer.id.expiration.check.interval.ms": 50}
     with KafkaCluster(version=version, config=config, broker_jvm={1: with_agent()}) as kafka:
@@ -172,7 +170,7 @@ def remembered(producer: RawProducer, topic: str) -> list[int]:
 
 @lines
 @pytest.mark.parametrize("before_the_wrap", [30, 31])
-def test_sequences_begin_anew_at_two_to_the_31st(version: str, before_the_wrap: int, topic: str) -> None:
+def test_sequences_wrap_around_at_two_to_the_31st(version: str, before_the_wrap: int, topic: str) -> None:
     """With 31, one batch has sequences on both sides."""
     start = SEQUENCES - before_the_wrap - 1
     with KafkaCluster(version=version, broker_jvm={1: with_agent()}) as kafka:
@@ -239,7 +237,7 @@ def login(locked: LockedKafka, user: str) -> Security:
     return security
 
 
-def test_acls_are_the_stock_brokers_and_come_first(locked: LockedKafka, topic: str) -> None:
+def test_acls_are_checked_first_as_in_the_stock_broker(locked: LockedKafka, topic: str) -> None:
     name = f"open-{topic}"
     create_topic(locked.cluster.bootstrap, name)
     with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "bob")) as bob:
@@ -251,7 +249,7 @@ def test_acls_are_the_stock_brokers_and_come_first(locked: LockedKafka, topic: s
     assert as_sent(stored(locked.cluster, name)) == as_sent(following(0, 3))
 
 
-def test_a_principal_that_is_not_named_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
+def test_unnamed_principal_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
     name = f"open-{topic}"
     create_topic(locked.cluster.bootstrap, name)
     with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "alice")) as alice:
@@ -262,7 +260,7 @@ def test_a_principal_that_is_not_named_meets_the_stock_broker(locked: LockedKafk
         assert anonymous.refused(name, following(0, 3)) == ErrorCode.INVALID_RECORD
 
 
-def test_a_topic_that_does_not_match_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
+def test_unmatched_topic_meets_the_stock_broker(locked: LockedKafka, topic: str) -> None:
     create_topic(locked.cluster.bootstrap, topic)
     locked.allow("bob", ResourceType.TOPIC, topic, AclOperation.WRITE)
     with RawProducer(locked.cluster.listener("SASL"), security=login(locked, "bob")) as bob:
@@ -284,7 +282,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         yield cluster
 
 
-def test_quotas_throttle_as_ever(kafka: KafkaCluster, topic: str) -> None:
+def test_quotas_throttle_as_in_the_stock_broker(kafka: KafkaCluster, topic: str) -> None:
     create_topic(kafka.bootstrap, topic)
     client_id = "shoal-multi-batch.throttled"
     set_config(
@@ -308,7 +306,7 @@ def test_quotas_throttle_as_ever(kafka: KafkaCluster, topic: str) -> None:
     assert len(stored(kafka, topic)) == 50 * len(throttled)
 
 
-def test_topics_may_be_named_by_their_ids(kafka: KafkaCluster, topic: str) -> None:
+def test_topics_can_be_named_by_id(kafka: KafkaCluster, topic: str) -> None:
     """By Produce 13, which Kafka 3.9 does not have, and shoal does not use."""
     if kafka.version == KAFKA_3_VERSION:
         with RawProducer(kafka.bootstrap) as producer:
@@ -383,20 +381,20 @@ def assert_refused(result: subprocess.CompletedProcess[str], *reasons: str) -> N
 
 
 @lines
-def test_a_known_version_starts(version: str, tmp_path: Path) -> None:
+def test_known_version_starts(version: str, tmp_path: Path) -> None:
     result = run_main(tmp_path, "", class_path(version))
     assert result.returncode == 1
     assert f"shoal-agent: Kafka {version} takes several batches" in result.stderr
 
 
-def test_a_version_that_was_not_tested_does_not_start(tmp_path: Path) -> None:
+def test_untested_version_does_not_start(tmp_path: Path) -> None:
     result = run_main(tmp_path, "", class_path(OLD_KAFKA_VERSION))
     assert_refused(result, "this agent was not tested with Kafka 2.8.2, but with 3.9.1, ", KAFKA_VERSION)
 
 
 @lines
 @pytest.mark.parametrize("jar", ["kafka-storage", "kafka_2.13"])
-def test_a_class_file_that_differs_by_a_bit_does_not_start(version: str, jar: str, tmp_path: Path) -> None:
+def test_class_file_that_differs_by_a_bit_does_not_start(version: str, jar: str, tmp_path: Path) -> None:
     name = "org/apache/kafka/storage/internals/log/LogValidator.class"
     if jar == "kafka_2.13":
         name = "kafka/server/KafkaApis.class"
@@ -418,7 +416,7 @@ def patch(jar: Path, name: str) -> None:
     original.unlink()
 
 
-def test_a_class_in_front_of_kafkas_own_does_not_start(tmp_path: Path) -> None:
+def test_class_path_that_shadows_kafka_does_not_start(tmp_path: Path) -> None:
     name = "kafka/server/KafkaApis.class"
     (tmp_path / name).parent.mkdir(parents=True)
     with zipfile.ZipFile(jars() / f"kafka_2.13-{KAFKA_VERSION}.jar") as jar:
@@ -427,7 +425,7 @@ def test_a_class_in_front_of_kafkas_own_does_not_start(tmp_path: Path) -> None:
     assert_refused(result, "the class path has 2 class files of kafka/server/KafkaApis")
 
 
-def test_options_that_are_not_understood_do_not_start(tmp_path: Path) -> None:
+def test_unknown_options_do_not_start(tmp_path: Path) -> None:
     options = tmp_path / "agent.properties"
     options.write_text("topic=orders\n")
     assert_refused(run_main(tmp_path, f"={options}", class_path()), "there is no option topic")

@@ -181,7 +181,7 @@ def by_hand(kafka: KafkaCluster) -> Seen:
 
 @lines
 @pytest.mark.timeout(600)
-def test_ordinary_clients_and_a_marked_one_write_to_the_same_partition(version: str, topic: str) -> None:
+def test_ordinary_and_marked_clients_share_a_partition(version: str, topic: str) -> None:
     """The marked one gets an error after each write of another client, and no record is lost or doubled."""
     with KafkaCluster(version=version, broker_jvm={1: [f"-javaagent:{agent_jar()}"]}) as kafka:
         create_topic(kafka.bootstrap, topic)

@@ -147,7 +147,7 @@ class Writer:
 @pytest.mark.long
 @pytest.mark.timeout(SOAK_S + 1200)
 @pytest.mark.parametrize("version", [KAFKA_VERSION, KAFKA_3_VERSION])
-def test_nothing_is_lost_doubled_or_reordered_while_brokers_die_in_turn(version: str, topic: str) -> None:
+def test_records_are_exact_while_brokers_die_in_turn(version: str, topic: str) -> None:
     agent = [f"-javaagent:{agent_jar()}"]
     brokers = dict.fromkeys((1, 2, 3), agent)
     with KafkaCluster(brokers=3, version=version, broker_jvm=brokers, heap="384m") as kafka:

@@ -13,7 +13,7 @@ from tests.batches import TIMESTAMP, TRANSACTIONAL, batch
 from tests.broker.wire import Wire
 
 
-def test_kafka_reads_every_batch_and_record_of_a_partition(tmp_path: Path) -> None:
+def test_kafka_s_tools_read_every_batch_and_record(tmp_path: Path) -> None:
     with Broker(data=tmp_path) as broker, Wire(broker.bootstrap) as wire:
         broker.create_topic("topic")
         for codec in Codec:
@@ -42,7 +42,7 @@ def test_kafka_reads_every_batch_and_record_of_a_partition(tmp_path: Path) -> No
     assert [record.timestamp for record in found[1].records] == [TIMESTAMP + 1 + n for n in range(20)]
 
 
-def test_kafka_finds_its_indexes_right(tmp_path: Path) -> None:
+def test_kafka_s_tools_accept_the_indexes(tmp_path: Path) -> None:
     """Over several segments and a restart, with entries that only some batches have."""
     config = {"segment.bytes": str(1 << 20), "index.interval.bytes": "10000"}
     for start in (0, 300):
@@ -66,7 +66,7 @@ def test_kafka_finds_its_indexes_right(tmp_path: Path) -> None:
             assert complaint not in output, output
 
 
-def test_a_log_append_time_segment_is_one_to_kafka_too(tmp_path: Path) -> None:
+def test_kafka_s_tools_read_a_log_append_time_segment(tmp_path: Path) -> None:
     with Broker(data=tmp_path) as broker, Wire(broker.bootstrap) as wire:
         broker.create_topic("topic", config={"message.timestamp.type": "LogAppendTime"})
         answer = wire.produce("topic", batch(3, codec=Codec.ZSTD))

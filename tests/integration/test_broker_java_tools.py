@@ -47,7 +47,7 @@ def run(tool: str, *options: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def test_what_the_console_producer_writes_the_console_consumer_reads(broker: Broker) -> None:
+def test_console_consumer_reads_records_of_the_console_producer(broker: Broker) -> None:
     at = ("--bootstrap-server", broker.bootstrap)
     for codec in CODECS:
         of_codec = "".join(f"{codec} {line}\n" for line in LINES)
@@ -110,7 +110,7 @@ def test_groups_are_listed_reset_and_deleted(broker: Broker) -> None:
     assert run(GROUPS, *at, "--list").split() == []
 
 
-def test_records_are_deleted_and_offsets_told(broker: Broker, tmp_path: Path) -> None:
+def test_records_are_deleted_and_offsets_listed(broker: Broker, tmp_path: Path) -> None:
     at = ("--bootstrap-server", broker.bootstrap)
     run(PRODUCER, *at, "--topic", "lines", stdin="\n".join(LINES) + "\n")
     wanted = tmp_path / "delete.json"
@@ -122,7 +122,7 @@ def test_records_are_deleted_and_offsets_told(broker: Broker, tmp_path: Path) ->
     assert run(OFFSETS, *at, "--topic", "lines", "--time", "latest").strip() == "lines:0:200"
 
 
-def test_the_performance_tools_find_a_broker(broker: Broker) -> None:
+def test_performance_tools_run(broker: Broker) -> None:
     broker.create_topic("load", 3)
     properties = (f"bootstrap.servers={broker.bootstrap}", "acks=all", "compression.type=lz4", "linger.ms=5")
     said = run(
@@ -155,7 +155,7 @@ def test_producers_in_a_partition_are_described_and_transactions_listed(broker: 
     assert re.search(r"1000\s+0\s+CompleteCommit", told), told
 
 
-def test_what_the_broker_speaks_is_told(broker: Broker) -> None:
+def test_api_versions_tool_lists_the_versions(broker: Broker) -> None:
     said = run(VERSIONS, "--bootstrap-server", broker.bootstrap)
     assert "Produce(0): 0 to 13 [usable: 13]" in said
     assert "Fetch(1): 4 to 13 [usable: 13]" in said

@@ -38,7 +38,7 @@ def properties_file(path: Path, kafka: LockedKafka, mechanism: str) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_executors_enter_locked_clusters_and_spark_shows_no_secret(
+def test_executors_log_in_to_locked_clusters_without_visible_secrets(
     kafka: LockedKafka, topic: str, tmp_path: Path
 ) -> None:
     load_plain(kafka.cluster.bootstrap, topic, "none", 900, RECORDS * 1000, partitions=2)

@@ -56,7 +56,7 @@ def roll_back(settings: CopySettings, topic: str) -> None:
 
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
-def test_a_repeated_update_does_not_pass_for_the_one_that_was_mirrored(
+def test_repeated_update_is_not_taken_for_the_mirrored_one(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, timestamp_type: str
 ) -> None:
     create_topic(source_cluster.bootstrap, topic, config=COMPACTED)

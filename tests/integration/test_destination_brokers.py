@@ -32,12 +32,12 @@ def destination(destination_cluster: KafkaCluster) -> ClientConfig:
     return ClientConfig("destination", tuple(parse_bootstrap(destination_cluster.bootstrap)))
 
 
-def test_controller_of_real_kafka_says_what_time_it_is(destination: ClientConfig) -> None:
+def test_controller_ahead_of_real_kafka_is_near_0(destination: ClientConfig) -> None:
     with Cluster(destination) as cluster:
         assert controller_ahead_ms(cluster) == pytest.approx(0, abs=5000)
 
 
-def test_late_request_of_a_failed_attempt_is_not_doubled_by_real_kafka(
+def test_late_request_of_a_failed_attempt_is_not_duplicated(
     destination_cluster: KafkaCluster,
     destination: ClientConfig,
     topic: str,

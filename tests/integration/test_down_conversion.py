@@ -205,7 +205,7 @@ def every_kind(kafka_3: KafkaCluster) -> dict[Codec, str]:
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_batches_of_every_kind_are_converted_as_kafka_3_converts_them(
+def test_batches_of_every_kind_are_converted_as_by_kafka_3(
     kafka_3: KafkaCluster, connection: Recorder, every_kind: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     """Idempotent, plain and transactional ones, of 1 to 1,500 records, with headers and tombstones."""
@@ -225,7 +225,7 @@ def compacted(kafka_3: KafkaCluster) -> dict[Codec, str]:
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_what_compaction_left_is_converted_as_kafka_3_converts_it(
+def test_compacted_batches_are_converted_as_by_kafka_3(
     kafka_3: KafkaCluster, connection: Recorder, compacted: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     outcomes = assert_alike(kafka_3, connection, compacted[codec], 0, magic, 1_048_576)
@@ -234,7 +234,7 @@ def test_what_compaction_left_is_converted_as_kafka_3_converts_it(
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_append_times_are_converted_as_kafka_3_converts_them(
+def test_append_times_are_converted_as_by_kafka_3(
     kafka_3: KafkaCluster, connection: Recorder, topic: str, codec: Codec, magic: int
 ) -> None:
     create_topic(kafka_3.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
@@ -256,7 +256,7 @@ def two_batches(kafka_3: KafkaCluster) -> dict[Codec, str]:
 
 @EVERY_MAGIC
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_a_fetch_from_any_offset_is_converted_as_kafka_3_converts_it(
+def test_fetch_from_any_offset_is_converted_as_by_kafka_3(
     kafka_3: KafkaCluster, connection: Recorder, two_batches: dict[Codec, str], codec: Codec, magic: int
 ) -> None:
     """From inside of batches too."""
@@ -266,7 +266,7 @@ def test_a_fetch_from_any_offset_is_converted_as_kafka_3_converts_it(
 
 
 @EVERY_MAGIC
-def test_of_known_transactions_only_the_committed_ones_are_left(
+def test_known_transactions_leave_only_committed_records(
     kafka_3: KafkaCluster, connection: Recorder, topic: str, magic: int
 ) -> None:
     """Kafka does not do this for old clients: they read aborted records."""

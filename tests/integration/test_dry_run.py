@@ -199,9 +199,7 @@ def _complaint_of(acl: tuple[str, str, str]) -> str:
     return f"{resource_type} {name}"
 
 
-def test_who_has_exactly_the_printed_acls_can_mirror_and_lacks_each_of_them(
-    kafka: LockedKafka, tmp_path: Path
-) -> None:
+def test_printed_acls_are_sufficient_and_each_is_needed(kafka: LockedKafka, tmp_path: Path) -> None:
     found = planned(kafka, tmp_path)
     group = found["group"]["name"]
     printed = {(acl["resource_type"], acl["resource"], acl["operation"]) for acl in found["acls"]}
@@ -253,7 +251,7 @@ def assert_copied(kafka: LockedKafka, records: int) -> None:
     assert sum(each.count for each in source.values()) == records
 
 
-def test_a_cluster_is_as_it_was_after_a_dry_run(tmp_path: Path) -> None:
+def test_dry_run_leaves_the_cluster_unchanged(tmp_path: Path) -> None:
     with KafkaCluster() as cluster:
         create_topic(cluster.bootstrap, TOPIC)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

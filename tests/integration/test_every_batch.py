@@ -260,7 +260,7 @@ def new_run(
     )
 
 
-def test_the_run_succeeds_and_says_what_it_did(new_run: Run) -> None:
+def test_run_succeeds_with_its_decisions(new_run: Run) -> None:
     assert new_run.exit_code == 0, new_run.stderr
     assert set(new_run.summary["decisions"]) == {
         "copied",
@@ -273,7 +273,7 @@ def test_the_run_succeeds_and_says_what_it_did(new_run: Run) -> None:
 
 
 @pytest.mark.parametrize("topic", COMPACTED_TOPICS)
-def test_what_compaction_left_arrives_without_holes_in_the_same_batches(new_run: Run, topic: str) -> None:
+def test_compacted_batches_arrive_without_holes(new_run: Run, topic: str) -> None:
     arrived = new_run.topics[topic]
     left = [batch for batch in arrived.source_batches if batch.count > 0 and not batch.is_control]
     # The test needs real holes, tombstones with a horizon and empty batches.
@@ -298,7 +298,7 @@ def test_aborted_records_and_markers_are_dropped(new_run: Run) -> None:
     assert [batch.count for batch in arrived.batches] == [7, 3] * len(CODECS)
 
 
-def test_nothing_past_an_open_transaction_is_mirrored(
+def test_records_after_an_open_transaction_are_not_mirrored(
     new_run: Run, open_transaction: OpenTransaction
 ) -> None:
     arrived = new_run.topics["every.open"]
@@ -307,7 +307,7 @@ def test_nothing_past_an_open_transaction_is_mirrored(
 
 
 @pytest.mark.parametrize("topic", APPENDED_TOPICS)
-def test_a_record_of_a_log_append_time_topic_gets_its_create_time(new_run: Run, topic: str) -> None:
+def test_record_of_a_log_append_time_topic_arrives_with_its_create_time(new_run: Run, topic: str) -> None:
     arrived = new_run.topics[topic]
     assert {batch.timestamp_type for batch in arrived.source_batches} == {"LogAppendTime"}
     assert [(r.key, r.value, r.headers) for r in arrived.records] == [
@@ -321,9 +321,7 @@ def test_a_record_of_a_log_append_time_topic_gets_its_create_time(new_run: Run, 
     assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
 
 
-def test_a_record_that_compaction_gave_its_append_time_keeps_that(
-    source_cluster: KafkaCluster, new_run: Run
-) -> None:
+def test_record_with_append_time_from_compaction_keeps_it(source_cluster: KafkaCluster, new_run: Run) -> None:
     """If a broker cleans a LogAppendTime batch, it writes the rest with its append time.
 
     The create times of rewritten batches are therefore lost: of those with holes, or with a delete
@@ -353,7 +351,7 @@ def test_a_record_that_compaction_gave_its_append_time_keeps_that(
     assert_sound(arrived.batches)
 
 
-def test_kafkas_own_tool_shows_position_and_lag(
+def test_kafka_s_tool_shows_position_and_lag(
     source_cluster: KafkaCluster, new_run: Run, open_transaction: OpenTransaction
 ) -> None:
     described = describe_group(source_cluster.bootstrap, new_run.group)
@@ -381,7 +379,7 @@ def second_run(
     )
 
 
-def test_the_next_run_goes_on_where_the_transaction_was_open(
+def test_next_run_continues_at_the_open_transaction(
     second_run: Run, open_transaction: OpenTransaction
 ) -> None:
     assert second_run.exit_code == 0, second_run.stderr
@@ -390,7 +388,7 @@ def test_the_next_run_goes_on_where_the_transaction_was_open(
     assert_same(expected, second_run.topics["every.open"].records)
 
 
-def test_the_next_run_doubles_nothing_that_was_rebuilt(new_run: Run, second_run: Run) -> None:
+def test_next_run_duplicates_no_rebuilt_batch(new_run: Run, second_run: Run) -> None:
     for topic, arrived in second_run.topics.items():
         if topic != "every.open":
             assert arrived.batches == new_run.topics[topic].batches
@@ -420,7 +418,7 @@ def uncommitted_run(
     )
 
 
-def test_read_uncommitted_copies_aborted_records_too(uncommitted_run: Run) -> None:
+def test_read_uncommitted_copies_aborted_records(uncommitted_run: Run) -> None:
     assert uncommitted_run.exit_code == 0, uncommitted_run.stderr
     arrived = uncommitted_run.topics["every.transactions"]
     assert len(arrived.source) == len(CODECS) * (7 + 5 + 3)
@@ -432,7 +430,7 @@ def test_read_uncommitted_copies_aborted_records_too(uncommitted_run: Run) -> No
 
 
 @pytest.mark.parametrize("topic", [*APPENDED_TOPICS, COMPACTED_APPENDED])
-def test_append_times_are_kept_on_demand(uncommitted_run: Run, topic: str) -> None:
+def test_keep_append_time_keeps_append_times(uncommitted_run: Run, topic: str) -> None:
     arrived = uncommitted_run.topics[topic]
     assert_same(arrived.source, arrived.records)
     assert_sound(arrived.batches)
@@ -467,7 +465,7 @@ def cropped_run(source_cluster: KafkaCluster, destination_cluster: KafkaCluster,
 
 
 @pytest.mark.parametrize("topic", CROPPED_TOPICS)
-def test_a_start_inside_a_batch_crops_it(cropped_run: Run, topic: str) -> None:
+def test_start_inside_a_batch_crops_it(cropped_run: Run, topic: str) -> None:
     assert cropped_run.exit_code == 0, cropped_run.stderr
     arrived = cropped_run.topics[topic]
     assert_same(full(150)[FIRST_CROPPED:], arrived.records)
@@ -478,7 +476,7 @@ def test_a_start_inside_a_batch_crops_it(cropped_run: Run, topic: str) -> None:
     ]
 
 
-def test_what_is_left_of_a_large_batch_is_split_for_a_destination_of_small_ones(cropped_run: Run) -> None:
+def test_cropped_batch_is_split_for_a_smaller_limit(cropped_run: Run) -> None:
     arrived = cropped_run.topics["cropped-small"]
     assert [batch.count for batch in arrived.source_batches] == [150]
     assert_same(keyed(150, value_bytes=2000)[FIRST_CROPPED:], arrived.records)
@@ -567,7 +565,7 @@ def old_run(
     return run_mirror(old_kafka, destination_cluster, old_topics, state=state, group="old-formats")
 
 
-def test_the_run_from_an_old_cluster_succeeds_and_says_what_it_did(old_run: Run) -> None:
+def test_run_from_an_old_cluster_succeeds_with_its_decisions(old_run: Run) -> None:
     assert old_run.exit_code == 0, old_run.stderr
     assert set(old_run.summary["decisions"]) == {"copied", "rebuilt: old format"}
     assert old_run.summary["records"] == sum(len(each.records) for each in old_run.topics.values())
@@ -588,7 +586,7 @@ def test_old_formats_become_batches_with_the_same_records_and_codec(old_run: Run
 
 
 @pytest.mark.parametrize("topic", OLD_TOPICS)
-def test_old_formats_arrive_as_they_were_sent(old_run: Run, topic: str) -> None:
+def test_old_messages_arrive_unchanged(old_run: Run, topic: str) -> None:
     sent = [record for count in (1, 20, 200) for record in keyed(count, seed=count)]
     if OLD_TOPICS[topic][0] == 0:
         sent = [replace(record, timestamp=-1) for record in sent]
@@ -596,7 +594,7 @@ def test_old_formats_arrive_as_they_were_sent(old_run: Run, topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", OLD_APPENDED)
-def test_an_old_wrappers_append_time_is_that_of_its_records(old_run: Run, topic: str) -> None:
+def test_append_time_of_an_old_wrapper_applies_to_its_records(old_run: Run, topic: str) -> None:
     arrived = old_run.topics[topic]
     assert {batch.timestamp_type for batch in arrived.source_batches} == {"LogAppendTime"}
     assert {record.timestamp_type for record in arrived.source} == {"LogAppendTime"}
@@ -605,7 +603,7 @@ def test_an_old_wrappers_append_time_is_that_of_its_records(old_run: Run, topic:
 
 
 @pytest.mark.parametrize("topic", OLD_COMPACTED)
-def test_old_wrappers_with_holes_are_among_them(old_run: Run, topic: str) -> None:
+def test_old_topics_include_wrappers_with_holes(old_run: Run, topic: str) -> None:
     batches = old_run.topics[topic].source_batches
     offsets = [record.offset for batch in batches for record in batch.records]
     assert len(offsets) < offsets[-1] - offsets[0] + 1
@@ -613,7 +611,7 @@ def test_old_wrappers_with_holes_are_among_them(old_run: Run, topic: str) -> Non
         assert any(len(batch.records) < batch.last_offset - batch.records[0].offset + 1 for batch in batches)
 
 
-def test_a_partition_that_was_upgraded_over_the_years_arrives_whole(old_run: Run) -> None:
+def test_partition_of_all_formats_arrives_whole(old_run: Run) -> None:
     arrived = old_run.topics["old.upgraded"]
     assert {(batch.magic, batch.codec) for batch in arrived.source_batches} == {
         *((magic, codec) for magic in (0, 1, 2) for codec in OLD_CODECS),
@@ -624,7 +622,7 @@ def test_a_partition_that_was_upgraded_over_the_years_arrives_whole(old_run: Run
     assert codecs_of_records(arrived.batches) == codecs_of_records(arrived.source_batches)
 
 
-def test_a_large_wrapper_is_split_for_a_destination_of_small_batches(old_run: Run) -> None:
+def test_large_wrapper_is_split_for_a_smaller_limit(old_run: Run) -> None:
     arrived = old_run.topics["old.split"]
     assert max(batch.size for batch in arrived.source_batches) > 5 * SMALL_BATCHES
     assert_same(arrived.source, arrived.records)
@@ -633,7 +631,7 @@ def test_a_large_wrapper_is_split_for_a_destination_of_small_batches(old_run: Ru
     assert codecs_of_records(arrived.batches) == ["gzip"] * 150 + ["none"] * 150
 
 
-def test_kafkas_own_tool_shows_position_and_lag_on_an_old_cluster(old_kafka: OldKafka, old_run: Run) -> None:
+def test_kafka_s_tool_shows_position_and_lag_on_an_old_cluster(old_kafka: OldKafka, old_run: Run) -> None:
     described = describe_group(old_kafka.bootstrap, old_run.group)
     assert {topic for topic, _ in described} == set(old_run.topics)
     for (topic, _), position in described.items():
@@ -642,7 +640,7 @@ def test_kafkas_own_tool_shows_position_and_lag_on_an_old_cluster(old_kafka: Old
 
 
 @pytest.mark.parametrize("topic", TRIMMED_TOPICS)
-def test_a_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str) -> None:
+def test_log_that_starts_inside_a_wrapper_is_cropped(old_run: Run, topic: str) -> None:
     arrived = old_run.topics[topic]
     magic, codec = TRIMMED_TOPICS[topic]
     if codec == "none":
@@ -733,9 +731,7 @@ def refused_run(old_kafka: OldKafka, destination_cluster: KafkaCluster, state: P
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_record_that_is_too_large_is_named_and_what_is_before_it_arrives(
-    refused_run: Run, codec: Codec
-) -> None:
+def test_too_large_record_is_named_after_earlier_ones_arrived(refused_run: Run, codec: Codec) -> None:
     topic = f"refused-large-{codec}"
     assert refused_run.exit_code == 1
     assert f"{topic}-0" in refused_run.stderr
@@ -746,7 +742,7 @@ def test_a_record_that_is_too_large_is_named_and_what_is_before_it_arrives(
     assert_sound(refused_run.topics[topic].batches)
 
 
-def test_a_wrapper_that_expands_too_far_is_refused_by_offset_limit_and_option(refused_run: Run) -> None:
+def test_wrapper_beyond_the_decompression_limit_is_named_with_its_option(refused_run: Run) -> None:
     reason = refused_run.summary["stopped"]["refused-bomb-0"]
     assert "--max-decompressed-bytes" in reason
     assert "offset 9" in reason or "offset 17" in reason
@@ -772,9 +768,7 @@ def has_uncommitted(source: OldKafka, destination: KafkaCluster, group: str, top
     return any(end > committed[topic] for topic, end in log_ends(destination, topics).items())
 
 
-def test_a_mirror_killed_in_the_middle_of_rebuilt_batches_loses_and_doubles_nothing(
-    old_kafka: OldKafka, tmp_path: Path
-) -> None:
+def test_mirror_killed_amid_rebuilt_batches_is_exact(old_kafka: OldKafka, tmp_path: Path) -> None:
     topics: dict[str, tuple[MessageFormat, Codec]] = {
         "killed-0-gzip": (0, "gzip"),
         "killed-0-none": (0, "none"),

@@ -89,7 +89,7 @@ def load(cluster: KafkaCluster, topic: str, megabytes: int) -> int:
     )
 
 
-def test_all_records_come_once_and_in_order_in_one_session(
+def test_session_returns_all_records_once_in_order(
     reader: Reader, source_cluster: KafkaCluster, topic: str
 ) -> None:
     assert reader.turn() == reader.positions.keys()
@@ -102,7 +102,7 @@ def test_all_records_come_once_and_in_order_in_one_session(
     assert reader.full_requests == 1
 
 
-def test_a_session_that_the_broker_lost_is_begun_again(
+def test_session_lost_by_the_broker_begins_again(
     reader: Reader, source_cluster: KafkaCluster, topic: str
 ) -> None:
     reader.turn()
@@ -128,7 +128,7 @@ def test_a_session_that_the_broker_lost_is_begun_again(
     assert reader.fetcher._session_id not in (0, session_id)
 
 
-def test_a_partition_can_be_forgotten_and_wanted_again(
+def test_forgotten_partition_can_be_fetched_again(
     reader: Reader, source_cluster: KafkaCluster, topic: str
 ) -> None:
     first = TopicPartition(topic, 0)

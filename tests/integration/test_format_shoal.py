@@ -33,7 +33,7 @@ spark.stop()
 """
 
 
-def test_a_job_of_a_standalone_cluster_copies_a_topic(
+def test_job_of_a_standalone_cluster_copies_a_topic(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     load_every_kind(source_cluster.bootstrap, topic, PARTITIONS)

@@ -115,7 +115,7 @@ def every_kind(kafka: LockedKafka) -> dict[int, list[Record]]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_every_record_of_every_kind_is_read_by_old_fetches(
+def test_old_fetches_read_every_record_of_every_kind(
     every_kind: dict[int, list[Record]], gateway: Gateway, connect: Connect, version: int
 ) -> None:
     for partition, expected in every_kind.items():
@@ -153,7 +153,7 @@ def consumed(consumer: Consumer, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("version", ["0.8.2.2", "0.9.0.1"])
-def test_librdkafka_as_of_an_old_broker(
+def test_librdkafka_in_old_versions_produces_and_consumes(
     kafka: LockedKafka, gateway: Gateway, topic: str, version: str, codec: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic, 3, 3)
@@ -182,7 +182,7 @@ def test_librdkafka_as_of_an_old_broker(
 
 
 @pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 1)])
-def test_kafka_python_as_of_an_old_broker(
+def test_kafka_python_in_old_versions_produces_and_consumes(
     kafka: LockedKafka, gateway: Gateway, topic: str, version: tuple[int, ...]
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic, 3, 3)
@@ -221,7 +221,7 @@ def _polled(consumer: Any, count: int) -> list[bytes]:
 # Requests that Kafka 4.1 refuses, on raw sockets
 
 
-def test_what_the_cluster_does_not_announce_the_gateway_does(gateway: Gateway, connect: Connect) -> None:
+def test_removed_versions_are_announced(gateway: Gateway, connect: Connect) -> None:
     announced = served(connect(str(gateway.bootstrap)))
     removed = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
     assert {announced[each][0] for each in removed} == {0}
@@ -251,7 +251,7 @@ def test_message_sets_are_written(
     ] * 2
 
 
-def test_positions_kept_by_any_broker_reach_the_coordinator(
+def test_offsets_committed_to_any_broker_reach_the_coordinator(
     kafka: LockedKafka, gateway: Gateway, connect: Connect, topic: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
@@ -288,7 +288,7 @@ def test_zstd_is_refused(kafka: LockedKafka, gateway: Gateway, connect: Connect,
 # Requests that pass through
 
 
-def test_a_new_client_produces_in_transactions_and_reads_what_was_committed(
+def test_new_client_writes_transactions_and_reads_committed_records(
     kafka: LockedKafka, gateway: Gateway, topic: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic, 3, 3)
@@ -314,7 +314,7 @@ def test_a_new_client_produces_in_transactions_and_reads_what_was_committed(
         consumer.close()
 
 
-def test_kafka_s_own_tools_work_through_the_gateway(kafka: LockedKafka, gateway: Gateway, topic: str) -> None:
+def test_kafka_s_tools_work_through_the_gateway(kafka: LockedKafka, gateway: Gateway, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic, 1, 3)
     at = ("--bootstrap-server", str(gateway.bootstrap))
     run(PRODUCER, *at, "--topic", topic, stdin="".join(f"line {number}\n" for number in range(100)))
@@ -331,7 +331,7 @@ def test_kafka_s_own_tools_work_through_the_gateway(kafka: LockedKafka, gateway:
 
 
 @pytest.mark.parametrize("way", ["kill", "stop"])
-def test_an_old_client_outlives_its_leader(
+def test_old_client_survives_the_end_of_its_leader(
     kafka: LockedKafka, gateway: Gateway, topic: str, way: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic, 1, 3, {"min.insync.replicas": "1"})
@@ -374,7 +374,7 @@ def _leads_again(gateway: Gateway, node_id: int) -> bool:
         return False  # the gateway disconnected
 
 
-def test_a_login_is_renewed_while_its_client_stays(kafka: LockedKafka, connect: Connect, topic: str) -> None:
+def test_login_of_a_connected_client_is_renewed(kafka: LockedKafka, connect: Connect, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
     with Gateway(settings(properties(kafka, "SHORT"))) as gateway:
         wire = connect(at_leader(gateway, topic))
@@ -387,7 +387,7 @@ def test_a_login_is_renewed_while_its_client_stays(kafka: LockedKafka, connect: 
 # The command line
 
 
-def test_the_command_serves_a_locked_cluster(kafka: LockedKafka, topic: str, tmp_path: Path) -> None:
+def test_gateway_command_serves_a_locked_cluster(kafka: LockedKafka, topic: str, tmp_path: Path) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
     with _command(kafka, tmp_path) as process:
         assert process.stdout is not None
@@ -407,7 +407,7 @@ def test_the_command_serves_a_locked_cluster(kafka: LockedKafka, topic: str, tmp
     assert [each.value for each in read_topic(kafka.cluster.bootstrap, topic)[0]] == [b"by the command"]
 
 
-def test_a_wrong_password_is_one_sentence(kafka: LockedKafka, tmp_path: Path) -> None:
+def test_wrong_password_is_one_sentence(kafka: LockedKafka, tmp_path: Path) -> None:
     with pytest.raises(AccessRefused, match="the login of 'alice' by SCRAM-SHA-512 failed"):
         Gateway(settings(properties(kafka, password="wrong"))).start()
     with _command(kafka, tmp_path, password="wrong") as process:

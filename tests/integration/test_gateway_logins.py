@@ -97,7 +97,7 @@ def test_old_java_client_logs_in_writes_and_reads(
     assert [each.value for each in read[0]] == [record.value for _, record in RECORDS]
 
 
-def test_wrong_password_lets_no_old_java_client_in(gateway: Gateway, topic: str) -> None:
+def test_old_java_client_with_wrong_password_is_refused(gateway: Gateway, topic: str) -> None:
     client = JAVA["Java 2.8.2"]
     settings = {**java_settings("SCRAM-SHA-512", password="wrong"), "max.block.ms": "10000"}
     with pytest.raises(OldClientFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-512"):
@@ -116,7 +116,7 @@ def librdkafka(gateway: Gateway, mechanism: str, user: str = "alice") -> dict[st
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_clients_of_today_log_in(kafka: LockedKafka, gateway: Gateway, topic: str, mechanism: str) -> None:
+def test_current_clients_log_in(kafka: LockedKafka, gateway: Gateway, topic: str, mechanism: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
     producer = Producer(librdkafka(gateway, mechanism))
     producer.produce(topic, b"of librdkafka")
@@ -134,7 +134,7 @@ def test_clients_of_today_log_in(kafka: LockedKafka, gateway: Gateway, topic: st
         assert [next(consumer).value for _ in range(2)] == [b"of librdkafka", b"of kafka-python"]
 
 
-def test_acls_of_the_cluster_see_the_client_whose_login_is_passed_on(
+def test_acls_apply_to_the_client_of_a_forwarded_login(
     kafka: LockedKafka, passing: Gateway, topic: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
@@ -152,7 +152,7 @@ def test_acls_of_the_cluster_see_the_client_whose_login_is_passed_on(
     assert [each.value for each in read_topic(kafka.cluster.bootstrap, topic)[0]] == [b"value"]
 
 
-def test_old_java_client_s_own_rights_count(kafka: LockedKafka, passing: Gateway, topic: str) -> None:
+def test_acls_apply_to_an_old_java_client(kafka: LockedKafka, passing: Gateway, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
     kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ, AclOperation.DESCRIBE)
     client = JAVA["Java 0.10.2.2"]
@@ -160,7 +160,7 @@ def test_old_java_client_s_own_rights_count(kafka: LockedKafka, passing: Gateway
         client.produce(str(passing.bootstrap), topic, RECORDS[:1], java_settings("PLAIN", "bob"))
 
 
-def test_login_that_is_passed_on_is_renewed_by_its_client(kafka: LockedKafka, topic: str) -> None:
+def test_forwarded_login_is_renewed_by_its_client(kafka: LockedKafka, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
     config = upstream({"bootstrap.servers": kafka.cluster.listener("SHORT")})
     with Gateway(GatewaySettings("127.0.0.1", 0, config, pass_through=True)) as running:
@@ -216,7 +216,7 @@ def unsigned_token(user: str, life_s: int = 3600) -> str:
     return ".".join(each.rstrip(b"=").decode() for each in parts) + "."
 
 
-def test_clients_log_in_by_a_token(kafka: LockedKafka, passing_tokens: Gateway, topic: str) -> None:
+def test_clients_log_in_with_a_token(kafka: LockedKafka, passing_tokens: Gateway, topic: str) -> None:
     class Tokens(AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
             return unsigned_token("alice")
@@ -237,7 +237,7 @@ def test_clients_log_in_by_a_token(kafka: LockedKafka, passing_tokens: Gateway, 
         assert [next(consumer).value for _ in range(2)] == [b"of librdkafka", b"of kafka-python"]
 
 
-def test_acls_of_the_cluster_see_the_subject_of_a_token(
+def test_acls_apply_to_the_subject_of_a_token(
     kafka: LockedKafka, passing_tokens: Gateway, topic: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic)
@@ -253,7 +253,7 @@ def test_acls_of_the_cluster_see_the_subject_of_a_token(
 @pytest.mark.parametrize(
     "token", ["no token", "", pytest.param(unsigned_token("alice", life_s=-3600), id="expired")]
 )
-def test_bad_token_lets_no_client_in(passing_tokens: Gateway, token: str) -> None:
+def test_bad_token_is_refused(passing_tokens: Gateway, token: str) -> None:
     errors: list[KafkaError] = []
     config = librdkafka_with_tokens(passing_tokens, "alice")
     del config["enable.sasl.oauthbearer.unsecure.jwt"]
@@ -270,7 +270,7 @@ def test_bad_token_lets_no_client_in(passing_tokens: Gateway, token: str) -> Non
     wait_until(lambda: passing_tokens.connections == 0, "a connection without a login is kept")
 
 
-def test_token_that_ends_is_renewed_by_its_client(
+def test_expired_token_is_renewed_by_its_client(
     kafka: LockedKafka, passing_tokens: Gateway, topic: str
 ) -> None:
     life_s = SHORT_SESSION_MS // 1000

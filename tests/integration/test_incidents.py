@@ -63,7 +63,7 @@ def commit_by_hand(cluster: KafkaCluster, group: str, position: TopicPartition) 
 
 
 @pytest.mark.timeout(600)
-def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
+def test_each_kind_of_incident_stops_its_partition_until_allowed(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     foreign, refilled, reset, retention = topics = [f"{topic}-{kind}" for kind in KINDS]
@@ -130,7 +130,7 @@ def test_each_kind_of_incident_stops_its_partition_until_it_may_go_on(
 
 
 @pytest.mark.timeout(600)
-def test_a_source_topic_recreated_while_the_workers_pause_is_copied_whole_or_not_at_all(
+def test_source_topic_recreated_during_a_pause_is_copied_whole_or_not(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     create_topic(source_cluster.bootstrap, topic, config={"retention.ms": "-1"})
@@ -196,7 +196,7 @@ def test_at_least_once_shares_its_destination_with_other_writers(
 
 
 @pytest.mark.timeout(400)
-def test_latest_passes_over_nothing_that_comes_while_no_mirror_runs(
+def test_latest_skips_no_records_between_runs(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]

@@ -103,7 +103,7 @@ def assert_lives(mirror: MirrorProcess) -> None:
     [EventKind.MOVE_LEADERS, EventKind.RESTART_BROKER, EventKind.KILL_BROKER],
     ids=lambda each: each.name,
 )
-def test_records_go_on_to_arrive_once_and_in_order(
+def test_records_arrive_once_in_order_after_a_disturbance(
     arena: Arena, mirror: MirrorProcess, kind: EventKind, side: Side, topic: str
 ) -> None:
     name = f"life.{topic}"
@@ -130,7 +130,7 @@ def test_records_go_on_to_arrive_once_and_in_order(
     assert_lives(mirror)
 
 
-def test_a_new_topic_that_matches_is_noticed_and_another_is_not(arena: Arena, mirror: MirrorProcess) -> None:
+def test_new_matching_topic_is_mirrored_and_another_is_not(arena: Arena, mirror: MirrorProcess) -> None:
     create_topic(arena.bootstrap(Side.SOURCE), "other", 1, BROKERS)
     create_topic(arena.bootstrap(Side.SOURCE), "life.new", 3, BROKERS)
     load(arena, "life.new", 300)
@@ -140,7 +140,7 @@ def test_a_new_topic_that_matches_is_noticed_and_another_is_not(arena: Arena, mi
     assert_lives(mirror)
 
 
-def test_new_partitions_are_noticed_and_the_old_ones_go_on(arena: Arena, mirror: MirrorProcess) -> None:
+def test_new_partitions_are_mirrored_and_the_old_ones_continue(arena: Arena, mirror: MirrorProcess) -> None:
     admin = AdminClient({"bootstrap.servers": arena.bootstrap(Side.SOURCE), "log_level": 0})
     create_topic(arena.bootstrap(Side.SOURCE), "life.grows", 2, BROKERS)
     load(arena, "life.grows", 200, partitions=2)
@@ -154,7 +154,7 @@ def test_new_partitions_are_noticed_and_the_old_ones_go_on(arena: Arena, mirror:
     assert_lives(mirror)
 
 
-def test_spark_is_started_again_when_its_planner_is_killed(
+def test_spark_is_restarted_after_its_planner_is_killed(
     arena: Arena, mirror: MirrorProcess, topic: str
 ) -> None:
     name = f"life.{topic}"
@@ -171,7 +171,7 @@ def test_spark_is_started_again_when_its_planner_is_killed(
     assert not set(planners) & set(planners_of(mirror))
 
 
-def test_mirror_once_ends_well_after_a_broker_that_restarts(arena: Arena, topic: str, tmp_path: Path) -> None:
+def test_mirror_once_succeeds_across_a_broker_restart(arena: Arena, topic: str, tmp_path: Path) -> None:
     """In addition to the running mirror, which does not match the topic."""
     load_plain(arena.bootstrap(Side.SOURCE), topic, "lz4", 16, 200_000_000, partitions=4)
     destination = arena.clusters[Side.DESTINATION]

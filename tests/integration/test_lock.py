@@ -10,7 +10,7 @@ from shoal.mirroring.driver import group_lock as lock
 from shoal.mirroring.driver.group_lock import GroupLock
 
 
-def test_group_is_held_by_the_process_that_took_a_dead_one_s_place(
+def test_group_is_held_after_taking_over_from_a_dead_process(
     source_cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka's coordinator keeps the first process's client id for the member (KIP-345)."""

@@ -103,20 +103,18 @@ def assert_copied(kafka: LockedKafka, topic: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
-def test_a_topic_is_copied_behind_a_login(
-    kafka: LockedKafka, listener: str, mechanism: str, topic: str
-) -> None:
+def test_topic_is_copied_with_a_login(kafka: LockedKafka, listener: str, mechanism: str, topic: str) -> None:
     properties = login(mechanism) if listener == "SASL" else both(kafka, mechanism)
     assert copied(kafka, listener, properties, topic).complete
     assert_copied(kafka, topic)
 
 
-def test_a_topic_is_copied_by_tls(kafka: LockedKafka, topic: str) -> None:
+def test_topic_is_copied_over_tls(kafka: LockedKafka, topic: str) -> None:
     assert copied(kafka, "TLS", trust(kafka), topic).complete
     assert_copied(kafka, topic)
 
 
-def test_a_topic_is_copied_by_who_has_a_certificate(kafka: LockedKafka, topic: str) -> None:
+def test_topic_is_copied_with_a_client_certificate(kafka: LockedKafka, topic: str) -> None:
     store = kafka.alice.write_pkcs12(kafka.directory / "copy.p12", STORE_PASSWORD)
     shown = {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
     assert copied(kafka, "MUTUAL", {**trust(kafka), **shown}, topic).complete
@@ -124,11 +122,11 @@ def test_a_topic_is_copied_by_who_has_a_certificate(kafka: LockedKafka, topic: s
 
 
 @pytest.mark.parametrize("versions", ["TLSv1.2", "TLSv1.3"])
-def test_the_versions_of_tls_can_be_chosen(kafka: LockedKafka, versions: str) -> None:
+def test_versions_of_tls_can_be_chosen(kafka: LockedKafka, versions: str) -> None:
     assert asked(kafka, "TLS", {**trust(kafka), "ssl.enabled.protocols": versions}) == 1
 
 
-def test_an_encrypted_key_in_pem_is_shown(kafka: LockedKafka) -> None:
+def test_encrypted_pem_key_is_accepted(kafka: LockedKafka) -> None:
     store = kafka.alice.write_pem(kafka.directory / "alice.pem", KEY_PASSWORD)
     shown = {
         "ssl.keystore.type": "PEM",
@@ -138,7 +136,7 @@ def test_an_encrypted_key_in_pem_is_shown(kafka: LockedKafka) -> None:
     assert asked(kafka, "MUTUAL", {**trust(kafka), **shown}) == 1
 
 
-def test_everything_may_stand_in_the_properties_themselves(kafka: LockedKafka) -> None:
+def test_pem_stores_in_properties_are_accepted(kafka: LockedKafka) -> None:
     inline = {
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",
@@ -150,7 +148,7 @@ def test_everything_may_stand_in_the_properties_themselves(kafka: LockedKafka) -
     assert asked(kafka, "MUTUAL", inline) == 1
 
 
-def test_a_trust_store_that_keytool_wrote_is_read_whatever_its_name(kafka: LockedKafka) -> None:
+def test_trust_store_of_keytool_is_read_with_any_name(kafka: LockedKafka) -> None:
     store = kafka.authority.write_trust_store(kafka.directory / "trust.jks", STORE_PASSWORD)
     properties = {
         "security.protocol": "SSL",
@@ -160,13 +158,13 @@ def test_a_trust_store_that_keytool_wrote_is_read_whatever_its_name(kafka: Locke
     assert asked(kafka, "TLS", properties) == 1
 
 
-def test_a_name_that_is_not_checked_may_be_wrong(kafka: LockedKafka) -> None:
+def test_disabled_host_name_check_accepts_a_wrong_name(kafka: LockedKafka) -> None:
     assert asked(kafka, "MISNAMED", {**trust(kafka), "ssl.endpoint.identification.algorithm": ""}) == 1
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["SASL", "SASLTLS"])
-def test_a_wrong_password_is_one_sentence(kafka: LockedKafka, listener: str, mechanism: str) -> None:
+def test_wrong_password_is_one_sentence(kafka: LockedKafka, listener: str, mechanism: str) -> None:
     wrong = login(mechanism, password="wrong-secret-77")
     properties = wrong if listener == "SASL" else {**trust(kafka), **wrong, "security.protocol": "SASL_SSL"}
     with pytest.raises(AccessRefused) as refused:
@@ -198,7 +196,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("listener", "changed", "sentence"), REFUSALS.values(), ids=REFUSALS)
-def test_who_cannot_come_together_is_told_why(
+def test_incompatible_security_settings_are_named(
     kafka: LockedKafka, listener: str, changed: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(AccessRefused, match=sentence) as refused:
@@ -214,14 +212,14 @@ HANG_UPS = {
 
 
 @pytest.mark.parametrize(("listener", "changed", "sentence"), HANG_UPS.values(), ids=HANG_UPS)
-def test_a_broker_that_only_hangs_up_may_want_another_protocol(
+def test_broker_that_hangs_up_suggests_another_protocol(
     kafka: LockedKafka, listener: str, changed: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Disconnected, match=sentence):
         asked(kafka, listener, {**trust(kafka), **changed})
 
 
-def test_a_login_is_renewed_before_the_broker_ends_it(kafka: LockedKafka) -> None:
+def test_login_is_renewed_before_its_session_ends(kafka: LockedKafka) -> None:
     with Cluster(client(kafka, "SHORT", login("PLAIN"))) as cluster:
         connection = cluster.any_connection()
         end = time.monotonic() + 2.5 * SHORT_SESSION_MS / 1000
@@ -238,7 +236,7 @@ def test_a_login_is_renewed_before_the_broker_ends_it(kafka: LockedKafka) -> Non
         assert not connection.closed
 
 
-def test_a_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
+def test_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
     bob = both(kafka, "SCRAM-SHA-512", "bob")
 
     def copied_now() -> TaskResult:
@@ -278,7 +276,7 @@ def properties_file(path: Path, servers: str, properties: Mapping[str, str]) -> 
     return str(path)
 
 
-def test_the_command_line_says_it_in_one_sentence(kafka: LockedKafka, topic: str, tmp_path: Path) -> None:
+def test_command_reports_a_refusal_in_one_sentence(kafka: LockedKafka, topic: str, tmp_path: Path) -> None:
     load(kafka, topic, 100)
     servers = kafka.cluster.listener("SASLTLS")
 
@@ -305,7 +303,7 @@ def test_the_command_line_says_it_in_one_sentence(kafka: LockedKafka, topic: str
     assert "may not be seen by this principal; allow DESCRIBE and WRITE on it" in sentence
 
 
-def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
+def test_mirror_between_locked_clusters_reveals_no_secret(
     kafka: LockedKafka, topic: str, tmp_path: Path
 ) -> None:
     load(kafka, topic, 4_000)
@@ -379,7 +377,7 @@ def test_a_mirror_between_locked_clusters_and_its_secrets_are_nowhere(
 
 
 @pytest.mark.parametrize("listener", ["TLS", "SASLTLS", "SHORT"])
-def test_the_raw_client_reads_and_writes_by_locked_listeners(
+def test_raw_client_reads_and_writes_over_locked_listeners(
     kafka: LockedKafka, listener: str, topic: str
 ) -> None:
     create_topic(kafka.cluster.bootstrap, topic, partitions=2)

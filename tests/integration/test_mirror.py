@@ -54,7 +54,7 @@ def test_every_kind_of_batch_is_mirrored_once_and_verified(
     assert json.loads(second.stdout.splitlines()[-1])["records"] == 0
 
 
-def test_a_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(
+def test_killed_worker_is_replaced_and_the_copy_is_exact(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     between: list[str],
@@ -77,7 +77,7 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost_or_doubled(
     assert digest_topic(source_cluster.bootstrap, topic) == digest_topic(destination_cluster.bootstrap, topic)
 
 
-def test_sigterm_commits_and_the_next_run_goes_on_there(
+def test_sigterm_commits_and_the_next_run_continues(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     between: list[str],
@@ -119,7 +119,7 @@ def _committed(cluster: KafkaCluster, group: str, topic: str, partitions: int) -
     return {each.partition: each.offset for each in found if each.offset >= 0}
 
 
-def test_a_partition_that_cannot_go_on_is_named_and_the_others_go_on(
+def test_stopped_partition_is_named_and_the_others_continue(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     between: list[str],
@@ -143,7 +143,7 @@ def test_a_partition_that_cannot_go_on_is_named_and_the_others_go_on(
     assert {number: len(found) for number, found in copied.items()} == {0: 50, 1: 3, 2: 50}
 
 
-def test_read_uncommitted_copies_aborted_records_too(
+def test_read_uncommitted_copies_aborted_records(
     source_cluster: KafkaCluster,
     destination_cluster: KafkaCluster,
     between: list[str],
@@ -165,7 +165,7 @@ def test_read_uncommitted_copies_aborted_records_too(
     )
 
 
-def test_a_second_mirror_in_the_same_group_is_refused_and_told_who_holds_it(
+def test_second_mirror_of_a_group_is_refused_with_the_holder(
     source_cluster: KafkaCluster, between: list[str], topic: str, tmp_path: Path
 ) -> None:
     create_topic(source_cluster.bootstrap, topic)

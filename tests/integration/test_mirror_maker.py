@@ -142,7 +142,7 @@ def is_mirrored(setting: Setting, topic: str) -> Callable[[], bool]:
     return check
 
 
-def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) -> None:
+def test_copy_and_commits_equal_those_of_mirror_maker_1(setting: Setting, topic: str) -> None:
     create_both(setting, topic)
     setting.load(topic)
     with setting.old(topic, f"{topic}.old") as old:
@@ -172,7 +172,9 @@ def test_both_mirror_the_same_and_commit_the_same(setting: Setting, topic: str) 
         assert keyed[0] == keyed[1]
 
 
-def test_partitions_and_order_are_the_sources_and_a_new_process_goes_on(setting: Setting, topic: str) -> None:
+def test_partitions_and_order_are_the_source_s_and_a_new_process_continues(
+    setting: Setting, topic: str
+) -> None:
     create_topic(setting.source.bootstrap, topic, PARTITIONS)  # create the copy
     setting.load(topic)
     # By the other rules the second time: the first one ended cleanly.
@@ -187,9 +189,7 @@ def test_partitions_and_order_are_the_sources_and_a_new_process_goes_on(setting:
 
 
 @pytest.mark.parametrize("abort", ["true", "false"])
-def test_both_do_the_same_where_the_destination_refuses_a_record(
-    setting: Setting, topic: str, abort: str
-) -> None:
+def test_refused_record_is_handled_like_mirror_maker_1(setting: Setting, topic: str, abort: str) -> None:
     create_both(setting, topic, **{"cleanup.policy": "compact"})
     records = [record for record in random_records(Random(7), 40, 50) if record.key is not None]
     bad = Record(None, b"no key, which a compacted topic refuses", (), records[0].timestamp)
@@ -229,7 +229,7 @@ def test_both_do_the_same_where_the_destination_refuses_a_record(
         assert "offset 5 of" in new.stderr
 
 
-def test_both_share_a_group_and_one_goes_on_where_the_other_leaves(setting: Setting, topic: str) -> None:
+def test_group_is_shared_with_mirror_maker_1_and_taken_over(setting: Setting, topic: str) -> None:
     create_both(setting, topic)
     setting.load(topic)
     with setting.old(topic, topic) as old:
@@ -254,7 +254,7 @@ def test_both_share_a_group_and_one_goes_on_where_the_other_leaves(setting: Sett
     assert setting.committed(topic, topic) == ends
 
 
-def test_a_member_that_is_killed_loses_nothing_and_doubles_nothing(setting: Setting, topic: str) -> None:
+def test_killed_member_leaves_an_exact_copy(setting: Setting, topic: str) -> None:
     create_both(setting, topic)
     setting.load(topic)
     with setting.new(topic, topic) as first, setting.new(topic, topic) as second:
@@ -270,9 +270,7 @@ def test_a_member_that_is_killed_loses_nothing_and_doubles_nothing(setting: Sett
     assert_same_records(setting.sent(topic), setting.copied(topic))
 
 
-def test_both_lose_nothing_where_they_are_killed_before_they_commit_and_only_one_doubles(
-    setting: Setting, topic: str
-) -> None:
+def test_kill_before_a_commit_duplicates_only_in_mirror_maker_1(setting: Setting, topic: str) -> None:
     an_hour_ms = 3_600_000
     again = f"{topic}.again"
     create_both(setting, topic)

@@ -110,7 +110,7 @@ def assert_same(source: KafkaCluster, destination: KafkaCluster, topic: str) -> 
     assert_same_records(read_topic(source.bootstrap, topic), read_topic(destination.bootstrap, topic))
 
 
-def test_batches_go_together_and_stay_as_they_are(
+def test_batches_are_sent_together_unchanged(
     source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
 ) -> None:
     create_both(source_cluster, destination, topic)
@@ -126,7 +126,7 @@ def test_batches_go_together_and_stay_as_they_are(
     assert [each.codec for each in ours] == [each.codec for each in theirs]
 
 
-def test_a_lost_acknowledgement_of_many_batches(
+def test_lost_acknowledgement_of_many_batches_leaves_an_exact_copy(
     source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
 ) -> None:
     create_both(source_cluster, destination, topic)
@@ -140,7 +140,7 @@ def test_a_lost_acknowledgement_of_many_batches(
 
 
 @pytest.mark.parametrize("step", [Step.BEFORE_REQUEST, Step.AFTER_REQUEST])
-def test_a_leader_is_killed_with_many_batches_on_their_way(
+def test_leader_killed_with_batches_in_flight_leaves_an_exact_copy(
     source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str, step: Step
 ) -> None:
     create_both(source_cluster, destination, topic)
@@ -163,7 +163,7 @@ def test_a_leader_is_killed_with_many_batches_on_their_way(
     assert_same(source_cluster, destination, topic)
 
 
-def test_a_request_that_arrives_after_its_timeout_doubles_nothing(
+def test_request_that_arrives_after_its_timeout_duplicates_nothing(
     source_cluster: KafkaCluster, destination: KafkaCluster, proxies: Proxies, topic: str
 ) -> None:
     create_both(source_cluster, destination, topic)
@@ -181,7 +181,7 @@ def test_a_request_that_arrives_after_its_timeout_doubles_nothing(
     assert_same(source_cluster, destination, topic)
 
 
-def test_a_stock_broker_is_asked_and_gets_one_at_a_time(
+def test_stock_broker_is_probed_and_receives_single_batches(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
     for each in (source_cluster, destination_cluster):
@@ -199,7 +199,7 @@ def test_a_stock_broker_is_asked_and_gets_one_at_a_time(
     assert_same(source_cluster, destination_cluster, topic)
 
 
-def test_who_does_not_lead_answers_too_and_asking_leaves_nothing(
+def test_probe_of_a_follower_is_answered_and_leaves_nothing(
     destination: KafkaCluster, source_cluster: KafkaCluster, topic: str
 ) -> None:
     create_both(source_cluster, destination, topic)
@@ -218,7 +218,7 @@ def test_who_does_not_lead_answers_too_and_asking_leaves_nothing(
     assert dump_partition(destination.partition_dir(topic, 0, LEADER)) == []
 
 
-def test_the_position_is_that_of_every_record(
+def test_committed_position_covers_every_record(
     source_cluster: KafkaCluster, destination: KafkaCluster, topic: str
 ) -> None:
     create_both(source_cluster, destination, topic)

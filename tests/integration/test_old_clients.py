@@ -234,7 +234,7 @@ def test_every_record_of_every_kind_of_batch_is_read(server: Server, client: Old
 
 
 @each_client()
-def test_what_compaction_left_is_read_at_its_offsets(server: Server, client: OldClient) -> None:
+def test_compacted_records_are_read_at_their_offsets(server: Server, client: OldClient) -> None:
     for topic in server.with_holes():
         contents = server.contents(topic, client)
         read = client.read(server.address, topic, partitions=1, records=count(contents))
@@ -264,7 +264,7 @@ def test_zstd_is_refused(server: Server, client: OldClient, topic: str) -> None:
 
 
 @each_client(of=lambda client: client.fetched_magic < 2)
-def test_a_topic_that_may_not_be_converted_is_refused(server: Server, client: OldClient, topic: str) -> None:
+def test_topic_without_conversion_is_refused(server: Server, client: OldClient, topic: str) -> None:
     if server.name == "gateway":
         pytest.skip("Kafka 4 has no such setting any more")
     create_topic(server.beside, topic, config={"message.downconversion.enable": "false"})
@@ -284,7 +284,7 @@ def assert_refused(server: Server, client: OldClient, topic: str) -> None:
 
 
 @each_client()
-def test_a_group_goes_on_from_its_commit(server: Server, client: OldClient, topic: str) -> None:
+def test_group_continues_from_its_commit(server: Server, client: OldClient, topic: str) -> None:
     loaded, contents = server.readable_bit_by_bit(client)
     expected = as_seen(client, contents)
     group = f"readers-{topic}"
@@ -349,7 +349,9 @@ RECORDS = [
 
 
 @each_client()
-def test_what_is_produced_is_read_by_a_client_of_today(server: Server, client: OldClient, topic: str) -> None:
+def test_records_of_an_old_client_are_read_by_a_current_one(
+    server: Server, client: OldClient, topic: str
+) -> None:
     rng = random.Random(topic)
     create_topic(server.beside, topic, PARTITIONS)
     sent: dict[int, list[Record]] = {}
@@ -384,7 +386,7 @@ def test_what_is_produced_is_read_by_a_client_of_today(server: Server, client: O
 
 
 @each_client()
-def test_what_one_produces_it_reads_itself(server: Server, client: OldClient, topic: str) -> None:
+def test_records_of_an_old_client_are_read_by_itself(server: Server, client: OldClient, topic: str) -> None:
     create_topic(server.beside, topic)
     client.produce(server.address, topic, [(0, record) for record in RECORDS])
     read = client.read(server.address, topic, partitions=1, records=len(RECORDS))
@@ -398,7 +400,7 @@ def test_what_one_produces_it_reads_itself(server: Server, client: OldClient, to
 
 @pytest.mark.long
 @each_client(of=lambda client: client.name in NOT_LONG)
-def test_a_leader_that_dies_and_comes_back_costs_no_record(client: OldClient, topic: str) -> None:
+def test_restarted_leader_loses_no_record(client: OldClient, topic: str) -> None:
     with KafkaCluster(brokers=2) as kafka, gateway_process(kafka.bootstrap) as running:
         create_topic(kafka.bootstrap, topic, 2, replication_factor=2)
         settings = {"metadata.max.age.ms": 1000, "reconnect.backoff.ms": 100, "retry.backoff.ms": 100}
@@ -426,9 +428,7 @@ def test_a_leader_that_dies_and_comes_back_costs_no_record(client: OldClient, to
 
 
 @pytest.mark.parametrize("fetch_version", [1, 3, None], ids=["Fetch 1", "Fetch 3", "any Fetch"])
-def test_the_console_consumer_prints_every_record(
-    server: Server, topic: str, fetch_version: int | None
-) -> None:
+def test_console_consumer_prints_every_record(server: Server, topic: str, fetch_version: int | None) -> None:
     create_topic(server.beside, topic)
     for codec in OLD_CODECS:
         load_batch(server.beside, topic, 0, TEXTS, codec)

@@ -16,7 +16,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.long
-def test_a_real_broker_of_3_9_answers_old_versions_the_same() -> None:
+def test_kafka_3_9_answers_old_versions_alike() -> None:
     """If a test inspects the embedded broker, or its behaviour differs from Kafka's, it skips itself."""
     with KafkaCluster(version=KAFKA_3_VERSION) as kafka:
         done = subprocess.run(

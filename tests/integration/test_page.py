@@ -55,7 +55,7 @@ def command(brokers: tuple[Broker, Broker]) -> list[str]:
     ]
 
 
-def test_a_mirror_is_looked_at_stopped_and_reported(
+def test_mirror_is_shown_stopped_and_reported(
     browser: Browser, brokers: tuple[Broker, Broker], command: list[str], tmp_path: Path
 ) -> None:
     address, report = f"127.0.0.1:{free_port()}", tmp_path / "report.html"
@@ -108,7 +108,7 @@ def cells(browser: Browser, table: str, column: int) -> list[str]:
     )
 
 
-def test_a_mirror_of_which_a_partition_stops_is_reported(
+def test_mirror_with_stopped_partition_is_reported(
     browser: Browser, brokers: tuple[Broker, Broker], command: list[str], tmp_path: Path
 ) -> None:
     _, destination = brokers
@@ -127,7 +127,7 @@ def test_a_mirror_of_which_a_partition_stops_is_reported(
 
 
 @pytest.mark.parametrize("option", ["--ui", "--report"])
-def test_what_cannot_be_served_or_written_is_refused_at_the_start(
+def test_unusable_page_or_report_is_refused_at_the_start(
     option: str, command: list[str], tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -67,7 +67,7 @@ def sides(source_cluster: KafkaCluster, destination_cluster: KafkaCluster) -> Si
     return Sides(source_cluster, destination_cluster)
 
 
-def test_a_missing_topic_is_created_like_the_source(sides: Sides, topic: str) -> None:
+def test_missing_topic_is_created_like_the_source(sides: Sides, topic: str) -> None:
     create_topic(
         sides.source.bootstrap,
         topic,
@@ -97,14 +97,14 @@ def test_a_missing_topic_is_created_like_the_source(sides: Sides, topic: str) ->
     )
 
 
-def test_an_existing_topic_is_left_alone(sides: Sides, topic: str) -> None:
+def test_existing_topic_is_unchanged(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic)
     assert sides.prepare(topic).topics[topic].created
     again = sides.prepare(topic)
     assert (again.topics[topic].created, again.warnings) == (False, ())
 
 
-def test_everything_wrong_is_told_at_once(sides: Sides, topic: str) -> None:
+def test_all_problems_are_reported_at_once(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, partitions=2)
     create_topic(
         sides.destination.bootstrap,
@@ -117,7 +117,7 @@ def test_everything_wrong_is_told_at_once(sides: Sides, topic: str) -> None:
     assert "segment.bytes is 1048576" in str(caught.value)
 
 
-def test_partitions_that_a_copy_lacks_are_added(sides: Sides, topic: str) -> None:
+def test_missing_partitions_are_added(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, partitions=3)
     create_topic(sides.destination.bootstrap, topic)
     prepared = sides.prepare(topic)
@@ -127,7 +127,7 @@ def test_partitions_that_a_copy_lacks_are_added(sides: Sides, topic: str) -> Non
     assert sides.prepare(topic).warnings == ()
 
 
-def test_a_topic_that_is_only_looked_at_is_not_created(sides: Sides, topic: str) -> None:
+def test_inspect_creates_no_topic(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, config={"message.timestamp.type": "LogAppendTime"})
     with pytest.raises(ConfigError, match="INVALID_REPLICATION_FACTOR"):
         sides.inspect(topic, replication_factor=3)
@@ -140,7 +140,7 @@ def test_a_topic_that_is_only_looked_at_is_not_created(sides: Sides, topic: str)
         assert "append times cannot be copied" in warning
 
 
-def test_topics_with_the_same_trouble_share_a_warning(sides: Sides, topic: str) -> None:
+def test_topics_with_the_same_problem_share_a_warning(sides: Sides, topic: str) -> None:
     for name in (f"{topic}-a", f"{topic}-b"):
         create_topic(sides.source.bootstrap, name)
         create_topic(sides.destination.bootstrap, name, config={"compression.type": "lz4"})
@@ -148,7 +148,7 @@ def test_topics_with_the_same_trouble_share_a_warning(sides: Sides, topic: str) 
     assert warning.startswith(f"topics {topic}-a, {topic}-b on the destination cluster")
 
 
-def test_more_replicas_than_brokers_are_refused_in_the_clusters_words(sides: Sides, topic: str) -> None:
+def test_more_replicas_than_brokers_are_refused_with_the_cluster_s_message(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, partitions=2)
     with pytest.raises(
         ConfigError, match=rf"creating topic {topic} on .*INVALID_REPLICATION_FACTOR.*with 2 partitions"
@@ -156,7 +156,7 @@ def test_more_replicas_than_brokers_are_refused_in_the_clusters_words(sides: Sid
         sides.prepare(topic, replication_factor=3)
 
 
-def test_a_mirror_into_the_same_cluster_needs_a_rename_that_keeps_topics_apart(
+def test_mirror_into_the_same_cluster_without_separating_rename_is_refused(
     source_cluster: KafkaCluster, topic: str
 ) -> None:
     sides = Sides(source_cluster, source_cluster)
@@ -170,7 +170,7 @@ def test_a_mirror_into_the_same_cluster_needs_a_rename_that_keeps_topics_apart(
     assert _names(sides.prepare(topic, rename=r"(.*)=\1.copy")) == {topic: f"{topic}.copy"}
 
 
-def test_a_topic_that_is_not_there_is_an_error(sides: Sides, topic: str) -> None:
+def test_missing_topic_is_an_error(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic)
     with pytest.raises(ConfigError, match=f"--topics: there is no topic {topic}-x on the source cluster"):
         sides.prepare(f"{topic},{topic}-x", once=True)
@@ -178,7 +178,7 @@ def test_a_topic_that_is_not_there_is_an_error(sides: Sides, topic: str) -> None
         sides.prepare(f"({topic}-x)")
 
 
-def test_a_mirror_that_goes_on_does_without_a_topic_that_is_not_there(sides: Sides, topic: str) -> None:
+def test_running_mirror_starts_without_a_missing_topic(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic)
     prepared = sides.prepare(f"{topic},{topic}-x")
     assert list(prepared.topics) == [topic]
@@ -186,7 +186,7 @@ def test_a_mirror_that_goes_on_does_without_a_topic_that_is_not_there(sides: Sid
     assert warning.endswith("it is left out until that changes")
 
 
-def test_no_topic_may_land_on_an_internal_one(sides: Sides, topic: str) -> None:
+def test_rename_to_an_internal_topic_is_refused(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic)
     with Cluster(config_of("destination", sides.destination)) as destination:
         # A cluster has no __consumer_offsets before a client looks up a group's coordinator.

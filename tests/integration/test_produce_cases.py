@@ -31,7 +31,7 @@ def new_topic(wire: Wire, case: ProduceCase) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_real_kafka_answers_and_keeps_what_was_recorded(wire: Wire, case: ProduceCase) -> None:
+def test_recorded_case_is_that_of_real_kafka(wire: Wire, case: ProduceCase) -> None:
     for version in case.versions:
         outcome = check(case, version, wire, wire, new_topic(wire, case))
         assert outcome == recorded()[name_of(case, version)]
@@ -43,7 +43,7 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize("case", SEVERAL, ids=str)
-def test_stock_kafka_refuses_several_batches_and_writes_nothing(wire: Wire, case: ProduceCase) -> None:
+def test_several_batches_are_refused_by_stock_kafka(wire: Wire, case: ProduceCase) -> None:
     """A client may therefore send several batches to find out whether a broker accepts them."""
     refused = replace(case.requests[0], code=ErrorCode.INVALID_RECORD)
     check(replace(case, requests=[refused]), 12, wire, wire, new_topic(wire, case))
@@ -60,7 +60,7 @@ def taking(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 
 
 @pytest.mark.parametrize("case", MULTI_BATCH_CASES, ids=str)
-def test_kafka_with_the_agent_answers_and_keeps_what_the_embedded_broker_does(
+def test_recorded_case_on_kafka_with_the_agent_equals_the_embedded_broker(
     taking: KafkaCluster, case: ProduceCase
 ) -> None:
     with Wire(taking.bootstrap) as wire, Wire(taking.bootstrap, client_id=MULTI_BATCH_CLIENT) as asking:

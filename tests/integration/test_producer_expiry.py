@@ -118,7 +118,7 @@ class Mirror:
         return len(read_topic(self._to.bootstrap, self._topic)[0])
 
 
-def test_tasks_that_die_between_any_two_requests_while_the_broker_forgets(
+def test_tasks_killed_between_requests_with_producer_expiry_are_exact(
     source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str
 ) -> None:
     mirror = Mirror(source_cluster, forgetful_cluster, topic, OLD_MS)
@@ -137,7 +137,7 @@ def test_tasks_that_die_between_any_two_requests_while_the_broker_forgets(
     mirror.assert_exact()
 
 
-def test_tasks_that_die_before_an_acknowledgement_while_the_broker_forgets(
+def test_tasks_killed_before_an_acknowledgement_with_producer_expiry_are_exact(
     source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
 ) -> None:
     """The requests of the killed task arrive after its end, before the next task, or never."""
@@ -155,7 +155,7 @@ def test_tasks_that_die_before_an_acknowledgement_while_the_broker_forgets(
     mirror.assert_exact()
 
 
-def test_tasks_that_die_while_the_broker_restarts_cleanly(
+def test_tasks_killed_across_a_clean_broker_restart_are_exact(
     source_cluster: KafkaCluster, topic: str, requests: Requests
 ) -> None:
     with KafkaCluster() as destination:
@@ -173,7 +173,7 @@ def test_tasks_that_die_while_the_broker_restarts_cleanly(
         mirror.assert_exact()
 
 
-def test_a_request_that_was_left_behind_is_known_again_while_its_producer_is_remembered(
+def test_late_request_of_a_known_producer_is_recognized(
     source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
 ) -> None:
     mirror = Mirror(source_cluster, forgetful_cluster, topic, NOW_MS)
@@ -191,7 +191,7 @@ def test_a_request_that_was_left_behind_is_known_again_while_its_producer_is_rem
     mirror.assert_exact()
 
 
-def test_a_request_that_outlives_the_memory_of_the_broker_is_seen_by_the_next_task(
+def test_late_request_of_a_forgotten_producer_is_seen_by_the_next_task(
     source_cluster: KafkaCluster, forgetful_cluster: KafkaCluster, topic: str, requests: Requests
 ) -> None:
     """The model's "a zombie": no client can prevent it."""
@@ -219,7 +219,7 @@ def test_a_request_that_outlives_the_memory_of_the_broker_is_seen_by_the_next_ta
     [(NOW_MS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (OLD_MS, ErrorCode.NONE)],
     ids=["remembers", "forgot"],
 )
-def test_a_broker_that_forgot_takes_a_request_whose_predecessor_is_missing(
+def test_request_of_a_forgotten_producer_without_predecessor_is_accepted(
     forgetful_cluster: KafkaCluster, topic: str, timestamp: int, error: ErrorCode
 ) -> None:
     """The model's "two in flight": the reason for which old records go one request at a time."""

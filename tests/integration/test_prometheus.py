@@ -176,7 +176,7 @@ def values_in(text: str, name: str, *labels: str) -> dict[tuple[str, ...], float
     return sums
 
 
-def test_a_mirror_at_work_is_scraped(mirror: str, brokers: tuple[Broker, Broker]) -> None:
+def test_running_mirror_is_scraped(mirror: str, brokers: tuple[Broker, Broker]) -> None:
     def copied() -> int:
         return sum(brokers[1].log("orders", partition).log_end_offset for partition in range(2))
 
@@ -204,12 +204,12 @@ def test_a_mirror_at_work_is_scraped(mirror: str, brokers: tuple[Broker, Broker]
         assert rss_bytes > 10_000_000, role
 
 
-def test_lag_in_seconds_stays_small_while_the_mirror_keeps_up(mirror: str) -> None:
+def test_lag_in_seconds_of_an_up_to_date_mirror_is_small(mirror: str) -> None:
     for _ in range(5):
         assert max(values(mirror, "shoal_lag_seconds", "topic", "partition").values()) < 10
 
 
-def test_an_address_that_is_taken_is_exit_code_2_and_one_sentence(
+def test_used_address_is_one_sentence_and_exit_code_2(
     mirror: str, command: list[str], tmp_path: Path
 ) -> None:
     run = shoal("mirror", *command, "--once", "--group", "another", "--metrics", mirror, state=tmp_path)
@@ -232,7 +232,7 @@ def program(name: str) -> str:
     return found
 
 
-def test_promtool_has_nothing_to_say_against_a_scrape(mirror: str) -> None:
+def test_promtool_accepts_a_scrape(mirror: str) -> None:
     check = subprocess.run(
         [program("promtool"), "check", "metrics"],
         input=scrape(mirror),
@@ -245,7 +245,7 @@ def test_promtool_has_nothing_to_say_against_a_scrape(mirror: str) -> None:
 
 
 @pytest.mark.parametrize(("begins", "what"), [("groups:", "rules"), ("scrape_configs:", "config")])
-def test_promtool_takes_what_the_page_says_to_configure(begins: str, what: str, tmp_path: Path) -> None:
+def test_promtool_accepts_the_documented_configuration(begins: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "shoal.token").write_text("token")
     (tmp_path / "shoal-ca.pem").write_text(Authority().pem)
     blocks = re.findall(rf"```yaml\n({begins}\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -328,7 +328,7 @@ def prometheus(mirror: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield server
 
 
-def test_prometheus_takes_every_sample(prometheus: Prometheus, mirror: str) -> None:
+def test_prometheus_stores_every_sample(prometheus: Prometheus, mirror: str) -> None:
     def target() -> dict[str, Any]:
         (active,) = prometheus.get("targets")["activeTargets"]
         return dict(active)
@@ -346,7 +346,7 @@ def test_prometheus_takes_every_sample(prometheus: Prometheus, mirror: str) -> N
 
 
 @pytest.mark.parametrize("basic", [False, True])
-def test_prometheus_scrapes_by_tls_with_a_token_and_a_certificate(
+def test_prometheus_scrapes_over_tls_with_token_and_certificate(
     protected: Protected, tmp_path: Path, basic: bool
 ) -> None:
     def health(**scraping: object) -> dict[str, Any]:
@@ -395,7 +395,7 @@ MAY_BE_EMPTY = frozenset({"Partitions furthest behind", "Stuck partitions"})
 NOT_OF_THIS_MIRROR = ("shoal_held_back_records", "shoal_conversion_")
 
 
-def test_every_panel_of_the_dashboard_has_something_to_show(prometheus: Prometheus) -> None:
+def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus) -> None:
     variables = {
         "$__rate_interval": "10s",
         "$job": "shoal",
@@ -424,7 +424,7 @@ def test_every_panel_of_the_dashboard_has_something_to_show(prometheus: Promethe
     assert left == []
 
 
-def test_the_variables_of_the_dashboard_find_the_mirror(prometheus: Prometheus) -> None:
+def test_variables_of_the_dashboard_find_the_mirror(prometheus: Prometheus) -> None:
     for label, metric, values_expected in (
         ("job", "shoal_build_info", ["shoal"]),
         ("instance", "shoal_build_info", [prometheus.target]),

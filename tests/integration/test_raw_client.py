@@ -190,7 +190,7 @@ def send_lines(bootstrap: str, topic: str, lines: Sequence[str]) -> None:
         ("cooperative-sticky", "ours"),
     ],
 )
-def test_a_group_is_shared_with_a_java_consumer(
+def test_group_is_shared_with_a_java_consumer(
     source_cluster: KafkaCluster, topic: str, tmp_path: Path, strategy: str, leads: str
 ) -> None:
     bootstrap = source_cluster.bootstrap
@@ -227,7 +227,7 @@ def test_a_group_is_shared_with_a_java_consumer(
             wait_until(has_members(bootstrap, topic, 1, 4), "the Java member with all partitions again", 60)
 
 
-def test_a_static_member_is_fenced_by_its_successor(source_cluster: KafkaCluster, topic: str) -> None:
+def test_static_member_is_fenced_by_its_successor(source_cluster: KafkaCluster, topic: str) -> None:
     bootstrap = source_cluster.bootstrap
     create_topic(bootstrap, topic, 2)
     properties = {
@@ -251,7 +251,7 @@ def test_a_static_member_is_fenced_by_its_successor(source_cluster: KafkaCluster
         assert second.commit({TopicPartition(topic, 0): 0})
 
 
-def test_batches_go_from_cluster_to_cluster_unopened(
+def test_raw_batches_are_copied_unchanged(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
     loaded = load_every_kind(source_cluster.bootstrap, topic)
@@ -295,7 +295,7 @@ def test_batches_go_from_cluster_to_cluster_unopened(
     }
 
 
-def test_what_the_producer_writes_java_reads(source_cluster: KafkaCluster, topic: str) -> None:
+def test_records_of_the_producer_are_read_by_java(source_cluster: KafkaCluster, topic: str) -> None:
     bootstrap = source_cluster.bootstrap
     create_topic(bootstrap, topic, 3)
     for codec in CODECS:
@@ -317,7 +317,7 @@ def test_what_the_producer_writes_java_reads(source_cluster: KafkaCluster, topic
     assert all(line[2] == line[3].replace("value", "key") for line in lines)
 
 
-def test_keys_go_where_java_s_producer_sends_them(source_cluster: KafkaCluster, topic: str) -> None:
+def test_keys_have_the_partitions_of_java_s_producer(source_cluster: KafkaCluster, topic: str) -> None:
     bootstrap = source_cluster.bootstrap
     keys = [f"key {number} \N{SNOWMAN}" * (number % 5 + 1) for number in range(200)]
     for name in (f"{topic}-java", f"{topic}-ours"):
@@ -338,7 +338,7 @@ def test_keys_go_where_java_s_producer_sends_them(source_cluster: KafkaCluster, 
     assert partitions(f"{topic}-ours") == partitions(f"{topic}-java")
 
 
-def test_killed_brokers_lose_and_double_nothing(topic: str) -> None:
+def test_killed_brokers_leave_an_exact_copy(topic: str) -> None:
     with KafkaCluster(brokers=1, config={"offsets.topic.num.partitions": 1}) as cluster:
         create_topic(cluster.bootstrap, topic, 3)
         properties = {
@@ -372,7 +372,7 @@ def test_killed_brokers_lose_and_double_nothing(topic: str) -> None:
         assert sorted(stored, key=int) == expected
 
 
-def test_a_committed_raw_record_is_not_read_again(source_cluster: KafkaCluster, topic: str) -> None:
+def test_committed_raw_record_is_not_repeated(source_cluster: KafkaCluster, topic: str) -> None:
     bootstrap = source_cluster.bootstrap
     create_topic(bootstrap, topic, 1)
     # A flush is a batch, however slow this thread is.

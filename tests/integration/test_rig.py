@@ -48,12 +48,12 @@ RECORDS = [
 COMPRESSIBLE = [replace(record, value=b"value that compresses " * 9) for record in RECORDS]
 
 
-def test_what_is_loaded_is_read_back(source_cluster: KafkaCluster, topic: str) -> None:
+def test_loaded_records_are_read_back(source_cluster: KafkaCluster, topic: str) -> None:
     sent = load_every_kind(source_cluster.bootstrap, topic, partitions=3)
     assert_same_records(sent, read_topic(source_cluster.bootstrap, topic))
 
 
-def test_every_kind_is_in_the_log(source_cluster: KafkaCluster, topic: str) -> None:
+def test_every_kind_of_batch_is_in_the_log(source_cluster: KafkaCluster, topic: str) -> None:
     load_every_kind(source_cluster.bootstrap, topic, partitions=2)
     batches = [
         batch
@@ -70,7 +70,7 @@ def test_every_kind_is_in_the_log(source_cluster: KafkaCluster, topic: str) -> N
     assert all(batch.is_valid for batch in batches)
 
 
-def test_every_kind_of_record_is_among_them(source_cluster: KafkaCluster, topic: str) -> None:
+def test_every_kind_of_record_is_loaded(source_cluster: KafkaCluster, topic: str) -> None:
     sent = load_every_kind(source_cluster.bootstrap, topic, partitions=1)[0]
     assert {record.key for record in sent} >= {None, b""}
     assert {record.value for record in sent} >= {None, b""}
@@ -78,7 +78,7 @@ def test_every_kind_of_record_is_among_them(source_cluster: KafkaCluster, topic:
     assert {("null", None), ("empty", b"")} <= headers
 
 
-def test_an_aborted_transaction_is_absent(source_cluster: KafkaCluster, topic: str) -> None:
+def test_aborted_transaction_is_absent(source_cluster: KafkaCluster, topic: str) -> None:
     create_topic(source_cluster.bootstrap, topic)
     load_aborted_transaction(source_cluster.bootstrap, topic, {0: RECORDS}, transactional_id=topic)
     load_committed_transaction(source_cluster.bootstrap, topic, {0: RECORDS[:2]}, transactional_id=topic)
@@ -104,14 +104,14 @@ def test_one_flush_is_one_batch(source_cluster: KafkaCluster, topic: str) -> Non
     ]
 
 
-def test_a_plain_load_has_exact_batches(source_cluster: KafkaCluster, topic: str) -> None:
+def test_plain_load_has_exact_batches(source_cluster: KafkaCluster, topic: str) -> None:
     assert load_plain(source_cluster.bootstrap, topic, "lz4", 16, 1_000_000, partitions=2) == 1000
     batches = dump_partition(source_cluster.partition_dir(topic, 0))
     assert {batch.count for batch in batches[:-1]} == {16}
     assert {len(r.value or b"") for r in read_topic(source_cluster.bootstrap, topic)[0]} == {1000}
 
 
-def test_the_same_seed_loads_the_same(source_cluster: KafkaCluster, topic: str) -> None:
+def test_same_seed_loads_the_same(source_cluster: KafkaCluster, topic: str) -> None:
     digests: list[dict[int, PartitionDigest]] = []
     for seed in (1, 1, 2):
         name = f"{topic}-{len(digests)}"
@@ -121,7 +121,7 @@ def test_the_same_seed_loads_the_same(source_cluster: KafkaCluster, topic: str) 
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_an_empty_partition_is_read_as_empty(source_cluster: KafkaCluster, topic: str) -> None:
+def test_empty_partition_is_read_as_empty(source_cluster: KafkaCluster, topic: str) -> None:
     create_topic(source_cluster.bootstrap, topic, partitions=2)
     load_batch(source_cluster.bootstrap, topic, 1, RECORDS)
     assert {p: len(records) for p, records in read_topic(source_cluster.bootstrap, topic).items()} == {
@@ -131,7 +131,7 @@ def test_an_empty_partition_is_read_as_empty(source_cluster: KafkaCluster, topic
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_an_old_broker_really_writes_old_messages(old_kafka: OldKafka, topic: str, codec: Codec) -> None:
+def test_old_broker_writes_old_messages(old_kafka: OldKafka, topic: str, codec: Codec) -> None:
     formats: tuple[MessageFormat, ...] = (0, 1, 2)
     for magic in formats:
         name = f"{topic}-{magic}"
@@ -144,7 +144,7 @@ def test_an_old_broker_really_writes_old_messages(old_kafka: OldKafka, topic: st
         assert [record.offset for batch in batches for record in batch.records] == list(range(5))
 
 
-def test_a_message_without_a_timestamp_has_none(old_kafka: OldKafka, topic: str) -> None:
+def test_message_without_a_timestamp_has_none(old_kafka: OldKafka, topic: str) -> None:
     old_kafka.create_topic(topic, 1)
     sent = load_without_timestamps(old_kafka.bootstrap, topic, 0, COMPRESSIBLE, "gzip")
     assert_same_records(sent, read_topic(old_kafka.bootstrap, topic))
@@ -152,7 +152,7 @@ def test_a_message_without_a_timestamp_has_none(old_kafka: OldKafka, topic: str)
     assert (wrapper.timestamp_type, wrapper.max_timestamp) == ("CreateTime", -1)
 
 
-def test_an_old_wrapper_has_one_append_time(old_kafka: OldKafka, topic: str) -> None:
+def test_old_wrapper_has_one_append_time(old_kafka: OldKafka, topic: str) -> None:
     old_kafka.create_topic(topic, 1, timestamp_type="LogAppendTime")
     load_old_batch(old_kafka.bootstrap, topic, 0, COMPRESSIBLE, "lz4", 1)
     (wrapper,) = dump_partition(old_kafka.partition_dir(topic, 0), deep=True)
@@ -163,7 +163,7 @@ def test_an_old_wrapper_has_one_append_time(old_kafka: OldKafka, topic: str) -> 
     }
 
 
-def test_a_topic_is_upgraded(old_kafka: OldKafka, topic: str) -> None:
+def test_upgraded_topic_has_all_formats(old_kafka: OldKafka, topic: str) -> None:
     old_kafka.create_topic(topic, 0)
     load_old_batch(old_kafka.bootstrap, topic, 0, RECORDS, "none", 0)
     old_kafka.change_format(topic, 1)
@@ -172,7 +172,7 @@ def test_a_topic_is_upgraded(old_kafka: OldKafka, topic: str) -> None:
     assert [batch.magic for batch in batches] == [0] * 5 + [1] * 5
 
 
-def test_a_compacted_topic_is_really_compacted(source_cluster: KafkaCluster, topic: str) -> None:
+def test_compacted_topic_is_compacted(source_cluster: KafkaCluster, topic: str) -> None:
     dumped = load_compacted(source_cluster, {topic: "zstd"})[topic]
     seen = read_topic(source_cluster.bootstrap, topic)[0]
     assert [record.offset for record in seen] == [
@@ -184,7 +184,7 @@ def test_a_compacted_topic_is_really_compacted(source_cluster: KafkaCluster, top
     assert len(seen) < last.last_offset + 1 - len(dumped)
 
 
-def test_a_group_is_described(source_cluster: KafkaCluster, topic: str) -> None:
+def test_group_is_described(source_cluster: KafkaCluster, topic: str) -> None:
     create_topic(source_cluster.bootstrap, topic)
     load_batch(source_cluster.bootstrap, topic, 0, RECORDS)
     consumer = Consumer({"bootstrap.servers": source_cluster.bootstrap, "group.id": topic})
@@ -206,13 +206,13 @@ def test_a_group_is_described(source_cluster: KafkaCluster, topic: str) -> None:
         ({0: [replace(RECORDS[0], timestamp=0), *RECORDS[1:]]}, "record number 0 differs"),
     ],
 )
-def test_a_difference_is_found(copy: dict[int, list[Record]], difference: str) -> None:
+def test_difference_is_found(copy: dict[int, list[Record]], difference: str) -> None:
     assert_same_records({0: RECORDS}, {0: [replace(record, offset=7) for record in RECORDS]})
     with pytest.raises(AssertionError, match=difference):
         assert_same_records({0: RECORDS}, copy)
 
 
-def test_a_killed_broker_comes_back_with_its_data(topic: str) -> None:
+def test_restarted_broker_has_its_data(topic: str) -> None:
     with KafkaCluster() as cluster:
         create_topic(cluster.bootstrap, topic)
         sent = load_batch(cluster.bootstrap, topic, 0, RECORDS)
@@ -237,13 +237,13 @@ def test_three_brokers_survive_the_death_of_any_one(topic: str) -> None:
         assert_same_records(sent, read_topic(cluster.bootstrap, topic))
 
 
-def test_a_broker_that_cannot_start_says_why() -> None:
+def test_broker_that_cannot_start_raises_its_error() -> None:
     cluster = KafkaCluster(config={"compression.type": "no-such-codec"})
     with pytest.raises(KafkaDidNotStart, match="no-such-codec"), cluster:
         pass
 
 
-def test_brokers_die_with_their_python(tmp_path: Path) -> None:
+def test_brokers_end_with_their_python_process(tmp_path: Path) -> None:
     program = (
         "import sys, rig\n"
         "with rig.KafkaCluster() as cluster:\n"
@@ -272,7 +272,7 @@ def _runs(process_id: int) -> bool:
         return False
 
 
-def test_a_missing_java_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingKafka, match="no java"):

@@ -332,7 +332,7 @@ def coordinator_of(cluster: KafkaCluster, group: str) -> int:
     return int(admin.describe_consumer_groups([group])[group].result(60).coordinator.id)
 
 
-def test_stall_of_a_destination_broker_holds_up_what_it_leads_or_must_replicate_alone(
+def test_stalled_destination_broker_delays_only_its_partitions(
     setting: Setting,
 ) -> None:
     mirror, traffic, destination = setting.mirror(), setting.traffic, setting.destination
@@ -352,7 +352,7 @@ def test_stall_of_a_destination_broker_holds_up_what_it_leads_or_must_replicate_
     setting.assert_same(*TOPICS)
 
 
-def test_stall_of_a_source_broker_that_keeps_the_positions_holds_up_what_it_leads_alone(
+def test_stalled_source_coordinator_delays_only_its_partitions(
     setting: Setting,
 ) -> None:
     mirror, traffic, source = setting.mirror(), setting.traffic, setting.source
@@ -374,7 +374,7 @@ def test_stall_of_a_source_broker_that_keeps_the_positions_holds_up_what_it_lead
     setting.assert_same(*TOPICS)
 
 
-def test_mirror_ends_in_time_while_a_leader_stalls_and_the_next_one_goes_on(setting: Setting) -> None:
+def test_mirror_stops_in_time_while_a_leader_stalls(setting: Setting) -> None:
     traffic, destination = setting.traffic, setting.destination
     mirror = setting.mirror()
     with traffic.flowing():
@@ -395,7 +395,7 @@ def test_mirror_ends_in_time_while_a_leader_stalls_and_the_next_one_goes_on(sett
     setting.assert_same(*TOPICS)
 
 
-def test_partition_that_is_refused_for_good_stops_by_name_and_the_others_go_on(setting: Setting) -> None:
+def test_refused_partition_stops_and_the_others_continue(setting: Setting) -> None:
     mirror, traffic = setting.mirror(), setting.traffic
     with traffic.flowing():
         configure(setting.destination, "limited", "max.message.bytes", "20000")  # after the mirror's start

@@ -127,7 +127,7 @@ def values(records: list[Record]) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-def test_what_an_unclean_election_took_from_the_destination_is_mirrored_again(
+def test_records_lost_in_an_unclean_destination_election_are_mirrored_again(
     cluster: KafkaCluster, topic: str
 ) -> None:
     source, destination = f"{topic}-from", Fragile(cluster, f"{topic}-to")
@@ -156,7 +156,7 @@ def test_what_an_unclean_election_took_from_the_destination_is_mirrored_again(
     assert mirror(settings(cluster, group), source, destination.name) == (TaskResult((), complete=True), [])
 
 
-def test_what_an_unclean_election_took_from_the_source_is_found_by_its_epochs(
+def test_records_lost_in_an_unclean_source_election_are_found_by_epochs(
     cluster: KafkaCluster, topic: str
 ) -> None:
     """Also if the source is longer by now than the mirrored part."""

@@ -133,7 +133,7 @@ def run_shoal(
     )
 
 
-def test_a_mirror_of_every_kind_of_batch_is_equal_by_its_pairs_and_by_content(
+def test_mirror_of_every_kind_of_batch_is_equal_by_positions_and_content(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
     loaded = load_every_kind(source_cluster.bootstrap, topic, 3)
@@ -146,18 +146,18 @@ def test_a_mirror_of_every_kind_of_batch_is_equal_by_its_pairs_and_by_content(
         assert {each.alignment.by.value for each in report.partitions if each.alignment} == {by}
 
 
-def test_every_batch_left_alone_is_equal(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
+def test_unchanged_batches_are_equal(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
     report = mirrored_with(lambda found: found)
     assert (report.outcome, report.batches, report.records) == (Outcome.EQUAL, len(BATCHES), END)
 
 
-def test_a_batch_left_out_is_missing(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
+def test_omitted_batch_is_missing(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
     report = mirrored_with(lambda found: found[:2] + found[3:])
     assert report.missing == [(STARTS[2], STARTS[3])]
     assert len(report.differences) == 1
 
 
-def test_a_batch_produced_twice_is_extra(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
+def test_batch_produced_twice_is_extra(mirrored_with: Callable[[Edit], PartitionReport]) -> None:
     report = mirrored_with(lambda found: [*found[:5], bytearray(found[4]), *found[5:]])
     assert report.extra == [(STARTS[5], STARTS[5] + 60)]
     assert report.differences[0].copy_of == (STARTS[4], STARTS[5])
@@ -171,7 +171,7 @@ def test_two_swapped_batches_are_reordered(mirrored_with: Callable[[Edit], Parti
     assert len(report.differences) == 1
 
 
-def test_what_was_deleted_on_both_sides_is_no_difference(
+def test_records_deleted_on_both_sides_are_no_difference(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, loaded: str
 ) -> None:
     mirror(source_cluster, destination_cluster, loaded, 1, f"group of {loaded}")
@@ -186,7 +186,7 @@ def test_what_was_deleted_on_both_sides_is_no_difference(
         assert report.alignment.source_offset == report.alignment.destination_offset == STARTS[3]
 
 
-def test_a_log_append_time_destination_is_equal(
+def test_log_append_time_destination_is_equal(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
     create_topic(source_cluster.bootstrap, topic)
@@ -199,7 +199,7 @@ def test_a_log_append_time_destination_is_equal(
         assert verified(source_cluster, destination_cluster, topic, group).equal
 
 
-def test_a_destination_that_recompresses_is_equal(
+def test_destination_that_recompresses_is_equal(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
     create_topic(source_cluster.bootstrap, topic)
@@ -215,7 +215,7 @@ def test_a_destination_that_recompresses_is_equal(
         assert (report.decoded_records, report.decoded_batches) == (END - 25 - 8, len(BATCHES) - 2)
 
 
-def test_a_batch_left_out_or_doubled_by_a_destination_that_recompresses_is_found(
+def test_omitted_or_duplicated_batch_in_a_recompressing_destination_is_found(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str
 ) -> None:
     create_topic(source_cluster.bootstrap, topic)
@@ -247,7 +247,7 @@ def test_mirrors_of_compacted_topics_are_equal(
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_mirrors_of_messages_of_old_formats_are_equal_and_one_that_is_not_there_is_found(
+def test_mirrors_of_old_messages_are_equal_and_a_missing_one_is_found(
     old_kafka: OldKafka, destination_cluster: KafkaCluster, topic: str, magic: MessageFormat
 ) -> None:
     old_kafka.create_topic(topic, magic)
@@ -282,7 +282,7 @@ def own_destination() -> Iterator[KafkaCluster]:
         yield cluster
 
 
-def test_a_bit_flipped_on_disk_is_found_with_its_side_and_offsets(
+def test_bit_flipped_on_disk_is_found_with_its_side_and_offsets(
     source_cluster: KafkaCluster, own_destination: KafkaCluster, topic: str
 ) -> None:
     rng = Random(4)
@@ -316,7 +316,7 @@ def test_a_bit_flipped_on_disk_is_found_with_its_side_and_offsets(
     assert "destination's batch" in shown.stdout
 
 
-def test_the_exit_code_says_equal_different_usage_or_not_compared(
+def test_exit_codes_of_verify_match_its_results(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, loaded: str
 ) -> None:
     both = source_cluster, destination_cluster

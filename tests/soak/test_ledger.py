@@ -24,7 +24,7 @@ def arrived(ledger: Ledger, *numbers: int) -> Tally:
 THREE = (Fate.COMMITTED,) * 3
 
 
-def test_everything_once_and_in_order_is_exact() -> None:
+def test_records_once_and_in_order_are_exact() -> None:
     tally = arrived(sent(*THREE), 0, 1, 2)
     assert tally == Tally(committed=3, arrived=3)
     assert tally.is_exact
@@ -40,7 +40,7 @@ def test_everything_once_and_in_order_is_exact() -> None:
         ((0, 1, 2, 3), {"never_sent": 1}),
     ],
 )
-def test_what_is_wrong_is_counted(numbers: tuple[int, ...], wrong: dict[str, int]) -> None:
+def test_wrong_arrivals_are_counted(numbers: tuple[int, ...], wrong: dict[str, int]) -> None:
     tally = arrived(sent(*THREE), *numbers)
     assert {name: getattr(tally, name) for name in ("lost", "doubled", "reordered", "never_sent")} == (
         {"lost": 0, "doubled": 0, "reordered": 0, "never_sent": 0} | wrong
@@ -48,17 +48,17 @@ def test_what_is_wrong_is_counted(numbers: tuple[int, ...], wrong: dict[str, int
     assert not tally.is_exact
 
 
-def test_what_was_aborted_must_not_arrive_and_is_not_missed() -> None:
+def test_aborted_records_must_not_arrive() -> None:
     assert arrived(sent(Fate.COMMITTED, Fate.ABORTED, Fate.COMMITTED), 0, 2).is_exact
     assert arrived(sent(Fate.COMMITTED, Fate.ABORTED), 0, 1).never_sent == 1
 
 
-def test_what_nobody_can_tell_may_arrive_or_not() -> None:
+def test_records_of_unknown_fate_may_arrive() -> None:
     assert arrived(sent(Fate.UNKNOWN), 0).is_exact
     assert arrived(sent(Fate.UNKNOWN)).is_exact
 
 
-def test_a_record_may_arrive_before_its_producer_hears_that_it_is_committed() -> None:
+def test_record_may_arrive_before_its_commit_is_acknowledged() -> None:
     ledger = Ledger()
     number = ledger.open("t", 0)
     ledger.arrive("t", 0, number)
@@ -66,7 +66,7 @@ def test_a_record_may_arrive_before_its_producer_hears_that_it_is_committed() ->
     assert ledger.tally().is_exact
 
 
-def test_what_is_on_its_way_is_missing_until_it_arrives() -> None:
+def test_committed_record_is_missing_until_it_arrives() -> None:
     ledger = sent(Fate.COMMITTED, Fate.ABORTED, Fate.COMMITTED)
     ledger.arrive("t", 0, 0)
     assert ledger.missing() == {("t", 0): 2}
@@ -76,7 +76,7 @@ def test_what_is_on_its_way_is_missing_until_it_arrives() -> None:
     assert ledger.oldest_missing_s() == 0
 
 
-def test_lag_begins_when_a_transaction_is_committed() -> None:
+def test_lag_of_a_transaction_begins_with_its_commit() -> None:
     ledger = Ledger()
     number = ledger.open("t", 0)
     ledger.visible_from_now([("t", 0, number)])
@@ -87,7 +87,7 @@ def test_lag_begins_when_a_transaction_is_committed() -> None:
     assert ledger.first_arrival_ns("t", [1]) is None
 
 
-def test_a_value_says_where_it_belongs() -> None:
+def test_value_has_topic_partition_and_number() -> None:
     assert read_value(write_value("a.b", 3, 17, b"//x")) == ("a.b", 3, 17)
     for other in (None, b"", b"a/b", b"a/x/1/"):
         with pytest.raises(ValueError, match=r"unpack|invalid literal"):

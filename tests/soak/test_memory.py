@@ -23,19 +23,19 @@ def samples(*sizes: float) -> list[MemorySample]:
     ]
 
 
-def test_steady_growth_is_found_in_noise() -> None:
+def test_steady_growth_in_noise_is_found() -> None:
     dice = Random(0)
     grows = [100 * MEGABYTE + second * 10 / 3600 * 50 * MEGABYTE for second in range(180)]
     noisy = [size + dice.gauss(0, 2 * MEGABYTE) for size in grows]
     assert growth_per_hour(samples(*noisy), Role.JVM) == pytest.approx(50 * MEGABYTE, rel=0.1)
 
 
-def test_a_worker_that_comes_and_goes_is_no_growth() -> None:
+def test_short_lived_worker_is_no_growth() -> None:
     steps = [100 * MEGABYTE + (60 * MEGABYTE if 100 < number < 110 else 0) for number in range(180)]
     assert growth_per_hour(samples(*steps), Role.WORKERS) == 0
 
 
-def test_a_process_and_its_children_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_and_its_children_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.soak.memory._EVERY_S", 0.05)
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with (

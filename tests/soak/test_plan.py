@@ -8,12 +8,12 @@ from collections import Counter
 from tests.soak.plan import Kind, draw
 
 
-def test_a_seed_makes_the_same_plan_again_and_another_makes_another() -> None:
+def test_plan_depends_only_on_its_seed() -> None:
     assert draw(1, 60) == draw(1, 60)
     assert draw(1, 60) != draw(2, 60)
 
 
-def test_a_short_soak_has_what_each_must_have() -> None:
+def test_short_soak_has_the_required_disturbances() -> None:
     kinds = Counter(str(each) for each in draw(0, 2).disturbances)
     assert kinds == {
         "leaders move (source)": 1,
@@ -25,7 +25,7 @@ def test_a_short_soak_has_what_each_must_have() -> None:
     }
 
 
-def test_a_long_soak_has_all_of_it_every_few_minutes_and_is_quiet_at_its_end() -> None:
+def test_long_soak_repeats_all_disturbances_and_ends_quietly() -> None:
     for seed in range(10):
         plan = draw(seed, 60)
         moments = [each.at_s for each in plan.disturbances]

@@ -22,7 +22,7 @@ NOTICED_WITHIN_S = 45.0
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_mirror_is_exact_while_its_clusters_are_never_left_in_peace(tmp_path: Path) -> None:
+def test_mirror_under_constant_disturbances_is_exact(tmp_path: Path) -> None:
     said: list[str] = []
     plan = draw(
         seed=0,
