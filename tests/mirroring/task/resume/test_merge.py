@@ -11,6 +11,7 @@ import pytest
 
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS
 from shoal.mirroring.task.resume.merge import Merge
+from shoal.mirroring.task.resume.record_key import RecordKey
 from shoal.mirroring.task.resume.written import Written, WrittenBatch
 from shoal.records import Record, split
 from tests import batches
@@ -90,7 +91,8 @@ def places_by_merging(case: Case, cut: Sequence[int]) -> set[int]:
         if slot is None:
             merge.pass_gap(1)
         elif slot != "marker":
-            merge.take(Record(offset, batches.TIMESTAMP, body_of(slot)), batches.TIMESTAMP, offset + 1, 0)
+            record = Record(offset, batches.TIMESTAMP, body_of(slot))
+            merge.take(record, RecordKey(hash(record.body), record.timestamp), offset + 1, 0)
     if merge.last:
         assert merge.first
         found.add(merge.last.survivors)

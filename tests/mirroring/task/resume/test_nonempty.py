@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,10 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task.resume import backwards, preceding
+from shoal.mirroring.task.resume import preceding
+from shoal.mirroring.task.resume.stretch import SourceStretch
 from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, Decision, RecordBatch, fingerprint
+from shoal.records import Codec, fingerprint
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.two_brokers import (
@@ -837,14 +839,15 @@ def test_large_records_before_the_last_batch_are_compared_up_to_a_limit(
 ) -> None:
     monkeypatch.setattr(preceding, "_MOST_BYTES", 100_000)
     read = 0
-    take = backwards._SourcePiece.take
+    read_stretch = SourceStretch.read
 
-    def count(piece: backwards._SourcePiece, decision: Decision, batch: RecordBatch) -> None:
+    def count(*args: Any, **options: Any) -> SourceStretch:
         nonlocal read
-        read += len(batch.view)
-        take(piece, decision, batch)
+        stretch = read_stretch(*args, **options)
+        read += stretch.bytes
+        return stretch
 
-    monkeypatch.setattr(backwards._SourcePiece, "take", count)
+    monkeypatch.setattr(SourceStretch, "read", count)
     for number in range(400):
         content = b"%08d" % number * 125
         history.store(

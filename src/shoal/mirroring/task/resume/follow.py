@@ -1,15 +1,9 @@
-"""
-The source from a position on, by the number of records that the mirror wrote behind it.
-
-Copied batches are recognized by their fingerprints. Decoded records
-(cropped, rebuilt, or recompressed by a broker) are compared one by one: the last
-time they may have been cut into batches in another way.
-"""
+"""The source from a position on, by the number of records that the mirror wrote behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from ....errors import CorruptBatch, UnsupportedBatch
 from ....records import BatchHeader, Decision, Record, RecordBatch
@@ -17,6 +11,7 @@ from ...model.offset_map import add_run
 from ...model.position import MirrorPosition
 from .logs import PartitionLogs
 from .search import Place
+from .source_walk import SourceWalk
 from .tail import Tail, is_ours
 
 __all__ = ["count_records", "counts_of_batches", "follow"]
@@ -41,11 +36,25 @@ def follow(
         missing on the way: compaction may have removed records since, so that their number proves nothing.
 
     """
-    walk = _Walk(logs, position, written, tail, tail_index)
-    for decision, batch in logs.source_batches(position.source_offset):
-        if walk.take(decision, batch):
-            return walk.end()
+    walk = SourceWalk(logs, position.source_offset)
+    run = _Run(logs, position, written, tail, tail_index)
+    with closing(walk.batches()) as batches:
+        for decision, batch in batches:
+            records = run.decode(decision, batch)
+            if _has_gap(walk, batch.header, records) or not run.take(batch, records):
+                return None
+            walk.offset = batch.header.next_offset
+            if run.is_complete:
+                return run.end()
     return None
+
+
+def _has_gap(walk: SourceWalk, header: BatchHeader, records: Sequence[Record] | None) -> bool:
+    """Whether offsets are missing that may have had records to mirror: before a batch, or in it."""
+    before = walk.skip_to(header.base_offset) if header.magic == 2 else walk.skip_to(walk.offset)
+    if header.magic != 2 and records:
+        return before > 0 or records[-1].offset - walk.offset + 1 != len(records)
+    return before > 0 or header.has_holes
 
 
 def count_records(logs: PartitionLogs, start_offset: int, end_offset: int) -> int:
@@ -67,8 +76,13 @@ def counts_of_batches(logs: PartitionLogs, start_offset: int, end_offset: int) -
             yield sum(record.offset < end_offset for record in records)
 
 
-class _Walk:
-    """Counts records of the source, and keeps those that the tail should hold."""
+class _Run:
+    """
+    So many records of the source, counted; those that the tail should hold are kept.
+
+    A copied batch is recognized by its fingerprint. Records that were cropped, rebuilt, or recompressed by a
+    broker are compared one by one: the last time they may have been cut into batches in another way.
+    """
 
     def __init__(
         self, logs: PartitionLogs, position: MirrorPosition, written: int, tail: Tail, tail_index: int
@@ -84,29 +98,28 @@ class _Walk:
         self._expected: dict[int, Record] = {}
         self._is_copy = False
         self._runs: list[list[int]] = []
-        self._offset = position.source_offset
-        self._has_gap = False
 
-    def take(self, decision: Decision, batch: RecordBatch) -> bool:
-        """
-        Count a batch in.
+    @property
+    def is_complete(self) -> bool:
+        return self._left == 0
 
-        Returns:
-            Whether that is all: as many records as there should be, or a batch
-            that cannot be there in part, or offsets that are missing.
+    def decode(self, decision: Decision, batch: RecordBatch) -> list[Record] | None:
+        """Return a batch's records where it is not copied as it is: it may be there in part."""
+        if decision is not Decision.COPY:
+            return self._logs.records_to_mirror(batch, self._position)
+        if batch.header.records_count <= self._left:
+            return None
+        # The batch may have been joined with those before it, and the result cut (--rebatch, now or then).
+        with suppress(UnsupportedBatch):
+            return self._logs.records_to_mirror(batch, self._position)
+        return None
 
-        """
+    def take(self, batch: RecordBatch, records: list[Record] | None) -> bool:
+        """Count a batch; return False for one that is copied whole and larger than the rest."""
         header = batch.header
-        records = None if decision.is_drop else self._decode(decision, batch)
-        if self._is_behind_gap(decision, header, records):
-            self._has_gap = True
-            return True
-        self._offset = header.next_offset
-        if decision.is_drop:
-            return False
         count = header.records_count if records is None else len(records)
         if records is None and count > self._left:
-            return True  # a copied batch is there whole, or not at all
+            return False
         if self._count == self._tail_index and count == self._left and self._tail.is_copy_of(batch):
             self._is_copy = True
         elif self._count + count > self._tail_index:
@@ -122,25 +135,7 @@ class _Walk:
         self._source_leader_epoch = header.leader_epoch
         self._count += count
         self._left -= count
-        return self._left == 0
-
-    def _is_behind_gap(self, decision: Decision, header: BatchHeader, records: list[Record] | None) -> bool:
-        """Whether offsets are missing that may have had records to mirror: before a batch, or in it."""
-        if header.magic != 2 and records:
-            return records[-1].offset - self._offset + 1 != len(records)
-        has_holes = decision is Decision.DROP_EMPTY or (not decision.is_drop and header.has_holes)
-        return has_holes or header.base_offset > self._offset
-
-    def _decode(self, decision: Decision, batch: RecordBatch) -> list[Record] | None:
-        """Return a batch's records where it is not copied as it is: it may be there in part."""
-        if decision is not Decision.COPY:
-            return self._logs.records_to_mirror(batch, self._position)
-        if batch.header.records_count <= self._left:
-            return None
-        # The batch may have been joined with those before it, and the result cut (--rebatch, now or then).
-        with suppress(UnsupportedBatch):
-            return self._logs.records_to_mirror(batch, self._position)
-        return None
+        return True
 
     def _expect(self, records: Sequence[Record]) -> None:
         for index, record in enumerate(records, self._count):
@@ -155,8 +150,8 @@ class _Walk:
             add_run(self._runs, record.offset, record.offset + 1, index)
 
     def end(self) -> Place | None:
-        """Return where the walk ended, if it is long enough and the tail is what the source has."""
-        if self._has_gap or self._left or not (self._is_copy or self._matches()):
+        """Return the place behind the records, if the tail is the same as the source has it."""
+        if not (self._is_copy or self._matches()):
             return None
         runs = tuple((start, end, before) for start, end, before in self._runs)
         return Place(self._position, self._source_leader_epoch, runs)

@@ -16,8 +16,8 @@ from typing import TypeVar
 from ....errors import CorruptBatch, UnsupportedBatch
 from ....records import RecordBatch
 from ...model.position import MirrorPosition
-from .logs import create_time_of
 from .places import Places, retention_is_faster
+from .record_key import RecordKey, copied_key
 from .tail import is_by
 
 __all__ = ["are_copies"]
@@ -59,22 +59,22 @@ def _can_be_one_of(times: set[int | None], time: int | None) -> bool:
     return time is None or time in times or None in times
 
 
-def _foreign(places: Places, position: MirrorPosition) -> Iterator[tuple[int, int | None]]:
+def _foreign(places: Places, position: MirrorPosition) -> Iterator[RecordKey]:
     batches = ((None, batch) for batch in places.destination_batches(position.destination_offset))
     for _, batch in _first_bytes(batches):
         if not is_by(batch.header, position.identity) and not batch.header.is_control:
             with suppress(CorruptBatch, UnsupportedBatch):
                 for record in places.logs.settings.decode(batch):
-                    yield hash(record.body), create_time_of(batch.header, record)
+                    yield copied_key(batch.header, record)
 
 
-def _of_source(places: Places, position: MirrorPosition) -> Iterator[tuple[int, int | None]]:
+def _of_source(places: Places, position: MirrorPosition) -> Iterator[RecordKey]:
     logs, start = places.logs, max(position.source_offset, places.source.start)
     for decision, batch in _first_bytes(logs.source_batches(start)):
         if not decision.is_drop:
             with suppress(CorruptBatch, UnsupportedBatch):
                 for record in logs.records_to_mirror(batch, start):
-                    yield hash(record.body), logs.mirrored_time_of(batch.header, record)
+                    yield logs.mirrored_key(batch.header, record)
 
 
 def _first_bytes(batches: Iterator[tuple[T, RecordBatch]]) -> Iterator[tuple[T, RecordBatch]]:

@@ -19,21 +19,22 @@ from ...model.copy_options import CopySettings
 from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
 from ..rebuilder import records_to_mirror
+from .record_key import RecordKey, create_time_of
 
 __all__ = [
     "Clusters",
     "DestinationLog",
     "PartitionLogs",
     "SourceLog",
-    "create_time_of",
     "destination_logs",
     "offset_at",
     "source_end",
     "source_logs",
 ]
 
-#: For the answers of the source.
+#: For the answers of the source; the smaller one for a few records.
 _BUFFER_BYTES = 4 * 1024 * 1024
+_LEAST_BUFFER_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -166,15 +167,19 @@ class PartitionLogs:
     # The source
 
     def source_batches(
-        self, offset: int, buffer_bytes: int = _BUFFER_BYTES
+        self, offset: int, most_bytes: int = _BUFFER_BYTES
     ) -> Generator[tuple[Decision, RecordBatch]]:
-        """Yield the source's batches from an offset on as the mirror reads them; see ``read_decided``."""
+        """
+        Yield the source's batches from an offset on as the mirror reads them; see ``read_decided``.
+
+        If the caller needs no more than ``most_bytes``, the answers are about as small.
+        """
         return read_decided(
             self.clusters.source,
             self.copy.source,
             offset,
             self.settings.source.isolation_level,
-            buffer_bytes,
+            max(_LEAST_BUFFER_BYTES, min(most_bytes, _BUFFER_BYTES)),
             keep_append_time=self.settings.keep_append_time,
         )
 
@@ -182,9 +187,10 @@ class PartitionLogs:
         """Decode a batch of the source; see :func:`~shoal.mirroring.task.rebuilder.records_to_mirror`."""
         return records_to_mirror(batch, start_offset, self.settings)
 
-    def mirrored_time_of(self, header: BatchHeader, record: Record) -> int | None:
-        """Return the time that a source record was mirrored with; None if the source may have replaced it."""
-        return record.timestamp if self.settings.keep_append_time else create_time_of(header, record)
+    def mirrored_key(self, header: BatchHeader, record: Record) -> RecordKey:
+        """Return the key of a record of the source as it is mirrored; ``header`` is that of its batch."""
+        is_kept = self.settings.keep_append_time
+        return RecordKey(hash(record.body), record.timestamp if is_kept else create_time_of(header, record))
 
     def source_offset_at(self, timestamp: int) -> int:
         """Return the source's first offset with a timestamp, or one of the special ones; -1 for none."""
@@ -211,16 +217,6 @@ class PartitionLogs:
         """Return the retriable error that the destination's log is not the one whose end was asked for."""
         where = f"{self.copy.destination} on {self.clusters.destination}"
         return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
-
-
-def create_time_of(header: BatchHeader, record: Record) -> int | None:
-    """
-    Return a record's create time; None if it may have been replaced.
-
-    A cleaner that rewrites a LogAppendTime batch puts the append time into all its records.
-    """
-    is_replaced = header.magic == 2 and header.is_log_append_time and record.timestamp == header.max_timestamp
-    return None if is_replaced else record.timestamp
 
 
 def offset_at(

@@ -1,28 +1,115 @@
 """
-The records that were written behind a position, merged by order with the source's remaining ones.
+Records at the destination, merged by order with those that the source still has.
 
-The source had these records once, in this order, from the position on. Since then
-it may have lost any of them, and each lost one left an offset without a record.
-Consider the records that it still has before the mirror's place. Each is the
-next one that was written, or comes behind some that the source lost: at most as
-many as offsets are missing there.
+The source had these records once, in this order. Since then it may have lost any
+of them, and each lost one left an offset without a record. So each record that
+the source still has is the next one at the destination, or comes behind some
+that the source lost: at most as many as offsets are missing there.
 
-:class:`Merge` goes through the source's records and keeps how many of the
-written ones can lie before each: every number that is possible, and none that
-is not. If all of them can, this is a possible place of the mirror. A record that
-the source still has, and the destination has not, leaves no number.
+:class:`Reach` goes through the source's records and keeps how many of the
+destination's can lie before each: every number that is possible, and none that
+is not. A record that the source still has, and the destination has not, leaves
+no number. The same holds in the opposite direction, for the numbers behind each.
+
+:class:`Merge` begins at a position. If all records that were written behind it
+can lie before a place in the source, this is a possible place of the mirror.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ....records import Record, RecordBatch
 from ...model.offset_map import add_run
+from .record_key import RecordKey
 from .written import Written
 
-__all__ = ["Cut", "Merge"]
+__all__ = ["Cut", "Merge", "Reach"]
+
+
+class Reach:
+    """
+    How many of the destination's records can lie before a place in the source.
+
+    Attributes:
+        spans: The possible numbers, as the first and the last of each run of them.
+
+    """
+
+    def __init__(self, written: Written, first: int = 0, last: int = 0) -> None:
+        """Begin at a place that so many records lie before."""
+        self._written = written
+        self.spans = [(first, last)]
+
+    @property
+    def only(self) -> int | None:
+        """The number, if only one is possible."""
+        is_one = len(self.spans) == 1 and self.spans[0][0] == self.spans[0][1]
+        return self.spans[0][0] if is_one else None
+
+    @property
+    def last(self) -> int:
+        """The largest number that is possible, if any is."""
+        return self.spans[-1][1]
+
+    @property
+    def size(self) -> int:
+        """The number of records at the destination."""
+        return self._written.size
+
+    @property
+    def width(self) -> int:
+        """How many numbers are possible."""
+        return sum(last + 1 - first for first, last in self.spans)
+
+    def pass_gap(self, offsets: int) -> None:
+        """Go on behind offsets that the source has nothing at: each may have had one of the records."""
+        size = self._written.size
+        wider: list[tuple[int, int]] = []
+        for first, last in self.spans:
+            end = self._written.end_of_removable(last, min(last + offsets, size))
+            if wider and first <= wider[-1][1] + 1:
+                wider[-1] = wider[-1][0], max(wider[-1][1], end)
+            else:
+                wider.append((first, end))
+        self.spans = wider
+
+    def take(self, key: RecordKey) -> None:
+        """Go on behind a record that the source has."""
+        self.go_on(
+            (number + 1, number + 1) for span in self._ahead() for number in self._written.find(*span, key)
+        )
+
+    def pass_records(self, count: int) -> None:
+        """Go on behind records that may be any, all of which the destination has."""
+        size = self._written.size
+        moved = ((first + count, min(last + count, size)) for first, last in self.spans)
+        self.go_on((first, last) for first, last in moved if first <= size)
+
+    def has(self, key: RecordKey) -> bool:
+        """Whether the destination has a record with this content behind one of the numbers."""
+        return any(True for span in self._ahead() for _ in self._written.equal(*span, key))
+
+    def has_unknown(self) -> bool:
+        """Whether the destination has lost a record behind one of the numbers."""
+        return any(self._written.has_unknown(*span) for span in self._ahead())
+
+    def has_unreadable(self) -> bool:
+        """Whether a record behind one of the numbers cannot be decoded."""
+        return any(self._written.has_unreadable(*span) for span in self._ahead())
+
+    def _ahead(self) -> Iterator[tuple[int, int]]:
+        """Yield the numbers of the records that may be next, as the first and the end of each run of them."""
+        return ((first, min(last + 1, self.size)) for first, last in self.spans)
+
+    def go_on(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Let other numbers be possible."""
+        self.spans = list(spans)
+
+    def numbers(self) -> list[int]:
+        """Return the possible numbers."""
+        return [number for first, last in self.spans for number in range(first, last + 1)]
 
 
 class Cut(NamedTuple):
@@ -43,7 +130,7 @@ class Cut(NamedTuple):
 
 class Merge:
     """
-    The numbers of written records that can lie before a place in the source.
+    The possible places of the mirror, on a walk through the source from its position on.
 
     Attributes:
         first: The first possible place of the mirror; None as long as there is none.
@@ -54,7 +141,7 @@ class Merge:
     def __init__(self, written: Written, source_offset: int) -> None:
         """Begin at the position: nothing that was written lies before it."""
         self._written = written
-        self._reached = [(0, 0)]  # ranges, with their ends
+        self._reach = Reach(written)
         self._survivors = 0
         self._begin = source_offset
         self._end = source_offset
@@ -67,7 +154,7 @@ class Merge:
     @property
     def is_over(self) -> bool:
         """Whether no place behind here is possible."""
-        return not self._reached or self._reached == [(self._written.size, self._written.size)]
+        return not self._reach.spans or self._reach.only == self._written.size
 
     @property
     def runs(self) -> tuple[tuple[int, int, int], ...]:
@@ -77,67 +164,47 @@ class Merge:
 
     def pass_gap(self, offsets: int) -> None:
         """Go on behind offsets that the source has nothing at: each may have had a mirrored record."""
-        if offsets <= 0:
-            return
-        size = self._written.size
-        wider: list[tuple[int, int]] = []
-        for first, last in self._reached:
-            end = self._written.end_of_removable(last, min(last + offsets, size))
-            if wider and first <= wider[-1][1] + 1:
-                wider[-1] = wider[-1][0], max(wider[-1][1], end)
-            else:
-                wider.append((first, end))
-        self._reached = wider
-        self._note()
+        if offsets > 0:
+            self._reach.pass_gap(offsets)
+            self._note()
 
-    def take(self, record: Record, create_time: int | None, end: int, leader_epoch: int) -> None:
+    def take(self, record: Record, key: RecordKey, end: int, leader_epoch: int) -> None:
         """
         Go on behind a record that the source has.
 
         Args:
             record: As it is to be mirrored.
-            create_time: None if it may have been replaced.
+            key: Its key.
             end: The source offset behind it.
             leader_epoch: Of its batch.
 
         """
-        reached = [
-            index + 1
-            for first, last in self._reached
-            for index in self._written.find(first, min(last + 1, self._written.size), record, create_time)
-        ]
-        if len(reached) == 1:
-            add_run(self._runs, record.offset, record.offset + 1, reached[0] - 1)
-        self._go_on(((each, each) for each in reached), 1, end, leader_epoch)
+        self._reach.take(key)
+        number = self._reach.only
+        if number is not None:
+            add_run(self._runs, record.offset, record.offset + 1, number - 1)
+        self._go_on(1, end, leader_epoch)
 
     def take_copy(self, batch: RecordBatch) -> bool:
         """Go on behind a whole batch, if there is one number only, and the destination has a copy there."""
-        if len(self._reached) != 1 or self._reached[0][0] != self._reached[0][1]:
-            return False
-        index, _ = self._reached[0]
-        if not self._written.skip_copy(index, batch):
+        number = self._reach.only
+        if number is None or not self._written.skip_copy(number, batch):
             return False
         header = batch.header
-        add_run(self._runs, header.base_offset, header.next_offset, index)
-        reached = index + header.records_count
-        self._go_on([(reached, reached)], header.records_count, header.next_offset, header.leader_epoch)
+        add_run(self._runs, header.base_offset, header.next_offset, number)
+        self._reach.pass_records(header.records_count)
+        self._go_on(header.records_count, header.next_offset, header.leader_epoch)
         return True
 
     def take_undecodable(self, batch: RecordBatch) -> None:
         """Go on behind a batch that can be copied and not compared: it is there whole, or not at all."""
-        header, size = batch.header, self._written.size
-        moved = [(each + header.records_count, last + header.records_count) for each, last in self._reached]
-        self._go_on(
-            [(first, min(last, size)) for first, last in moved if first <= size],
-            header.records_count,
-            header.next_offset,
-            header.leader_epoch,
-        )
+        header = batch.header
+        self._reach.pass_records(header.records_count)
+        self._go_on(header.records_count, header.next_offset, header.leader_epoch)
 
-    def _go_on(self, reached: Iterable[tuple[int, int]], survivors: int, end: int, leader_epoch: int) -> None:
-        self._reached = list(reached)
-        if self._reached:
-            self._written.forget_before(self._reached[0][0])
+    def _go_on(self, survivors: int, end: int, leader_epoch: int) -> None:
+        if self._reach.spans:
+            self._written.forget_before(self._reach.spans[0][0])
         self._survivors += survivors
         self._end = end
         self._leader_epoch = leader_epoch
@@ -145,7 +212,8 @@ class Merge:
 
     def _note(self) -> None:
         """Keep this place, if all that was written can lie before it."""
-        if not self._reached or self._reached[-1][1] < self._written.size:
+        spans = self._reach.spans
+        if not spans or spans[-1][1] < self._written.size:
             return
         offset = max(self._end, self._begin + self._written.size)
         cut = Cut(self._survivors, offset, self._leader_epoch if offset == self._end else -1)

@@ -3,16 +3,20 @@ Whether a copy without a position has the source's records before the copy's las
 
 The source may hold that batch once and be another log all the same: a topic that was deleted is often filled
 again with other records, and then with some that it had before. To go on behind the batch would pass over
-the records before it. So both sides are read backwards from there, each once, and compared in order: down to
-the beginning of the source's log or of the mirror, or over so many records and bytes.
+the records before it. So a stretch of both sides before it is compared, from the batch back: down to the
+beginning of the source's log or of the mirror, or over so many records and bytes.
 
-Each offset that the source has nothing at may have had a record that was mirrored. So there may be several
-numbers of the copy's records that lie behind a place in the source, and all of them are kept: every number
-that is possible, and none that is not. If none is left, the source has other records there.
+Each offset that the source has nothing at may have had a record that was mirrored. So several numbers of the
+copy's records may lie behind a place in the source. :class:`~.merge.Reach` keeps every number that is
+possible, and none that is not. If none is left, the source has other records there.
 
 Three checks cover records that are not compared. If both logs are too long to be compared as a whole, the
 source's first records have to be in the copy, too. If the copy was compacted, it must have the newest record
 of each key. If the copy deleted its first records, or began later, all that it has left must be the same.
+
+``shoal verify`` cannot answer this. It looks for the likeliest differences, and a record that one side lacks
+at a gap is "not compared". That would be the same answer for a copy that compaction took an older value from,
+and for one that never had the key.
 """
 
 from __future__ import annotations
@@ -23,10 +27,14 @@ from enum import Enum
 from functools import cached_property
 
 from ....client.offsets import list_offsets
-from .backwards import Absent, CopyBackwards, Entry, Gap, Seen, SourceBackwards, Step, Stored
+from .contents import Contents
 from .logs import PartitionLogs
+from .merge import Reach
 from .places import retention_is_faster
+from .record_key import RecordKey, differ_enough
 from .search import Place
+from .source_walk import keys_between
+from .stretch import CopyStretch, Gap, SourceStretch, Step, Stored, Undecodable
 from .tail import Tail
 
 __all__ = ["Preceding", "compare_preceding"]
@@ -39,10 +47,11 @@ _MOST_BYTES = 4 * 1024 * 1024
 #: More bytes are read as long as they hold too few records: large ones, aborted or compacted ones.
 _MOST_BYTES_FOR_FEW = 64 * 1024 * 1024
 
-#: So many equal records in the same order are no accident, if so many of them, or of their times, differ from
-#: each other.
+#: So many offsets of the copy at most, if the source lost many records.
+_MOST_COPIED = 200_000
+
+#: So many equal records in the same order are no accident, if they differ enough from each other.
 _LEAST_SAME = 16
-_LEAST_TIMES = 8
 
 #: So many of the source's first records have to be in the copy of a log that is not compared as a whole. They
 #: are looked for among so many of the copy's.
@@ -53,7 +62,7 @@ _FIRST_BYTES = 256 * 1024
 #: So many comparisons at most; a topic that repeats itself, and was compacted, may need very many.
 _MOST_COMPARISONS = 2_000_000
 
-#: If a piece of the source has too few records, one that is longer by this is read before it.
+#: If a stretch has too few records, one that is longer by this is read; a shorter one if it is too large.
 _LONGER = 8
 
 
@@ -114,24 +123,13 @@ class _Comparison:
 
     def run(self) -> Preceding:
         match = self._match
-        self._go_back()
+        for step in reversed(self._source.steps):
+            match.take(step)
         if match.is_over and not (match.ran_out or match.is_cut):
             return Preceding.CONTRADICTED
-        if match.has_compacted and not match.has_newest_of_each_key():
+        if match.has_compacted and not self._has_newest_of_each_key():
             return Preceding.CONTRADICTED
         return Preceding.SHOWN if self._is_enough() else Preceding.NOT_SHOWN
-
-    @cached_property
-    def _source(self) -> SourceBackwards:
-        return SourceBackwards(self.logs, self.end, self._wanted_from)
-
-    @cached_property
-    def _copied(self) -> CopyBackwards:
-        return CopyBackwards(self.logs, self.tail.header.next_offset)
-
-    @cached_property
-    def _match(self) -> _Match:
-        return _Match(self._copied.entries, self._copied)
 
     @property
     def _begins_anywhere(self) -> bool:
@@ -150,44 +148,61 @@ class _Comparison:
 
     # Reading
 
-    def _go_back(self) -> None:
-        """Compare piece by piece, until it is enough, or no more may be read."""
+    @cached_property
+    def _source(self) -> SourceStretch:
+        """The longest stretch that may be read, or that is needed."""
         bytes_each = max(1, self.tail.header.size // self._tail_size)
-        offsets = self._tail_size + max(_LEAST_SAME, min(_MOST_RECORDS, _MOST_BYTES // bytes_each))
-        while not (self._source.is_whole or self._match.is_ended or self._left_bytes <= 0):
-            before = self._source.position
-            is_short = offsets <= self._tail_size + _LEAST_SAME
-            most_bytes = _MOST_BYTES_FOR_FEW if is_short else 2 * _MOST_BYTES
-            steps = self._source.read(offsets, min(self._left_bytes, most_bytes))
-            if steps is None:
-                offsets = max(1, offsets // _LONGER)
+        least = self._tail_size + _LEAST_SAME
+        offsets = max(least, self._tail_size + min(_MOST_RECORDS, _MOST_BYTES // bytes_each))
+        left_bytes = _MOST_BYTES_FOR_FEW
+        found = SourceStretch(self.end)
+        while left_bytes > 0:
+            is_last_try = offsets <= least or found.records > 0
+            most_bytes = left_bytes if is_last_try else min(left_bytes, 2 * _MOST_BYTES)
+            stretch = self._read_source(offsets, most_bytes)
+            left_bytes -= stretch.bytes
+            if stretch.is_cut:
+                if is_last_try:
+                    break
+                offsets = max(least, offsets // _LONGER)
                 continue
-            self._compare(steps)
-            if self._before_tail >= _MOST_RECORDS:
-                return
-            read = max(1, self.end - self._source.position)
-            offsets = min(max(offsets, before - self._source.position) * _LONGER, self._affordable(read))
+            found = stretch
+            read = max(1, self.end - found.start)
+            before_tail = found.records - self._tail_size
+            if found.start <= self._wanted_from or before_tail >= _MOST_RECORDS:
+                break
+            most = _MOST_BYTES_FOR_FEW if before_tail < _LEAST_SAME else _MOST_BYTES
+            left_bytes = min(left_bytes, most - found.bytes)
+            offsets = min(max(offsets, read) * _LONGER, left_bytes * read // max(1, found.bytes))
+            if offsets <= read:
+                break
+        return found
 
-    def _affordable(self, read: int) -> int:
-        """Return how many offsets may still be read if they have as many bytes as those before."""
-        return max(1, self._left_bytes * read // max(1, self._source.bytes))
+    def _read_source(self, offsets: int, most_bytes: int) -> SourceStretch:
+        start = max(self._wanted_from, self.end - offsets)
+        is_first = start == self._wanted_from
+        return SourceStretch.read(self.logs, start, self.end, most_bytes, is_first=is_first)
 
-    @property
-    def _left_bytes(self) -> int:
-        is_few = self._before_tail < _LEAST_SAME
-        return (_MOST_BYTES_FOR_FEW if is_few else _MOST_BYTES) - self._source.bytes
+    @cached_property
+    def _copied(self) -> CopyStretch:
+        """As much of the copy as may have been made of the source's stretch; its last record is number 0."""
+        end = self.tail.header.next_offset
+        wanted = min(self._source.records + self._source.gaps, _MOST_COPIED)
+        offsets = wanted
+        while True:
+            start = max(self.logs.log.start, end - offsets)
+            copied = CopyStretch(self.logs, start, end, _MOST_BYTES_FOR_FEW)
+            if copied.is_cut:
+                offsets = wanted = max(1, offsets // _LONGER)
+            elif copied.is_whole or copied.records.size >= wanted:
+                copied.records.reverse()
+                return copied
+            else:
+                offsets *= 2  # the others are markers
 
-    @property
-    def _before_tail(self) -> int:
-        return self._match.records - self._tail_size
-
-    def _compare(self, steps: Sequence[Step]) -> None:
-        records = sum(step.records_count for step in steps if isinstance(step, Stored))
-        missing = sum(step.offsets for step in steps if isinstance(step, Gap))
-        for needed in (records, records + missing):
-            self._copied.read(self._match.furthest + needed, _MOST_BYTES_FOR_FEW)
-        for step in steps:
-            self._match.take(step)
+    @cached_property
+    def _match(self) -> _Match:
+        return _Match(Reach(self._copied.records), self._copied)
 
     # Evidence
 
@@ -197,32 +212,46 @@ class _Comparison:
             # The copy has nothing left to compare, or nothing that could be read.
             may_begin_later = self._begins_anywhere or self.logs.log.start > 0
             return may_begin_later and match.ran_out and _is_no_accident(match.same)
-        if self._source.is_whole and not match.is_exhausted:
-            return not self.is_rest or _have_times(match.same) or _is_no_accident(match.same)
+        if self._source.start <= self._wanted_from and not match.is_exhausted:
+            have_times = all(time is not None and time >= 0 for _, time in match.same)
+            return not self.is_rest or have_times or _is_no_accident(match.same)
         if not _is_no_accident(match.same[self._tail_size :]):
             return False
         return self._begins_anywhere or self.logs.log.start > 0 or self._has_first_records()
 
+    def _has_newest_of_each_key(self) -> bool:
+        """Whether the copy has the newest record of each key that was compared, or that is a tombstone."""
+        source, copied = Contents(), Contents()
+        compared = keys_between(self.logs, self._match.compared_from, self.end, skips_undecodable=True)
+        source.add(compared)
+        copied.add(self._copied.read_again(self._copied.records.size - self._match.furthest))
+        return source.all_have_keys and source.ends_as(copied, tombstones_may_be_gone=True)
+
     def _has_first_records(self) -> bool:
         """Whether the copy has the source's first records, in their order."""
-        steps = self._source.first_records(_FIRST_RECORDS, _FIRST_BYTES)
-        missing = 0
-        while steps and isinstance(steps[-1], Gap):
-            missing += steps[-1].offsets
-            del steps[-1]
-        first = steps[-1].records if steps and isinstance(steps[-1], Stored) else None
-        if not first:
+        first = SourceStretch.read(
+            self.logs,
+            self._wanted_from,
+            self._source.start,
+            _FIRST_BYTES,
+            is_first=True,
+            most_records=_FIRST_RECORDS,
+        )
+        steps = first.steps[1:] if first.steps and isinstance(first.steps[0], Gap) else first.steps
+        if not steps or not isinstance(steps[0], Stored):
             return False
-        between = self._source.position - self._wanted_from - missing
+        between = self._source.start - steps[0].offset
         by_count = max(self.logs.log.start, self.tail.header.next_offset - self._match.furthest - between)
         near = _first_of(steps, _FIRST_AMONG // 2)
-        return self._is_among(by_count, near) or self._is_among(self._offset_at(first[0].time), near)
+        return self._is_among(by_count, near) or self._is_among(self._offset_at(steps[0].key.time), near)
 
     def _is_among(self, offset: int | None, steps: Sequence[Step]) -> bool:
         if offset is None:
             return False
-        entries = self._copied.from_offset(offset, _FIRST_AMONG, _MOST_BYTES)
-        match = _Match(entries, reached=list(range(len(entries) + 1)))
+        log = self.logs.log
+        start = max(log.start, offset)
+        copied = CopyStretch(self.logs, start, min(log.end, start + _FIRST_AMONG), _MOST_BYTES)
+        match = _Match(Reach(copied.records, 0, copied.records.size))
         for step in steps:
             match.take(step)
         return not match.is_ended
@@ -241,7 +270,7 @@ class _Match:
     How many of the copy's records lie behind a place in the source, as it goes back.
 
     Attributes:
-        records: So many of the source's were compared.
+        compared_from: The source offset of the last record that was compared, the first of all.
         same: Those that the copy has, too, the last first.
         furthest: The largest number that was possible.
         ran_out: Whether the copy may have begun behind a record that the source has.
@@ -251,17 +280,13 @@ class _Match:
 
     """
 
-    def __init__(
-        self, entries: Sequence[Entry], copied: CopyBackwards | None = None, reached: list[int] | None = None
-    ) -> None:
-        """Begin at the copy's end, with no number but 0, or with others."""
-        self._entries = entries
+    def __init__(self, reach: Reach, copied: CopyStretch | None = None) -> None:
+        """Begin with some numbers; without a copy's stretch, its records are all that there are."""
+        self._reach = reach
         self._copied = copied
-        self._reached = [0] if reached is None else reached
-        self._newest: dict[int | None, Seen] = {}
         self._comparisons = 0
-        self.records = 0
-        self.same: list[tuple[int, int | None]] = []
+        self.compared_from = 0
+        self.same: list[RecordKey] = []
         self.furthest = 0
         self.ran_out = False
         self.is_cut = False
@@ -271,7 +296,7 @@ class _Match:
     @property
     def is_over(self) -> bool:
         """Whether no number is possible any more."""
-        return not self._reached
+        return not self._reach.spans
 
     @property
     def is_ended(self) -> bool:
@@ -288,107 +313,65 @@ class _Match:
             return
         if isinstance(step, Gap):
             self._take_gap(step.offsets)
-        elif not self._take_copy(step):
-            for record in reversed(step.records or ()):
-                self._take_record(record)
-        if self._reached:
-            self.furthest = self._reached[-1]
+        elif isinstance(step, Stored):
+            self._take_record(step)
+        else:
+            self._take_undecodable(step)
+        if not self.is_over:
+            self.furthest = self._reach.last
 
     def _take_gap(self, offsets: int) -> None:
-        wider: list[int] = []
-        size = len(self._entries)
-        if self._reached[-1] + offsets > size and not self._is_whole:
+        if self._reach.last + offsets > self._reach.size and not self._is_whole:
             self.is_exhausted = True
-            return
-        for number in self._reached:
-            first = max(number, wider[-1] + 1) if wider else number
-            wider += range(first, min(number + offsets, size) + 1)
-        self._reached = wider
+        else:
+            self._reach.pass_gap(offsets)
 
-    def _take_copy(self, step: Stored) -> bool:
-        """Go back over a batch that cannot be decoded, or that is the same as the only one in question."""
-        if step.records is not None and len(self._reached) > 1:
-            return False
-        batches = self._copied.batches if self._copied else {}
-        found = [each for each in self._reached if step.fingerprint and batches.get(each) == step.fingerprint]
-        if step.records is not None and not found:
-            return False
-        size = len(self._entries)
-        self.ran_out = self.ran_out or (self._is_whole and self._reached[-1] >= size)
-        self.is_cut = self.is_cut or len(found) < sum(each < size for each in self._reached)
-        self._reached = [each + step.records_count for each in found]
-        self.records += step.records_count
-        if step.records is None:
-            self.same += [(each.crc, None) for each in (step.fingerprint,) if each]
-        for record in reversed(step.records or ()):
-            self._note(record)
-            self.same.append((record.body, record.time))
-        return True
-
-    def _take_record(self, record: Seen) -> None:
-        if self.is_ended:
-            return
-        self._comparisons += len(self._reached)
-        if self._comparisons > _MOST_COMPARISONS or not (
-            self._is_whole or self._reached[-1] < len(self._entries)
-        ):
-            self.is_exhausted = True
-            return
-        found = [self._entries[each] for each in self._reached if each < len(self._entries)]
-        self.ran_out = self.ran_out or len(found) < len(self._reached)
-        self.is_cut = self.is_cut or Absent.UNREADABLE in found
-        self.has_compacted = self.has_compacted or Absent.COMPACTED in found
-        self._reached = [
-            each + 1 for each, entry in zip(self._reached, found, strict=False) if _may_be(entry, record)
+    def _take_undecodable(self, step: Undecodable) -> None:
+        """Go back over a batch that is known by its fingerprint alone."""
+        size, numbers = self._reach.size, self._reach.numbers()
+        found = [
+            number
+            for number in numbers
+            if step.fingerprint
+            and self._copied
+            and self._copied.fingerprint_before(size - number) == step.fingerprint
         ]
-        if self.is_over:
+        self.ran_out = self.ran_out or (self._is_whole and numbers[-1] >= size)
+        self.is_cut = self.is_cut or len(found) < sum(number < size for number in numbers)
+        self._reach.go_on((number + step.records, number + step.records) for number in found)
+        if step.fingerprint:
+            self.same.append(RecordKey(step.fingerprint.crc, None))
+
+    def _take_record(self, record: Stored) -> None:
+        reach = self._reach
+        self._comparisons += reach.width
+        if self._comparisons > _MOST_COMPARISONS or (reach.last >= reach.size and not self._is_whole):
+            self.is_exhausted = True
             return
-        self.records += 1
-        self._note(record)
-        if any(isinstance(entry, Seen) and entry.is_same(record) for entry in found):
-            self.same.append((record.body, record.time))
-
-    def _note(self, record: Seen) -> None:
-        self._newest.setdefault(record.key, record)
-
-    def has_newest_of_each_key(self) -> bool:
-        """Whether the copy has the newest record of each key of the source's, or it is a tombstone."""
-        copied: dict[int | None, Seen] = {}
-        for entry in self._entries[: self.furthest]:
-            if isinstance(entry, Seen):
-                copied.setdefault(entry.key, entry)
-        return None not in self._newest and all(
-            copied[key].is_same(record) if key in copied else record.is_tombstone
-            for key, record in self._newest.items()
-        )
+        self.ran_out = self.ran_out or reach.last >= reach.size
+        self.is_cut = self.is_cut or reach.has_unreadable()
+        self.has_compacted = self.has_compacted or reach.has_unknown()
+        is_same = reach.has(record.key)
+        reach.take(record.key)
+        if not self.is_over:
+            self.compared_from = record.offset
+            if is_same:
+                self.same.append(record.key)
 
 
 def _first_of(steps: Sequence[Step], most_offsets: int) -> list[Step]:
-    """Return the first records, no more than are looked for; the last first, as they are given."""
+    """Return the first records, no more than are looked for, without those far behind the first one."""
     found: list[Step] = []
     records = offsets = 0
-    for step in reversed(steps):
+    for step in steps:
         offsets += step.offsets if isinstance(step, Gap) else 1
         if records >= _FIRST_RECORDS or (records and offsets > most_offsets):
             break
-        if isinstance(step, Stored) and step.records is not None:
-            first = step.records[: _FIRST_RECORDS - records]
-            records += len(first)
-            offsets += len(first) - 1
-            step = Stored(len(first), first)
+        records += not isinstance(step, Gap)
         found.append(step)
-    return found[::-1]
+    return found
 
 
-def _may_be(entry: Entry, record: Seen) -> bool:
-    return entry is Absent.COMPACTED or (isinstance(entry, Seen) and entry.is_same(record))
-
-
-def _have_times(same: Sequence[tuple[int, int | None]]) -> bool:
-    return all(time is not None and time >= 0 for _, time in same)
-
-
-def _is_no_accident(same: Sequence[tuple[int, int | None]]) -> bool:
+def _is_no_accident(same: Sequence[RecordKey]) -> bool:
     """Whether so many records are the same that differ from each other."""
-    differ = len(set(same)) >= _LEAST_SAME or len({time for _, time in same}) >= _LEAST_TIMES
-    return len(same) >= _LEAST_SAME and differ
+    return len(same) >= _LEAST_SAME and differ_enough(same)

@@ -9,7 +9,8 @@ from functools import cached_property
 from ....records import BatchHeader, Fingerprint, Record, RecordBatch, fingerprint
 from ...model.copy_options import CopyOptions
 from ...model.position import ProducerIdentity
-from .logs import PartitionLogs, create_time_of
+from .logs import PartitionLogs
+from .record_key import create_time_of
 
 __all__ = ["Tail", "holds_at", "is_by", "is_ours", "last_batch", "last_batch_by", "last_data_batch"]
 

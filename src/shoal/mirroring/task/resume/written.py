@@ -2,9 +2,7 @@
 The records that a mirror wrote behind a position, by their number, as the destination has them now.
 
 They are read once, from the first to the last, and a stretch of them is kept:
-16 bytes each, a hash of key, value and headers, and the create time. Two
-different records with the same hash only look alike. That may add a place, and
-never hides the right one.
+16 bytes each, the key of the record (:mod:`.record_key`).
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ....errors import CorruptBatch, ShoalError, UnsupportedBatch
-from ....records import Record, RecordBatch, fingerprint
+from ....records import RecordBatch, fingerprint
 from ...model.copy_options import CopyOptions
-from .logs import create_time_of
+from .record_key import RecordKey, copied_key
 
 __all__ = ["OutOfSight", "Written", "WrittenBatch"]
 
@@ -26,7 +24,8 @@ _MOST_IN_SIGHT = 2 * 1024 * 1024
 
 #: Stands for the hash of a record that the destination does not have any more, or that cannot be decoded.
 _UNKNOWN = 0
-#: Stands for the hash of another program's record that cannot be decoded. No hash in Python is -1.
+#: Stands for the hash of a record that cannot be decoded, and that counts as none of the source. No hash in
+#: Python is -1.
 _NEVER = -1
 #: Stands for a create time that a cleaner replaced. No timestamp is below -1.
 _ANY_TIME = -2
@@ -64,9 +63,22 @@ class Written:
 
     """
 
-    def __init__(self, batches: Iterator[WrittenBatch], size: int, options: CopyOptions) -> None:
-        """Take the batches in their order; what none of them has is gone from the destination."""
+    def __init__(
+        self,
+        batches: Iterator[WrittenBatch],
+        size: int,
+        options: CopyOptions,
+        *,
+        undecodable_fits: bool = True,
+    ) -> None:
+        """
+        Take the batches in their order; what none of them has is gone from the destination.
+
+        A record of the mirror's own that cannot be decoded may be any of the source; with
+        ``undecodable_fits=False`` it is none, as another program's.
+        """
         self.size = size
+        self._undecodable_fits = undecodable_fits
         self._batches = batches
         self._next: WrittenBatch | None = None
         self._options = options
@@ -74,6 +86,7 @@ class Written:
         self._hashes = array("q")
         self._times = array("q")
         self._has_unknown = False
+        self._has_never = False
         self._foreign: deque[range] = deque()
 
     @property
@@ -82,23 +95,28 @@ class Written:
 
     # Comparing
 
-    def find(self, first: int, end: int, record: Record, create_time: int | None) -> Iterator[int]:
+    def find(self, first: int, end: int, key: RecordKey) -> Iterator[int]:
         """Yield the numbers from ``first`` to before ``end`` that may be a record of the source."""
-        self._load(end)
-        wanted = hash(record.body)
-        if self._has_unknown or wanted == _UNKNOWN:
-            yield from sorted({*self._equal(first, end, wanted, create_time), *self._unknown(first, end)})
+        self.load(end)
+        if self._has_unknown or key.body == _UNKNOWN:
+            yield from sorted({*self.equal(first, end, key), *self._having(first, end, _UNKNOWN)})
         else:
-            yield from self._equal(first, end, wanted, create_time)
+            yield from self.equal(first, end, key)
 
-    def _equal(self, first: int, end: int, wanted: int, create_time: int | None) -> Iterator[int]:
-        for index in self._having(first, end, wanted):
+    def equal(self, first: int, end: int, key: RecordKey) -> Iterator[int]:
+        """Yield those of them that the destination has."""
+        for index in self._having(first, end, key.body):
             time = self._times[index - self._first]
-            if create_time is None or time in (_ANY_TIME, create_time):
+            if key.time is None or time in (_ANY_TIME, key.time):
                 yield index
 
-    def _unknown(self, first: int, end: int) -> Iterator[int]:
-        return self._having(first, end, _UNKNOWN)
+    def has_unknown(self, first: int, end: int) -> bool:
+        """Whether the destination has lost a record between two numbers."""
+        return self._has_unknown and any(True for _ in self._having(first, end, _UNKNOWN))
+
+    def has_unreadable(self, first: int, end: int) -> bool:
+        """Whether a record between two numbers cannot be decoded, and is none of the source for that."""
+        return self._has_never and any(True for _ in self._having(first, end, _NEVER))
 
     def _having(self, first: int, end: int, wanted: int) -> Iterator[int]:
         position, stop = first - self._first, end - self._first
@@ -112,7 +130,7 @@ class Written:
 
     def end_of_removable(self, first: int, end: int) -> int:
         """Return up to which number the source may have lost all from ``first`` on: not what others wrote."""
-        self._load(end)
+        self.load(end)
         for foreign in self._foreign:
             if foreign.stop > first:
                 return min(end, max(first, foreign.start))
@@ -150,6 +168,23 @@ class Written:
         self._has_unknown = False
         self._foreign.clear()
 
+    def load_all(self) -> None:
+        """Take all batches into sight; the size is that of them."""
+        while (following := self._peek()) is not None:
+            self.load(following.number + following.batch.header.last_offset_delta + 1)
+        self.size = self._end
+
+    def fill(self, size: int) -> None:
+        """Let there be so many records, of which those at the end are gone, or belong to no batch."""
+        del self._hashes[size:], self._times[size:]
+        self.size = size
+        self.load(size)
+
+    def reverse(self) -> None:
+        """Number the records in sight from the last one on, which becomes 0."""
+        self._hashes.reverse()
+        self._times.reverse()
+
     # Reading
 
     def _peek(self) -> WrittenBatch | None:
@@ -157,7 +192,8 @@ class Written:
             self._next = next(self._batches, None)
         return self._next
 
-    def _load(self, end: int) -> None:
+    def load(self, end: int) -> None:
+        """Read on until all records before a number are in sight."""
         if end - self._first > _MOST_IN_SIGHT:
             raise OutOfSight
         while self._end < end:
@@ -185,7 +221,8 @@ class Written:
             records = self._options.decode(written.batch)
         except (CorruptBatch, UnsupportedBatch):
             self._add_unknown(end - start)
-            if not written.is_ours:
+            if not (written.is_ours and self._undecodable_fits):
+                self._has_never = True
                 for index in range(start, end):
                     self._hashes[index - self._first] = _NEVER
             return
@@ -195,6 +232,6 @@ class Written:
         for record in records:
             position = written.number + record.offset - header.base_offset - self._first
             if position >= start - self._first:
-                time = create_time_of(header, record)
-                self._hashes[position] = hash(record.body)
-                self._times[position] = _ANY_TIME if time is None else time
+                key = copied_key(header, record)
+                self._hashes[position] = key.body
+                self._times[position] = _ANY_TIME if key.time is None else key.time
