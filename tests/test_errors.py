@@ -38,7 +38,7 @@ EXAMPLES = [
         AccessRefused("the source cluster's broker kafka:9093", "the login of 'a' by PLAIN failed"),
         "no access to the source cluster's broker kafka:9093: the login of 'a' by PLAIN failed",
     ),
-    (CorruptBatch("magic 7 is none of 0, 1 and 2", 61), "corrupt batch at 61: magic 7 is none of 0, 1 and 2"),
+    (CorruptBatch("magic 7 is not 0, 1 or 2", 61), "corrupt batch at 61: magic 7 is not 0, 1 or 2"),
     (
         UnsupportedBatch("it has holes", 1000),
         "the batch at offset 1000 cannot be mirrored: it has holes",
@@ -74,12 +74,12 @@ EXAMPLES = [
     (
         GroupHeld("shoal-orders", "shoal-1 at 10.0.0.7"),
         "the consumer group 'shoal-orders' on the source cluster is held by shoal-1 at 10.0.0.7; "
-        "stop that mirror first. Another --group is only for other topics, or for other names at the "
+        "stop that mirror first. Use another group only for other topics, or for other names at the "
         "destination: two mirrors of the same copies would write records twice",
     ),
     (
         NoPosition("orders", 3),
-        "orders-3: the group has committed nothing, and auto.offset.reset is none; "
+        "orders-3: the group has no committed offset, and auto.offset.reset is 'none'; "
         "seek, commit, or set it to earliest or latest",
     ),
     (BufferFull("no room for 5 bytes"), "no room for 5 bytes"),

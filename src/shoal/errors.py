@@ -316,7 +316,7 @@ class GroupHeld(ShoalError):
     def _text(self) -> str:
         return (
             f"the consumer group {self.group!r} on the source cluster is held by {self.holder}; "
-            "stop that mirror first. Another --group is only for other topics, or for other names at the "
+            "stop that mirror first. Use another group only for other topics, or for other names at the "
             "destination: two mirrors of the same copies would write records twice"
         )
 
@@ -338,8 +338,8 @@ class NoPosition(ShoalError):
 
     def _text(self) -> str:
         return (
-            f"{self.topic}-{self.partition}: the group has committed nothing, and auto.offset.reset is none; "
-            "seek, commit, or set it to earliest or latest"
+            f"{self.topic}-{self.partition}: the group has no committed offset, and auto.offset.reset is "
+            "'none'; seek, commit, or set it to earliest or latest"
         )
 
 

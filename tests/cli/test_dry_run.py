@@ -207,8 +207,7 @@ def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides
         (
             {"destination_offset": 60},
             (),
-            "orders-0: its copy ends before what was mirrored and acknowledged: stops "
-            "(--on-destination-loss fail)",
+            "orders-0: its copy ends before its last acknowledged record: stops (--on-destination-loss fail)",
         ),
         (
             {"source_topic_id": "another"},
@@ -246,7 +245,7 @@ def test_swapped_clusters_are_a_warning(sides: Sides) -> None:
         commit_offsets(cluster, reverse, {TopicPartition("orders", 0): position.to_committed()}, MemberId())
     (warning,) = sides.found()["warnings"]
     assert warning.startswith("topic orders on the destination cluster")
-    assert "check that --from and --to are not swapped" in warning
+    assert "check that source and destination are not swapped" in warning
 
 
 def test_latest_start_is_reported_without_commit(sides: Sides) -> None:
@@ -286,7 +285,7 @@ def test_position_overtaken_by_retention_is_a_warning(sides: Sides) -> None:
 def test_offsets_of_another_program_are_a_warning(sides: Sides) -> None:
     sides.commit(20, metadata="a consumer's")
     (warning,) = sides.found()["warnings"]
-    assert warning.startswith(f"group '{sides.group}' has committed offsets that are no mirror's (20 for")
+    assert warning.startswith(f"group '{sides.group}' has committed offsets of another program (20 for")
 
 
 def test_position_of_a_newer_version_is_a_refusal(sides: Sides) -> None:
@@ -305,7 +304,9 @@ def test_held_group_is_a_refusal_that_names_the_holder(sides: Sides) -> None:
         code, out, err = sides.run()
         assert code == 2
         assert "held by client 'the other mirror' at 127.0.0.1" in out
-        assert err.startswith(f"shoal: group '{sides.group}' is held by client 'the other mirror'")
+        assert err.startswith(
+            f"shoal: the consumer group '{sides.group}' on the source cluster is held by client"
+        )
         assert len(err.splitlines()) == 1
         # He was not disturbed.
         member.heartbeat()
@@ -330,7 +331,7 @@ def test_unauthorized_destination_is_reported_with_the_acls(sides: Sides) -> Non
     )
     code, out, err = sides.run()
     assert code == 2
-    assert "may not be seen by this principal" in err
+    assert "this principal is not authorized" in err
     assert "  destination: WRITE, READ, DESCRIBE_CONFIGS and CREATE on topic orders" in out.splitlines()
 
 

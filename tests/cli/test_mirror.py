@@ -94,7 +94,7 @@ def test_signal_ends_a_running_mirror_with_0(
     assert "starting Java and Spark" in phases
     assert phases[-1] == "copying"
     name = "SIGINT" if interrupt is ctrl_c else "SIGTERM"
-    assert f"Z shoal: stopping on {name}: finishing what is in flight" in err
+    assert f"Z shoal: stopping on {name}: finishing and committing the batches in flight" in err
     summary = objects(out)[-1]
     assert (summary["records"], summary["ended"]) == (RECORDS, f"stopped by {name}")
     assert (summary["up_to_date"], summary["lag_records"]) == (True, 0)

@@ -59,12 +59,12 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("mirror", *CLUSTERS, "--topics", "a", "--commit-interval-ms", "x"),
             ("--commit-interval-ms", "'x'"),
         ),
-        (("mirror", *CLUSTERS, "--topics", "a(b"), ("--topics a(b: not a regular expression",)),
+        (("mirror", *CLUSTERS, "--topics", "a(b"), ("--topics 'a(b' is not a regular expression",)),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--exclude", "["),
-            ("--exclude [: not a regular expression",),
+            ("--exclude '[' is not a regular expression",),
         ),
-        (("mirror", *CLUSTERS, "--topics", "a", "--rename", "b"), ("--rename b: not REGEX=REPLACEMENT",)),
+        (("mirror", *CLUSTERS, "--topics", "a", "--rename", "b"), ("--rename 'b' is not REGEX=REPLACEMENT",)),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--start", "soon"),
             ("--start 'soon' is neither earliest nor",),

@@ -169,7 +169,7 @@ def test_too_large_batch_is_exit_code_3(command: list[str], capsys: pytest.Captu
         "orders-0: not compared: source offsets 0 to 2, destination offsets 0 to 2 (1 batch, 3 records): "
         "the source's batch at offset 0 cannot be decoded"
     )
-    assert "--max-decompressed-bytes" in out[1]
+    assert "the maximum size of a decompressed batch" in out[1]
     assert "2 records in 1 batches are the same (decoded to compare: 2 records in 1 batch)" in out[2]
 
 

@@ -744,7 +744,7 @@ def test_too_large_record_is_named_after_earlier_ones_arrived(refused_run: Run, 
 
 def test_wrapper_beyond_the_decompression_limit_is_named_with_its_option(refused_run: Run) -> None:
     reason = refused_run.summary["stopped"]["refused-bomb-0"]
-    assert "--max-decompressed-bytes" in reason
+    assert "the maximum size of a decompressed batch" in reason
     assert "offset 9" in reason or "offset 17" in reason
     assert_same(keyed(9), refused_run.topics["refused-bomb"].records)
 

@@ -186,7 +186,7 @@ def test_at_least_once_shares_its_destination_with_other_writers(
             state=tmp_path,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert ("has committed offsets that are no mirror's (1 for" in done.stderr) == (turn == 0)
+        assert ("has committed offsets of another program (1 for" in done.stderr) == (turn == 0)
     written_by_others = {record.value for record in strangers}
     found = values(destination_cluster, topic)
     assert [value for value in found if value not in written_by_others] == [

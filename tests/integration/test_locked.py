@@ -300,7 +300,7 @@ def test_command_reports_a_refusal_in_one_sentence(kafka: LockedKafka, topic: st
     assert "wrong-77" not in sentence
     code, sentence = mirror(both(kafka, "PLAIN", "bob"))
     assert code in (1, 2)
-    assert "may not be seen by this principal; allow DESCRIBE and WRITE on it" in sentence
+    assert "this principal is not authorized; allow DESCRIBE and WRITE on it" in sentence
 
 
 def test_mirror_between_locked_clusters_reveals_no_secret(

@@ -183,7 +183,7 @@ def test_running_mirror_starts_without_a_missing_topic(sides: Sides, topic: str)
     prepared = sides.prepare(f"{topic},{topic}-x")
     assert list(prepared.topics) == [topic]
     (warning,) = prepared.warnings
-    assert warning.endswith("it is left out until that changes")
+    assert warning.endswith("the mirror skips it until then")
 
 
 def test_rename_to_an_internal_topic_is_refused(sides: Sides, topic: str) -> None:

@@ -670,7 +670,7 @@ def test_incident_of_a_task_without_driver_is_logged(
     history.plain(1, 1, 1)
     history.log.delete_records(5)
     assert going_on(brokers, IncidentKind.SOURCE_RETENTION).run().complete
-    assert "topic-0 went on after source-retention (lost: 2): the source cluster" in caplog.text
+    assert "topic-0 continued after source-retention (lost: 2): the source cluster" in caplog.text
 
 
 def test_two_incidents_at_once_are_both_handled(brokers: TwoBrokers, history: History) -> None:

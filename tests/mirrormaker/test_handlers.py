@@ -43,7 +43,7 @@ def test_filter_without_time_drops_no_timestamp(args: str, passing: list[int], d
 
 
 def test_filter_with_unknown_argument_names_it() -> None:
-    with pytest.raises(ConfigError, match=re.escape("orders is none of topics, not, from, until")):
+    with pytest.raises(ConfigError, match=re.escape("orders is not one of topics, not, from, until")):
         Filter("orders")
 
 

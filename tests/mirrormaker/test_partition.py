@@ -52,7 +52,7 @@ def test_failed_output_is_skipped_and_reported_once_if_configured() -> None:
     assert report.to_json_object()["incidents"] == [
         [
             "send-failure",
-            "offsets 0 to 2 of orders-0 cannot be sent: too large: left out, and lost there",
+            "offsets 0 to 2 of orders-0 cannot be sent: too large: skipped, and lost at the destination",
             2,
             True,
         ]

@@ -568,7 +568,7 @@ def test_invalid_handler_output_is_a_send_failure_that_names_the_handler(
     makers.produce(30)
     handler = ["--message.handler", f"{__name__}:Garbling"]
     maker = makers.start(*handler, "--abort.on.send.failure", str(aborts))
-    said = r"offset 2 of orders-1 cannot be sent: what the message handler \S*Garbling made cannot be sent"
+    said = r"offset 2 of orders-1 cannot be sent: an output of the message handler \S*Garbling cannot be sent"
     if aborts:
         summary = maker.result()
         assert re.search(said, summary.stopped["orders-1"])
@@ -784,7 +784,7 @@ def test_expelled_member_rejoins_and_duplicates_nothing(makers: Makers) -> None:
     wait_until(makers.is_copied, 30)
     assert maker.end().exit_code == 0
     assert makers.is_copied()
-    assert sum("went on without this mirror" in each for each in maker.warnings) == 3
+    assert sum("removed this mirror" in each for each in maker.warnings) == 3
 
 
 def test_group_of_another_protocol_is_not_disturbed(makers: Makers) -> None:

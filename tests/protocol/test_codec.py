@@ -165,7 +165,7 @@ def test_trailing_bytes_are_ignored_in_requests_and_refused_in_responses(
             if case.is_request:
                 assert case.decode(frame + trailing) == case.decode(frame), case
             else:
-                with pytest.raises(ProtocolError, match="whose fields end at"):
+                with pytest.raises(ProtocolError, match="but its fields end at"):
                     case.decode(frame + trailing)
 
 

@@ -271,7 +271,7 @@ def test_frame_cut_anywhere_is_refused(version: int) -> None:
 @EVERY_VERSION
 def test_frame_with_bytes_after_the_message_is_refused(version: int) -> None:
     frame = frame_of(LITERAL_RESPONSE[13 if version >= 13 else 4], version)
-    with pytest.raises(ProtocolError, match=f"{len(frame) + 1} bytes whose fields end at {len(frame)}"):
+    with pytest.raises(ProtocolError, match=f"{len(frame) + 1} bytes, but its fields end at {len(frame)}"):
         decode_fetch_response(memoryview(frame + b"\0"), version, NAMES)
 
 

@@ -426,7 +426,7 @@ def test_response_cut_anywhere_or_with_trailing_bytes_is_refused(version: int) -
         for cut in range(len(frame)):
             with pytest.raises(ProtocolError):
                 decode_produce_response(memoryview(frame[:cut]), version, names=NAMES)
-        with pytest.raises(ProtocolError, match="whose fields end at"):
+        with pytest.raises(ProtocolError, match="but its fields end at"):
             decode_produce_response(memoryview(frame + b"\0"), version, names=NAMES)
 
 

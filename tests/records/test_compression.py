@@ -208,8 +208,8 @@ def test_output_of_exactly_the_limit_is_accepted(name: str, plain: bytes) -> Non
                 decompress(codec, compressed, limit, base_offset=77)
             assert str(caught.value) == (
                 "the batch at offset 77 cannot be mirrored: "
-                f"it expands to more than {limit} bytes; if that is no attack, "
-                "allow more with --max-decompressed-bytes"
+                f"it expands to more than {limit} bytes, the maximum size of a decompressed batch; raise the "
+                "maximum if the batch is no attack"
             )
 
 

@@ -251,11 +251,14 @@ NESTED = wrapper(1, Codec.GZIP, [GOOD])
         (wrapper(1, Codec.GZIP, [NESTED], offset=77), "inner message 0 is compressed itself"),
         (message(1, b"no gzip", offset=77, attributes=Codec.GZIP), "not gzip"),
         (message(0, b"no lz4", offset=77, attributes=Codec.LZ4), "not lz4"),
-        (wrapper(1, Codec.GZIP, [GOOD[:-1]], offset=77), "an inner message of 23 bytes where 22 are left"),
+        (
+            wrapper(1, Codec.GZIP, [GOOD[:-1]], offset=77),
+            "an inner message of 23 bytes, but only 22 are left",
+        ),
         (wrapper(1, Codec.GZIP, [GOOD, GOOD[:11]], offset=77), "the last inner message is cut short"),
         (
             wrapper(1, Codec.GZIP, [GOOD[:8] + b"\xff\xff\xff\xff" + GOOD[12:]], offset=77),
-            "an inner message of -1 bytes where 23 are left",
+            "an inner message of -1 bytes, but only 23 are left",
         ),
         (wrapper(1, Codec.GZIP, [bytes(12)], offset=77), "a message of 0 bytes"),
         (wrapper(1, Codec.GZIP, [message(1, crc=1)], offset=77), "the CRC of inner message 0 is wrong"),
@@ -276,7 +279,7 @@ def test_malformed_message_is_corrupt_with_reason_and_position(data: bytes, reas
     if reason == "cut":
         # The value's length says more than there is.
         data = data[:8] + (len(data) - 12).to_bytes(4) + data[12:]
-        reason = "1 bytes where 0 are left"
+        reason = "1 bytes, but only 0 are left"
     with pytest.raises(CorruptBatch, match=reason) as caught:
         read_records(view_of(data), LIMIT)
     assert caught.value.position == 77
@@ -304,7 +307,8 @@ def test_wrapper_beyond_the_limit_is_refused() -> None:
         for magic in (0, 1):
             found = view_of(wrapper(magic, codec, big, offset=77))
             with pytest.raises(
-                UnsupportedBatch, match=f"more than {size - 1} bytes.*--max-decompressed-bytes"
+                UnsupportedBatch,
+                match=f"more than {size - 1} bytes, the maximum size of a",
             ):
                 read_records(found, size - 1)
         assert len(read_records(found, size)) == 20

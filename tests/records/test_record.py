@@ -281,7 +281,7 @@ def test_limit_applies_to_compressed_batches_alone() -> None:
                 read_records(found, size - 1)
             assert str(caught.value).startswith("the batch at offset 77 ")
             assert f"{size - 1} bytes" in str(caught.value)
-            assert "--max-decompressed-bytes" in str(caught.value)
+            assert "the maximum size of a decompressed batch" in str(caught.value)
 
 
 def test_bomb_of_many_empty_records_is_refused() -> None:
@@ -333,8 +333,8 @@ def test_timestamps_wrap_around_as_in_java(base: int, delta: int, expected: int)
         (b"\1\1\2\1\1", "a header without a name"),
         (b"\1\1\0\0", "1 bytes behind the last header"),
         (b"\4k\0\0", "2 bytes where|it is cut short|headers"),
-        (b"\x08k\1\0", "4 bytes where 3 are left"),
-        (b"\1\xfe\xff\xff\xff\x0f", "2147483647 bytes where 0 are left"),
+        (b"\x08k\1\0", "4 bytes, but only 3 are left"),
+        (b"\1\xfe\xff\xff\xff\x0f", "2147483647 bytes, but only 0 are left"),
         (b"\1\1\xfe\xff\xff\xff\x0f\0\0", "2147483647 headers in 2 bytes"),
         (b"\1\1\x80\x80\x80\x80\x80\0", "more than 32 bits"),
     ],

@@ -76,7 +76,7 @@ def test_unfinished_slim_home_is_removed(tmp_path: Path, monkeypatch: pytest.Mon
 def test_unwritable_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log_file = tmp_path / "file" / "spark.log"
-    with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* --checkpoint"):
+    with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* checkpoint"):
         _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file).run(["true"])
 
 

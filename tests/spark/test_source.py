@@ -81,5 +81,5 @@ def test_two_topics_with_one_destination_name_are_refused(brokers: TwoBrokers) -
     reader = BatchReader(
         options(brokers, streaming=False, group="group", rename="(topic|other)=one", subscribe="topic,other")
     )
-    with pytest.raises(ShoalError, match="would both be called one"):
+    with pytest.raises(ShoalError, match="would both have the name one"):
         reader.partitions()

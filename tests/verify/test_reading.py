@@ -129,7 +129,9 @@ def test_a_batch_that_is_damaged_meanwhile_is_not_decoded(reader: LogReader, his
 def test_a_batch_that_is_too_large_is_not_decoded(reader: LogReader, history: History) -> None:
     history.store(history.batch(2**15, codec=Codec.GZIP))
     (batch,) = reader.digests(0, 2**15)
-    with pytest.raises(NotDecodable, match=r"source's batch at offset 0 .* --max-decompressed-bytes"):
+    with pytest.raises(
+        NotDecodable, match=r"source's batch at offset 0 .* maximum size of a decompressed batch"
+    ):
         reader.decode(batch)
 
 

@@ -606,7 +606,7 @@ def test_a_batch_that_is_too_large_is_not_compared_by_name(rebuilt: Sides) -> No
     offset = rebuilt.offsets[15]
     assert (left_out.source, left_out.destination) == ((offset, offset + 1), (15, 16))
     assert f"source's batch at offset {offset} cannot be decoded" in left_out.reason
-    assert "--max-decompressed-bytes" in left_out.reason
+    assert "the maximum size of a decompressed batch" in left_out.reason
 
 
 def test_a_batch_that_is_too_large_on_one_side_takes_its_records_out(sides: Sides) -> None:

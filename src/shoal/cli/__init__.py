@@ -77,6 +77,7 @@ def _main(arguments: list[str]) -> int:
     try:
         arguments = with_config_file(parser, arguments)
         args = parser.parse_args(arguments)
+        args.spell = spelling(parser, args.verb)
     except ConfigError as error:
         # The arguments are not parsed, but these two decide how the error is printed.
         args = argparse.Namespace(json=_is_on("json", arguments), verbose=_is_on("verbose", arguments))
@@ -84,7 +85,7 @@ def _main(arguments: list[str]) -> int:
     try:
         return int(args.run(args))
     except OptionError as error:
-        return _fail(ConfigError(error.spelled(spelling(parser, args.verb))), EXIT_USAGE, args)
+        return _fail(ConfigError(error.spelled(args.spell)), EXIT_USAGE, args)
     except ConfigError as error:
         return _fail(error, EXIT_USAGE, args)
     except ShoalError as error:

@@ -15,24 +15,26 @@ from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
 from .output import print_json, say, table, warn
+from .parser import Spelling, sentence_of
 
 __all__ = ["print_dry_run"]
 
 
-def print_dry_run(options: MirrorOptions, *, as_json: bool) -> int:
-    """Inspect both clusters, print the plan, and return the exit code."""
+def print_dry_run(options: MirrorOptions, *, as_json: bool, spell: Spelling) -> int:
+    """Inspect both clusters, print the plan, and return the exit code. Errors spell options by ``spell``."""
     found = dry_run(options, on_warning=warn)
     for warning in found.warnings:
         warn(warning)
     for sentence in acl_sentences(found.missing_acls):
         warn(f"missing for this principal: {sentence}")
+    refusal = None if found.refusal is None else sentence_of(found.refusal, spell)
     if as_json:
-        print_json(_json_object(options, found))
+        print_json({**_json_object(options, found), "refusal": refusal})
     else:
         print("\n".join(map(printable_lines, _lines(options, found))), flush=True)
-    if found.refusal is None:
+    if refusal is None:
         return EXIT_DONE
-    say(found.refusal)
+    say(refusal)
     return EXIT_USAGE
 
 
@@ -78,7 +80,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
     if not options.once:
         yield f"  later: {'; '.join(_acls_of_later(options, found))}"
     yield ""
-    yield "To grant them (where a login is asked for, with an administrator's --command-config):"
+    yield "To grant them (if the cluster requires a login, with an administrator's --command-config):"
     yield "  PRINCIPAL=User:..."
     yield from (f"  {command}" for command in acl_commands(found.acls, _servers(options)))
     if commands := acl_commands(_later_acls(options, found), _servers(options)):
@@ -93,7 +95,7 @@ def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
 
 
 def _acls_of_later(options: MirrorOptions, found: DryRun) -> Iterator[str]:
-    yield "ALTER on copies, where a topic of the source gets more partitions"
+    yield "ALTER on copies, if a topic of the source gets more partitions"
     if any(topic.plan.source not in options.topics.names for topic in found.topics):
         yield "the same for topics that match later, and CREATE (--resource-pattern-type prefixed)"
 
@@ -163,7 +165,6 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "later_acl_commands": acl_commands(_later_acls(options, found), servers),
         "warnings": list(found.warnings),
         "beginnings": list(found.beginnings),
-        "refusal": found.refusal,
     }
 
 

@@ -17,7 +17,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "gateway-user",
         help="print an entry for the gateway's file of users",
-        description="Read a password, from the terminal or else from the first line of standard input, and "
+        description="Read a password, from the terminal or from the first line of standard input, and "
         "print a user's entry for the file that 'shoal gateway --users' reads. The entry has salted SCRAM "
         "credentials, as Kafka stores them, and not the password.",
         epilog="Example. Append the output to the file of users, of mode 0600:\n\n  shoal gateway-user alice",

@@ -163,14 +163,14 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
 
 
 _INCIDENTS = {
-    IncidentKind.FOREIGN_RECORDS: "another producer wrote to a destination partition; continue: go on behind "
-    "its records",
+    IncidentKind.FOREIGN_RECORDS: "another producer wrote to a destination partition; continue: copy "
+    "the next records behind the foreign ones",
     IncidentKind.DESTINATION_LOSS: "the destination lost acknowledged records, or its topic was "
-    "recreated; continue: mirror again what the source still has",
+    "recreated; continue: mirror the records again that the source still has",
     IncidentKind.SOURCE_RESET: "the source lost mirrored records, or its topic was recreated; "
-    "continue: mirror what the source has now behind what it had then",
-    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored; continue: go on at "
-    "its first offset",
+    "continue: mirror the source's present records behind the earlier ones",
+    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored; continue: "
+    "skip to its first offset",
 }
 
 
@@ -179,7 +179,7 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "guarantees",
         "How to react to data loss or foreign writes. fail (the default): stop the partition. continue: "
-        "count the incident, go on, and exit with code 4.",
+        "count the incident, continue, and exit with code 4.",
     )
     add_option(
         group,
@@ -274,7 +274,7 @@ def run(args: argparse.Namespace) -> int:
             from ..mirroring.monitoring.page.report import check_report
 
             check_report(options.report)
-        return print_dry_run(options, as_json=args.json)
+        return print_dry_run(options, as_json=args.json, spell=args.spell)
     stop = threading.Event()
     signals = Signals(stop, on_retry=lambda: None)
     with signals, report_to(as_json=args.json, is_service=not options.once) as report:

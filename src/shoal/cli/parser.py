@@ -11,12 +11,15 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
-from ..errors import ConfigError
+from ..errors import ConfigError, OptionError, ShoalError
 from ..nearest import did_you_mean
 
-__all__ = ["Parser", "spelling", "verb_parser"]
+__all__ = ["Parser", "Spelling", "sentence_of", "spelling", "verb_parser"]
+
+#: A function from the name of an option's field to its spelling on the command line.
+Spelling: TypeAlias = Callable[[str], str]
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
@@ -81,11 +84,16 @@ def verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argument
     return None
 
 
-def spelling(parser: argparse.ArgumentParser, verb: str) -> Callable[[str], str]:
+def spelling(parser: argparse.ArgumentParser, verb: str) -> Spelling:
     """Return a function from the name of an option's field to the option of the verb."""
     found = verb_parser(parser, verb)
     options = {each.dest: each.option_strings for each in found._actions} if found else {}
     return lambda field: next(iter(options.get(field, ())), f"--{field.replace('_', '-')}")
+
+
+def sentence_of(error: ShoalError, spell: Spelling) -> str:
+    """Return an error's text, with options as ``spell`` returns them."""
+    return error.spelled(spell) if isinstance(error, OptionError) else str(error)
 
 
 def _list_of(verbs: Iterable[str]) -> str:

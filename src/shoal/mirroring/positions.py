@@ -228,6 +228,6 @@ def warning_of_others(group: str, offsets: Mapping[TopicPartition, int]) -> str 
     partition, offset = min(offsets.items())
     more = f" and {len(offsets) - 1} more" if len(offsets) > 1 else ""
     return (
-        f"group {group!r} has committed offsets that are no mirror's ({offset} for {partition}{more}): they "
-        "say nothing about the destination and are not used; --start says where a partition begins"
+        f"group {group!r} has committed offsets of another program ({offset} for {partition}{more}): they "
+        "have no position at the destination, so the mirror ignores them and begins at the start position"
     )

@@ -181,8 +181,8 @@ class GroupShare(RebalanceListener):
         self._metrics.forget(partitions)
         self._control.give_up(partitions)
         self._on_warning(
-            f"group {self._group!r} went on without this mirror, which was not heard of in time: "
-            f"{len(partitions)} partitions lost, and joined again; what was copied last is found there"
+            f"group {self._group!r} removed this mirror, whose heartbeat was late: {len(partitions)} "
+            "partitions lost. The mirror joined again; the tasks find the records that were copied last"
         )
 
     def _let_go(self, partitions: Sequence[TopicPartition]) -> None:
@@ -208,7 +208,7 @@ class GroupShare(RebalanceListener):
                 patiently(commit, patience_s=_COMMIT_PATIENCE_S)
             except ShoalError as error:
                 self._on_warning(
-                    f"what was copied last of {first_few(sorted(positions))} could not be committed, "
+                    f"the last positions of {first_few(sorted(positions))} could not be committed, "
                     f"and will be found by its next owner: {error}"
                 )
 

@@ -135,7 +135,7 @@ class Filter(MirrorMakerRawBytesMessageHandler):
         self._from_ms = _milliseconds(wanted.pop("from")) if "from" in wanted else None
         self._until_ms = _milliseconds(wanted.pop("until")) if "until" in wanted else None
         if wanted:
-            raise ConfigError(f"{', '.join(wanted)} is none of topics, not, from, until")
+            raise ConfigError(f"{', '.join(wanted)} is not one of topics, not, from, until")
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
         """Return the batch if it passes."""
@@ -156,7 +156,7 @@ class ConvertCodec(MirrorMakerRawBytesMessageHandler):
             self._codec = Codec[args.strip().upper()]
         except KeyError:
             choices = ", ".join(each.name.lower() for each in Codec)
-            raise ConfigError(f"{args!r} is no codec; there are {choices}") from None
+            raise ConfigError(f"codec {args!r} is not one of {choices}") from None
 
     def handle(self, batch: RawRecord) -> Sequence[RawRecord]:
         """Return the batch with the argument's codec."""

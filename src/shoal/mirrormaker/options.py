@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..client.membership import MembershipSettings
 from ..errors import ConfigError
+from ..mirroring.model.option_values import check_range
 from ..mirroring.model.options import MirrorOptions
 
 __all__ = ["LARGEST_STREAMS", "MirrorMakerOptions", "parse_include"]
@@ -35,8 +36,7 @@ class MirrorMakerOptions:
     listener: tuple[str, str | None] | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.streams <= LARGEST_STREAMS:
-            raise ConfigError(f"--num.streams {self.streams}: not between 1 and {LARGEST_STREAMS}")
+        check_range("num_streams", self.streams, 1, LARGEST_STREAMS)
 
 
 def parse_include(option: str, text: str) -> re.Pattern[str]:

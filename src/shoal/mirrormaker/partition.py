@@ -106,7 +106,7 @@ class HandledPartition:
         )
         what = f"{offsets} of {self.source} cannot be sent: {pending.failure}"
         if self._skips(pending):
-            reason = f"{what}: left out, and lost there"
+            reason = f"{what}: skipped, and lost at the destination"
             self.counters.incidents.append(
                 Incident(IncidentKind.SEND_FAILURE, reason, pending.records, continued=True)
             )

@@ -148,8 +148,8 @@ class MirrorMaker:
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.copy.handling is None:
                 raise ConfigError(
-                    f"both files lead to one cluster ({cluster_id}), where each record would be mirrored "
-                    "again and again; a --message.handler may give topics other names"
+                    f"both files name one cluster ({cluster_id}), so each record would be mirrored again "
+                    "and again; set a message handler that gives topics other names"
                 )
             return Prepared(
                 self._maker.membership.group,

@@ -326,7 +326,7 @@ class _HandlerTask:
         if isinstance(error, BrokerError):
             return str(error)
         said = str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}"
-        return f"what the message handler {self._name} made cannot be sent: {said}"
+        return f"an output of the message handler {self._name} cannot be sent: {said}"
 
     def _raise_what_is_in_the_way_of_all(self, error: Exception) -> None:
         """Raise an error that is not about one record: skipping records for it would skip all that follow."""

@@ -287,7 +287,7 @@ def _decode_body(
     except Exception as error:  # the generated code raises many types on malformed input
         raise ProtocolError(f"malformed {message_class.name}: {error!r}") from error
     if end > len(frame):
-        raise ProtocolError(f"a {message_class.name} of {len(frame)} bytes whose fields end at {end}")
+        raise ProtocolError(f"a {message_class.name} of {len(frame)} bytes, but its fields end at {end}")
     _refuse_nulls(message_class, message, _checked_fields(message_class, version))
     return message, end
 

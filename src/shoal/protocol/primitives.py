@@ -98,7 +98,7 @@ def read_string(buffer: memoryview, position: int, compact: bool) -> tuple[str, 
     """Read a string that may not be null."""
     value, position = read_nullable_string(buffer, position, compact)
     if value is None:
-        raise ProtocolError(f"null where a string belongs, at {position}")
+        raise ProtocolError(f"null at {position} instead of a string")
     return value, position
 
 
@@ -152,4 +152,4 @@ def expect_end(buffer: memoryview, position: int) -> None:
     If they do not, the two sides use different versions, or a frame's size was wrong.
     """
     if position != len(buffer):
-        raise ProtocolError(f"a message of {len(buffer)} bytes whose fields end at {position}")
+        raise ProtocolError(f"a message of {len(buffer)} bytes, but its fields end at {position}")

@@ -251,7 +251,7 @@ def _legacy_header(record_set: memoryview, position: int) -> BatchHeader:
     """Read the fields that a message of magic 0 or 1 has in common with a batch."""
     offset, length, crc, magic = _LEGACY.unpack_from(record_set, position)
     if magic not in (0, 1):
-        raise CorruptBatch(f"magic {magic} is none of 0, 1 and 2", position)
+        raise CorruptBatch(f"magic {magic} is not 0, 1 or 2", position)
     if length < _SMALLEST_LEGACY_LENGTH:
         raise CorruptBatch(f"message length {length} is shorter than a message", position)
     if not 0 <= offset < OFFSET_LIMIT:

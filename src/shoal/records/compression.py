@@ -220,8 +220,8 @@ def compress_legacy_lz4(data: Bytes) -> bytes:
 
 def _refusal(what: str, limit_bytes: int, base_offset: int) -> UnsupportedBatch:
     return UnsupportedBatch(
-        f"{what} to more than {limit_bytes} bytes; "
-        "if that is no attack, allow more with --max-decompressed-bytes",
+        f"{what} to more than {limit_bytes} bytes, the maximum size of a decompressed batch; raise the "
+        "maximum if the batch is no attack",
         base_offset,
     )
 
@@ -411,7 +411,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
         size = _INT32.unpack_from(data, position)[0]
         position += _INT32.size
         if not 0 < size <= end - position:
-            raise _Malformed(f"a block of {size} bytes where {end - position} are left")
+            raise _Malformed(f"a block of {size} bytes, but only {end - position} are left")
         yield data[position : position + size]
         position += size
 

@@ -158,7 +158,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
         offset, length = _OVERHEAD.unpack_from(data, position)
         position += LOG_OVERHEAD
         if not 0 <= length <= end - position:
-            raise Malformed(f"an inner message of {length} bytes where {end - position} are left")
+            raise Malformed(f"an inner message of {length} bytes, but only {end - position} are left")
         yield offset, data[position : position + length]
         position += length
 
@@ -199,5 +199,5 @@ def read_sized(content: Bytes, position: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, position
     if length > len(content) - position:
-        raise Malformed(f"{length} bytes where {len(content) - position} are left")
+        raise Malformed(f"{length} bytes, but only {len(content) - position} are left")
     return bytes(content[position : position + length]), position + length

@@ -82,7 +82,7 @@ def _read_header(frame: memoryview) -> tuple[int, bool, int]:
     if end >= len(frame):
         raise CorruptBatch("an LZ4 frame that ends in its header")
     if xxhash.xxh32_intdigest(bytes(frame[_FLAGS_OFFSET:end])) >> 8 & 0xFF != frame[end]:
-        raise CorruptBatch("an LZ4 frame whose header has a wrong checksum")
+        raise CorruptBatch("an LZ4 frame with a wrong header checksum")
     return most_bytes, bool(flags & _BLOCK_CHECKSUM), end + 1
 
 

@@ -295,5 +295,5 @@ def _read_sized(data: bytes, position: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, position
     if length > len(data) - position:
-        raise Malformed(f"{length} bytes where {len(data) - position} are left")
+        raise Malformed(f"{length} bytes, but only {len(data) - position} are left")
     return data[position : position + length], position + length

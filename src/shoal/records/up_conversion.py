@@ -151,7 +151,7 @@ def up_convert(messages: Iterable[SentMessage], codec: Codec, most_bytes: int = 
     batch = writer.finish()
     if batch is None:
         raise NotConvertible(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {writer.size} bytes where {most_bytes} are allowed"
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {writer.size} bytes, but only {most_bytes} are allowed"
         )
     return batch
 
@@ -223,14 +223,14 @@ def _checked(
             return
         magic = record_set[position + MAGIC_OFFSET]
         if magic > 2:
-            raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is none of 0, 1 and 2")
+            raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is not 0, 1 or 2")
         position += LOG_OVERHEAD
         if length > end - position:
             return
         if most_message_bytes is not None and length + LOG_OVERHEAD > most_message_bytes:
             raise NotConvertible(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"a message of {length + LOG_OVERHEAD} bytes where {most_message_bytes} are allowed",
+                f"a message of {length + LOG_OVERHEAD} bytes, but only {most_message_bytes} are allowed",
             )
         if magic == 2:
             raise NotConvertible(ErrorCode.INVALID_RECORD, "a batch of magic 2 among messages")

@@ -276,7 +276,10 @@ def _selection(left: dict[str, str]) -> tuple[TopicSelection | None, tuple[Topic
     value = left.pop(ways[0].lower())
     if ways[0] == "assign":
         return None, tuple(sorted(_partitions("assign", value)))
-    return TopicSelection(value if ways[0] == "subscribe" else f"({value})"), ()
+    try:
+        return TopicSelection(value if ways[0] == "subscribe" else f"({value})"), ()
+    except OptionError as error:
+        raise ConfigError(error.spelled(lambda _: f"option {ways[0]}")) from None
 
 
 def _no_end(left: Mapping[str, str]) -> None:

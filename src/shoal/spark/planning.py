@@ -240,8 +240,8 @@ class Planner:
                 raise PartitionStopped(
                     *each.source,
                     each.start_offset,
-                    f"{cluster} holds only what is from offset {begins} on; "
-                    "failOnDataLoss=false reads on from there",
+                    f"{cluster} deleted the offsets before {begins}; set failOnDataLoss=false to continue "
+                    "from there",
                 )
             ranges[index] = each._replace(start_offset=min(begins, each.end_offset))
 

@@ -259,7 +259,7 @@ def test_position_without_commit_follows_auto_offset_reset(log: History, broker:
         assert ours.position(FIRST) == 0
     with consumer(broker, auto_offset_reset="none") as ours:
         ours.assign([FIRST])
-        with pytest.raises(NoPosition, match=r"topic-0: the group has committed nothing, .* is none; seek"):
+        with pytest.raises(NoPosition, match=r"topic-0: the group has no committed .* is 'none'; seek"):
             ours.poll(20)
         ours.seek(FIRST, 2)
         assert [record.offset for record in take(ours, 1)] == [2]
@@ -574,7 +574,7 @@ def test_truncated_log_without_reset_raises() -> None:
             take(ours, 4)
             shorter = lose_tail(cluster.nodes[0], "topic", 2)
             cluster.move_leader("topic", 0, 1)
-            with pytest.raises(BrokerError, match=r"topic-0 at offset 4 .*truncated to 2; seek to go on"):
+            with pytest.raises(BrokerError, match=r"topic-0 at offset 4 .*truncated to 2; seek to continue"):
                 take(ours, 1)
             History(shorter).plain(1, leader_epoch=shorter.leader_epoch)
             ours.seek(FIRST, 2)

@@ -270,7 +270,7 @@ def damaged() -> bytes:
     ("value", "error", "sentence"),
     [
         (b"an ordinary value", ConfigError, "need to be turned on together"),
-        (b"", ConfigError, "0 bytes are none"),
+        (b"", ConfigError, "of 0 bytes is not a record batch"),
         (None, ConfigError, "takes the bytes of a batch, not NoneType; fetch.raw.bytes and send.raw.bytes"),
         ("text", ConfigError, "takes the bytes of a batch, not str"),
         (some_batches(1)[0][:-1], ConfigError, "the value is no record batch"),
@@ -851,7 +851,7 @@ def test_acknowledged_records_under_random_faults_are_stored_once_in_order(
         ),
         ({"compression.type": "brotli"}, "is none of none, gzip, snappy, lz4, zstd"),
         ({"transactional.id": "x"}, "shoal cannot honour transactional.id=x; remove it"),
-        ({"partitioner.class": "x.Y"}, "cannot be honoured: keys are hashed by murmur2"),
+        ({"partitioner.class": "x.Y"}, "is not supported: the producer hashes keys by murmur2"),
         ({"value.serializer": "x.StringSerializer"}, "keys and values are bytes here; remove it"),
     ],
 )

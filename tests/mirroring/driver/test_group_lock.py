@@ -86,7 +86,7 @@ def test_second_mirror_is_refused_with_the_holder_s_name(broker: Broker) -> None
     with Mirror(broker) as first:
         second = Mirror(broker, "second")
         with pytest.raises(
-            GroupHeld, match=rf"held by shoal process {os.getpid()} on .+, started .* UTC; .*--group"
+            GroupHeld, match=rf"held by shoal process {os.getpid()} on .+, started .* UTC; .*another group"
         ) as refused:
             second.lock.acquire([], patience_s=5.0)
         second.lock.release()
@@ -264,7 +264,7 @@ def test_two_mirrors_cannot_share_a_directory(tmp_path: Path) -> None:
     other = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
     )
-    assert "another shoal on this machine is at work in it" in other.stderr
+    assert "another shoal on this machine uses it" in other.stderr
     with pytest.raises(ConfigError, match="another shoal on this machine"):
         MirrorIdentity(tmp_path)
     identity.release()
@@ -331,21 +331,21 @@ def test_readable_given_directory_is_kept_with_a_warning(tmp_path: Path, mode: i
     identity = MirrorIdentity(tmp_path)
     assert mode_of(tmp_path) == mode
     assert identity.warning == (
-        f"--checkpoint {tmp_path}: other users of this machine may enter it (mode {mode:04o}), and Spark's "
-        f"log in it names topics and hosts; if they should not, use `chmod 700 {tmp_path}`"
+        f"checkpoint directory '{tmp_path}': other users of this machine may enter it (mode {mode:04o}), and "
+        f"Spark's log in it names topics and hosts; if they should not, use `chmod 700 {tmp_path}`"
     )
     identity.release()
 
 
 def test_unusable_directory_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"--checkpoint .*file"):
+    with pytest.raises(ConfigError, match=r"checkpoint directory .*file"):
         MirrorIdentity(tmp_path / "file")
     with pytest.raises(ConfigError) as raised:
         MirrorIdentity(tmp_path / "file" / "mirror", is_given=False)
     assert str(raised.value) == (
-        f"the state directory {tmp_path}/file/mirror: Not a directory; make it writable, or name another "
-        "with --checkpoint or XDG_STATE_HOME"
+        f"state directory '{tmp_path}/file/mirror': Not a directory; make it writable, or set another "
+        "by checkpoint or XDG_STATE_HOME"
     )
     (tmp_path / "mirror-id").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="mirror-id cannot be read"):

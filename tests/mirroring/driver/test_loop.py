@@ -87,7 +87,7 @@ def test_progress_is_reported_from_the_first_phase() -> None:
             Phase.STARTING_SPARK,
             "nothing was copied; Spark has to start before it can end",
         ),
-        (Phase.COPYING, "finishing what is in flight, and committing it"),
+        (Phase.COPYING, "finishing and committing the batches in flight"),
     ],
 )
 def test_stop_is_answered_within_half_a_second(control: ControlServer, phase: Phase, answer: str) -> None:
@@ -121,7 +121,7 @@ def test_stopped_partition_ends_a_mirror_that_ends_when_stopped(control: Control
         wait_until(lambda: bool(mirror.notices))
     assert mirror.loop.ended_by_stopped
     assert mirror.notices == [
-        "stopping because a partition is stopped: finishing what is in flight, and committing it"
+        "stopping because a partition is stopped: finishing and committing the batches in flight"
     ]
 
 

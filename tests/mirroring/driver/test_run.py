@@ -218,7 +218,7 @@ def from_now_on(mirrors: Mirrors) -> Mirrors:
     history = create(mirrors, "orders").plain(3, 3)
     assert mirrors.once(**LATEST_START).records == 0
     (told,) = mirrors.notices
-    assert "first start of group 'mirror': with --start latest 1 partitions begin at their ends" in told
+    assert "first start of group 'mirror': with start=latest 1 partitions begin at their ends" in told
     mirrors.notices.clear()
     history.plain(2)
     return mirrors
@@ -231,7 +231,7 @@ def test_records_between_runs_are_mirrored_from_their_beginning(from_now_on: Mir
     assert [from_now_on.copied("orders"), from_now_on.copied("orders", 1)] == [2, 5]
     assert from_now_on.copied("orders-new") == 4
     (told,) = from_now_on.notices
-    assert told.startswith("orders-1, orders-new-0: not there at the first start of group 'mirror' (20")
+    assert told.startswith("orders-1, orders-new-0: newer than the first start of group 'mirror' (20")
     from_now_on.notices.clear()
     assert from_now_on.once(**LATEST_START).records == 0
     assert from_now_on.notices == []

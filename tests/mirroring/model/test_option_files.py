@@ -30,10 +30,9 @@ SUBJECTS = {"source", "destination", "topics", "group", "copy"}
 #: Options that more files name, and the reason.
 EXCEPTIONS = {
     "allow_unauthenticated_spark": "also an option of Spark's data source, for reading and for writing",
-    "checkpoint": "also a directory of Spark's, in errors about it",
     "keep_append_time": "the decision about a batch, which resuming repeats in each of its searches",
+    "multi_batch": "also the tasks' word for a request with several batches of a partition",
     "once": "the two kinds of a run, which the driver and the engine tell apart",
-    "multi_batch": "brokers are checked before the start, and asked again by each task",
     "start": "also a part of other options' texts: --start latest",
     "takes_over_offsets": "also an option for reading: Spark's planner reads the group's positions",
 }

@@ -61,7 +61,7 @@ def test_expression_never_matches_a_topic_marked_internal() -> None:
 
 
 def test_topic_marked_internal_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"--topics: __consumer_offsets is internal"):
+    with pytest.raises(ConfigError, match=r"topics '__consumer_offsets' is internal"):
         TopicSelection("__consumer_offsets").select(cluster_with("a", internal=("__consumer_offsets",)))
 
 
@@ -79,20 +79,20 @@ def test_missing_returns_absent_names() -> None:
 
 @pytest.mark.parametrize("topics", ["", " , "])
 def test_empty_selection_is_refused(topics: str) -> None:
-    with pytest.raises(ConfigError, match="--topics names no topic"):
+    with pytest.raises(ConfigError, match="topics names no topic"):
         TopicSelection(topics)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topics": "a(b"}, r"^--topics a\(b: not a regular expression: .*position 1"),
-        ({"topics": "a", "exclude": "*"}, r"^--exclude \*: not a regular expression: nothing to repeat"),
-        ({"topics": "a", "rename": "*=b"}, r"^--rename \*: not a regular expression"),
-        ({"topics": "a", "rename": "b"}, r"^--rename b: not REGEX=REPLACEMENT"),
-        ({"topics": "a", "rename": "b="}, r"^--rename b=: not REGEX=REPLACEMENT"),
-        ({"topics": "a", "rename": r"b=\1"}, r"^--rename b=\\1: invalid group reference 1"),
-        ({"topics": "a", "rename": r"b=\g<n>"}, r"^--rename b=\\g<n>: unknown group name 'n'"),
+        ({"topics": "a(b"}, r"^topics 'a\(b' is not a regular expression: .*position 1"),
+        ({"topics": "a", "exclude": "*"}, r"^exclude '\*' is not a regular expression: nothing to repeat"),
+        ({"topics": "a", "rename": "*=b"}, r"^rename '\*' is not a regular expression"),
+        ({"topics": "a", "rename": "b"}, r"^rename 'b' is not REGEX=REPLACEMENT"),
+        ({"topics": "a", "rename": "b="}, r"^rename 'b=' is not REGEX=REPLACEMENT"),
+        ({"topics": "a", "rename": r"b=\1"}, r"^rename 'b=\\1': invalid group reference 1"),
+        ({"topics": "a", "rename": r"b=\g<n>"}, r"^rename 'b=\\g<n>': unknown group name 'n'"),
     ],
 )
 def test_invalid_expression_is_named_with_its_option(options: dict[str, str], message: str) -> None:
@@ -121,12 +121,12 @@ def test_rename_maps_only_whole_names(rename: str, source: str, destination: str
 
 def test_two_topics_with_one_destination_name_are_refused() -> None:
     selection = TopicSelection(".*", rename="a|b=c")
-    with pytest.raises(ConfigError, match=r"--rename a\|b=c: topics a and b would both be called c"):
+    with pytest.raises(ConfigError, match=r"rename 'a\|b=c': topics a and b would both have the name c"):
         selection.select(cluster_with("a", "b"))
 
 
 def test_rename_to_the_name_of_another_topic_is_refused() -> None:
-    with pytest.raises(ConfigError, match="topics a and b would both be called b"):
+    with pytest.raises(ConfigError, match="topics a and b would both have the name b"):
         TopicSelection(".*", rename="a=b").select(cluster_with("a", "b"))
 
 
@@ -137,12 +137,12 @@ def test_names_can_be_swapped() -> None:
 
 @pytest.mark.parametrize("rename", ["a=b c", "a=" + "b" * 250, "a=..", "(a)=$1"])
 def test_illegal_destination_name_is_refused(rename: str) -> None:
-    with pytest.raises(ConfigError, match=r"topic a would be called .* which is no legal name"):
+    with pytest.raises(ConfigError, match=r"topic a would have the name .* which is not a legal name"):
         TopicSelection("a", rename=rename).destination_of("a")
 
 
 def test_java_group_reference_is_refused_with_python_s() -> None:
-    with pytest.raises(ConfigError, match=r"groups are written \\1, not \$1"):
+    with pytest.raises(ConfigError, match=r"write groups as \\1, not as \$1"):
         TopicSelection("a", rename="(a)=$1").destination_of("a")
 
 

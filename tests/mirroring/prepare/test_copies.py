@@ -338,4 +338,4 @@ def test_watch_looks_at_each_refresh_and_survives_errors(mirrored: TwoBrokers) -
     with driver.watch:
         wait_until(lambda: bool(driver.metrics.stopped()))
     (warning,) = driver.warnings
-    assert warning.startswith("the copies cannot be compared with what was mirrored")
+    assert warning.startswith("the copies cannot be compared with the committed positions")

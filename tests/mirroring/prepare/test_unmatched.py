@@ -27,7 +27,7 @@ def why(topics: str, exclude: str | None = None) -> str:
 )
 def test_unmatched_glob_suggests_its_regular_expression(topics: str, meant: str) -> None:
     assert why(topics) == (
-        f"--topics {topics}: matches no topic of the source cluster; did you mean '{meant}'? "
+        f"the selection '{topics}' matches no topic of the source cluster; did you mean '{meant}'? "
         "Topics are regular expressions, not globs"
     )
 
@@ -36,7 +36,7 @@ def test_unmatched_glob_suggests_its_regular_expression(topics: str, meant: str)
 def test_invalid_expression_that_is_a_glob_suggests_its_expression(topics: str, meant: str) -> None:
     with pytest.raises(ConfigError) as raised:
         TopicSelection(topics)
-    assert str(raised.value).startswith(f"--topics {topics}: not a regular expression: ")
+    assert str(raised.value).startswith(f"topics '{topics}' is not a regular expression: ")
     assert str(raised.value).endswith(f"; did you mean '{meant}'?")
 
 
@@ -48,14 +48,13 @@ def test_invalid_expression_without_wildcards_has_no_suggestion() -> None:
 
 def test_exclusion_of_all_matches_is_named() -> None:
     assert why("h_.*", ".*") == (
-        "--exclude .*: leaves out every topic that --topics h_.* matches on the source cluster "
-        "(h_none, h_zstd)"
+        "the exclusion '.*' excludes every topic that 'h_.*' matches on the source cluster (h_none, h_zstd)"
     )
-    assert why("h_none", "h_.*").startswith("--exclude h_.*: leaves out every topic")
+    assert why("h_none", "h_.*").startswith("the exclusion 'h_.*' excludes every topic")
 
 
 def test_ineffective_exclusion_is_not_named() -> None:
-    assert why("x.*", ".*") == "--topics x.*: matches no topic of the source cluster"
+    assert why("x.*", ".*") == "the selection 'x.*' matches no topic of the source cluster"
 
 
 def test_expression_that_matches_only_internal_topics_is_explained() -> None:
@@ -89,7 +88,7 @@ H_MEANT = "; did you mean 'h_.*'? It matches h_none, h_zstd"
         (
             ".*",
             "h_*",
-            ["--exclude: 'h_*' leaves out no topic" + H_MEANT],
+            ["the exclusion 'h_*' excludes no topic" + H_MEANT],
         ),
         (".*", "x_*", []),  # such a topic may come
         (".*", "h_.*", []),
@@ -97,10 +96,10 @@ H_MEANT = "; did you mean 'h_.*'? It matches h_none, h_zstd"
             "a.b-c,h_*",
             None,
             [
-                f"--topics: 'h_*' matches no topic{H_MEANT}; topics that come may match",
+                f"the expression 'h_*' matches no topic{H_MEANT}; it may match later topics",
             ],
         ),
-        ("h_.*,x.*", None, ["--topics: 'x.*' matches no topic; topics that come may match"]),
+        ("h_.*,x.*", None, ["the expression 'x.*' matches no topic; it may match later topics"]),
     ],
 )
 def test_unmatched_expression_among_several_warns(

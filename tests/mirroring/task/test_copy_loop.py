@@ -577,7 +577,7 @@ PERMANENT: dict[ErrorCode, str] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE",
     ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror",
-    ErrorCode.INVALID_REQUIRED_ACKS: "look into the broker's log",
+    ErrorCode.INVALID_REQUIRED_ACKS: "read the broker's log",
     ErrorCode.INVALID_RECORD: "a second try ended the same",
     ErrorCode.CORRUPT_MESSAGE: "a second try ended the same",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second try ended the same",

@@ -291,13 +291,13 @@ def test_required_waits_for_a_leader_that_takes_one_at_a_time(sent: Sent) -> Non
 
         class Installs(Watched):
             def wait(self, seconds: float) -> None:
-                if any("--multi-batch required asks for that" in each for each in self.waited_for):
+                if any("and the mirror requires several" in each for each in self.waited_for):
                     broker.config.dynamic["shoal.multi.batch.produce"] = "true"
                 super().wait(seconds)
 
         control = Installs()
         assert brokers.start(control=control).result().complete
-        assert any("--multi-batch required asks for that" in each for each in control.waited_for)
+        assert any("and the mirror requires several" in each for each in control.waited_for)
         assert sent.counts() == [10]
         assert_exact(brokers, history)
 

@@ -142,7 +142,7 @@ def iterate(record_set: memoryview) -> Iterator[memoryview]:
             return
         magic = record_set[position + MAGIC_OFFSET]
         if magic > 2:
-            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is none of 0, 1 and 2")
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} is not 0, 1 or 2")
         end = position + LOG_OVERHEAD + length
         if end > len(record_set):
             return

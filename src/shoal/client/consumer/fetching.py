@@ -120,7 +120,7 @@ class Fetching:
         if self._settings.reset_to is None:
             where = f"{state.partition} at offset {state.position} on {self._cluster}"
             state.failure = BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, where, f"its log was truncated to {end}; seek to go on"
+                ErrorCode.OFFSET_OUT_OF_RANGE, where, f"its log was truncated to {end}; seek to continue"
             )
         else:
             state.seek(end)

@@ -259,7 +259,7 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
     except CorruptBatch as error:
         raise ConfigError(f"the value is no record batch ({error.reason}); {TOGETHER}") from error
     if not batches:
-        raise ConfigError(f"the value is no record batch ({len(view)} bytes are none); {TOGETHER}")
+        raise ConfigError(f"the value of {len(view)} bytes is not a record batch; {TOGETHER}")
     whole = sum(len(batch.view) for batch in batches)
     if len(batches) > 1 or whole != len(view):
         raise CorruptBatch(

@@ -30,7 +30,9 @@ def _codec(value: str) -> Codec:
 
 
 def _refused(value: str) -> str:
-    raise ValueError("cannot be honoured: keys are hashed by murmur2, and what has none is dealt; remove it")
+    raise ValueError(
+        "is not supported: the producer hashes keys by murmur2, and spreads records without a key; remove it"
+    )
 
 
 #: The properties that the producer reads, with their defaults.

@@ -59,7 +59,7 @@ def parse_jaas(text: str) -> LoginModule:
     for first in range(0, len(rest), 3):
         triple = rest[first : first + 3]
         if len(triple) != 3 or triple[0][1] or triple[1] != ("=", True) or triple[2][1]:
-            raise ValueError('behind the flag it has something else than name="value"')
+            raise ValueError('after the flag, each option must be name="value"')
         options[triple[0][0]] = triple[2][0]
     return LoginModule(name, options)
 

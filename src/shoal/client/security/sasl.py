@@ -59,7 +59,7 @@ class SaslExchange:
         try:
             self._mechanism.receive(token)
         except (ValueError, KeyError, OverflowError) as error:
-            raise ValueError("its part of the exchange is not what the mechanism asks for") from error
+            raise ValueError("its message does not fit the mechanism") from error
 
     def _check_iterations(self, token: bytes) -> None:
         """
@@ -72,7 +72,7 @@ class SaslExchange:
             if digits == part:
                 continue
             if not digits.isdigit() or len(digits) > _MOST_DIGITS:
-                raise ValueError("the number of iterations that it asks for is none")
+                raise ValueError("its number of iterations is not a number")
             if int(digits) < self._least_iterations:
                 raise ValueError(
                     f"it asks for {int(digits):,} iterations, which would let a false broker guess the "

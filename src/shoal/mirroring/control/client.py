@@ -194,7 +194,7 @@ class Uncontrolled:
             for incident in each.counters.incidents:
                 if incident.continued:
                     kind, lost, reason = incident.kind.value, incident.lost, incident.reason
-                    _log.warning("%s went on after %s (lost: %s): %s", each.partition, kind, lost, reason)
+                    _log.warning("%s continued after %s (lost: %s): %s", each.partition, kind, lost, reason)
 
     def wait(self, seconds: float) -> None:
         """Wait the whole time."""

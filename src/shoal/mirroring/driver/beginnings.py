@@ -57,7 +57,7 @@ def find_beginnings(
     partitions: Sequence[TopicPartition],
     *,
     start_ms: int,
-    option: str = "--start latest",
+    option: str = "start=latest",
     seen_at_start: tuple[int, Collection[TopicPartition]] | None = None,
 ) -> Beginnings:
     """
@@ -98,8 +98,8 @@ def find_beginnings(
     sentences = []
     if newer:
         sentences.append(
-            f"{first_few(sorted(newer))}: not there at {since}, so mirrored from the beginning; {option} "
-            "is for what was there"
+            f"{first_few(sorted(newer))}: newer than {since}, so mirrored from the beginning ({option} "
+            "applies to older ones only)"
         )
     if at_ends:
         sentences.append(

@@ -41,7 +41,7 @@ class CopyWatch(Lookout):
 
     """
 
-    failure = "the copies cannot be compared with what was mirrored: "
+    failure = "the copies cannot be compared with the committed positions: "
 
     def __init__(
         self,

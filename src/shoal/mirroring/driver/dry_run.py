@@ -16,7 +16,7 @@ from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, describe_holder, has_coordinator
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...client.reachable import check_advertised
-from ...errors import AccessRefused, ConfigError, ShoalError
+from ...errors import AccessRefused, ConfigError, GroupHeld, ShoalError
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
@@ -109,7 +109,7 @@ class DryRun:
     acls: tuple[Acl, ...]
     missing_acls: tuple[Acl, ...]
     warnings: tuple[str, ...]
-    refusal: str | None
+    refusal: ShoalError | None
     beginnings: tuple[str, ...] = ()
 
 
@@ -160,18 +160,18 @@ class _DryRun:
             return self._refused(error)
         self._warnings += changes.warnings
         holder: str | None = None
-        refusal: str | None = None
+        refusal: ShoalError | None = None
         topics: tuple[TopicOutlook, ...]
         try:
             state, holder = self._positions(changes)
             topics = self._outlook(changes, state)
             if holder:
-                refusal = f"group {changes.group!r} is held by {holder}; stop that mirror first"
+                refusal = GroupHeld(changes.group, holder)
         except AccessRefused:
             raise
         except ShoalError as error:
             topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
-            refusal = str(error)
+            refusal = error
         acls = self._acls(changes)
         return DryRun(
             changes.group,
@@ -198,7 +198,7 @@ class _DryRun:
         unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
         acls = needed_acls(names, group, created=unseen, grown=(), before_2_8=self._destination_before_2_8())
         missing = self._missing(acls)
-        return DryRun(group, source_id, destination_id, None, (), acls, missing, (), str(error))
+        return DryRun(group, source_id, destination_id, None, (), acls, missing, (), error)
 
     def _acls(self, changes: TopicChanges) -> tuple[Acl, ...]:
         topics = changes.topics.values()

@@ -27,7 +27,7 @@ from ...client.config import ClientConfig
 from ...client.coordinator import MemberId
 from ...client.membership import Membership, MembershipSettings, RebalanceListener
 from ...client.membership.assignors import Member, RebalanceProtocol
-from ...errors import ConfigError, Disconnected, ShoalError
+from ...errors import Disconnected, OptionError, ShoalError
 from ...state_directory import make_state_directory, open_no_link
 from ...topic_partition import TopicPartition
 from ..control import lease_clock_s
@@ -44,7 +44,7 @@ LEASE_S = 30.0
 #: The topics' metadata change nothing for this member: 24 days, Java's largest int.
 _NEVER_MS = 2**31 - 1
 
-_ANOTHER_DIRECTORY = "; make it writable, or name another with --checkpoint or XDG_STATE_HOME"
+_ANOTHER_DIRECTORY = "; make it writable, or set another by {checkpoint} or XDG_STATE_HOME"
 
 
 def _open_to_others(directory: Path, where: str) -> str | None:
@@ -84,7 +84,7 @@ class MirrorIdentity:
 
         """
         self._path = checkpoint / "mirror-id"
-        where = f"--checkpoint {checkpoint}" if is_given else f"the state directory {checkpoint}"
+        where = f"{'checkpoint' if is_given else 'state'} directory '{checkpoint}'"
         advice = "" if is_given else _ANOTHER_DIRECTORY
         try:
             if is_given:
@@ -94,25 +94,25 @@ class MirrorIdentity:
             self.warning = _open_to_others(checkpoint, where)
             self._file = open(self._path, "a+", encoding="ascii", opener=open_no_link)  # noqa: SIM115
         except OSError as error:
-            raise ConfigError(f"{where}: {error.strerror}{advice}") from error
+            raise OptionError("{where}: {error}" + advice, where=where, error=error.strerror) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise ConfigError(
-                f"{where}: another shoal on this machine is at work in it; "
-                "stop that mirror first. A mirror of other topics needs a --group of its own, and has a "
-                "--checkpoint of its own then"
+            raise OptionError(
+                "{where}: another shoal on this machine uses it; stop that mirror first. A mirror of other "
+                "topics needs its own {group}, and has its own directory then",
+                where=where,
             ) from None
         except OSError as error:
             self._file.close()
-            raise ConfigError(f"{where}: {error.strerror}{advice}") from error
+            raise OptionError("{where}: {error}" + advice, where=where, error=error.strerror) from error
         try:
             self._file.seek(0)
             self.name = self._file.read().strip() or self._make()
         except (OSError, UnicodeDecodeError) as error:
             self._file.close()
-            raise ConfigError(f"{where}: mirror-id cannot be read or written{advice}") from error
+            raise OptionError("{where}: mirror-id cannot be read or written" + advice, where=where) from error
 
     def _make(self) -> str:
         name = uuid.uuid4().hex

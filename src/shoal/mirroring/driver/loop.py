@@ -142,7 +142,7 @@ class DriverLoop:
             case Phase.STARTING_SPARK | Phase.STARTING_TASKS:
                 doing = "nothing was copied; Spark has to start before it can end"
             case _:
-                doing = "finishing what is in flight, and committing it"
+                doing = "finishing and committing the batches in flight"
         return f"stopping{cause}: {doing}"
 
     def _look_after(self, at_work: AtWork) -> None:

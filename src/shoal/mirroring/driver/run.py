@@ -248,7 +248,7 @@ class MirrorRun:
                     selection,
                     partitions,
                     start_ms=options.start.timestamp_ms,
-                    option="auto.offset.reset=latest" if takes_over else "--start latest",
+                    option="auto.offset.reset=latest" if takes_over else "start=latest",
                     seen_at_start=seen_at_start,
                 )
                 positions.mark_starts(found.offsets, found.first_start)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...client.metadata import TopicMetadata
-from ...errors import ConfigError
+from ...errors import OptionError
 
 __all__ = ["TopicSelection", "is_internal", "is_legal_name", "regex_of_glob"]
 
@@ -90,7 +90,7 @@ class TopicSelection:
     def __post_init__(self) -> None:
         # Compile all of them now, so that an invalid one is an error at construction.
         if not self._entries:
-            raise ConfigError("--topics names no topic")
+            raise OptionError("{topics} names no topic")
         _ = self._patterns, self._excluded, self._rename
 
     @cached_property
@@ -109,11 +109,11 @@ class TopicSelection:
 
     @cached_property
     def _patterns(self) -> list[re.Pattern[str]]:
-        return [_compile("--topics", each) for each in self.expressions]
+        return [_compile("topics", each) for each in self.expressions]
 
     @cached_property
     def _excluded(self) -> re.Pattern[str] | None:
-        return _compile("--exclude", self.exclude) if self.exclude else None
+        return _compile("exclude", self.exclude) if self.exclude else None
 
     @cached_property
     def _rename(self) -> tuple[re.Pattern[str], str] | None:
@@ -122,8 +122,8 @@ class TopicSelection:
         # The last "=": a topic's name cannot have one, but an expression can: (?=…).
         regex, equals, replacement = self.rename.rpartition("=")
         if not equals or not regex or not replacement:
-            raise ConfigError(f"--rename {self.rename}: not REGEX=REPLACEMENT")
-        pattern = _compile("--rename", regex)
+            raise OptionError("{rename} '{value}' is not REGEX=REPLACEMENT", value=self.rename)
+        pattern = _compile("rename", regex)
         _check_template(pattern, replacement, self.rename)
         return pattern, replacement
 
@@ -139,9 +139,9 @@ class TopicSelection:
             return False
         if topic.name in self.names:
             if topic.internal:
-                raise ConfigError(
-                    f"--topics: {topic.name} is internal to its cluster and means nothing in another; "
-                    "leave it out"
+                raise OptionError(
+                    "{topics} '{value}' is internal to its cluster, and has no meaning in another; remove it",
+                    value=topic.name,
                 )
             return True
         return not is_internal(topic) and any(pattern.fullmatch(topic.name) for pattern in self._patterns)
@@ -162,10 +162,13 @@ class TopicSelection:
             return topic
         name = match.expand(replacement)
         if not is_legal_name(name):
-            hint = "; groups are written \\1, not $1" if "$" in name else ""
-            raise ConfigError(
-                f"--rename {self.rename}: topic {topic} would be called {name!r} at the destination, "
-                f"which is no legal name of a topic{hint}"
+            raise OptionError(
+                "{rename} '{value}': topic {topic} would have the name {name!r} at the destination, which is "
+                "not a legal name of a topic{hint}",
+                value=self.rename,
+                topic=topic,
+                name=name,
+                hint="; write groups as \\1, not as $1" if "$" in name else "",
             )
         return name
 
@@ -185,9 +188,13 @@ class TopicSelection:
         for source in sorted(name for name, topic in topics.items() if self.matches(topic)):
             destination = self.destination_of(source)
             if destination in taken:
-                raise ConfigError(
-                    f"--rename {self.rename}: topics {taken[destination]} and {source} would both be "
-                    f"called {destination} at the destination"
+                raise OptionError(
+                    "{rename} '{value}': topics {first} and {second} would both have the name {name} at the "
+                    "destination; choose another replacement",
+                    value=self.rename,
+                    first=taken[destination],
+                    second=source,
+                    name=destination,
                 )
             selected[source] = destination
             taken[destination] = source
@@ -204,7 +211,13 @@ def _compile(option: str, regex: str) -> re.Pattern[str]:
     except re.error as error:
         meant = regex_of_glob(regex)
         hint = f"; did you mean '{meant}'?" if meant else ""
-        raise ConfigError(f"{option} {regex}: not a regular expression: {error}{hint}") from None
+        raise OptionError(
+            "{option} '{value}' is not a regular expression: {error}{hint}",
+            option=option,
+            value=regex,
+            error=str(error),
+            hint=hint,
+        ) from None
 
 
 def _check_template(pattern: re.Pattern[str], replacement: str, rename: str) -> None:
@@ -213,4 +226,4 @@ def _check_template(pattern: re.Pattern[str], replacement: str, rename: str) -> 
         # Python parses the replacement before it matches, so any text will do.
         pattern.sub(replacement, "")
     except (re.error, IndexError) as error:
-        raise ConfigError(f"--rename {rename}: {error}") from None
+        raise OptionError("{rename} '{value}': {error}", value=rename, error=str(error)) from None

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ...client.cluster import Cluster
 from ...client.multi_batch import marked
 from ...client.produce import ProduceConnection
-from ...errors import AccessRefused, BrokerError, ConfigError, Disconnected
+from ...errors import AccessRefused, BrokerError, Disconnected, OptionError
 from ...topic_partition import TopicPartition
 from ..model.text import first_few
 
@@ -40,10 +40,13 @@ def require_multi_batch(destination: Cluster, topics: Iterable[str]) -> None:
     if refusing:
         refused = min(refusing.items())[1]
         brokers = first_few([f"{each} ({destination.metadata.brokers[each]})" for each in sorted(refusing)])
-        raise ConfigError(
-            f"--multi-batch required: of {destination}, node {brokers} takes one batch of a partition in a "
-            f"request, as of topic {first_few(refused)}; install the agent there (docs/java-agent.md) and "
-            "allow it this client, or give --multi-batch auto"
+        raise OptionError(
+            "{multi_batch} required: node {brokers} of {destination} takes one batch of a partition in a "
+            "request, such as of topic {topics}; install the agent there (docs/java-agent.md) and allow it "
+            "this client, or set {multi_batch} to auto",
+            brokers=brokers,
+            destination=str(destination),
+            topics=first_few(refused),
         )
 
 

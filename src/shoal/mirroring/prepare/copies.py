@@ -38,8 +38,8 @@ class CopyState(enum.Enum):
 
     DELETED = "was deleted at the destination"
     RECREATED = "was deleted and created again at the destination"
-    SHORTER = "ends before what was mirrored and acknowledged"
-    LONGER = "holds more than what was mirrored and committed"
+    SHORTER = "ends before its last acknowledged record"
+    LONGER = "holds more records than the committed position"
 
     @property
     def is_loss(self) -> bool:

@@ -15,7 +15,7 @@ def creation_error(error: BrokerError, topic: NewTopic) -> ShoalError:
     if error.retriable:
         return error
     return ConfigError(
-        f"{error}; change what is refused, or create the topic yourself with "
+        f"{error}; allow it, or create the topic yourself with "
         f"{topic.partitions} partitions and compression.type=producer"
     )
 

@@ -25,7 +25,7 @@ from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, has_coordinator
 from ...client.metadata import TopicMetadata
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConfigError, ShoalError
+from ...errors import BrokerError, ConfigError, OptionError, ShoalError
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
@@ -202,8 +202,8 @@ class _Inspection:
         names = self._options.topics.select(topics)
         missing = [self._describe_missing(name) for name in self._options.topics.missing(topics)]
         if missing and (self._options.once or not names):
-            raise ConfigError(f"--topics: {'; '.join(missing)}")
-        self._warnings += [f"{each}; it is left out until that changes" for each in missing]
+            raise OptionError("{topics}: {missing}", missing="; ".join(missing))
+        self._warnings += [f"{each}; the mirror skips it until then" for each in missing]
         if not names:
             raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source)))
         self._warnings += idle_expressions(self._options.topics, topics)
@@ -212,7 +212,7 @@ class _Inspection:
     def _describe_missing(self, topic: str) -> str:
         code = self._source.refresh([topic]).errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code in _NOT_ALLOWED:
-            return f"topic {topic} of {self._source} may not be seen by this principal (allow DESCRIBE on it)"
+            return f"topic {topic} of {self._source}: this principal is not authorized (allow DESCRIBE on it)"
         return (
             f"there is no topic {topic} on {self._source}{near_topics(topic, self._source.metadata.topics)}"
         )
@@ -224,10 +224,13 @@ class _Inspection:
             return
         for name, copy in names.items():
             if self._options.topics.matches(TopicMetadata(copy, None, False, {})):
-                raise ConfigError(
-                    f"source and destination are the same cluster ({cluster_id}), and the copy of topic "
-                    f"{name}, {copy}, would be mirrored again; give --rename and --exclude "
-                    "(or --topics) that keep copies and originals apart"
+                raise OptionError(
+                    "source and destination are the same cluster ({cluster_id}), and the copy of topic "
+                    "{name}, {copy}, would be mirrored again; separate copies and originals by {rename} and "
+                    "{exclude}, or by {topics}",
+                    cluster_id=cluster_id,
+                    name=name,
+                    copy=copy,
                 )
 
     def _warn_of_the_other_direction(self, names: Mapping[str, str]) -> None:
@@ -249,7 +252,7 @@ class _Inspection:
         if held:
             self._warnings.append(
                 f"{_topics(sorted(held))} on {self._destination}: group {group!r} there holds positions of a "
-                "mirror in the other direction; check that --from and --to are not swapped"
+                "mirror in the other direction; check that source and destination are not swapped"
             )
 
     # Configurations
@@ -343,14 +346,16 @@ class _Inspection:
         metadata = self._destination.metadata
         for copy in names.values():
             if copy in metadata.topics and metadata.topics[copy].internal:
-                raise ConfigError(
-                    f"topic {copy} is internal to {self._destination}; --rename must not lead there"
+                raise OptionError(
+                    "topic {copy} is internal to {destination}; choose another name by {rename}",
+                    copy=copy,
+                    destination=str(self._destination),
                 )
         refused = [copy for copy in names.values() if metadata.errors.get(copy) in _NOT_ALLOWED]
         if refused:
             raise ConfigError(
-                f"{_topics(refused)} of {self._destination} may not be seen by this principal; "
-                "allow DESCRIBE and WRITE on it (and CREATE, where it does not exist)"
+                f"{_topics(refused)} of {self._destination}: this principal is not authorized; "
+                "allow DESCRIBE and WRITE on it (and CREATE, if it does not exist)"
             )
 
     def _deleted(self, names: Mapping[str, str], group: str) -> Mapping[str, str]:

@@ -33,10 +33,10 @@ def why_nothing_matches(selection: TopicSelection, topics: Mapping[str, TopicMet
     excluded = [name for name, topic in topics.items() if included.matches(topic)]
     if excluded:
         return (
-            f"--exclude {selection.exclude}: leaves out every topic that --topics {selection.topics} matches "
-            f"on {cluster} ({first_few(sorted(excluded))})"
+            f"the exclusion '{selection.exclude}' excludes every topic that '{selection.topics}' matches on "
+            f"{cluster} ({first_few(sorted(excluded))})"
         )
-    return f"--topics {selection.topics}: matches no topic of {cluster}{_hint(selection, topics)}"
+    return f"the selection '{selection.topics}' matches no topic of {cluster}{_hint(selection, topics)}"
 
 
 def idle_expressions(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> list[str]:
@@ -56,11 +56,12 @@ def idle_expressions(selection: TopicSelection, topics: Mapping[str, TopicMetada
         for each in selection.expressions:
             if not _matching(each, topics):
                 warnings.append(
-                    f"--topics: {each!r} matches no topic{_meant(each, topics)}; topics that come may match"
+                    f"the expression '{each}' matches no topic{_meant(each, topics)}; it may match later "
+                    "topics"
                 )
     exclude = selection.exclude
     if exclude and not _matching(exclude, topics) and (meant := _meant(exclude, topics)):
-        warnings.append(f"--exclude: {exclude!r} leaves out no topic{meant}")
+        warnings.append(f"the exclusion '{exclude}' excludes no topic{meant}")
     return warnings
 
 

@@ -360,13 +360,13 @@ class CopyLoop:
                 self._acknowledge(self._by_destination[partition], outcome)
 
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
-        """With --multi-batch required, send nothing to leaders that do not take several batches."""
+        """Send nothing to leaders that do not take several batches, if the mirror requires that."""
         for copy in copies:
             if copy.can_send_multi_batch and not self._takes_multi_batch.get(copy.destination.topic, False):
                 copy.refetch()
                 copy.wait(
-                    f"{copy.destination} on {self._destination}: its leader takes no several batches in "
-                    "a request, and --multi-batch required asks for that"
+                    f"{copy.destination} on {self._destination}: its leader takes one batch in a request, "
+                    "and the mirror requires several"
                 )
                 self._changed[copy] = None
         # A leader that takes one at a time is asked again.

@@ -173,7 +173,7 @@ def refuse(
             copy.wait(f"{copy.destination} on {destination}: {named}")
         case Reaction.SEND_FEWER:
             copy.send_fewer()
-            copy.wait(f"{destination} takes not so many batches in a request ({named}); fewer follow", 0)
+            copy.wait(f"{destination} refuses so many batches in a request with {named}; fewer follow", 0)
         case Reaction.SEND_ONE_BY_ONE:
             copy.send_one_by_one(batches)
             copy.wait(
@@ -184,7 +184,7 @@ def refuse(
             copy.wait(f"{destination} refuses joined batches with {named}; they follow apart", 0)
         case Reaction.SEND_SMALLER:
             copy.make_smaller(first)
-            copy.wait(f"{destination} takes no batch of {len(first.view)} bytes; smaller ones follow", 0)
+            copy.wait(f"{destination} refuses a batch of {len(first.view)} bytes; smaller ones follow", 0)
         case Reaction.TRY_AGAIN:
             copy.lose_track()
             copy.suspect(
@@ -196,11 +196,13 @@ def refuse(
             start, last = first.source_start, batches[-1].source_end - 1
             offsets = f"offset {start}" if start == last else f"offsets {start} to {last}"
             where = f"{offsets} of {copy.source}"
-            copy.skip(batches, f"{destination} refuses {where} with {named}: left out, and lost there")
+            copy.skip(
+                batches, f"{destination} refuses {where} with {named}: skipped, and lost at the destination"
+            )
         case Reaction.STOP:
             is_one = first.records_count == 1
             what = "record" if is_one else "batch"
-            remedy = _REMEDIES.get(code, "look into the broker's log")
+            remedy = _REMEDIES.get(code, "read the broker's log")
             size = f"{len(first.view)} bytes" + (" as a batch" if is_one else "")
             copy.stop(
                 f"{destination} refuses the {what} at source offset {first.source_start} "

@@ -123,8 +123,8 @@ def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_
             )
         if found > expected and not allow_gaps:
             raise ShoalError(
-                f"{topic}-{number}: no batch has offsets {expected} to {found - 1}; where that is as it "
-                "should be (dropped transactions, say), set the option allowGaps=true"
+                f"{topic}-{number}: no batch has offsets {expected} to {found - 1}; if the gap is "
+                "intended, such as a dropped transaction, set the option allowGaps=true"
             )
 
 

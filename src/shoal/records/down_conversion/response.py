@@ -118,7 +118,7 @@ class DownConversion:
 
         """
         if magic not in (0, 1):
-            raise ValueError(f"magic {magic} is none to convert to")
+            raise ValueError(f"magic {magic} is not 0 or 1")
         self._source = batches
         self._aborted_pairs = aborted
         self._magic = magic

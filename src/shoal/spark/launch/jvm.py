@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 import javaproperties
 from pyspark.java_gateway import launch_gateway
 
-from ...errors import ConfigError, ShoalError
+from ...errors import ConfigError, OptionError, ShoalError
 from ...state_directory import open_no_link
 from .archive import ClassArchive
 from .java import Java
@@ -246,9 +246,10 @@ class _Start:
             self.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return open(self.log_file, "ab", opener=open_no_link)
         except OSError as error:
-            raise ConfigError(
-                f"Spark's log {self.log_file} cannot be written: {error.strerror or error}; "
-                "name another directory with --checkpoint"
+            raise OptionError(
+                "Spark's log {file} cannot be written: {error}; set another directory by {checkpoint}",
+                file=str(self.log_file),
+                error=error.strerror or str(error),
             ) from error
 
 
