@@ -5,6 +5,9 @@
 
 const API_KEY: i16 = 0;
 
+/// The versions that are written and read here.
+pub const VERSIONS: std::ops::RangeInclusive<i16> = 9..=13;
+
 /// What all requests of a connection have in common.
 pub struct Head {
     pub version: i16,
@@ -38,6 +41,29 @@ pub fn write_length(length: usize, to: &mut Vec<u8>) {
         value >>= 7;
     }
     to.push(value as u8);
+}
+
+/// Return how many bytes a length takes.
+fn length_size(length: usize) -> usize {
+    let bits = u64::BITS - (length as u64 + 1).leading_zeros();
+    bits.div_ceil(7) as usize
+}
+
+/// Return the size of the answer that is expected, with its own size in front.
+///
+/// `topics` are, for each, how many bytes its name or id takes, and how many partitions it has. An answer with an
+/// error in it is not shorter: its fields are the same, and it may have texts.
+pub fn answer_size(topics: impl Iterator<Item = (usize, usize)>) -> usize {
+    const SIZE_ID_TAGS: usize = 4 + 4 + 1;
+    const PARTITION: usize = 4 + 2 + 8 + 8 + 8 + 3;
+    const THROTTLE_TIME_TAGS: usize = 4 + 1;
+    let mut count = 0;
+    let mut size = SIZE_ID_TAGS + THROTTLE_TIME_TAGS;
+    for (name, partitions) in topics {
+        size += name + length_size(partitions) + partitions * PARTITION + 1;
+        count += 1;
+    }
+    size + length_size(count)
 }
 
 /// One partition's part of an answer: no error, and where its first batch landed.
@@ -197,6 +223,13 @@ mod tests {
             let mut written = Vec::new();
             write_length(length, &mut written);
             assert_eq!(written, bytes(expected));
+            assert_eq!(length_size(length), written.len());
         }
+    }
+
+    #[test]
+    fn size_of_the_expected_answer_is_known() {
+        let answer = bytes(ANSWER);
+        assert_eq!(answer_size([(7, 2)].into_iter()), 4 + answer.len());
     }
 }

@@ -8,8 +8,8 @@
 //!
 //! - A request lists a partition once. A broker keeps the last of two, drops the other and reports success.
 //! - Nothing is sent after the gate has closed: another task may own the partition by then.
-//! - After alignment a partition's first request is in flight alone, until it has landed. So it is if the
-//!   destination may have forgotten the producer: it would take the next batch even if the one before failed.
+//! - After alignment a partition's first request is in flight alone, until it has landed. So is each request while
+//!   the destination may have forgotten the producer: it would take the next batch even if the one before failed.
 //! - At most `max_in_flight` requests are in flight, five of which a broker remembers for each producer.
 //! - A batch has landed if its answer has the offset that the batches before it leave it.
 //! - After the first unexpected answer nothing more is sent, and no later answer is counted here.
@@ -18,17 +18,19 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 
-use crate::produce::{Head, correlation_id, read_landed, write_length};
+use crate::produce::{Head, answer_size, correlation_id, read_landed, write_length};
 use crate::walk::Entry;
 
 /// A broker's end of a connection, and the gate.
 pub trait Peer {
     /// Whether something may still be sent.
     fn may_send(&self) -> bool;
-    /// Send all of it.
-    fn send(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()>;
-    /// Wait for bytes and append them; 0 if the broker has closed the connection.
-    fn receive(&mut self, to: &mut Vec<u8>) -> io::Result<usize>;
+    /// Send as much as fits now; 0 if nothing does.
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Wait until something fits.
+    fn wait_to_send(&mut self) -> io::Result<()>;
+    /// Wait for so many bytes, or a while for fewer, and append them; 0 if the broker has closed the connection.
+    fn receive(&mut self, to: &mut Vec<u8>, expected: usize) -> io::Result<usize>;
 }
 
 pub struct Limits {
@@ -37,8 +39,8 @@ pub struct Limits {
     pub refill_at: usize,
     /// The most bytes of batches in one request.
     pub request_bytes: usize,
-    /// The most bytes of one partition's batches in a request; 0 for one batch.
-    pub together_bytes: usize,
+    /// The destination may forget a producer whose last batch has no newer timestamp than this.
+    pub forgotten_up_to_ms: i64,
     pub max_answer_bytes: usize,
 }
 
@@ -51,10 +53,10 @@ pub struct Partition<'a> {
     pub entries: &'a [Entry],
     /// Where the first batch has to land.
     pub base_offset: i64,
-    /// Whether a request has landed since it was aligned.
-    pub is_established: bool,
-    /// Whether the destination surely remembers the producer, so that requests may follow one another.
-    pub is_remembered: bool,
+    /// A timestamp that the destination's state of the producer has; None if nothing has landed since alignment.
+    pub newest_ms: Option<i64>,
+    /// The most bytes of its batches in a request; 0 for one batch.
+    pub together_bytes: usize,
 }
 
 /// Some batches of a partition in a request.
@@ -68,7 +70,7 @@ pub struct Part {
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandedBack {
     pub parts: Vec<Part>,
-    /// The answer from its correlation id on; None if it did not come.
+    /// The answer from its correlation id on, which is the request's; None if it did not come.
     pub answer: Option<Vec<u8>>,
 }
 
@@ -80,7 +82,11 @@ pub enum End {
     GateClosed,
     /// The first of the requests that are handed back has an answer that is not the expected one.
     Unexpected,
-    /// An answer claims so many bytes.
+    /// An answer is to another request: the connection is of no use any more.
+    WrongId,
+    /// Bytes came that nobody asked for: likewise.
+    Surplus,
+    /// An answer claims so many bytes: likewise.
     TooLarge(u32),
     /// The broker closed the connection.
     Closed,
@@ -92,6 +98,7 @@ pub struct Summary {
     /// How many batches of each partition have landed.
     pub landed: Vec<usize>,
     pub handed_back: Vec<HandedBack>,
+    /// How many correlation ids are used.
     pub requests: u32,
 }
 
@@ -102,7 +109,9 @@ struct Progress {
     landed: usize,
     expected_offset: i64,
     in_flight: usize,
-    is_established: bool,
+    /// Requests in flight after whose batches the producer may be forgotten.
+    forgettable_in_flight: usize,
+    newest_ms: Option<i64>,
     /// The last request in whose answer it was found.
     answered_in: u32,
 }
@@ -110,6 +119,8 @@ struct Progress {
 struct InFlight {
     number: u32,
     parts: Vec<Part>,
+    /// Of the answer, if it is the expected one.
+    answer_size: usize,
 }
 
 pub struct Pump<'a, P: Peer> {
@@ -117,16 +128,16 @@ pub struct Pump<'a, P: Peer> {
     pub head: Head,
     pub limits: Limits,
     /// Each topic as requests list it: its name as a compact string, or its id.
-    pub topics: &'a [Vec<u8>],
+    pub topics: &'a [&'a [u8]],
     pub partitions: &'a [Partition<'a>],
     /// Of the first request.
     pub correlation_id: i32,
 }
 
 impl<P: Peer> Pump<'_, P> {
-    /// Send all batches, and return when nothing is in flight.
+    /// Send all batches, and return when no answer is to come.
     pub fn run(&mut self) -> Summary {
-        let mut turn = Turn::of(self.partitions);
+        let mut turn = Turn::of(self.topics, self.partitions);
         let mut end = None;
         loop {
             if end.is_none() && turn.in_flight.len() <= self.limits.refill_at {
@@ -135,7 +146,7 @@ impl<P: Peer> Pump<'_, P> {
             if turn.in_flight.is_empty() {
                 break;
             }
-            match self.receive(&mut turn) {
+            match self.receive(&mut turn, end.is_none()) {
                 Ok(()) if turn.handed_back.is_empty() => {}
                 Ok(()) => end = Some(End::Unexpected),
                 Err(failed) => {
@@ -144,32 +155,26 @@ impl<P: Peer> Pump<'_, P> {
                 }
             }
         }
-        // Bytes that nobody asked for: whatever they are, the next answer on this connection cannot be found.
-        let surplus =
-            (turn.in_flight.is_empty() && !turn.received.is_empty()).then_some(End::Unexpected);
-        turn.into_summary(end.or(surplus).unwrap_or(End::Done))
+        if turn.in_flight.is_empty() && !turn.received.is_empty() {
+            end = Some(End::Surplus);
+        }
+        turn.into_summary(end.unwrap_or(End::Done))
     }
 
     /// Send as many requests as may be in flight, in one system call if it takes them.
-    fn send_some(&mut self, turn: &mut Turn) -> Option<End> {
+    fn send_some(&mut self, turn: &mut Turn<'_>) -> Option<End> {
         let mut heads = Vec::new();
         let mut segments = Vec::new();
-        let mut end = None;
+        let mut ends = Vec::new();
+        let mut framed = 0;
         while turn.in_flight.len() < self.limits.max_in_flight {
             let parts = self.next_request(turn);
             if parts.is_empty() {
                 break;
             }
-            if !self.peer.may_send() {
-                end = Some(End::GateClosed);
-                break;
-            }
-            let correlation_id = self.correlation_id.wrapping_add(turn.requests as i32) & i32::MAX;
-            self.frame(&parts, correlation_id, turn, &mut heads, &mut segments);
-            turn.count_sent(parts, self.partitions);
-        }
-        if segments.is_empty() {
-            return end;
+            framed += self.frame(&parts, turn, &mut heads, &mut segments);
+            ends.push(framed);
+            turn.count_sent(parts, self.topics, self.partitions, &self.limits);
         }
         let mut slices: Vec<IoSlice<'_>> = segments
             .iter()
@@ -180,14 +185,37 @@ impl<P: Peer> Pump<'_, P> {
                 }
             })
             .collect();
-        match self.peer.send(&mut slices) {
-            Ok(()) => end,
-            Err(error) => Some(End::Failed(error)),
+        let (sent, end) = self.send(&mut slices);
+        turn.forget_unsent(sent, &ends);
+        end
+    }
+
+    /// Send all of it, unless the gate closes; return how much was sent.
+    fn send(&mut self, mut parts: &mut [IoSlice<'_>]) -> (usize, Option<End>) {
+        let mut sent = 0;
+        while !parts.is_empty() {
+            // Before each system call: the broker may have let it wait for long.
+            if !self.peer.may_send() {
+                return (sent, Some(End::GateClosed));
+            }
+            match self.peer.send(parts) {
+                Ok(0) => {
+                    if let Err(error) = self.peer.wait_to_send() {
+                        return (sent, Some(End::Failed(error)));
+                    }
+                }
+                Ok(count) => {
+                    sent += count;
+                    IoSlice::advance_slices(&mut parts, count);
+                }
+                Err(error) => return (sent, Some(End::Failed(error))),
+            }
         }
+        (sent, None)
     }
 
     /// Take one batch of each partition that may send, or several, up to a request's size.
-    fn next_request(&self, turn: &mut Turn) -> Vec<Part> {
+    fn next_request(&self, turn: &mut Turn<'_>) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut size = 0;
         for _ in 0..turn.ready.len() {
@@ -199,13 +227,12 @@ impl<P: Peer> Pump<'_, P> {
             };
             let partition = &self.partitions[index];
             let progress = &turn.progress[index];
-            let may_follow = progress.is_established && partition.is_remembered;
             let mut next = progress.next;
-            if progress.in_flight == 0 || may_follow {
+            if progress.may_send(self.limits.forgotten_up_to_ms) {
                 let mut bytes = partition.entries[next].size as usize;
                 next += 1;
                 while let Some(entry) = partition.entries.get(next) {
-                    if bytes + entry.size as usize > self.limits.together_bytes {
+                    if bytes + entry.size as usize > partition.together_bytes {
                         break;
                     }
                     bytes += entry.size as usize;
@@ -226,33 +253,27 @@ impl<P: Peer> Pump<'_, P> {
         parts
     }
 
+    /// Frame the next request, and return its size.
     fn frame(
         &self,
         parts: &[Part],
-        correlation_id: i32,
-        turn: &Turn,
+        turn: &Turn<'_>,
         heads: &mut Vec<u8>,
         segments: &mut Vec<Segment>,
-    ) {
-        let by_topic = || {
-            parts.chunk_by(|a, b| {
-                self.partitions[a.partition].topic == self.partitions[b.partition].topic
-            })
-        };
+    ) -> usize {
+        let by_topic = || by_topic(parts, self.partitions);
         let size_at = heads.len();
         let mut segment_from = heads.len();
         let mut batches_bytes = 0;
+        let correlation_id = self.correlation_id_of(turn.requests);
         self.head.write(correlation_id, by_topic().count(), heads);
         for of_topic in by_topic() {
-            heads.extend_from_slice(&self.topics[self.partitions[of_topic[0].partition].topic]);
+            heads.extend_from_slice(self.topics[self.partitions[of_topic[0].partition].topic]);
             write_length(of_topic.len(), heads);
             for part in of_topic {
                 let partition = &self.partitions[part.partition];
                 let from = turn.progress[part.partition].next_byte;
-                let bytes: usize = partition.entries[part.entries.clone()]
-                    .iter()
-                    .map(|entry| entry.size as usize)
-                    .sum();
+                let bytes = bytes_of(&partition.entries[part.entries.clone()]);
                 heads.extend_from_slice(&partition.number.to_be_bytes());
                 write_length(bytes, heads);
                 segments.push(Segment::Head(segment_from..heads.len()));
@@ -265,40 +286,36 @@ impl<P: Peer> Pump<'_, P> {
         }
         heads.push(0);
         segments.push(Segment::Head(segment_from..heads.len()));
-        let size = heads.len() - size_at - 4 + batches_bytes;
-        heads[size_at..size_at + 4].copy_from_slice(&(size as i32).to_be_bytes());
+        let size = heads.len() - size_at + batches_bytes;
+        heads[size_at..size_at + 4].copy_from_slice(&(size as i32 - 4).to_be_bytes());
+        size
+    }
+
+    /// The correlation id of a request by its number; a broker's are of 31 bits.
+    fn correlation_id_of(&self, number: u32) -> i32 {
+        self.correlation_id.wrapping_add(number as i32) & i32::MAX
     }
 
     /// Receive at least one answer, and count what has landed, up to the first unexpected answer of all.
-    fn receive(&mut self, turn: &mut Turn) -> Result<(), End> {
+    fn receive(&mut self, turn: &mut Turn<'_>, sends_more: bool) -> Result<(), End> {
+        let kept = if sends_more && !turn.ready.is_empty() {
+            self.limits.refill_at
+        } else {
+            0
+        };
+        let wanted = turn.in_flight.len().saturating_sub(kept).max(1);
+        let expected: usize = turn
+            .in_flight
+            .iter()
+            .take(wanted)
+            .map(|each| each.answer_size)
+            .sum();
         loop {
-            let mut taken = 0;
-            while let Some(frame) =
-                next_frame(&turn.received[taken..], self.limits.max_answer_bytes)?
-            {
-                let from = taken + frame.start;
-                taken += frame.end;
-                let Some(request) = turn.in_flight.pop_front() else {
-                    break;
-                };
-                if turn.handed_back.is_empty() && self.compare(&request, from..taken, turn) {
-                    turn.count_landed(&request, self.partitions);
-                } else {
-                    let answer = Some(turn.received[from..taken].to_vec());
-                    turn.handed_back.push(HandedBack {
-                        parts: request.parts,
-                        answer,
-                    });
-                }
-                if turn.in_flight.is_empty() {
-                    break;
-                }
-            }
-            turn.received.drain(..taken);
-            if taken > 0 {
+            if self.take_answers(turn)? {
                 return Ok(());
             }
-            match self.peer.receive(&mut turn.received) {
+            let missing = expected.saturating_sub(turn.received.len()).max(1);
+            match self.peer.receive(&mut turn.received, missing) {
                 Ok(0) => return Err(End::Closed),
                 Ok(_) => {}
                 Err(error) => return Err(End::Failed(error)),
@@ -306,22 +323,44 @@ impl<P: Peer> Pump<'_, P> {
         }
     }
 
-    /// Whether an answer says that each batch of a request landed where it has to.
-    fn compare(&self, request: &InFlight, frame: Range<usize>, turn: &mut Turn) -> bool {
-        let frame = &turn.received[frame];
-        let expected_id = self.correlation_id.wrapping_add(request.number as i32) & i32::MAX;
-        if correlation_id(frame) != Some(expected_id) {
-            return false;
+    /// Compare the whole answers that are received; return whether there was any.
+    fn take_answers(&mut self, turn: &mut Turn<'_>) -> Result<bool, End> {
+        let mut taken = 0;
+        while let Some(request) = turn.in_flight.front() {
+            let Some(frame) = next_frame(&turn.received[taken..], self.limits.max_answer_bytes)?
+            else {
+                break;
+            };
+            let frame = taken + frame.start..taken + frame.end;
+            let expected_id = self.correlation_id_of(request.number);
+            if correlation_id(&turn.received[frame.clone()]) != Some(expected_id) {
+                return Err(End::WrongId);
+            }
+            taken = frame.end;
+            let request = turn.in_flight.pop_front().expect("the front one");
+            if turn.handed_back.is_empty() && self.compare(&request, frame.clone(), turn) {
+                turn.count_landed(&request, self.partitions, &self.limits);
+            } else {
+                let answer = Some(turn.received[frame].to_vec());
+                turn.handed_back.push(HandedBack {
+                    parts: request.parts,
+                    answer,
+                });
+            }
         }
+        turn.received.drain(..taken);
+        Ok(taken > 0)
+    }
+
+    /// Whether an answer says that each batch of a request landed where it has to.
+    fn compare(&self, request: &InFlight, frame: Range<usize>, turn: &mut Turn<'_>) -> bool {
+        let frame = &turn.received[frame];
         let mut answered = 0;
-        let progress = &mut turn.progress;
-        let places = &turn.places;
+        let (progress, places, topics) = (&mut turn.progress, &turn.places, &turn.topics);
         let read = read_landed(frame, self.head.version, |landed| {
-            let Some(&index) = self
-                .topics
-                .iter()
-                .position(|topic| topic == landed.topic)
-                .and_then(|topic| places.get(&(topic, landed.partition)))
+            let Some(&index) = topics
+                .get(landed.topic)
+                .and_then(|&topic| places.get(&(topic, landed.partition)))
             else {
                 return false;
             };
@@ -346,32 +385,49 @@ enum Segment {
     Batches(usize, Range<usize>),
 }
 
+impl Progress {
+    /// Whether the next batch may go out now (`OutboundQueue.may_send`).
+    fn may_send(&self, forgotten_up_to_ms: i64) -> bool {
+        self.in_flight == 0
+            || (self
+                .newest_ms
+                .is_some_and(|newest_ms| newest_ms > forgotten_up_to_ms)
+                && self.forgettable_in_flight == 0)
+    }
+}
+
 /// What changes while a pump runs.
-struct Turn {
+struct Turn<'a> {
     progress: Vec<Progress>,
+    /// Each topic's index, by what requests list.
+    topics: HashMap<&'a [u8], usize>,
     /// Each partition's index, by its topic and number.
     places: HashMap<(usize, i32), usize>,
     /// The partitions that have batches to send, in their turn.
     ready: VecDeque<usize>,
     in_flight: VecDeque<InFlight>,
+    /// The last request, of which a part was sent: no answer will come.
+    cut: Option<InFlight>,
     received: Vec<u8>,
     handed_back: Vec<HandedBack>,
     requests: u32,
 }
 
-impl Turn {
-    fn of(partitions: &[Partition<'_>]) -> Self {
+impl<'a> Turn<'a> {
+    fn of(topics: &[&'a [u8]], partitions: &[Partition<'_>]) -> Self {
         let progress = |partition: &Partition<'_>| Progress {
             next: 0,
             next_byte: 0,
             landed: 0,
             expected_offset: partition.base_offset,
             in_flight: 0,
-            is_established: partition.is_established,
+            forgettable_in_flight: 0,
+            newest_ms: partition.newest_ms,
             answered_in: u32::MAX,
         };
         Turn {
             progress: partitions.iter().map(progress).collect(),
+            topics: topics.iter().copied().zip(0..).collect(),
             places: partitions
                 .iter()
                 .enumerate()
@@ -381,31 +437,55 @@ impl Turn {
                 .filter(|&at| !partitions[at].entries.is_empty())
                 .collect(),
             in_flight: VecDeque::new(),
+            cut: None,
             received: Vec::new(),
             handed_back: Vec::new(),
             requests: 0,
         }
     }
 
-    fn count_sent(&mut self, parts: Vec<Part>, partitions: &[Partition<'_>]) {
+    fn count_sent(
+        &mut self,
+        parts: Vec<Part>,
+        topics: &[&[u8]],
+        partitions: &[Partition<'_>],
+        limits: &Limits,
+    ) {
         for part in &parts {
             let progress = &mut self.progress[part.partition];
             let entries = &partitions[part.partition].entries[part.entries.clone()];
             progress.next = part.entries.end;
-            progress.next_byte += entries
-                .iter()
-                .map(|entry| entry.size as usize)
-                .sum::<usize>();
+            progress.next_byte += bytes_of(entries);
             progress.in_flight += 1;
+            progress.forgettable_in_flight += limits.may_forget(entries);
         }
+        let answer_size = answer_size(by_topic(&parts, partitions).map(|each| {
+            (
+                topics[partitions[each[0].partition].topic].len(),
+                each.len(),
+            )
+        }));
         self.in_flight.push_back(InFlight {
             number: self.requests,
             parts,
+            answer_size,
         });
         self.requests += 1;
     }
 
-    fn count_landed(&mut self, request: &InFlight, partitions: &[Partition<'_>]) {
+    /// Take the requests out of flight of which only a part was sent, or nothing. Nothing more will be sent.
+    fn forget_unsent(&mut self, sent: usize, ends: &[usize]) {
+        let whole = ends.iter().filter(|&&end| end <= sent).count();
+        let last_end = if whole > 0 { ends[whole - 1] } else { 0 };
+        let unsent = self
+            .in_flight
+            .split_off(self.in_flight.len() - (ends.len() - whole));
+        if sent > last_end {
+            self.cut = unsent.into_iter().next();
+        }
+    }
+
+    fn count_landed(&mut self, request: &InFlight, partitions: &[Partition<'_>], limits: &Limits) {
         for part in &request.parts {
             let progress = &mut self.progress[part.partition];
             let entries = &partitions[part.partition].entries[part.entries.clone()];
@@ -415,15 +495,20 @@ impl Turn {
                 .map(|entry| i64::from(entry.records_count))
                 .sum::<i64>();
             progress.in_flight -= 1;
-            progress.is_established = true;
+            progress.forgettable_in_flight -= limits.may_forget(entries);
+            progress.newest_ms = oldest_ms(entries).filter(|&newest_ms| newest_ms >= 0);
         }
     }
 
     fn into_summary(self, end: End) -> Summary {
-        let unanswered = self.in_flight.into_iter().map(|each| HandedBack {
-            parts: each.parts,
-            answer: None,
-        });
+        let unanswered = self
+            .in_flight
+            .into_iter()
+            .chain(self.cut)
+            .map(|each| HandedBack {
+                parts: each.parts,
+                answer: None,
+            });
         Summary {
             end,
             landed: self.progress.iter().map(|each| each.landed).collect(),
@@ -431,6 +516,31 @@ impl Turn {
             requests: self.requests,
         }
     }
+}
+
+impl Limits {
+    /// 1 if the destination may forget a producer whose last batches are these, else 0.
+    fn may_forget(&self, entries: &[Entry]) -> usize {
+        oldest_ms(entries)
+            .is_some_and(|ms| ms <= self.forgotten_up_to_ms)
+            .into()
+    }
+}
+
+fn oldest_ms(entries: &[Entry]) -> Option<i64> {
+    entries.iter().map(|entry| entry.max_timestamp_ms).min()
+}
+
+fn bytes_of(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.size as usize).sum()
+}
+
+/// The parts of a request, topic by topic.
+fn by_topic<'a>(
+    parts: &'a [Part],
+    partitions: &'a [Partition<'_>],
+) -> impl Iterator<Item = &'a [Part]> {
+    parts.chunk_by(|a, b| partitions[a.partition].topic == partitions[b.partition].topic)
 }
 
 /// Return where the next answer lies, without its size, if it is whole.
@@ -465,6 +575,13 @@ mod tests {
         /// Changes the answer to a request, by its number.
         lie: fn(usize, Vec<u8>) -> Vec<u8>,
         closes_after: usize,
+        /// How many bytes it takes, and how many more after it was waited for.
+        room: usize,
+        more_room: usize,
+        /// How many bytes each receive has waited for.
+        expected: Vec<usize>,
+        /// How many answers were on their way at each receive.
+        in_flight: Vec<usize>,
     }
 
     impl<'a> Broker<'a> {
@@ -478,6 +595,10 @@ mod tests {
                 may_send,
                 lie: |_, answer| answer,
                 closes_after: usize::MAX,
+                room: usize::MAX,
+                more_room: usize::MAX,
+                expected: Vec::new(),
+                in_flight: Vec::new(),
             }
         }
 
@@ -530,15 +651,27 @@ mod tests {
             left > 0
         }
 
-        fn send(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        /// Takes `room` bytes in all, and answers the whole requests in them.
+        fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+            let before = self.sent.len();
             parts
                 .iter()
                 .for_each(|part| self.sent.extend_from_slice(part));
+            self.sent.truncate(before.saturating_add(self.room));
+            let count = self.sent.len() - before;
+            self.room -= count;
             self.append();
+            Ok(count)
+        }
+
+        fn wait_to_send(&mut self) -> io::Result<()> {
+            self.room = self.more_room;
             Ok(())
         }
 
-        fn receive(&mut self, to: &mut Vec<u8>) -> io::Result<usize> {
+        fn receive(&mut self, to: &mut Vec<u8>, expected: usize) -> io::Result<usize> {
+            self.expected.push(expected);
+            self.in_flight.push(self.waiting.len());
             if self.closes_after == 0 {
                 return Ok(0);
             }
@@ -556,34 +689,43 @@ mod tests {
         batches: usize,
         partitions: i32,
         together_bytes: usize,
-        is_remembered: bool,
+        newest_ms: Option<i64>,
+        forgotten_up_to_ms: i64,
     }
 
     const CASE: Case = Case {
         batches: 8,
         partitions: 2,
         together_bytes: 0,
-        is_remembered: true,
+        newest_ms: None,
+        forgotten_up_to_ms: 99,
     };
 
-    fn run(case: &Case, broker: Broker<'_>) -> (Summary, Vec<Vec<i32>>, usize) {
+    fn run<'a>(case: &Case, broker: Broker<'a>) -> (Summary, Broker<'a>) {
         let entry = Entry {
             size: SIZE,
             records_count: RECORDS,
-            max_timestamp_ms: 0,
+            max_timestamp_ms: 100,
             leader_epoch: 0,
         };
-        let entries = vec![entry; case.batches];
-        let batches = vec![1; SIZE as usize * case.batches];
+        run_entries(case, broker, &vec![entry; case.batches])
+    }
+
+    fn run_entries<'a>(
+        case: &Case,
+        broker: Broker<'a>,
+        entries: &[Entry],
+    ) -> (Summary, Broker<'a>) {
+        let batches = vec![1; SIZE as usize * entries.len()];
         let partitions: Vec<Partition<'_>> = (0..case.partitions)
             .map(|number| Partition {
                 topic: 0,
                 number,
                 batches: &batches,
-                entries: &entries,
+                entries,
                 base_offset: 0,
-                is_established: false,
-                is_remembered: case.is_remembered,
+                newest_ms: case.newest_ms,
+                together_bytes: case.together_bytes,
             })
             .collect();
         let mut pump = Pump {
@@ -598,40 +740,40 @@ mod tests {
                 max_in_flight: 5,
                 refill_at: 2,
                 request_bytes: 1 << 20,
-                together_bytes: case.together_bytes,
+                forgotten_up_to_ms: case.forgotten_up_to_ms,
                 max_answer_bytes: 1000,
             },
-            topics: &[ORDERS.to_vec()],
+            topics: &[ORDERS],
             partitions: &partitions,
             correlation_id: i32::MAX - 1, // they begin again at 0
         };
         let summary = pump.run();
-        (summary, pump.peer.requests, pump.peer.most_in_flight)
+        (summary, pump.peer)
     }
 
     #[test]
     fn all_batches_land_the_first_request_alone_and_five_in_flight() {
         let gate = Cell::new(usize::MAX);
-        let (summary, requests, most_in_flight) = run(&CASE, Broker::new(&gate));
+        let (summary, broker) = run(&CASE, Broker::new(&gate));
         assert!(matches!(summary.end, End::Done));
         assert_eq!(summary.landed, [8, 8]);
-        assert_eq!(requests, vec![vec![0, 1]; 8]);
-        assert_eq!(most_in_flight, 5);
+        assert_eq!(broker.requests, vec![vec![0, 1]; 8]);
+        assert_eq!(broker.most_in_flight, 5);
         assert_eq!(summary.handed_back, []);
     }
 
     #[test]
     fn one_request_is_in_flight_if_the_producer_may_be_forgotten() {
         let gate = Cell::new(usize::MAX);
-        let (summary, requests, most_in_flight) = run(
+        let (summary, broker) = run(
             &Case {
-                is_remembered: false,
+                forgotten_up_to_ms: 100,
                 ..CASE
             },
             Broker::new(&gate),
         );
         assert_eq!(
-            (summary.landed, requests.len(), most_in_flight),
+            (summary.landed, broker.requests.len(), broker.most_in_flight),
             (vec![8, 8], 8, 1)
         );
     }
@@ -639,7 +781,7 @@ mod tests {
     #[test]
     fn several_batches_go_together_up_to_a_size() {
         let gate = Cell::new(usize::MAX);
-        let (summary, requests, _) = run(
+        let (summary, broker) = run(
             &Case {
                 together_bytes: 3 * 62 - 1,
                 partitions: 1,
@@ -647,14 +789,13 @@ mod tests {
             },
             Broker::new(&gate),
         );
-        assert_eq!((summary.landed, requests.len()), (vec![8], 4));
+        assert_eq!((summary.landed, broker.requests.len()), (vec![8], 4));
     }
 
     /// Answers that are not the expected one, each to the fourth request.
-    const LIES: [fn(usize, Vec<u8>) -> Vec<u8>; 6] = [
+    const LIES: [fn(usize, Vec<u8>) -> Vec<u8>; 5] = [
         |request, answer| changed(request, answer, 25, 1), // the base offset
         |request, answer| changed(request, answer, 18, 74), // an error
-        |request, answer| changed(request, answer, 3, 1),  // the correlation id
         |request, answer| changed(request, answer, 16, 1), // partition 1 twice
         |request, answer| changed(request, answer, 7, 1),  // another topic
         |request, mut answer| {
@@ -672,7 +813,7 @@ mod tests {
     fn nothing_is_sent_or_counted_after_an_unexpected_answer() {
         for (number, lie) in LIES.into_iter().enumerate() {
             let gate = Cell::new(usize::MAX);
-            let (summary, requests, _) = run(
+            let (summary, broker) = run(
                 &CASE,
                 Broker {
                     lie,
@@ -681,7 +822,7 @@ mod tests {
             );
             assert!(matches!(summary.end, End::Unexpected), "lie {number}");
             assert_eq!(summary.landed, [3, 3], "lie {number}");
-            assert_eq!(requests.len(), 3 + summary.handed_back.len());
+            assert_eq!(broker.requests.len(), 3 + summary.handed_back.len());
             let first = &summary.handed_back[0];
             assert_eq!(
                 first.parts,
@@ -698,23 +839,116 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_counted_from_the_first_answer_to_another_request_on() {
+        let gate = Cell::new(usize::MAX);
+        let lie = |request, answer| changed(request, answer, 3, 1);
+        let broker = Broker {
+            lie,
+            ..Broker::new(&gate)
+        };
+        let (summary, broker) = run(&CASE, broker);
+        assert!(matches!(summary.end, End::WrongId));
+        assert_eq!(summary.landed, [3, 3]);
+        assert_eq!(broker.requests.len(), 3 + summary.handed_back.len());
+        assert!(summary.handed_back.iter().all(|each| each.answer.is_none()));
+    }
+
+    #[test]
     fn nothing_is_sent_after_the_gate_has_closed() {
-        for open_for in 0..8 {
+        // The first request goes alone, then five at once, then the rest.
+        for (open_for, sent) in [(0, 0), (1, 1), (2, 6)] {
             let gate = Cell::new(open_for);
-            let (summary, requests, _) = run(&CASE, Broker::new(&gate));
+            let (summary, broker) = run(&CASE, Broker::new(&gate));
             assert!(matches!(summary.end, End::GateClosed));
             assert_eq!(
-                (requests.len(), summary.landed),
-                (open_for, vec![open_for; 2])
+                (broker.requests.len(), summary.landed),
+                (sent, vec![sent; 2])
             );
             assert_eq!(summary.handed_back, []);
         }
     }
 
     #[test]
+    fn request_of_which_a_part_was_sent_when_the_gate_closed_is_handed_back_without_an_answer() {
+        const REQUEST: usize = 170;
+        for (room, whole, is_cut) in [
+            (REQUEST, 1, false),
+            (REQUEST + 1, 1, true),
+            (3 * REQUEST - 1, 2, true),
+            (3 * REQUEST, 3, false),
+            (5 * REQUEST + 8, 5, true),
+        ] {
+            // The first request, what there is room for, and no more.
+            let gate = Cell::new(2);
+            let broker = Broker {
+                room,
+                more_room: 0,
+                ..Broker::new(&gate)
+            };
+            let (summary, broker) = run(&CASE, broker);
+            assert!(matches!(summary.end, End::GateClosed), "{room} bytes");
+            assert_eq!(
+                (broker.requests.len(), summary.landed),
+                (whole, vec![whole; 2])
+            );
+            let cut: Vec<_> = (0..2)
+                .map(|partition| Part {
+                    partition,
+                    entries: whole..whole + 1,
+                })
+                .collect();
+            let expected = is_cut.then_some(HandedBack {
+                parts: cut,
+                answer: None,
+            });
+            assert_eq!(summary.handed_back, Vec::from_iter(expected));
+        }
+    }
+
+    #[test]
+    fn broker_that_takes_a_few_bytes_at_a_time_gets_all() {
+        let gate = Cell::new(usize::MAX);
+        let broker = Broker {
+            room: 7,
+            more_room: 7,
+            ..Broker::new(&gate)
+        };
+        let (summary, broker) = run(&CASE, broker);
+        assert!(matches!(summary.end, End::Done));
+        assert_eq!((summary.landed, broker.requests.len()), (vec![8, 8], 8));
+    }
+
+    #[test]
+    fn batches_after_which_the_producer_may_be_forgotten_are_in_flight_alone() {
+        // In the middle is a batch of long ago: the one before it may still be in flight, none behind it.
+        let entries: Vec<Entry> = [100, 100, 50, 100, 100]
+            .map(|max_timestamp_ms| Entry {
+                size: SIZE,
+                records_count: RECORDS,
+                max_timestamp_ms,
+                leader_epoch: 0,
+            })
+            .into();
+        let gate = Cell::new(usize::MAX);
+        let (summary, broker) = run_entries(&CASE, Broker::new(&gate), &entries);
+        assert_eq!(summary.landed, [5, 5]);
+        assert_eq!(broker.in_flight, [1, 2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn receive_waits_for_the_answers_that_are_needed() {
+        const ANSWER: usize = 90;
+        let gate = Cell::new(usize::MAX);
+        let (_, broker) = run(&CASE, Broker::new(&gate));
+        // The first; three of five, so that more is sent; then nothing is left to send, and all are waited for.
+        let expected = [1, 3, 2, 1, 4, 3, 2, 1].map(|answers| answers * ANSWER);
+        assert_eq!(broker.expected, expected);
+    }
+
+    #[test]
     fn requests_without_an_answer_are_handed_back() {
         let gate = Cell::new(usize::MAX);
-        let (summary, requests, _) = run(
+        let (summary, broker) = run(
             &CASE,
             Broker {
                 closes_after: 2,
@@ -723,7 +957,7 @@ mod tests {
         );
         assert!(matches!(summary.end, End::Closed));
         assert_eq!(summary.landed, [2, 2]);
-        assert_eq!(requests.len(), 2 + summary.handed_back.len());
+        assert_eq!(broker.requests.len(), 2 + summary.handed_back.len());
         assert!(summary.handed_back.iter().all(|each| each.answer.is_none()));
     }
 
@@ -731,7 +965,7 @@ mod tests {
     fn answer_that_claims_too_many_bytes_is_not_received() {
         let gate = Cell::new(usize::MAX);
         let lie = |_, answer: Vec<u8>| [answer, vec![0; 1000]].concat();
-        let (summary, ..) = run(
+        let (summary, _) = run(
             &CASE,
             Broker {
                 lie,

@@ -4,28 +4,46 @@
 //! it is released, which happens when the function returns. Python's own rule for the buffers of a mirror is that
 //! one thread works on each, so nobody else reads or writes them meanwhile. The gate is the exception, and atomic.
 
+use std::collections::HashSet;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use rustix::event::Timespec;
 
-use crate::produce::Head;
+use crate::fingerprint::fingerprint_plain as fingerprint;
+use crate::produce::{Head, VERSIONS};
 use crate::pump::{End, Limits, Partition, Pump, Summary};
 use crate::socket::Socket;
 use crate::walk::{Entry, Stamp, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
 
-/// Topic, number, batches, their index, the first one's offset, whether it is established and remembered.
-type Lot = (usize, i32, PyBuffer<u8>, Vec<u8>, i64, bool, bool);
+/// Sizes of requests are of 31 bits; this leaves room for all that is not batches.
+const LARGEST_REQUEST: usize = 1 << 30;
+
+/// A broker remembers the last five batches of a producer id (`ProducerStateEntry`).
+const MOST_IN_FLIGHT: usize = 5;
+
+/// Topic, number, batches, their index, the first one's offset, the newest landed time, the bytes that go together.
+type Lot = (
+    usize,
+    i32,
+    PyBuffer<u8>,
+    PyBackedBytes,
+    i64,
+    Option<i64>,
+    usize,
+);
 /// Partition, first batch, the one after the last.
 type Part = (usize, usize, usize);
 type HandedBack<'py> = (Vec<Part>, Option<Bound<'py, PyBytes>>);
@@ -36,6 +54,7 @@ fn shoal_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("INTERFACE", INTERFACE)?;
     module.add_function(wrap_pyfunction!(stamp_plain, module)?)?;
+    module.add_function(wrap_pyfunction!(fingerprint_plain, module)?)?;
     module.add_function(wrap_pyfunction!(pump, module)?)
 }
 
@@ -65,12 +84,7 @@ fn stamp_plain<'py>(
         base_sequence,
     };
     let bytes = writable(&mut record_set)?;
-    if position > bytes.len() {
-        return Err(PyValueError::new_err(format!(
-            "position {position} is behind {} bytes",
-            bytes.len()
-        )));
-    }
+    check_position(position, bytes)?;
     let mut entries = Vec::new();
     let end = py.detach(|| walk(bytes, position, &stamp, &mut entries));
     let records = entries
@@ -90,73 +104,120 @@ fn stamp_plain<'py>(
     ))
 }
 
+/// Return the fingerprints of the plain batches of a record set from `position` on.
+///
+/// Returns where the first other batch begins, how many records the plain ones have, whether their timestamps are
+/// create times, and a row for each, as `struct.Struct("<IIIIq")`.
+#[pyfunction]
+#[pyo3(signature = (record_set, position, *, first_offset, end_offset, transactional))]
+fn fingerprint_plain<'py>(
+    py: Python<'py>,
+    record_set: PyBuffer<u8>,
+    position: usize,
+    first_offset: i64,
+    end_offset: i64,
+    transactional: bool,
+) -> PyResult<(usize, u64, bool, Bound<'py, PyBytes>)> {
+    let bytes = readable(&record_set)?;
+    check_position(position, bytes)?;
+    let found = py.detach(|| fingerprint(bytes, position, first_offset, end_offset, transactional));
+    Ok((
+        found.end,
+        found.records_count,
+        found.is_telling,
+        PyBytes::new(py, &found.rows),
+    ))
+}
+
+fn check_position(position: usize, bytes: &[u8]) -> PyResult<()> {
+    if position > bytes.len() {
+        return Err(PyValueError::new_err(format!(
+            "position {position} is behind {} bytes",
+            bytes.len()
+        )));
+    }
+    Ok(())
+}
+
 /// Send lots of stamped batches on a connected socket, and compare the answers, without the interpreter's lock.
+///
+/// `shoal.native.Native.pump` has the contract.
 #[pyfunction]
 #[pyo3(signature = (
-    socket, topics, partitions, *, version, client_id, acks, timeout_ms, correlation_id, max_in_flight, refill_at,
-    request_bytes, together_bytes, max_answer_bytes, wait_ms, gate
+    socket, topics, lots, *, version, client_id, acks, timeout_ms, correlation_id, max_in_flight, refill_at,
+    request_bytes, forgotten_up_to_ms, max_answer_bytes, wait_ms, gate
 ))]
 #[allow(clippy::too_many_arguments)]
 fn pump<'py>(
     py: Python<'py>,
     socket: i32,
-    topics: Vec<Vec<u8>>,
-    partitions: Vec<Lot>,
+    topics: Vec<PyBackedBytes>,
+    lots: Vec<Lot>,
     version: i16,
-    client_id: Vec<u8>,
+    client_id: PyBackedBytes,
     acks: i16,
     timeout_ms: i32,
     correlation_id: i32,
     max_in_flight: usize,
     refill_at: usize,
     request_bytes: usize,
-    together_bytes: usize,
+    forgotten_up_to_ms: i64,
     max_answer_bytes: usize,
     wait_ms: u64,
     gate: PyBuffer<u64>,
 ) -> PyResult<PumpResult<'py>> {
-    let indexes: Vec<Vec<Entry>> = partitions
+    let refuse = |is_wrong: bool, what: String| match is_wrong {
+        true => Err(PyValueError::new_err(what)),
+        false => Ok(()),
+    };
+    refuse(
+        !VERSIONS.contains(&version),
+        format!("the pump has no Produce v{version}"),
+    )?;
+    refuse(
+        !(1..=MOST_IN_FLIGHT).contains(&max_in_flight),
+        format!("{max_in_flight} requests in flight are not 1 to {MOST_IN_FLIGHT}"),
+    )?;
+    refuse(acks == 0, "requests with acks=0 have no answers".into())?;
+    refuse(
+        client_id.len() > i16::MAX as usize,
+        format!("a client id of {} bytes", client_id.len()),
+    )?;
+    let topics: Vec<&[u8]> = topics.iter().map(|each| &**each).collect();
+    let indexes: Vec<Vec<Entry>> = lots
         .iter()
         .map(|each| entries_of(&each.3))
         .collect::<PyResult<_>>()?;
-    let mut lots = Vec::with_capacity(partitions.len());
-    for ((topic, number, batches, _, base_offset, is_established, is_remembered), entries) in
-        partitions.iter().zip(&indexes)
-    {
-        let batches = readable(batches)?;
-        let indexed: usize = entries.iter().map(|each| each.size as usize).sum();
-        if *topic >= topics.len() || indexed != batches.len() {
-            return Err(PyValueError::new_err(format!(
-                "partition {number}: topic {topic} of {}, {indexed} bytes in the index of {}",
-                topics.len(),
-                batches.len()
-            )));
-        }
-        lots.push(Partition {
-            topic: *topic,
-            number: *number,
-            batches,
-            entries,
-            base_offset: *base_offset,
-            is_established: *is_established,
-            is_remembered: *is_remembered,
-        });
+    let partitions: Vec<Partition<'_>> = lots
+        .iter()
+        .zip(&indexes)
+        .map(|(lot, entries)| partition_of(lot, entries, topics.len()))
+        .collect::<PyResult<_>>()?;
+    let mut places = HashSet::new();
+    for each in &partitions {
+        let is_new = places.insert((topics[each.topic], each.number));
+        refuse(
+            !is_new,
+            format!("partition {} of a topic is listed twice", each.number),
+        )?;
+        let size = request_bytes.saturating_add(each.batches.len());
+        refuse(
+            size > LARGEST_REQUEST,
+            format!("requests of {size} bytes are too large"),
+        )?;
     }
-    let (gate_until, heard_at) = gate_of(&gate)?;
-    let wait = Timespec {
-        tv_sec: (wait_ms / 1000) as i64,
-        tv_nsec: (wait_ms % 1000 * 1_000_000) as _,
-    };
+    let interrupted = || Python::attach(|py| py.check_signals()).map_err(io::Error::other);
+    let peer = Socket::new(
+        borrowed(socket)?,
+        gate_of(&gate)?,
+        Duration::from_millis(wait_ms),
+        &interrupted,
+    );
     let mut pump = Pump {
-        peer: Socket {
-            socket: borrowed(socket)?,
-            gate: gate_until,
-            heard_at,
-            wait,
-        },
+        peer,
         head: Head {
             version,
-            client_id,
+            client_id: client_id.to_vec(),
             acks,
             timeout_ms,
         },
@@ -164,26 +225,63 @@ fn pump<'py>(
             max_in_flight,
             refill_at,
             request_bytes,
-            together_bytes,
+            forgotten_up_to_ms,
             max_answer_bytes,
         },
         topics: &topics,
-        partitions: &lots,
+        partitions: &partitions,
         correlation_id,
     };
     let summary = py.detach(|| pump.run());
-    Ok(to_python(py, summary))
+    drop(pump);
+    to_python(py, summary)
 }
 
-fn to_python(py: Python<'_>, summary: Summary) -> PumpResult<'_> {
+fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResult<Partition<'a>> {
+    let &(topic, number, ref batches, _, base_offset, newest_ms, together_bytes) = lot;
+    let batches = readable(batches)?;
+    let indexed: usize = entries.iter().map(|each| each.size as usize).sum();
+    let records: i64 = entries
+        .iter()
+        .map(|each| i64::from(each.records_count))
+        .sum();
+    if topic >= topics
+        || indexed != batches.len()
+        || base_offset < 0
+        || base_offset.checked_add(records).is_none()
+    {
+        return Err(PyValueError::new_err(format!(
+            "partition {number}: topic {topic} of {topics}, {indexed} bytes in the index of {}, {records} records \
+             from offset {base_offset}",
+            batches.len()
+        )));
+    }
+    Ok(Partition {
+        topic,
+        number,
+        batches,
+        entries,
+        base_offset,
+        newest_ms,
+        together_bytes,
+    })
+}
+
+fn to_python(py: Python<'_>, summary: Summary) -> PyResult<PumpResult<'_>> {
     let (end, detail) = match summary.end {
         End::Done => ("done", 0),
         End::GateClosed => ("gate closed", 0),
         End::Unexpected => ("unexpected", 0),
-        End::TooLarge(size) => ("too large", i64::from(size)),
+        End::WrongId => ("wrong id", 0),
+        End::Surplus => ("surplus", 0),
+        End::TooLarge(size) => ("too large", size.into()),
         End::Closed => ("closed", 0),
-        End::Failed(error) if error.kind() == std::io::ErrorKind::TimedOut => ("timed out", 0),
-        End::Failed(error) => ("failed", error.raw_os_error().unwrap_or(0).into()),
+        End::Failed(error) if error.kind() == io::ErrorKind::TimedOut => ("timed out", 0),
+        End::Failed(error) => match error.raw_os_error() {
+            Some(errno) => ("failed", errno.into()),
+            // Of a handler of Python's, for a signal that came while the pump waited.
+            None => return Err(error.into()),
+        },
     };
     let handed_back = summary
         .handed_back
@@ -199,7 +297,7 @@ fn to_python(py: Python<'_>, summary: Summary) -> PumpResult<'_> {
             )
         })
         .collect();
-    (end, detail, summary.landed, handed_back, summary.requests)
+    Ok((end, detail, summary.landed, handed_back, summary.requests))
 }
 
 fn index_of(entries: &[Entry]) -> Vec<u8> {
@@ -221,15 +319,21 @@ fn entries_of(index: &[u8]) -> PyResult<Vec<Entry>> {
             index.len()
         )));
     }
-    Ok(entries
+    entries
         .iter()
-        .map(|entry| Entry {
-            size: u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]),
-            records_count: u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]),
-            max_timestamp_ms: i64::from_le_bytes(entry[8..16].try_into().expect("eight bytes")),
-            leader_epoch: i32::from_le_bytes([entry[16], entry[17], entry[18], entry[19]]),
+        .map(|entry| {
+            let entry = Entry {
+                size: u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]),
+                records_count: u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]),
+                max_timestamp_ms: i64::from_le_bytes(entry[8..16].try_into().expect("eight bytes")),
+                leader_epoch: i32::from_le_bytes([entry[16], entry[17], entry[18], entry[19]]),
+            };
+            match entry.size > 0 && entry.records_count > 0 {
+                true => Ok(entry),
+                false => Err(PyValueError::new_err("an index has an empty batch")),
+            }
         })
-        .collect())
+        .collect()
 }
 
 #[allow(unsafe_code)]
@@ -254,22 +358,16 @@ fn readable(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
     Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) })
 }
 
-/// Return the gate and the time of the last answer, two words that Python's threads read and write.
+/// Return the gate, a word that Python's threads write meanwhile.
 #[allow(unsafe_code)]
-fn gate_of(buffer: &PyBuffer<u64>) -> PyResult<(&AtomicU64, &AtomicU64)> {
-    if buffer.readonly() || !buffer.is_c_contiguous() || buffer.item_count() != 2 {
+fn gate_of(buffer: &PyBuffer<u64>) -> PyResult<&AtomicU64> {
+    if buffer.readonly() || !buffer.is_c_contiguous() || buffer.item_count() != 1 {
         return Err(PyValueError::new_err(
-            "the gate is no writable array of two 64-bit words",
+            "the gate is no writable array of one 64-bit word",
         ));
     }
-    let words = buffer.buf_ptr().cast::<u64>();
-    // SAFETY: two aligned words (PyBuffer<u64> has checked that), borrowed as long as the references.
-    Ok(unsafe {
-        (
-            AtomicU64::from_ptr(words),
-            AtomicU64::from_ptr(words.add(1)),
-        )
-    })
+    // SAFETY: one aligned word (PyBuffer<u64> has checked that), borrowed as long as the reference.
+    Ok(unsafe { AtomicU64::from_ptr(buffer.buf_ptr().cast()) })
 }
 
 #[allow(unsafe_code)]

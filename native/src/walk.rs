@@ -8,22 +8,22 @@
 
 use crate::checksum::Corrector;
 
-const BASE_OFFSET: usize = 0;
-const LENGTH: usize = 8;
+pub const BASE_OFFSET: usize = 0;
+pub const LENGTH: usize = 8;
 const LEADER_EPOCH: usize = 12;
-const MAGIC: usize = 16;
-const CRC: usize = 17;
-const ATTRIBUTES: usize = 21;
-const LAST_OFFSET_DELTA: usize = 23;
-const MAX_TIMESTAMP: usize = 35;
+pub const MAGIC: usize = 16;
+pub const CRC: usize = 17;
+pub const ATTRIBUTES: usize = 21;
+pub const LAST_OFFSET_DELTA: usize = 23;
+pub const MAX_TIMESTAMP: usize = 35;
 /// Producer id, producer epoch, base sequence.
-const IDENTITY: usize = 43;
-const RECORDS_COUNT: usize = 57;
-const HEADER_SIZE: usize = 61;
+pub const IDENTITY: usize = 43;
+pub const RECORDS_COUNT: usize = 57;
+pub const HEADER_SIZE: usize = 61;
 
 /// What `batch_length` does not count: base offset and length.
-const LOG_OVERHEAD: usize = 12;
-const LARGEST_CODEC: i16 = 4;
+pub const LOG_OVERHEAD: usize = 12;
+pub const LARGEST_CODEC: i16 = 4;
 /// Offsets are of 64 bits, and so is the one after a batch's last: `records.batch` has the same limit, 2^63 - 2^31.
 const OFFSET_LIMIT: i64 = i64::MAX - (1 << 31) + 1;
 /// Sequences are of 31 bits, and begin again at 0 (`DefaultRecordBatch.incrementSequence`).
@@ -124,24 +124,24 @@ fn stamp_header(
     batch[CRC..ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
 }
 
-fn read_i16(bytes: &[u8], at: usize) -> i16 {
+pub fn read_i16(bytes: &[u8], at: usize) -> i16 {
     i16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn read_i32(bytes: &[u8], at: usize) -> i32 {
+pub fn read_i32(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn read_i64(bytes: &[u8], at: usize) -> i64 {
+pub fn read_i64(bytes: &[u8], at: usize) -> i64 {
     i64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// A plain batch of `records_count` records at an offset, with a payload that only its CRC knows.
-    fn batch(base_offset: i64, records_count: i32, payload: &[u8]) -> Vec<u8> {
+    pub fn batch(base_offset: i64, records_count: i32, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_SIZE];
         bytes[BASE_OFFSET..LENGTH].copy_from_slice(&base_offset.to_be_bytes());
         let length = (HEADER_SIZE - LOG_OVERHEAD + payload.len()) as i32;

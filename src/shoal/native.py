@@ -12,12 +12,43 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from typing import Protocol, cast
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias, cast
 
-__all__ = ["NATIVE", "Native"]
+__all__ = ["NATIVE", "HandedBack", "Lot", "Native"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 1
+_INTERFACE = 2
+
+
+class Lot(NamedTuple):
+    """
+    A partition's stamped batches, one after the other.
+
+    Attributes:
+        topic: The place of its topic in the list of topics.
+        partition: Its number.
+        batches: All of them.
+        entries: A :data:`shoal.records.ENTRY` for each.
+        base_offset: The offset at which the first has to land.
+        newest_ms: A timestamp in the destination's producer state; None until something has landed.
+        together_bytes: The most bytes of its batches in one request; 0 for one batch.
+
+    """
+
+    topic: int
+    partition: int
+    batches: memoryview
+    entries: bytes
+    base_offset: int
+    newest_ms: int | None
+    together_bytes: int
+
+
+#: A request that was in flight. For each of its partitions: the place of the lot, the first batch, the batch
+#: after the last. Then the answer from its correlation id on; None if it did not come.
+HandedBack: TypeAlias = tuple[list[tuple[int, int, int]], bytes | None]
 
 
 class Native(Protocol):
@@ -35,6 +66,76 @@ class Native(Protocol):
         base_sequence: int,
     ) -> tuple[int, int, int, bytes]:
         """See :func:`shoal.records.stamp_plain`."""
+
+    def fingerprint_plain(
+        self,
+        record_set: memoryview,
+        position: int,
+        *,
+        first_offset: int,
+        end_offset: int,
+        transactional: bool,
+    ) -> tuple[int, int, bool, bytes]:
+        """See :func:`shoal.records.fingerprint_plain`."""
+
+    def pump(
+        self,
+        socket: int,
+        topics: Sequence[bytes],
+        lots: Sequence[Lot],
+        *,
+        version: int,
+        client_id: bytes,
+        acks: int,
+        timeout_ms: int,
+        correlation_id: int,
+        max_in_flight: int,
+        refill_at: int,
+        request_bytes: int,
+        forgotten_up_to_ms: int,
+        max_answer_bytes: int,
+        wait_ms: int,
+        gate: array[int],
+    ) -> tuple[str, int, list[int], list[HandedBack], int]:
+        """
+        Send lots, one batch of each partition in a request, and compare the answers.
+
+        After any answer but "no error, at the expected offset" the pump sends nothing more. It receives the
+        answers to the requests in flight before it returns. Signal handlers run while it waits, and their
+        exceptions leave through this call.
+
+        Args:
+            socket: The descriptor of a connected socket without TLS, with nothing in flight or unread.
+            topics: Each as requests list it: its name as a compact string, or its id from v13 on.
+            lots: At most one of each partition.
+            version: Of Produce, from 9 on.
+            client_id: In the header of the requests.
+            acks: Not 0.
+            timeout_ms: The broker's limit for acknowledgments.
+            correlation_id: Of the first request; the others have the following ids.
+            max_in_flight: At most 5 requests.
+            refill_at: Send more once so few requests are in flight.
+            request_bytes: Add no further partition to a request of this size.
+            forgotten_up_to_ms: The destination may forget a producer whose last batch has no newer timestamp.
+            max_answer_bytes: The size of the largest answer.
+            wait_ms: The limit of each wait for the broker.
+            gate: An ``array("Q")`` of one number: the end of the lease in nanoseconds of ``CLOCK_BOOTTIME``.
+                Another thread may set it meanwhile, to 0 to stop. Nothing is sent afterwards.
+
+        Returns:
+            1. The end: ``done``, ``gate closed``, or ``unexpected`` for the first answer that is handed back.
+               After all others the caller closes the connection: ``wrong id``, ``surplus`` for bytes without
+               a request, ``too large``, ``closed``, ``timed out``, ``failed``.
+            2. The size that was too large, or the errno, or 0.
+            3. The number of batches of each lot that have landed.
+            4. The requests in flight that were not counted, oldest first. All other batches that have not
+               landed were not sent. If a request has no answer, close the connection.
+            5. The number of correlation ids that were used.
+
+        Raises:
+            ValueError: An argument would break a rule above.
+
+        """
 
 
 def _load() -> Native | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.native import NATIVE
 from shoal.records import (
     PACKED_FINGERPRINT,
     Codec,
@@ -17,6 +20,7 @@ from shoal.records import (
     stamp,
 )
 from tests.batches import LOG_APPEND_TIME, TRANSACTIONAL, batch, marker, message, patched, raw_batch, view
+from tests.native_path import PATHS
 from tests.strategies import INT16, INT32, INT64, batches
 
 
@@ -102,6 +106,12 @@ def test_fingerprint_is_the_crc_with_variable_fields_zeroed(size: int) -> None:
 # Runs of plain batches
 
 
+@pytest.fixture(params=PATHS)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("shoal.records.fingerprint")  # the package has a function of this name
+    monkeypatch.setattr(module, "NATIVE", NATIVE if request.param else None)
+
+
 def plain(record_set: bytes | bytearray, position: int = 0, **options: int) -> PlainFingerprints:
     """Return the run at a position; it begins at offset 100 by default."""
     chosen = {"first_offset": 100, "end_offset": 10**6, "transactional": True, **options}
@@ -121,6 +131,7 @@ def run(*found: bytearray) -> bytearray:
 FIRST, SECOND = batch(3, producer_id=7), batch(2, codec=Codec.LZ4, base_timestamp=5)
 
 
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_packs_the_fingerprint_of_each_batch() -> None:
     found = run(*(batch(count, codec=codec) for count, codec in zip((1, 3, 2, 9, 4), Codec, strict=True)))
     assert plain(found) == PlainFingerprints(
@@ -135,12 +146,14 @@ def test_fingerprint_plain_packs_the_fingerprint_of_each_batch() -> None:
     )
 
 
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_has_literal_rows() -> None:
     found = run(batch(2, producer_id=3, producer_epoch=1, base_sequence=9))
     row = bytes.fromhex("0f6bbf7f 63000000 02000000 00000000 00806e8774010000")
     assert plain(found) == PlainFingerprints(99, 2, True, row)
 
 
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_begins_at_the_position() -> None:
     found = run(FIRST, SECOND)
     assert plain(found, len(FIRST), first_offset=103) == (len(found), 2, True, plain(found).packed[24:])
@@ -162,17 +175,20 @@ def test_fingerprint_plain_begins_at_the_position() -> None:
     ],
     ids=["marker", "old", "holes", "empty", "append time", "horizon", "codec", "count", "cut", "cut header"],
 )
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_ends_before_a_batch_that_is_not_plain(other: bytearray) -> None:
     assert plain(run(FIRST, other)).end == len(FIRST)
     assert plain(run(FIRST)).records_count == 3
 
 
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_ends_before_damage() -> None:
     found = run(FIRST, SECOND)
     found[-1] ^= 1
     assert plain(found)[:2] == (len(FIRST), 3)
 
 
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_ends_before_a_gap() -> None:
     found = run(FIRST, SECOND)
     found[len(FIRST) : len(FIRST) + 8] = (104).to_bytes(8)
@@ -180,17 +196,20 @@ def test_fingerprint_plain_ends_before_a_gap() -> None:
     assert plain(found, first_offset=99) == (0, 0, True, b"")
 
 
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_ends_at_the_end_offset() -> None:
     found = run(FIRST, SECOND)
     assert [plain(found, end_offset=end).records_count for end in (100, 101, 103, 104)] == [0, 3, 3, 5]
 
 
 @pytest.mark.parametrize(("transactional", "count"), [(True, 3), (False, 0)])
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_has_transactional_batches_only_on_demand(transactional: bool, count: int) -> None:
     found = run(batch(3, flags=TRANSACTIONAL, producer_id=7, producer_epoch=0))
     assert plain(found, transactional=transactional).records_count == count
 
 
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_of_append_time_batches_is_not_telling() -> None:
     found = run(batch(3, flags=LOG_APPEND_TIME), batch(1, flags=LOG_APPEND_TIME))
     assert plain(found)[:3] == (len(found), 4, False)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.native import NATIVE
+from shoal.records.fingerprint import _fingerprint_plain
 from shoal.records.plain import _stamp_plain
 from tests.batches import batch
 from tests.native_path import needs_native
@@ -22,18 +23,30 @@ END = 2**63 - 1
 def compare(
     record_set: bytes | bytearray, first_offset: int, end_offset: int, identity: tuple[int, int, int]
 ) -> None:
-    """Stamp by both, and compare results and bytes."""
+    """Walk by both, and compare results and bytes."""
     assert NATIVE is not None
+    for transactional in (False, True):
+        by_python, by_native = (
+            walk(
+                memoryview(record_set),
+                0,
+                first_offset=first_offset,
+                end_offset=end_offset,
+                transactional=transactional,
+            )
+            for walk in (_fingerprint_plain, NATIVE.fingerprint_plain)
+        )
+        assert by_native == by_python
     names = ("producer_id", "producer_epoch", "base_sequence")
     arguments = dict(zip(names, identity, strict=True), first_offset=first_offset, end_offset=end_offset)
-    by_python, by_native = bytearray(record_set), bytearray(record_set)
-    expected = _stamp_plain(memoryview(by_python), 0, **arguments)
-    assert NATIVE.stamp_plain(memoryview(by_native), 0, **arguments) == expected
-    assert by_native == by_python
+    reference, stamped = bytearray(record_set), bytearray(record_set)
+    expected = _stamp_plain(memoryview(reference), 0, **arguments)
+    assert NATIVE.stamp_plain(memoryview(stamped), 0, **arguments) == expected
+    assert stamped == reference
 
 
 @given(st.lists(batches(), max_size=4), INT64, st.tuples(INT64, INT16, st.integers(0, 2**31 - 1)))
-def test_any_record_set_is_stamped_as_by_python(
+def test_any_record_set_is_walked_as_by_python(
     fetched: list[bytearray], end_offset: int, identity: tuple[int, int, int]
 ) -> None:
     record_set = b"".join(fetched)
@@ -42,7 +55,7 @@ def test_any_record_set_is_stamped_as_by_python(
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=6), st.integers(0, 400), st.integers(0, 255))
-def test_damaged_plain_batches_are_stamped_as_by_python(counts: list[int], at: int, value: int) -> None:
+def test_damaged_plain_batches_are_walked_as_by_python(counts: list[int], at: int, value: int) -> None:
     record_set = bytearray()
     offset = 100
     for count in counts:

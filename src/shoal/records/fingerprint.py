@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from ..native import NATIVE
 from .batch import (
     ATTRIBUTES_OFFSET,
     CODEC_MASK,
@@ -125,6 +126,21 @@ def fingerprint_plain(
         transactional: Whether transactional batches are plain: nothing of them was aborted.
 
     """
+    walk = _fingerprint_plain if NATIVE is None else NATIVE.fingerprint_plain
+    return PlainFingerprints._make(
+        walk(
+            record_set,
+            position,
+            first_offset=first_offset,
+            end_offset=end_offset,
+            transactional=transactional,
+        )
+    )
+
+
+def _fingerprint_plain(
+    record_set: memoryview, position: int, *, first_offset: int, end_offset: int, transactional: bool
+) -> tuple[int, int, bool, bytes]:
     end, offset = len(record_set), first_offset
     refused = CONTROL | DELETE_HORIZON | (0 if transactional else TRANSACTIONAL)
     time_bit: int | None = None
@@ -149,7 +165,7 @@ def fingerprint_plain(
         normal = crc32c(record_set[position + RECORDS_COUNT_OFFSET : following], normal)
         rows.append(PACKED_FINGERPRINT.pack(normal, length + LOG_OVERHEAD, count, codec, base_timestamp))
         position, offset = following, offset + count
-    return PlainFingerprints(position, offset - first_offset, not time_bit, b"".join(rows))
+    return position, offset - first_offset, not time_bit, b"".join(rows)
 
 
 _LAST_CODEC = max(Codec)

@@ -1,0 +1,141 @@
+//! Fingerprints of plain batches, many at a time: all of a batch that neither a mirror nor a broker changes.
+//!
+//! The reference is `fingerprint_plain` of `shoal.records.fingerprint`, which has the reasons for what is left out.
+//! What is plain here is wider than in the stamping walk: a comparison may have transactional batches, and those of
+//! a topic with LogAppendTime.
+
+use crate::walk::{
+    ATTRIBUTES, BASE_OFFSET, CRC, HEADER_SIZE, IDENTITY, LARGEST_CODEC, LAST_OFFSET_DELTA, LENGTH,
+    LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP, RECORDS_COUNT, read_i16, read_i32, read_i64,
+};
+
+const CODEC_MASK: i16 = 0x07;
+const LOG_APPEND_TIME: i16 = 0x08;
+const TRANSACTIONAL: i16 = 0x10;
+const CONTROL: i16 = 0x20;
+const DELETE_HORIZON: i16 = 0x40;
+const BASE_TIMESTAMP: usize = 27;
+
+/// Batches that follow each other without a gap.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fingerprints {
+    /// The position of the first batch that is not plain.
+    pub end: usize,
+    pub records_count: u64,
+    /// Whether their base timestamps are create times.
+    pub is_telling: bool,
+    /// For each CRC, size, records, codec, base timestamp; little-endian (`PACKED_FINGERPRINT`).
+    pub rows: Vec<u8>,
+}
+
+/// Walk over the plain batches at `position`; each has the CRC that its header says.
+pub fn fingerprint_plain(
+    record_set: &[u8],
+    mut position: usize,
+    first_offset: i64,
+    end_offset: i64,
+    transactional: bool,
+) -> Fingerprints {
+    let mut offset = first_offset;
+    let mut records_count = 0;
+    let mut time_type = None;
+    let mut rows = Vec::new();
+    let transactional_too = if transactional { 0 } else { TRANSACTIONAL };
+    let refused = CONTROL | DELETE_HORIZON | transactional_too;
+    while offset < end_offset {
+        let Some(batch) = whole_batch(&record_set[position..]) else {
+            break;
+        };
+        let attributes = read_i16(batch, ATTRIBUTES);
+        let codec = attributes & CODEC_MASK;
+        let records = read_i32(batch, RECORDS_COUNT);
+        let of_batch = attributes & LOG_APPEND_TIME;
+        if read_i64(batch, BASE_OFFSET) != offset
+            || batch[MAGIC] != 2
+            || attributes & refused != 0
+            || codec > LARGEST_CODEC
+            || records <= 0
+            || records - 1 != read_i32(batch, LAST_OFFSET_DELTA)
+            || *time_type.get_or_insert(of_batch) != of_batch
+            || crc32c::crc32c(&batch[ATTRIBUTES..]) != read_i32(batch, CRC) as u32
+        {
+            break;
+        }
+        rows.extend_from_slice(&normalised_crc(batch, codec).to_le_bytes());
+        rows.extend_from_slice(&(batch.len() as u32).to_le_bytes());
+        rows.extend_from_slice(&records.to_le_bytes());
+        rows.extend_from_slice(&i32::from(codec).to_le_bytes());
+        rows.extend_from_slice(&read_i64(batch, BASE_TIMESTAMP).to_le_bytes());
+        position += batch.len();
+        offset = offset.saturating_add(records.into());
+        records_count += records as u64;
+    }
+    Fingerprints {
+        end: position,
+        records_count,
+        is_telling: time_type.is_none_or(|bit| bit == 0),
+        rows,
+    }
+}
+
+fn whole_batch(rest: &[u8]) -> Option<&[u8]> {
+    if rest.len() < HEADER_SIZE {
+        return None;
+    }
+    let size = usize::try_from(read_i32(rest, LENGTH)).ok()? + LOG_OVERHEAD;
+    (size >= HEADER_SIZE).then(|| rest.get(..size)).flatten()
+}
+
+/// The CRC with the fields normalised that a mirror or a broker changes.
+fn normalised_crc(batch: &[u8], codec: i16) -> u32 {
+    let mut covered = [0xff; RECORDS_COUNT - ATTRIBUTES];
+    let fields = &batch[ATTRIBUTES..RECORDS_COUNT];
+    covered[..2].copy_from_slice(&codec.to_be_bytes());
+    let kept = LAST_OFFSET_DELTA - ATTRIBUTES..MAX_TIMESTAMP - ATTRIBUTES;
+    covered[kept.clone()].copy_from_slice(&fields[kept]);
+    covered[MAX_TIMESTAMP - ATTRIBUTES..IDENTITY - ATTRIBUTES].fill(0);
+    // The payload is in the cache by now: to read it again costs less than to correct the CRC.
+    crc32c::crc32c_append(crc32c::crc32c(&covered), &batch[RECORDS_COUNT..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::walk::tests::batch;
+
+    #[test]
+    fn equal_batches_have_equal_rows_whatever_a_mirror_changes() {
+        let set = [batch(100, 3, b"abc"), batch(103, 1, b"d")].concat();
+        let found = fingerprint_plain(&set, 0, 100, i64::MAX, false);
+        assert_eq!((found.end, found.records_count), (set.len(), 4));
+        assert_eq!(found.rows.len(), 2 * 24);
+        let mut copy = [batch(7, 3, b"abc"), batch(10, 1, b"d")].concat();
+        let stamp = crate::walk::Stamp {
+            first_offset: 7,
+            end_offset: i64::MAX,
+            producer_id: 1,
+            producer_epoch: 2,
+            base_sequence: 3,
+        };
+        crate::walk::stamp_plain(&mut copy, 0, &stamp, &mut Vec::new());
+        // As a broker appends them.
+        let first = batch(100, 3, b"abc").len();
+        copy[..8].copy_from_slice(&7i64.to_be_bytes());
+        copy[first..first + 8].copy_from_slice(&10i64.to_be_bytes());
+        assert_eq!(
+            fingerprint_plain(&copy, 0, 7, i64::MAX, false).rows,
+            found.rows
+        );
+    }
+
+    #[test]
+    fn walk_ends_before_a_batch_whose_checksum_does_not_match() {
+        let mut set = [batch(100, 3, b"abc"), batch(103, 1, b"d")].concat();
+        *set.last_mut().expect("a payload") ^= 1;
+        let found = fingerprint_plain(&set, 0, 100, i64::MAX, true);
+        assert_eq!(
+            (found.end, found.records_count),
+            (batch(100, 3, b"abc").len(), 3)
+        );
+    }
+}
