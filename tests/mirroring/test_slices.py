@@ -462,7 +462,7 @@ def test_position_left_by_an_older_attempt_is_ignored(
     with driver.connect() as older, driver.connect() as younger:
         left = older.take([partition]).left
         assert not younger.take([partition]).left
-        older.report(TaskReport(leaves=[left[partition].to_json_object(partition)]))
+        older.report(TaskReport(leaves=left))
         wait_until(lambda: "leaves" in driver.reports[-1])
         with driver.connect() as next_task:
             assert not next_task.take([partition]).left
@@ -487,7 +487,7 @@ def test_task_begun_before_an_interruption_leaves_nothing(
     with driver.connect() as before:
         left = before.take([partition]).left
         driver.server.renew(MemberId("another", 2), 60.0)
-        before.report(TaskReport(leaves=[left[partition].to_json_object(partition)]))
+        before.report(TaskReport(leaves=left))
         wait_until(lambda: "leaves" in driver.reports[-1])
     with driver.connect() as control:
         assert not control.take([partition]).left
@@ -535,11 +535,11 @@ def test_recreated_destination_topic_is_detected(
 
 
 def test_stopping_driver_plans_nothing(driver: Driver) -> None:
-    with planning(driver.server.address, "secret") as (plan, _):
-        assert plan == driver.plan
+    with planning(driver.server.address, "secret") as session:
+        assert session.plan == driver.plan
     driver.server.request_stop()
-    with planning(driver.server.address, "secret") as (plan, _):
-        assert plan is None
+    with planning(driver.server.address, "secret") as session:
+        assert session.plan is None
 
 
 def test_planner_without_driver_raises_stopped(driver: Driver) -> None:

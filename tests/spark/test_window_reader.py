@@ -173,7 +173,7 @@ def test_stopped_unready_or_deleted_partitions_are_not_planned(brokers: TwoBroke
         ("deleted", number) for number in range(4)
     ]
     assert "it was deleted" in driver.reports[0]["partitions"][0]["waiting_for"]
-    assert "deal_anew" not in driver.reports[0]
+    assert "assign_again" not in driver.reports[0]
 
 
 def test_partition_without_start_offset_is_skipped_and_named(brokers: TwoBrokers, driver: Driver) -> None:
@@ -187,7 +187,7 @@ def test_partition_without_start_offset_is_skipped_and_named(brokers: TwoBrokers
     (named,) = driver.reports[0]["partitions"]
     assert (named["topic"], named["partition"]) == ("topic", 1)
     assert "to say where it begins" in named["waiting_for"]
-    assert driver.reports[0]["deal_anew"]  # the next slice should not be long in coming
+    assert driver.reports[0]["assign_again"]  # the next slice should not be long in coming
     brokers.source.faults.clear()
     assert len(rows(reader)) == 2
 

@@ -36,6 +36,7 @@ from ..mirroring.model.first_start import remembering
 from ..mirroring.model.incidents import REFUSED_WRITERS, IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.ranges import CopyRange
+from ..mirroring.model.reports import TaskReport
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.create import prepare
@@ -219,7 +220,7 @@ class _HandlerTask:
             self._control.check_lease()
         except BrokerError as error:
             # Another process may have the partitions by now. The next tasks begin at its positions.
-            self._session.report(deal_anew=True)
+            self._session.report(TaskReport(assign_again=True))
             raise _Ended from error
 
     def _report(self, now: float) -> None:
@@ -227,7 +228,8 @@ class _HandlerTask:
         is_held_up = any(each.waiting_for for each in self._partitions.values())
         is_quiet = now - self._consumed_at >= QUIET_S and not self._unacknowledged and not is_held_up
         bytes_in = sum(each.counters.bytes_in for each in partitions)
-        self._session.report(partitions, bytes_in, is_idle=is_quiet and self._session.ends_soon)
+        is_idle = is_quiet and self._session.ends_soon
+        self._session.report(TaskReport(partitions, bytes_in, is_idle=is_idle))
 
     def _ask_for_ends(self) -> None:
         with suppress(ShoalError):

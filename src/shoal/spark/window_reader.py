@@ -95,16 +95,17 @@ class WindowReader(DataSourceStreamReader):
         try:
             if self._planner is None:
                 self._planner = _WindowPlanner(unlocked(self._options), ask_starts(*self._driver))
-            with planning(*self._driver) as (plan, report):
+            with planning(*self._driver) as session:
+                plan = session.plan
                 if plan is None:
                     return []
                 tasks = self._planner.tasks(plan, self._pause)
                 if (starts := self._planner.starts()) is not None:
-                    report({"starts": starts})
+                    session.keep_starts(starts)
                 if self._planner.left_out or self._planner.gone:
                     left_out = self._planner.left_out | self._planner.gone
                     again = bool(self._planner.left_out)
-                    report(left_out_report(left_out, deal_anew=again).to_json_object())
+                    session.report(left_out_report(left_out, assign_again=again))
         except Stopped:
             return []  # the next process plans these partitions
         self._without_tasks = None if tasks else plan
@@ -121,8 +122,8 @@ class WindowReader(DataSourceStreamReader):
 
     def _plan(self) -> WindowPlan | None:
         try:
-            with planning(*self._driver) as (plan, _):
-                return plan
+            with planning(*self._driver) as session:
+                return session.plan
         except Stopped:
             return None
 

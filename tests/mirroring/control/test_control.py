@@ -23,7 +23,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
-from shoal.mirroring.control.handover import Handover
+from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import partition_state
 from shoal.protocol.apis import ApiKey

@@ -11,6 +11,8 @@ from shoal.client.coordinator import MemberId
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, planning
 from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.model.handover import InheritedPosition
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowClock, WindowPlan
@@ -23,6 +25,9 @@ from tests.two_brokers import History, RunningLane, TwoBrokers, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
+LEFT = InheritedPosition(
+    MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, "rules"), True, 0.0, (1, 1)
+)
 TOPIC = PreparedTopic("topic", "topic", 3, created=False)
 PARTITION = TopicPartition("topic", 0)
 
@@ -54,9 +59,9 @@ def driver() -> Iterator[Driver]:
 
 def test_plan_has_the_mirror_s_partitions(driver: Driver) -> None:
     def plan() -> WindowPlan:
-        with planning(driver.server.address, "secret") as (told, _):
-            assert told is not None
-            return told
+        with planning(driver.server.address, "secret") as session:
+            assert session.plan is not None
+            return session.plan
 
     assert not plan().wants(PARTITION)
     driver.work.take({"topic": TOPIC}, [PARTITION, TopicPartition("topic", 2)])
@@ -136,7 +141,7 @@ def test_position_left_by_a_revoked_task_is_not_used_after_reassignment(driver: 
     driver.work.take({"topic": TOPIC}, [PARTITION])
     with driver.connect() as task:
         task.take([PARTITION])
-        task.report(TaskReport(leaves=[["topic", 0, 7, "", True, 0.0, [1, 1]]]))
+        task.report(TaskReport(leaves={PARTITION: LEFT}))
     with driver.connect() as task:
         assert task.take([PARTITION]).given_up == frozenset()
     driver.server.give_up([PARTITION])

@@ -6,7 +6,9 @@ import json
 from collections import Counter
 
 from shoal.errors import PartitionStopped
+from shoal.mirroring.model.handover import InheritedPosition
 from shoal.mirroring.model.incidents import Incident, IncidentKind
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import (
     Counters,
     PartitionReport,
@@ -18,6 +20,8 @@ from shoal.records import Decision
 from shoal.topic_partition import TopicPartition
 
 PARTITION = TopicPartition("topic", 3)
+
+POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None, -1, "rules")
 
 FULL = TaskReport(
     [
@@ -46,8 +50,8 @@ FULL = TaskReport(
     process=ProcessReport("host:7", 0.5, 900, 1000),
     is_idle=True,
     aligns=True,
-    deal_anew=True,
-    leaves=[["topic", 3, 7, "", True, 0.0, [1, 1]]],
+    assign_again=True,
+    leaves={PARTITION: InheritedPosition(POSITION, True, 0.0, (1, 1))},
 )
 
 WIRE = {
@@ -79,8 +83,8 @@ WIRE = {
     "pid_host": "host:7",
     "idle": True,
     "aligns": True,
-    "deal_anew": True,
-    "leaves": [["topic", 3, 7, "", True, 0.0, [1, 1]]],
+    "assign_again": True,
+    "leaves": [["topic", 3, 7, POSITION.to_committed().metadata, True, 0.0, [1, 1]]],
 }
 
 
@@ -93,9 +97,9 @@ def test_task_report_is_read_back_from_the_wire() -> None:
 
 
 def test_report_of_skipped_partitions_has_no_process() -> None:
-    sent = left_out_report({PARTITION: "no leader"}, deal_anew=True).to_json_object()
+    sent = left_out_report({PARTITION: "no leader"}, assign_again=True).to_json_object()
     read = TaskReport.from_json_object(json.loads(json.dumps(sent)))
-    assert read == TaskReport([PartitionReport(PARTITION, waiting_for="no leader")], deal_anew=True)
+    assert read == TaskReport([PartitionReport(PARTITION, waiting_for="no leader")], assign_again=True)
 
 
 def test_counters_without_counts_are_false() -> None:

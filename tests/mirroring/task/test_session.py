@@ -8,7 +8,7 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
-from shoal.mirroring.model.reports import PartitionReport
+from shoal.mirroring.model.reports import PartitionReport, TaskReport
 from shoal.mirroring.task import session
 from shoal.mirroring.task.session import Interval, TaskSession
 from shoal.topic_partition import TopicPartition
@@ -22,11 +22,12 @@ def test_interval_passes_at_once_and_then_each_time() -> None:
 
 def test_report_has_the_resources_of_the_process_and_the_flags() -> None:
     control = Watched()
-    TaskSession(control).report([PartitionReport(TopicPartition("topic", 1))], 7, is_idle=True)
-    (report,) = control.reports
-    assert (report["bytes_in"], report["idle"], report["partitions"][0]["partition"]) == (7, True, 1)
-    assert report["rss_bytes"] > 0
-    assert report["peak_rss_bytes"] > 0
+    report = TaskReport([PartitionReport(TopicPartition("topic", 1))], 7, is_idle=True)
+    TaskSession(control).report(report)
+    (sent,) = control.reports
+    assert (sent["bytes_in"], sent["idle"], sent["partitions"][0]["partition"]) == (7, True, 1)
+    assert sent["rss_bytes"] > 0
+    assert sent["peak_rss_bytes"] > 0
 
 
 def test_show_life_reports_only_after_a_while_without_a_report(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
 from shoal.errors import Stopped
 from shoal.mirroring.control import Uncontrolled, WorkerControl
-from shoal.mirroring.control.handover import Handover
+from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.task import task as copy_task
 from shoal.mirroring.task.partition import PartitionCopy
@@ -279,12 +279,12 @@ def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_any
         Cluster(brokers.settings.source),
         Cluster(brokers.settings.destination),
         buffer_bytes=1024 * 1024,
-        report=lambda partitions, fetched_bytes: None,
+        report=lambda report: None,
     )
     fenced.stop(Stop.FENCED)
     with pytest.raises(Stopped):
         fenced.run()
-    assert fenced.leaves() == []
+    assert fenced.leaves() == {}
     assert brokers.copied() == []
     with Cluster(brokers.settings.source) as cluster:
         assert not fetch_offsets(cluster, "mirror", [TopicPartition("topic", 0)])

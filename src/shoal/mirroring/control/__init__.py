@@ -20,7 +20,7 @@ the clock alone. The driver returns the newest reading, and the task counts ``le
 the driver gave the lease after it.
 
 A task requests partitions with ``{"takes": [["topic", 3], …]}``. The driver answers with the positions of
-former tasks (:class:`~shoal.mirroring.control.handover.Handover`). Every other line of a task is a report.
+former tasks (:class:`~shoal.mirroring.model.handover.Handover`). Every other line of a task is a report.
 
 A client with one question sends the subject in ``for``:
 

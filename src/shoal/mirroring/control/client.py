@@ -17,10 +17,10 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...printable import logger
 from ...topic_partition import TopicPartition
+from ..model.handover import Handover
 from ..model.processes import process_name
 from ..model.reports import TaskReport
 from ..model.window import WindowPlan
-from .handover import Handover
 from .protocol import (
     INSTALLED,
     LONGEST_LINE,
@@ -46,8 +46,8 @@ _CONNECT_TIMEOUT_S = 10.0
 
 T = TypeVar("T")
 
-#: Sends a report to the driver, as :meth:`Control.report` does.
-Report: TypeAlias = Callable[[Mapping[str, Any]], None]
+#: Sends a message to the driver, or drops it if the driver is gone.
+_Send: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 _log = logger("shoal.control")
 
@@ -417,13 +417,32 @@ def ask_starts(address: tuple[str, int], token: str) -> Any:
         return starts
 
 
+class PlanningSession:
+    """
+    The planner's connection to the driver while it plans one window.
+
+    Attributes:
+        plan: The plan of the window; None if the mirror stops.
+
+    """
+
+    def __init__(self, plan: WindowPlan | None, send: _Send) -> None:
+        self.plan = plan
+        self._send = send
+
+    def report(self, report: TaskReport) -> None:
+        """Report partitions that no task copies in this window."""
+        self._send(report.to_json_object())
+
+    def keep_starts(self, starts: Any) -> None:
+        """Ask the driver to keep start offsets, as JSON, for the next planner (:func:`ask_starts`)."""
+        self._send({"starts": starts})
+
+
 @contextlib.contextmanager
-def planning(address: tuple[str, int], token: str) -> Iterator[tuple[WindowPlan | None, Report]]:
+def planning(address: tuple[str, int], token: str) -> Iterator[PlanningSession]:
     """
     Request the plan of the next window from the driver.
-
-    Returns:
-        The plan, or None if the mirror stops; and a function that reports partitions that were left out.
 
     Raises:
         Stopped: The driver is gone.
@@ -433,14 +452,14 @@ def planning(address: tuple[str, int], token: str) -> Iterator[tuple[WindowPlan 
     def read(answer: Any) -> WindowPlan | None:
         return None if answer is None else WindowPlan.from_json_object(answer)
 
-    with _asked(address, token, "plan", read) as (plan, report):
-        yield plan, report
+    with _asked(address, token, "plan", read) as (plan, send):
+        yield PlanningSession(plan, send)
 
 
 @contextlib.contextmanager
 def _asked(
     address: tuple[str, int], token: str, subject: str, read: Callable[[Any], T]
-) -> Iterator[tuple[T, Report]]:
+) -> Iterator[tuple[T, _Send]]:
     where = f"the driver at {address[0]}:{address[1]}"
     with contextlib.ExitStack() as resources:
         try:
@@ -451,8 +470,8 @@ def _asked(
         except NOT_UNDERSTOOD as error:
             raise Stopped(f"{where} is gone, or another than ours: {error}") from error
 
-        def report(message: Mapping[str, Any]) -> None:
+        def send(message: Mapping[str, Any]) -> None:
             with contextlib.suppress(OSError):
                 connection.sendall(line(message))
 
-        yield answer, report
+        yield answer, send

@@ -18,6 +18,7 @@ from ...errors import Disconnected
 from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
+from ..model.handover import Handover
 from ..model.position import MirrorPosition
 from ..model.reports import TaskReport, left_out_report
 from ..model.window import WindowClock, WindowPlan
@@ -189,7 +190,7 @@ class ControlServer:
             return
         report = TaskReport.from_json_object(said)
         self._handovers.leave(report.leaves, attempt)
-        if report.deal_anew:
+        if report.assign_again:
             self.end_window()
         if report.aligns:
             with self._changed:
@@ -257,13 +258,13 @@ class ControlServer:
         given_up: Sequence[TopicPartition] = (),
     ) -> None:
         wanted = [each for each in asked if self._events.has(each)]
-        answer = {
-            "given_up": [*given_up, *(each for each in asked if each not in wanted)],
-            "left": self._handovers.take(wanted, attempt),
-            "in_trouble": [[*each, in_trouble[each]] for each in wanted if each in in_trouble],
-        }
+        handover = Handover(
+            self._handovers.take(wanted, attempt),
+            {each: in_trouble[each] for each in wanted if each in in_trouble},
+            frozenset(given_up).union(each for each in asked if each not in wanted),
+        )
         with self._changed:
-            attempt.connection.sendall(line({"handover": answer}))
+            attempt.connection.sendall(line({"handover": handover.to_json_object()}))
 
     def _hear_idle(self, attempt: Attempt) -> None:
         """Prolong the window if all tasks have reported within a moment that they are idle."""

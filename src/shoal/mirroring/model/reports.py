@@ -16,6 +16,7 @@ from typing import Any
 from ...errors import PartitionStopped
 from ...records import Decision
 from ...topic_partition import TopicPartition
+from .handover import InheritedPosition, inherited_from_json, inherited_to_json
 from .incidents import Incident, IncidentKind
 
 __all__ = ["Counters", "PartitionReport", "ProcessReport", "TaskReport", "left_out_report", "stopped_report"]
@@ -162,8 +163,8 @@ class TaskReport:
         process: The task's process; None for a report of the planner or the driver.
         is_idle: Whether the task is idle, so that the driver may prolong the window.
         aligns: Whether an alignment takes long, so that the window must not end before it.
-        deal_anew: Whether the driver should assign partitions to tasks again.
-        leaves: Positions for the next tasks (``InheritedPosition.to_json_object``).
+        assign_again: Whether the driver should assign partitions to tasks again.
+        leaves: The positions at which the task ended, for the next tasks.
 
     """
 
@@ -172,13 +173,13 @@ class TaskReport:
     process: ProcessReport | None = None
     is_idle: bool = False
     aligns: bool = False
-    deal_anew: bool = False
-    leaves: Sequence[list[Any]] = ()
+    assign_again: bool = False
+    leaves: Mapping[TopicPartition, InheritedPosition] = field(default_factory=dict)
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the report as JSON."""
         process = self.process
-        flags = {"idle": self.is_idle, "aligns": self.aligns, "deal_anew": self.deal_anew}
+        flags = {"idle": self.is_idle, "aligns": self.aligns, "assign_again": self.assign_again}
         return {
             "partitions": [each.to_json_object() for each in self.partitions],
             "bytes_in": self.bytes_in,
@@ -186,7 +187,7 @@ class TaskReport:
             "peak_rss_bytes": process.peak_rss_bytes if process else 0,
             **({"rss_bytes": process.rss_bytes, "pid_host": process.name} if process else {}),
             **{name: True for name, flag in flags.items() if flag},
-            **({"leaves": self.leaves} if self.leaves else {}),
+            **({"leaves": inherited_to_json(self.leaves)} if self.leaves else {}),
         }
 
     @classmethod
@@ -201,15 +202,15 @@ class TaskReport:
             else ProcessReport(name, values["cpu_s"], values["rss_bytes"], values["peak_rss_bytes"]),
             values.get("idle", False),
             values.get("aligns", False),
-            values.get("deal_anew", False),
-            values.get("leaves", ()),
+            values.get("assign_again", False),
+            inherited_from_json(values.get("leaves", ())),
         )
 
 
-def left_out_report(reasons: Mapping[TopicPartition, str], *, deal_anew: bool = False) -> TaskReport:
+def left_out_report(reasons: Mapping[TopicPartition, str], *, assign_again: bool = False) -> TaskReport:
     """Return a report of partitions that no task copies in this window, with the reasons."""
     partitions = [PartitionReport(partition, waiting_for=reason) for partition, reason in reasons.items()]
-    return TaskReport(partitions, deal_anew=deal_anew)
+    return TaskReport(partitions, assign_again=assign_again)
 
 
 def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incident]]) -> TaskReport:

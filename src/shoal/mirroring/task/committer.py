@@ -22,8 +22,8 @@ from ...client.metadata import Metadata
 from ...errors import BrokerError, Disconnected, ShoalError
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
-from ..control.handover import InheritedPosition
 from ..model.copy_options import CopySettings
+from ..model.handover import InheritedPosition
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions, PositionsInThread
 from .partition import PartitionCopy

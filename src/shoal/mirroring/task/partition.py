@@ -36,8 +36,8 @@ from ...records import (
     split,
     stamp_run,
 )
-from ..control.handover import InheritedPosition
 from ..model.copy_options import CopySettings
+from ..model.handover import InheritedPosition
 from ..model.incidents import Incident, IncidentKind
 from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, ProducerIdentity, topic_id_of

@@ -12,15 +12,14 @@ import math
 import resource
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import psutil
 
 from ...errors import ShoalError
 from ..control import Control
 from ..model.processes import process_name
-from ..model.reports import PartitionReport, ProcessReport, TaskReport
+from ..model.reports import ProcessReport, TaskReport
 
 __all__ = ["QUIET_S", "REPORT_INTERVAL_S", "Interval", "TaskSession"]
 
@@ -63,12 +62,12 @@ class TaskSession:
         self._reported_at = 0.0
         self._measuring = threading.Lock()
 
-    def report(self, partitions: Sequence[PartitionReport] = (), bytes_in: int = 0, **flags: Any) -> None:
-        """Send a report, with the flags of :class:`TaskReport`."""
+    def report(self, report: TaskReport | None = None) -> None:
+        """Add this process to a report, and send it; without one, only the process."""
         with self._measuring:
             self._reported_at = time.monotonic()
             process = self._use()
-        self.control.report(TaskReport(partitions, bytes_in, process, **flags))
+        self.control.report(replace(report or TaskReport(), process=process))
 
     def show_life(self) -> None:
         """Send a report without news if there was none for a while."""

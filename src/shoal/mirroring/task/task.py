@@ -28,7 +28,7 @@ from ...errors import PartitionStopped, ShoalError
 from ..control import Control, WorkerControl
 from ..model.copy_options import CopySettings
 from ..model.ranges import CopyRange
-from ..model.reports import PartitionReport
+from ..model.reports import TaskReport, left_out_report
 from .partition import PartitionCopy
 from .partition_state import State
 from .session import TaskSession
@@ -224,16 +224,16 @@ class _CopyTask:
                 stuck = [copy for copy in list(worker.copies) if not copy.state.is_over]
                 worker.report_again(stuck)
                 reason = worker.waits_for()
-                self._session.report([PartitionReport(copy.source, waiting_for=reason) for copy in stuck])
+                self._session.report(left_out_report({copy.source: reason for copy in stuck}))
         self._session.show_life()
         if self._session.ends_soon:
             if any(each.aligns for each in list(self._threads)):
-                self._session.report(aligns=True)
+                self._session.report(TaskReport(aligns=True))
             elif all(each.is_quiet for each in self._threads):
-                self._session.report(is_idle=True)
+                self._session.report(TaskReport(is_idle=True))
         if not self._dealing_anew and any(worker.could_be_dealt_anew for worker in list(self._threads)):
             self._dealing_anew = True
-            self._session.report(deal_anew=True)
+            self._session.report(TaskReport(assign_again=True))
 
     def _hurry(self) -> None:
         """After a request to end, give up the waits of workers that are stuck, align, or get no answer."""
@@ -247,6 +247,6 @@ class _CopyTask:
 
     def _leave(self) -> None:
         """Report the positions from which the next task can go on without an alignment."""
-        left = [entry for worker in self._workers for entry in worker.leaves()]
-        if left:
-            self._session.report(leaves=left)
+        leaves = {key: left for worker in self._workers for key, left in worker.leaves().items()}
+        if leaves:
+            self._session.report(TaskReport(leaves=leaves))

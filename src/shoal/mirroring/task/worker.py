@@ -27,7 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from ...client.cluster import Cluster, is_transient
 from ...client.connection import Connection
@@ -38,9 +37,9 @@ from ...errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
 from ..control import WorkerControl
-from ..control.handover import InheritedPosition
 from ..model.copy_options import CopySettings
-from ..model.reports import PartitionReport
+from ..model.handover import InheritedPosition
+from ..model.reports import TaskReport
 from .committer import Commits, can_heal
 from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
 from .partition import PartitionCopy
@@ -118,7 +117,7 @@ class LeaderPairWorker:
         destination: Cluster,
         *,
         buffer_bytes: int,
-        report: Callable[[Sequence[PartitionReport], int], None],
+        report: Callable[[TaskReport], None],
         give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
         stays: bool = False,
     ) -> None:
@@ -261,17 +260,17 @@ class LeaderPairWorker:
             return any(copy.is_well for copy in list(self.copies))
         return self._loops > 1
 
-    def leaves(self) -> list[list[Any]]:
+    def leaves(self) -> dict[TopicPartition, InheritedPosition]:
         """Return the positions for the next task, if this worker has ended in good order."""
         if self.is_fenced or self.failure is not None:
-            return []
-        return [
-            InheritedPosition(
+            return {}
+        return {
+            copy.source: InheritedPosition(
                 copy.position, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
-            ).to_json_object(copy.source)
+            )
             for copy in self.copies
             if copy.state.is_aligned and copy.position and not copy.state.stopped
-        ]
+        }
 
     # Its own thread
 
@@ -601,5 +600,5 @@ class LeaderPairWorker:
         reports = (self._reporter.take(copy) for copy in self.copies)
         partitions = [each for each in reports if each is not None]
         if partitions or self._fetched_bytes:
-            self._report_to_driver(partitions, self._fetched_bytes)
+            self._report_to_driver(TaskReport(partitions, self._fetched_bytes))
         self._fetched_bytes = 0

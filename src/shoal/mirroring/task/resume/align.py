@@ -8,8 +8,8 @@ from dataclasses import replace
 from ....client.cluster import Cluster
 from ....errors import ShoalError
 from ....topic_partition import TopicPartition
-from ...control.handover import InheritedPosition
 from ...model.copy_options import CopySettings
+from ...model.handover import InheritedPosition
 from ...model.incidents import Incident
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups, topic_id

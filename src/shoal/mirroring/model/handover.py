@@ -1,0 +1,91 @@
+"""The position at which a task left a partition, and the driver's answer to the task that takes it next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...client.committed_offsets import Committed
+from ...topic_partition import TopicPartition
+from .position import MirrorPosition
+
+__all__ = ["Handover", "InheritedPosition", "inherited_from_json", "inherited_to_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedPosition:
+    """
+    The position at which a task left a partition. Brokers have acknowledged everything that the task sent.
+
+    Attributes:
+        position: The position.
+        is_committed: Whether the position is committed.
+        doubted_for_s: The time for which an older commit with an unknown outcome may still replace it.
+        leader_epochs: The leader epochs of source and destination when the partition was aligned. After an
+            election, either log may differ.
+
+    """
+
+    position: MirrorPosition
+    is_committed: bool
+    doubted_for_s: float
+    leader_epochs: tuple[int, int]
+
+    def to_json_object(self, partition: TopicPartition) -> list[Any]:
+        """Return the position as JSON."""
+        committed = self.position.to_committed()
+        known = [self.is_committed, self.doubted_for_s, list(self.leader_epochs)]
+        return [*partition, committed.offset, committed.metadata, *known]
+
+    @classmethod
+    def from_json_object(cls, values: Sequence[Any]) -> tuple[TopicPartition, InheritedPosition] | None:
+        """Read the JSON of :meth:`to_json_object`; None if it has no position of shoal's."""
+        topic, partition, offset, metadata, is_committed, doubted_for_s, leader_epochs = values
+        position = MirrorPosition.from_committed(Committed(offset, metadata))
+        if position is None:
+            return None
+        left = cls(position, is_committed, doubted_for_s, tuple(leader_epochs))
+        return TopicPartition(topic, partition), left
+
+
+def inherited_to_json(positions: Mapping[TopicPartition, InheritedPosition]) -> list[list[Any]]:
+    """Return positions by partition as JSON."""
+    return [left.to_json_object(partition) for partition, left in positions.items()]
+
+
+def inherited_from_json(values: Iterable[Sequence[Any]]) -> dict[TopicPartition, InheritedPosition]:
+    """Read the JSON of :func:`inherited_to_json`, without entries that have no position of shoal's."""
+    return dict(filter(None, map(InheritedPosition.from_json_object, values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """
+    The driver's knowledge of a task's partitions when the task begins.
+
+    Attributes:
+        left: The positions of partitions that a former task left in good order.
+        in_trouble: Partitions that waited at their last report, with the reason, which is transient.
+        given_up: Partitions that no longer belong to this mirror.
+
+    """
+
+    left: Mapping[TopicPartition, InheritedPosition] = field(default_factory=dict)
+    in_trouble: Mapping[TopicPartition, str] = field(default_factory=dict)
+    given_up: frozenset[TopicPartition] = frozenset()
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the driver's answer to a task that requests partitions, as JSON."""
+        return {
+            "left": inherited_to_json(self.left),
+            "in_trouble": [[*partition, reason] for partition, reason in self.in_trouble.items()],
+            "given_up": list(self.given_up),
+        }
+
+    @classmethod
+    def from_json_object(cls, values: Mapping[str, Any]) -> Handover:
+        """Read the JSON of :meth:`to_json_object`."""
+        left = inherited_from_json(values["left"])
+        in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
+        return cls(left, in_trouble, frozenset(TopicPartition(*each) for each in values["given_up"]))
