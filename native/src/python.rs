@@ -23,7 +23,7 @@ use crate::socket::Socket;
 use crate::walk::{Entry, Stamp, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -207,9 +207,11 @@ fn pump<'py>(
         )?;
     }
     let interrupted = || Python::attach(|py| py.check_signals()).map_err(io::Error::other);
+    let (gate_until, heard_at) = gate_of(&gate)?;
     let peer = Socket::new(
         borrowed(socket)?,
-        gate_of(&gate)?,
+        gate_until,
+        heard_at,
         Duration::from_millis(wait_ms),
         &interrupted,
     );
@@ -358,16 +360,22 @@ fn readable(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
     Ok(unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) })
 }
 
-/// Return the gate, a word that Python's threads write meanwhile.
+/// Return the gate and the time of the last bytes, two words that Python's threads write and read meanwhile.
 #[allow(unsafe_code)]
-fn gate_of(buffer: &PyBuffer<u64>) -> PyResult<&AtomicU64> {
-    if buffer.readonly() || !buffer.is_c_contiguous() || buffer.item_count() != 1 {
+fn gate_of(buffer: &PyBuffer<u64>) -> PyResult<(&AtomicU64, &AtomicU64)> {
+    if buffer.readonly() || !buffer.is_c_contiguous() || buffer.item_count() != 2 {
         return Err(PyValueError::new_err(
-            "the gate is no writable array of one 64-bit word",
+            "the gate is no writable array of two 64-bit words",
         ));
     }
-    // SAFETY: one aligned word (PyBuffer<u64> has checked that), borrowed as long as the reference.
-    Ok(unsafe { AtomicU64::from_ptr(buffer.buf_ptr().cast()) })
+    let words = buffer.buf_ptr().cast::<u64>();
+    // SAFETY: two aligned words (PyBuffer<u64> has checked that), borrowed as long as the references.
+    Ok(unsafe {
+        (
+            AtomicU64::from_ptr(words),
+            AtomicU64::from_ptr(words.add(1)),
+        )
+    })
 }
 
 #[allow(unsafe_code)]

@@ -23,6 +23,8 @@ pub struct Socket<'a> {
     socket: BorrowedFd<'a>,
     /// The end of the lease, in nanoseconds of CLOCK_BOOTTIME; 0 stops the pump.
     gate: &'a AtomicU64,
+    /// When the broker sent anything last, in nanoseconds of CLOCK_MONOTONIC.
+    heard_at: &'a AtomicU64,
     /// How long to wait for the broker to take or to send anything.
     wait: Duration,
     /// Called after a signal; an error ends the pump.
@@ -35,12 +37,14 @@ impl<'a> Socket<'a> {
     pub fn new(
         socket: BorrowedFd<'a>,
         gate: &'a AtomicU64,
+        heard_at: &'a AtomicU64,
         wait: Duration,
         interrupted: &'a (dyn Fn() -> io::Result<()> + Sync),
     ) -> Self {
         Socket {
             socket,
             gate,
+            heard_at,
             wait,
             interrupted,
             mark: 1,
@@ -82,9 +86,7 @@ impl<'a> Socket<'a> {
 
 impl Peer for Socket<'_> {
     fn may_send(&self) -> bool {
-        let now = clock_gettime(ClockId::Boottime);
-        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        now_ns < self.gate.load(Ordering::Acquire)
+        nanoseconds(ClockId::Boottime) < self.gate.load(Ordering::Acquire)
     }
 
     fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -118,7 +120,11 @@ impl Peer for Socket<'_> {
             let received = recv(self.socket, &mut to[before..], RecvFlags::DONTWAIT);
             to.truncate(before + received.as_ref().map_or(0, |(_, count)| *count));
             match received {
-                Ok((_, count)) => return Ok(count),
+                Ok((_, count)) => {
+                    self.heard_at
+                        .store(nanoseconds(ClockId::Monotonic), Ordering::Release);
+                    return Ok(count);
+                }
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -131,6 +137,11 @@ impl Drop for Socket<'_> {
     fn drop(&mut self) {
         let _ = self.set_mark(1);
     }
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Set SO_RCVLOWAT, which rustix does not have.
@@ -169,9 +180,10 @@ mod tests {
     }
 
     fn with<R>(client: &TcpStream, wait_ms: u64, test: impl FnOnce(&mut Socket<'_>) -> R) -> R {
-        let gate = AtomicU64::new(u64::MAX);
+        let words = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
         let wait = Duration::from_millis(wait_ms);
-        test(&mut Socket::new(client.as_fd(), &gate, wait, &|| Ok(())))
+        let mut socket = Socket::new(client.as_fd(), &words[0], &words[1], wait, &|| Ok(()));
+        test(&mut socket)
     }
 
     #[test]
@@ -251,15 +263,15 @@ mod tests {
     #[test]
     fn gate_is_a_time_since_boot() {
         let (client, _broker) = pair();
-        let now = clock_gettime(ClockId::Boottime);
-        let now_ns = now.tv_sec as u64 * 1_000_000_000;
+        let now_ns = nanoseconds(ClockId::Boottime);
         for (until, may_send) in [
             (0, false),
             (now_ns, false),
             (now_ns + 3_600_000_000_000, true),
         ] {
             let gate = AtomicU64::new(until);
-            let socket = Socket::new(client.as_fd(), &gate, Duration::ZERO, &|| Ok(()));
+            let heard_at = AtomicU64::new(0);
+            let socket = Socket::new(client.as_fd(), &gate, &heard_at, Duration::ZERO, &|| Ok(()));
             assert_eq!(socket.may_send(), may_send);
         }
     }

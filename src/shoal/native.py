@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 __all__ = ["NATIVE", "HandedBack", "Lot", "Native"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 2
+_INTERFACE = 3
 
 
 class Lot(NamedTuple):
@@ -119,8 +119,10 @@ class Native(Protocol):
             forgotten_up_to_ms: The destination may forget a producer whose last batch has no newer timestamp.
             max_answer_bytes: The size of the largest answer.
             wait_ms: The limit of each wait for the broker.
-            gate: An ``array("Q")`` of one number: the end of the lease in nanoseconds of ``CLOCK_BOOTTIME``.
-                Another thread may set it meanwhile, to 0 to stop. Nothing is sent afterwards.
+            gate: An ``array("Q")`` of two numbers. The first is the end of the lease in nanoseconds of
+                ``CLOCK_BOOTTIME``. Another thread may set it meanwhile, to 0 to stop. Nothing is sent
+                afterwards. The pump sets the second one whenever bytes come: nanoseconds of
+                ``CLOCK_MONOTONIC``.
 
         Returns:
             1. The end: ``done``, ``gate closed``, or ``unexpected`` for the first answer that is handed back.
