@@ -12,8 +12,9 @@ import pytest
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS
 from shoal.mirroring.task.resume.merge import Merge
 from shoal.mirroring.task.resume.record_key import RecordKey
+from shoal.mirroring.task.resume.source_walk import Gap, Stored
 from shoal.mirroring.task.resume.written import Written, WrittenBatch
-from shoal.records import Record, split
+from shoal.records import split
 from tests import batches
 
 
@@ -89,10 +90,10 @@ def places_by_merging(case: Case, cut: Sequence[int]) -> set[int]:
         if merge.last:
             found.add(merge.last.survivors)
         if slot is None:
-            merge.pass_gap(1)
+            merge.take(Gap(1))
         elif slot != "marker":
-            record = Record(offset, batches.TIMESTAMP, body_of(slot))
-            merge.take(record, RecordKey(hash(record.body), record.timestamp), offset + 1, 0)
+            key = RecordKey(hash(body_of(slot)), batches.TIMESTAMP)
+            merge.take(Stored(offset, offset + 1, key, 0))
     if merge.last:
         assert merge.first
         found.add(merge.last.survivors)

@@ -11,13 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TypeVar
 
 from ....errors import CorruptBatch, UnsupportedBatch
-from ....records import RecordBatch
 from ...model.position import MirrorPosition
 from .places import Places, retention_is_faster
 from .record_key import RecordKey, copied_key
+from .source_walk import SourceWalk, Stored
 from .tail import is_by
 
 __all__ = ["are_copies"]
@@ -26,8 +25,6 @@ __all__ = ["are_copies"]
 #: records may be large, or many and not mirrored. One record in common shows whose they are.
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_RECORDS = 100_000
-
-T = TypeVar("T")
 
 
 def are_copies(places: Places, position: MirrorPosition) -> bool:
@@ -60,29 +57,22 @@ def _can_be_one_of(times: set[int | None], time: int | None) -> bool:
 
 
 def _foreign(places: Places, position: MirrorPosition) -> Iterator[RecordKey]:
-    batches = ((None, batch) for batch in places.destination_batches(position.destination_offset))
-    for _, batch in _first_bytes(batches):
-        if not is_by(batch.header, position.identity) and not batch.header.is_control:
-            with suppress(CorruptBatch, UnsupportedBatch):
-                for record in places.logs.settings.decode(batch):
-                    yield copied_key(batch.header, record)
+    read_bytes = 0
+    with suppress(CorruptBatch):
+        for batch in places.destination_batches(position.destination_offset):
+            read_bytes += len(batch.view)
+            if read_bytes > _MOST_BYTES:
+                return
+            if not is_by(batch.header, position.identity) and not batch.header.is_control:
+                with suppress(CorruptBatch, UnsupportedBatch):
+                    for record in places.logs.settings.decode(batch):
+                        yield copied_key(batch.header, record)
 
 
 def _of_source(places: Places, position: MirrorPosition) -> Iterator[RecordKey]:
-    logs, start = places.logs, max(position.source_offset, places.source.start)
-    for decision, batch in _first_bytes(logs.source_batches(start)):
-        if not decision.is_drop:
-            with suppress(CorruptBatch, UnsupportedBatch):
-                for record in logs.records_to_mirror(batch, start):
-                    yield logs.mirrored_key(batch.header, record)
-
-
-def _first_bytes(batches: Iterator[tuple[T, RecordBatch]]) -> Iterator[tuple[T, RecordBatch]]:
-    """Yield batches up to ``_MOST_BYTES``, or up to a damaged one."""
-    read_bytes = 0
+    start = max(position.source_offset, places.source.start)
+    walk = SourceWalk(places.logs, start, most_bytes=_MOST_BYTES)
     with suppress(CorruptBatch):
-        for each in batches:
-            read_bytes += len(each[1].view)
-            if read_bytes > _MOST_BYTES:
-                return
-            yield each
+        for step in walk.steps():
+            if isinstance(step, Stored):
+                yield step.key

@@ -20,9 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ....records import Record, RecordBatch
+from ....errors import CorruptBatch
+from ....records import RecordBatch
 from ...model.offset_map import add_run
 from .record_key import RecordKey
+from .search import Place
+from .source_walk import Gap, Step, Stored, Undecodable
 from .written import Written
 
 __all__ = ["Cut", "Merge", "Reach"]
@@ -157,36 +160,47 @@ class Merge:
         return not self._reach.spans or self._reach.only == self._written.size
 
     @property
-    def runs(self) -> tuple[tuple[int, int, int], ...]:
-        """Source start, source end and first number of each certain span before :attr:`last`."""
-        end = self.last.source_offset if self.last else self._begin
-        return tuple((start, min(to, end), number) for start, to, number in self._runs if start < end)
+    def last_place(self) -> Place | None:
+        """The last possible place, with the certain spans before it."""
+        if self.last is None:
+            return None
+        end = self.last.source_offset
+        runs = ((start, min(to, end), number) for start, to, number in self._runs if start < end)
+        return Place(end, self.last.source_leader_epoch, tuple(runs))
 
-    def pass_gap(self, offsets: int) -> None:
-        """Go on behind offsets that the source has nothing at: each may have had a mirrored record."""
-        if offsets > 0:
-            self._reach.pass_gap(offsets)
+    def take(self, step: Step) -> None:
+        """
+        Go on behind a step of the source.
+
+        Raises:
+            CorruptBatch: A batch is damaged.
+            UnsupportedBatch: A batch cannot be decoded, and could not be mirrored without that.
+
+        """
+        if isinstance(step, Gap):
+            self._reach.pass_gap(max(0, step.offsets))
             self._note()
-
-    def take(self, record: Record, key: RecordKey, end: int, leader_epoch: int) -> None:
-        """
-        Go on behind a record that the source has.
-
-        Args:
-            record: As it is to be mirrored.
-            key: Its key.
-            end: The source offset behind it.
-            leader_epoch: Of its batch.
-
-        """
-        self._reach.take(key)
-        number = self._reach.only
-        if number is not None:
-            add_run(self._runs, record.offset, record.offset + 1, number - 1)
-        self._go_on(1, end, leader_epoch)
+        elif isinstance(step, Stored):
+            self._reach.take(step.key)
+            number = self._reach.only
+            if number is not None:
+                add_run(self._runs, step.offset, step.offset + 1, number - 1)
+            self._go_on(1, step.end, step.leader_epoch)
+        elif isinstance(step, Undecodable):
+            if isinstance(step.error, CorruptBatch) or step.fingerprint is None:
+                raise step.error
+            # The mirror copies such a batch without decoding it: the destination has all of it, or nothing.
+            self._reach.pass_records(step.records)
+            self._go_on(step.records, step.header.next_offset, step.header.leader_epoch)
 
     def take_copy(self, batch: RecordBatch) -> bool:
-        """Go on behind a whole batch, if there is one number only, and the destination has a copy there."""
+        """
+        Go on behind a whole batch, if there is one number only.
+
+        Returns:
+            Whether the destination has a copy there, or has lost all that was there.
+
+        """
         number = self._reach.only
         if number is None or not self._written.skip_copy(number, batch):
             return False
@@ -195,12 +209,6 @@ class Merge:
         self._reach.pass_records(header.records_count)
         self._go_on(header.records_count, header.next_offset, header.leader_epoch)
         return True
-
-    def take_undecodable(self, batch: RecordBatch) -> None:
-        """Go on behind a batch that can be copied and not compared: it is there whole, or not at all."""
-        header = batch.header
-        self._reach.pass_records(header.records_count)
-        self._go_on(header.records_count, header.next_offset, header.leader_epoch)
 
     def _go_on(self, survivors: int, end: int, leader_epoch: int) -> None:
         if self._reach.spans:

@@ -15,7 +15,6 @@ from ....records import RecordBatch
 from ...model.position import MirrorPosition
 from .follow import follow
 from .logs import PartitionLogs, SourceLog, source_end
-from .merge import Merge
 from .search import Place
 from .survivors import Survivors
 from .tail import Tail, is_by, is_ours
@@ -127,7 +126,7 @@ class Places:
     def _only_place(self, survivors: Survivors) -> Place | None:
         only_deletes = self.source_only_deletes()
         if only_deletes and self.source.start <= survivors.source_offset:
-            place = _last_place(survivors.merge(is_unchanged=True))
+            place = survivors.merge(is_unchanged=True).last_place
             if place:
                 return place
             # The topic was compacted until lately.
@@ -137,7 +136,7 @@ class Places:
             return None
         is_certain = first.survivors == last.survivors
         if is_certain or survivors.are_written(first, last, is_compacted=not only_deletes):
-            return _last_place(merge)
+            return merge.last_place
         raise Undecided(
             "the source lost records since, and nothing shows whether to resume at offset "
             f"{first.source_offset} or as late as {last.source_offset}"
@@ -154,12 +153,6 @@ class Places:
             return False  # not authorized to describe it: it may be compacted
         policy = configs[topic].get("cleanup.policy")
         return policy is not None and policy.value == "delete"
-
-
-def _last_place(merge: Merge) -> Place | None:
-    """Return the last possible place of the mirror."""
-    last = merge.last
-    return Place(last.source_offset, last.source_leader_epoch, merge.runs) if last else None
 
 
 @contextmanager

@@ -33,8 +33,8 @@ from .merge import Reach
 from .places import retention_is_faster
 from .record_key import RecordKey, differ_enough
 from .search import Place
-from .source_walk import keys_between
-from .stretch import CopyStretch, Gap, SourceStretch, Step, Stored, Undecodable
+from .source_walk import Gap, Step, Stored, Undecodable, keys_between
+from .stretch import CopyStretch, SourceStretch
 from .tail import Tail
 
 __all__ = ["Preceding", "compare_preceding"]
@@ -180,8 +180,8 @@ class _Comparison:
 
     def _read_source(self, offsets: int, most_bytes: int) -> SourceStretch:
         start = max(self._wanted_from, self.end - offsets)
-        is_first = start == self._wanted_from
-        return SourceStretch.read(self.logs, start, self.end, most_bytes, is_first=is_first)
+        is_part = start > self._wanted_from
+        return SourceStretch.read(self.logs, start, self.end, most_bytes, from_batch=is_part)
 
     @cached_property
     def _copied(self) -> CopyStretch:
@@ -234,7 +234,6 @@ class _Comparison:
             self._wanted_from,
             self._source.start,
             _FIRST_BYTES,
-            is_first=True,
             most_records=_FIRST_RECORDS,
         )
         steps = first.steps[1:] if first.steps and isinstance(first.steps[0], Gap) else first.steps
@@ -242,7 +241,7 @@ class _Comparison:
             return False
         between = self._source.start - steps[0].offset
         by_count = max(self.logs.log.start, self.tail.header.next_offset - self._match.furthest - between)
-        near = _first_of(steps, _FIRST_AMONG // 2)
+        near = _near(steps)
         return self._is_among(by_count, near) or self._is_among(self._offset_at(steps[0].key.time), near)
 
     def _is_among(self, offset: int | None, steps: Sequence[Step]) -> bool:
@@ -315,7 +314,7 @@ class _Match:
             self._take_gap(step.offsets)
         elif isinstance(step, Stored):
             self._take_record(step)
-        else:
+        elif isinstance(step, Undecodable):
             self._take_undecodable(step)
         if not self.is_over:
             self.furthest = self._reach.last
@@ -359,15 +358,14 @@ class _Match:
                 self.same.append(record.key)
 
 
-def _first_of(steps: Sequence[Step], most_offsets: int) -> list[Step]:
-    """Return the first records, no more than are looked for, without those far behind the first one."""
+def _near(steps: Sequence[Step]) -> list[Step]:
+    """Return the first steps that are not too far from the first record to be looked for together."""
     found: list[Step] = []
-    records = offsets = 0
+    offsets = 0
     for step in steps:
         offsets += step.offsets if isinstance(step, Gap) else 1
-        if records >= _FIRST_RECORDS or (records and offsets > most_offsets):
+        if offsets > _FIRST_AMONG // 2:
             break
-        records += not isinstance(step, Gap)
         found.append(step)
     return found
 

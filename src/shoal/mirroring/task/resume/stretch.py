@@ -7,54 +7,21 @@ too few records, a longer one is read from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 
 from ....errors import CorruptBatch, UnsupportedBatch
-from ....records import Decision, Fingerprint, Record, RecordBatch, fingerprint
+from ....records import Fingerprint, Record, fingerprint
 from .logs import PartitionLogs
 from .record_key import RecordKey, copied_key
-from .source_walk import SourceWalk
+from .source_walk import Gap, SourceWalk, Step, Stored, Undecodable
 from .written import Written, WrittenBatch
 
-__all__ = ["CopyStretch", "Gap", "SourceStretch", "Step", "Stored", "Undecodable"]
+__all__ = ["CopyStretch", "SourceStretch"]
 
 
-class Gap(NamedTuple):
-    """So many offsets that the source has nothing at: each may have had a record that was mirrored."""
-
-    offsets: int
-
-
-class Stored(NamedTuple):
-    """A record of the source."""
-
-    offset: int
-    key: RecordKey
-
-
-class Undecodable(NamedTuple):
-    """
-    A batch of the source, or a part of one, that cannot be decoded.
-
-    Attributes:
-        offset: The offset of the first record.
-        records: How many it has.
-        fingerprint: Of the batch, if it is copied as it is.
-
-    """
-
-    offset: int
-    records: int
-    fingerprint: Fingerprint | None
-
-
-Step: TypeAlias = Gap | Stored | Undecodable
-
-
-@dataclass
+@dataclass(frozen=True)
 class SourceStretch:
     """
     The source between two offsets, as the mirror copies it.
@@ -62,14 +29,14 @@ class SourceStretch:
     Attributes:
         start: The first offset.
         steps: Its records and gaps.
-        records: The number of records in the steps.
+        records: How many records it has.
         bytes: How much was read for it.
         is_cut: Whether it has more bytes than it may have, and ends early.
 
     """
 
     start: int
-    steps: list[Step] = field(default_factory=list)
+    steps: Sequence[Step] = ()
     records: int = 0
     bytes: int = 0
     is_cut: bool = False
@@ -82,51 +49,20 @@ class SourceStretch:
         end: int,
         most_bytes: int,
         *,
-        is_first: bool,
         most_records: int | None = None,
+        from_batch: bool = False,
     ) -> SourceStretch:
-        """Read a stretch; unless it is the first of the log, it begins with a batch, perhaps a later one."""
-        stretch, walk = cls(start), SourceWalk(logs, start, end, most_bytes)
-        for decision, batch in walk.batches():
-            header = batch.header
-            if header.magic == 2 and header.base_offset < start and not is_first:
-                stretch.start = walk.offset = min(header.next_offset, end)
-            else:
-                stretch._take(logs, walk, decision, batch, end)
-            if most_records is not None and stretch.records >= most_records:
-                break
-        else:
-            if not walk.is_cut:
-                stretch._skip_to(walk, end)
-        stretch.bytes, stretch.is_cut = walk.bytes, walk.is_cut
-        return stretch
-
-    def _take(
-        self, logs: PartitionLogs, walk: SourceWalk, decision: Decision, batch: RecordBatch, end: int
-    ) -> None:
-        header = batch.header
-        is_whole = decision is Decision.COPY and header.next_offset <= end
-        if is_whole:
-            self._skip_to(walk, header.base_offset)
-        try:
-            records = walk.decode(batch)
-        except (CorruptBatch, UnsupportedBatch):
-            count, found = (header.records_count, fingerprint(batch)) if is_whole else (1, None)
-            self.steps.append(Undecodable(walk.offset, count, found))
-            self.records += count
-            walk.offset = min(header.next_offset, end)
-            return
-        for record in records:
-            if record.offset < end:
-                self._skip_to(walk, record.offset)
-                self.steps.append(Stored(record.offset, logs.mirrored_key(header, record)))
-                self.records += 1
-                walk.offset = record.offset + 1
-
-    def _skip_to(self, walk: SourceWalk, offset: int) -> None:
-        gap = walk.skip_to(offset)
-        if gap:
-            self.steps.append(Gap(gap))
+        """Read a stretch, up to so many records; see :meth:`SourceWalk.steps`."""
+        walk = SourceWalk(logs, start, end, most_bytes)
+        steps: list[Step] = []
+        records = 0
+        with closing(walk.steps(from_batch=from_batch)) as found:
+            for step in found:
+                steps.append(step)
+                records += step.records if isinstance(step, Undecodable) else isinstance(step, Stored)
+                if most_records is not None and records >= most_records:
+                    break
+        return cls(walk.start, steps, records, walk.bytes, walk.is_cut)
 
     @property
     def gaps(self) -> int:

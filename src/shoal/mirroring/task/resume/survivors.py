@@ -6,13 +6,11 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 
-from ....errors import UnsupportedBatch
-from ....records import Decision, RecordBatch
 from .contents import Contents
 from .logs import PartitionLogs
 from .merge import Cut, Merge
 from .record_key import copied_key
-from .source_walk import SourceWalk, keys_between
+from .source_walk import Gap, SourceWalk, keys_between
 from .written import Written, WrittenBatch
 
 __all__ = ["Survivors"]
@@ -54,17 +52,15 @@ class Survivors:
 
         """
         start = max(self.source_offset, self.source_start)
-        walk = SourceWalk(self.logs, start)
-        with closing(self.written()) as batches, closing(walk.batches()) as to_mirror:
-            written = Written(batches, self.size, self.logs.settings)
-            merge = Merge(written, self.source_offset)
-            merge.pass_gap(start - self.source_offset)
-            step = _Step(self.logs, walk, merge, is_unchanged=is_unchanged)
-            for decision, batch in to_mirror:
+        with closing(self.written()) as batches:
+            merge = Merge(Written(batches, self.size, self.logs.settings), self.source_offset)
+            merge.take(Gap(start - self.source_offset))
+            walk = SourceWalk(self.logs, start, self.source_end)
+            for step in walk.steps(merge.take_copy):
                 if merge.is_over:
-                    return merge
-                step.take(decision, batch)
-        step.skip_to(self.source_end)
+                    break
+                if not (isinstance(step, Gap) and is_unchanged):
+                    merge.take(step)
         return merge
 
     def are_written(self, first: Cut, last: Cut, *, is_compacted: bool) -> bool:
@@ -103,39 +99,3 @@ class Survivors:
                     like=between,
                 )
         return found
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Passes each batch of the source to the merge, and the missing offsets before it."""
-
-    logs: PartitionLogs
-    walk: SourceWalk
-    merge: Merge
-    is_unchanged: bool
-
-    def take(self, decision: Decision, batch: RecordBatch) -> None:
-        header = batch.header
-        if decision is Decision.COPY:
-            self.skip_to(header.base_offset)
-            if self.merge.take_copy(batch):
-                self.walk.offset = header.next_offset
-                return
-        try:
-            records = self.walk.decode(batch)
-        except UnsupportedBatch:
-            if decision is not Decision.COPY:
-                raise  # then it was never mirrored either
-            self.merge.take_undecodable(batch)
-            self.walk.offset = header.next_offset
-            return
-        for number, record in enumerate(records, 1):
-            self.skip_to(record.offset)
-            end = record.offset + 1 if number < len(records) else max(header.next_offset, record.offset + 1)
-            self.merge.take(record, self.logs.mirrored_key(header, record), end, header.leader_epoch)
-            self.walk.offset = record.offset + 1
-
-    def skip_to(self, offset: int) -> None:
-        gap = self.walk.skip_to(offset)
-        if not self.is_unchanged:
-            self.merge.pass_gap(gap)

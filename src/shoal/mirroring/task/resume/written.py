@@ -137,17 +137,20 @@ class Written:
         return end
 
     def skip_copy(self, index: int, batch: RecordBatch) -> bool:
-        """Pass over the batch that begins with a number, if it is a copy of a certain source batch."""
-        if index != self._end:
+        """Pass over a source batch, if the records from a number on are a copy of it, or are all lost."""
+        following, end = self._peek(), index + batch.header.records_count
+        if index < self._end or following is None or end > self.size:
             return False
-        following = self._peek()
-        if following is None or following.number != index or index + batch.header.records_count > self.size:
+        if end <= following.number:
+            self._forget_all(end)
+            return True
+        if following.number != index:
             return False
         there = following.batch
         if there.header.batch_length != batch.header.batch_length or fingerprint(there) != fingerprint(batch):
             return False
         self._next = None
-        self._forget_all(index + batch.header.records_count)
+        self._forget_all(end)
         return True
 
     def forget_before(self, index: int) -> None:
