@@ -12,8 +12,7 @@ import pytest
 
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.errors import Stopped
-from shoal.mirroring.control import ControlConnection, ControlServer, planning
+from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
@@ -96,15 +95,6 @@ class TestClock:
         assert clock.remaining_s == 15.0
 
 
-def test_plan_is_read_back_by_the_planner() -> None:
-    plan = WindowPlan(
-        {"orders": ("copy.orders", 3)},
-        frozenset({TopicPartition("orders", 1)}),
-        {TopicPartition("orders", 2): 17},
-    )
-    assert WindowPlan.from_json_object(plan.to_json_object()) == plan
-
-
 class Driver:
     """A mirror's driver for its tasks, window by window."""
 
@@ -138,8 +128,7 @@ class Driver:
     def slice(self, partitions: int = 1) -> Iterator[RunningLane]:
         """Run a lane with open ranges; end its slice at the end of the block, and wait for the lane's."""
         ranges = [CopyRange("topic", number, "topic", 0, OPEN_END) for number in range(partitions)]
-        with planning(self.server.address, "secret"):
-            pass
+        self.server.plan()
         with self.connect() as control:
             running = RunningLane(lambda: run_copy_task(ranges, self.brokers.settings, control))
             yield running
@@ -535,17 +524,9 @@ def test_recreated_destination_topic_is_detected(
 
 
 def test_stopping_driver_plans_nothing(driver: Driver) -> None:
-    with planning(driver.server.address, "secret") as session:
-        assert session.plan == driver.plan
+    assert driver.server.plan() == driver.plan
     driver.server.request_stop()
-    with planning(driver.server.address, "secret") as session:
-        assert session.plan is None
-
-
-def test_planner_without_driver_raises_stopped(driver: Driver) -> None:
-    driver.server.close()
-    with pytest.raises(Stopped), planning(driver.server.address, "secret"):
-        pass
+    assert driver.server.plan() is None
 
 
 def test_stop_ends_a_task_of_open_ranges_with_a_commit(

@@ -73,9 +73,9 @@ AUTHENTICATED = {"spark.authenticate": "true"}
 CLUSTER = "spark://host:7077"
 
 
-def session_of(master: str, conf: dict[str, str]) -> Any:
+def context_of(master: str, conf: dict[str, str]) -> Any:
     settings = SparkConf(loadDefaults=False, _jvm=None).setAll(list(conf.items()))
-    return SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: settings))
+    return SimpleNamespace(master=master, getConf=lambda: settings)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_spark_without_authentication_or_encryption_is_refused_credentials(
     master: str, conf: dict[str, str], missing: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{missing} 'false': .* or give --allow-unauthenticated-spark if"):
-        refuse_unauthenticated(session_of(master, conf))
+        refuse_unauthenticated(context_of(master, conf))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_spark_without_authentication_or_encryption_is_refused_credentials(
 def test_spark_with_authentication_and_encryption_receives_credentials(
     master: str, conf: dict[str, str]
 ) -> None:
-    refuse_unauthenticated(session_of(master, conf))
+    refuse_unauthenticated(context_of(master, conf))
 
 
 def test_local_masters_have_authentication_settings() -> None:

@@ -13,7 +13,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.records import Codec
-from shoal.spark.options import ControlAddress, ReadOptions, WriteOptions
+from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.topic_partition import TopicPartition
 
 SOURCE = {"kafka.bootstrap.servers": "source:9092"}
@@ -166,11 +166,6 @@ def test_topics_are_renamed_as_by_the_command_line() -> None:
     assert write(rename=r"(.*)=dr.\1").topic_mapping().destination_of("orders") == "dr.orders"
 
 
-def test_driver_address_survives_as_an_option() -> None:
-    address = ControlAddress("127.0.0.1", 1234, "token")
-    assert ControlAddress.parse(str(address)) == address
-
-
 def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     jaas = (
@@ -190,9 +185,3 @@ def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> 
 def test_missing_properties_file_is_named() -> None:
     with pytest.raises(ConfigError, match=r"option kafka\.config\.file /missing: No such file"):
         read(streaming=False, **{"kafka.config.file": "/missing"})
-
-
-def test_credentials_key_is_not_in_the_option() -> None:
-    address = ControlAddress("localhost", 1, "token", locked=True, key="hidden-7f")
-    assert "hidden-7f" not in str(address) + repr(address)
-    assert ControlAddress.parse(str(address), "hidden-7f") == address

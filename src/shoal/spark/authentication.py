@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from shoal.mirroring.credentials import PROCESS_KEY, key_in_file
 from shoal.spark.connections import is_on_this_machine, refuse_revealing
@@ -21,22 +21,21 @@ from shoal.spark.connections import is_on_this_machine, refuse_revealing
 __all__ = ["key_for_tasks", "refuse_unauthenticated"]
 
 
-def refuse_unauthenticated(spark: SparkSession) -> None:
+def refuse_unauthenticated(context: SparkContext) -> None:
     """
-    Refuse a session whose connections would reveal the clusters' credentials.
+    Refuse a Spark whose connections would reveal the clusters' credentials.
 
     Raises:
         ConfigError: Authentication is off; or encryption is off, and Spark runs on several machines.
 
     """
-    context = spark.sparkContext
     refuse_revealing(str(context.master), context.getConf().get, "--allow-unauthenticated-spark")
 
 
 @contextlib.contextmanager
-def key_for_tasks(spark: SparkSession, directory: Path) -> Iterator[str | Path]:
+def key_for_tasks(context: SparkContext, directory: Path) -> Iterator[str | Path]:
     """Yield the key; on this machine, a file in ``directory`` that has the key until the context ends."""
-    if is_on_this_machine(str(spark.sparkContext.master)):
+    if is_on_this_machine(str(context.master)):
         with key_in_file(directory) as file:
             yield file
     else:

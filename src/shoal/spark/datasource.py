@@ -7,8 +7,6 @@ module. So shoal must be installed on the executors, too.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,9 +23,8 @@ from shoal.spark.options import ReadOptions, WriteOptions
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
-from shoal.spark.window_reader import WindowReader
 
-__all__ = ["ShoalDataSource", "data_source", "keyed_data_source"]
+__all__ = ["ShoalDataSource", "data_source"]
 
 
 @sentence_first
@@ -51,9 +48,6 @@ class ShoalDataSource(DataSource):
 
     """
 
-    #: The key of :func:`keyed_data_source`.
-    _key: str | Path = ""
-
     #: From :func:`data_source`: the reason why the session may not have credentials.
     _refusal: str = ""
 
@@ -72,9 +66,8 @@ class ShoalDataSource(DataSource):
         return BatchReader(self._read_options(streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of ``spark.readStream``, or of a mirror."""
-        options = self._read_options(streaming=True)
-        return WindowReader(options, options.control) if options.control else StreamReader(options)
+        """Return the reader of ``spark.readStream``."""
+        return StreamReader(self._read_options(streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of ``df.write``."""
@@ -85,12 +78,12 @@ class ShoalDataSource(DataSource):
         return StreamWriter(self._write_options(), schema.names)
 
     def _read_options(self, *, streaming: bool) -> ReadOptions:
-        options = ReadOptions.parse(self.options, streaming=streaming, key=self._key)
+        options = ReadOptions.parse(self.options, streaming=streaming)
         refuse_in_plan(self._refusal, options)
         return options
 
     def _write_options(self) -> WriteOptions:
-        options = WriteOptions.parse(self.options, key=self._key)
+        options = WriteOptions.parse(self.options)
         refuse_in_plan(self._refusal, options)
         return options
 
@@ -127,18 +120,3 @@ def data_source(spark: SparkSession) -> type[ShoalDataSource]:
         _refusal = refusal
 
     return SessionDataSource
-
-
-def keyed_data_source(key: str | Path) -> type[ShoalDataSource]:
-    """
-    Return the data source for a mirror of this process, whose planner and tasks can open the credentials.
-
-    ``key`` is the key, or the file from which the planner and the tasks read it. Spark passes a registered
-    class on as pickled bytes, and shows its name at most. The class cannot be imported by its name, so pickle
-    stores it by value, with ``key`` in it.
-    """
-
-    class KeyedDataSource(ShoalDataSource):
-        _key = key
-
-    return KeyedDataSource

@@ -1,9 +1,9 @@
 """
-Spark as the engine of a mirror: rows by reference, from one ``format("shoal")`` to another.
+Spark as the engine of a mirror: plain jobs, one for each copy window.
 
-Everything here runs on the driver, in the user's process. ``once`` is one batch job. A mirror without an end
-is one streaming query, whose micro-batches are copy windows (:mod:`.window_reader`). Spark moves only
-references of partitions and offsets; tasks copy the batches (:mod:`.sink`).
+Everything here runs on the driver, in the user's process. ``once`` is one job with bounded ranges. A mirror
+without an end runs a job for each copy window (:mod:`.mirror_planning`). Spark moves only references of
+partitions and offsets; tasks copy the batches (:mod:`.copy_task`).
 """
 
 from __future__ import annotations
@@ -12,42 +12,41 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import psutil
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.core.context import SparkContext
-from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.errors import PySparkException
 
-from shoal.client.config import ClientConfig
-from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ShoalError
 from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.model.copy_options import CopySettings
-from shoal.mirroring.model.options import MirrorOptions, Start
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.ranges import CopyRange
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.connections import is_on_this_machine
-from shoal.spark.datasource import keyed_data_source
-from shoal.spark.launch.session import driver_host, spark_session
-from shoal.spark.options import ControlAddress
+from shoal.spark.copy_task import ControlAddress, CopyTask
+from shoal.spark.launch.session import driver_host, spark_context
+from shoal.spark.mirror_planning import WindowPlanner, plan_once
 from shoal.spark.speculation import refuse_speculation
 from shoal.state_directory import state_dir
 
 __all__ = ["SparkEngine"]
 
-#: The time for the tasks of a failed query to end. While they copy, a new query must not start.
+#: The time for the tasks of a failed job to end. While they copy, a new job must not start.
 _END_PATIENCE_S = 30.0
 
-#: The interval between two checks for a query's failure. Each check is a call of the JVM.
-_QUERY_LOOK_INTERVAL_S = 1.0
+#: The time for a job to end after its last task has.
+_JOB_END_PATIENCE_S = 5.0
 
-_ANY_TOPIC = {"subscribePattern": ".*"}
+#: The interval at which the main thread handles signals, and looks for a stop.
+_LOOK_INTERVAL_S = 0.1
 
-#: The minimum run time of a query that is started again. An error of the configuration ends it sooner.
+#: The minimum run time of jobs that are started again. An error of the configuration ends them sooner.
 _SOUND_S = 60.0
 
 
@@ -72,7 +71,8 @@ class SparkEngine:
         self._on_warning = on_warning
         self._is_locked = bool(Credentials.of(options.source, options.destination))
         self._cpu_before = _cpu_seconds()
-        self._spark: SparkSession
+        self._context: SparkContext
+        self._key: str | Path = ""
         self._resources = contextlib.ExitStack()
 
     @property
@@ -86,9 +86,8 @@ class SparkEngine:
     def start(self, directory: Path) -> Path:
         """Start Spark, and check that it is safe; see :meth:`.Engine.start`."""
         self._log_file = directory / "spark.log"
-        self._checkpoint = directory / "spark"
         is_ours = SparkContext._active_spark_context is None
-        self._spark = spark_session(
+        self._context = spark_context(
             self._options.master,
             dict(self._options.conf),
             self._log_file,
@@ -97,35 +96,34 @@ class SparkEngine:
         )
         with contextlib.ExitStack() as resources:
             if is_ours:
-                resources.callback(self._spark.stop)
+                resources.callback(self._context.stop)
             with self._our_errors():
-                refuse_speculation(self._spark)
-                key: str | Path = ""
+                refuse_speculation(self._context)
                 if self._is_locked:
                     if not self._options.allow_unauthenticated_spark:
-                        refuse_unauthenticated(self._spark)
-                    key = resources.enter_context(key_for_tasks(self._spark, directory))
-                self._spark.dataSource.register(keyed_data_source(key))
+                        refuse_unauthenticated(self._context)
+                    self._key = resources.enter_context(key_for_tasks(self._context, directory))
             self._resources = resources.pop_all()
         return self._log_file
 
     def run(self, job: CopyJob, stop: threading.Event) -> None:
-        """Run a batch job, or a streaming query; see :meth:`.Engine.run`."""
-        with self._our_errors():
+        """Run one job, or one for each window; see :meth:`.Engine.run`."""
+        with self._our_errors(), _Jobs(self._context, self._task(job), job, stop) as jobs:
             if job.options.once:
-                self._run_batch(job)
+                self._run_once(job, jobs)
             else:
-                self._run_stream(job, stop)
+                self._run_windows(job, jobs, stop)
 
     @contextlib.contextmanager
     def _our_errors(self) -> Iterator[None]:
-        """Turn Spark's errors into shoal's; keep the message of a task's or planner's own error."""
+        """Turn Spark's errors into shoal's; keep the message of a task's own error."""
         try:
             yield
         except (PySparkException, Py4JError) as error:
-            sentences = _our_sentences(error)
+            text = _text_of(error)
+            sentences = _our_sentences(text)
             raise ShoalError(
-                sentences[-1] if sentences else f"Spark failed: {_first_line(error)}; see {self._log_file}"
+                sentences[-1] if sentences else f"Spark failed: {_first_line(text)}; see {self._log_file}"
             ) from error
 
     def cpu_used(self) -> tuple[float, float]:
@@ -137,58 +135,34 @@ class SparkEngine:
         """Delete the key of the tasks, and stop Spark if :meth:`start` started it."""
         self._resources.close()
 
-    def _run_batch(self, job: CopyJob) -> None:
+    def _run_once(self, job: CopyJob, jobs: _Jobs) -> None:
         """Copy up to the present end offsets. Return when every task has ended."""
-        if all(topic.deleted for topic in job.prepared.topics.values()):
-            return
-        control = self._control(job)
-        rows = self._spark.read.format("shoal").options(**self._read_options(job, control)).load()
-        rows.write.format("shoal").mode("append").options(**self._write_options(job, control)).save()
+        if tasks := plan_once(job, self._context.defaultParallelism):
+            jobs.finish(jobs.begin(tasks))
 
-    def _run_stream(self, job: CopyJob, stop: threading.Event) -> None:
+    def _run_windows(self, job: CopyJob, jobs: _Jobs, stop: threading.Event) -> None:
         """
         Copy in windows until ``stop`` is set and the current window has ended.
 
-        If a query fails for Spark's own reasons, for example because one of its processes was killed, it is
-        started again. It is not if it had just been started, or if its tasks continue without it.
+        If a job fails for Spark's own reasons, for example because its processes were killed, another one is
+        started. None is if the first had just been started, or if its tasks continue without it.
         """
-        control = self._control(job)
-        rows = self._spark.readStream.format("shoal").options(**self._read_options(job, control)).load()
-        writer = rows.writeStream.format("shoal").options(**self._write_options(job, control))
-        writer = writer.option("checkpointLocation", str(self._checkpoint))
-        while True:
-            started_at = time.monotonic()
-            error = _run_query(writer.start(), job, stop)
-            if error is None:
-                return
-            is_sound = time.monotonic() - started_at >= _SOUND_S and not _our_sentences(error)
-            if stop.is_set() or not is_sound or not job.control.wait_until_idle(_END_PATIENCE_S):
-                raise error
-            self._on_warning(
-                f"Spark failed and was started again: {_first_line(error)}; see {self._log_file}"
-            )
+        sound_since = time.monotonic()
+        with contextlib.closing(WindowPlanner(job, self._context.defaultParallelism)) as planner:
+            while tasks := planner.next_tasks(stop):
+                try:
+                    jobs.finish(jobs.begin(tasks))
+                except (PySparkException, Py4JError) as error:
+                    text = _text_of(error)
+                    is_sound = time.monotonic() - sound_since >= _SOUND_S and not _our_sentences(text)
+                    if stop.is_set() or not is_sound or not job.control.wait_until_idle(_END_PATIENCE_S):
+                        raise
+                    sound_since = time.monotonic()
+                    self._on_warning(
+                        f"Spark failed and was started again: {_first_line(text)}; see {self._log_file}"
+                    )
 
-    def _read_options(self, job: CopyJob, control: str) -> dict[str, str]:
-        options = job.options
-        # The other partitions have a position. If a partition's leader did not respond at the first start,
-        # the partition must not skip records.
-        is_settled = options.start.timestamp_ms == LATEST and not job.is_first_start
-        start = Start(EARLIEST) if is_settled else options.start
-        topics = [name for name, topic in job.prepared.topics.items() if topic.deleted is None]
-        return {
-            **_prefixed("kafka.", options.source),
-            **_prefixed("destination.kafka.", options.destination),
-            # A mirror that shares its group learns its topics from the group.
-            **({"subscribe": ",".join(topics)} if topics else _ANY_TOPIC),
-            **_rename(options),
-            "takesOverOffsets": str(options.copy.takes_over_offsets).lower(),
-            "startingTimestamp" if start.timestamp_ms >= 0 else "startingOffsets": str(start),
-            "group": job.prepared.group,
-            "minPartitions": str(self._spark.sparkContext.defaultParallelism),
-            "control": control,
-        }
-
-    def _write_options(self, job: CopyJob, control: str) -> dict[str, str]:
+    def _task(self, job: CopyJob) -> CopyTask:
         options = job.options
         settings = CopySettings.of(
             options.copy,
@@ -198,54 +172,90 @@ class SparkEngine:
             producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
             first_start=job.first_start,
         )
-        return {
-            **_prefixed("kafka.", options.destination),
-            **_prefixed("source.kafka.", options.source),
-            **_rename(options),
-            "copy": settings.to_json(),
-            "control": control,
-        }
-
-    def _control(self, job: CopyJob) -> str:
         host, port = job.control.address
-        if not is_on_this_machine(job.options.master):
-            host = driver_host(self._spark)
-        return str(ControlAddress(host, port, job.control.token, self._is_locked))
+        if not is_on_this_machine(options.master):
+            host = driver_host(self._context)
+        return CopyTask.of(
+            settings, ControlAddress(host, port, job.control.token, self._is_locked, self._key)
+        )
 
 
-def _run_query(query: StreamingQuery, job: CopyJob, stop: threading.Event) -> StreamingQueryException | None:
-    """Wait until the query has ended, or end it once ``stop`` is set; return its error if it failed."""
-    while query.isActive and not stop.wait(_QUERY_LOOK_INTERVAL_S):
-        pass
-    if stop.is_set():
-        job.control.request_stop()
-        # The tasks end now, and the source plans no new window. A query without an active trigger has no
-        # tasks.
-        while query.isActive and query.status["isTriggerActive"]:
-            time.sleep(0.05)
-    error = query.exception()
-    query.stop()
-    return error
+class _Jobs:
+    """
+    The Spark jobs of one mirror, each in a thread of its own, so that the main thread handles signals.
+
+    A context manager: at its end no job runs.
+
+    """
+
+    def __init__(self, context: SparkContext, task: CopyTask, job: CopyJob, stop: threading.Event) -> None:
+        self._context = context
+        self._task = task
+        self._control = job.control
+        self._stop = stop
+        self._group = f"shoal {job.prepared.group}"
+        # The threads stay: PySpark keeps a thread of the JVM for each thread of ours.
+        self._threads = ThreadPoolExecutor(1, "shoal-job")
+
+    def begin(self, tasks: Sequence[Sequence[CopyRange]]) -> Future[None]:
+        """Start a job with one task for each list of ranges."""
+        return self._threads.submit(self._run, tasks)
+
+    def _run(self, tasks: Sequence[Sequence[CopyRange]]) -> None:
+        self._context.setJobGroup(self._group, "copy")
+        self._context.parallelize(tasks, len(tasks)).mapPartitions(self._task).collect()
+
+    def finish(self, job: Future[None]) -> None:
+        """
+        Wait for the end of a job; after a stop, end it.
+
+        Raises:
+            PySparkException: The job failed.
+            Py4JError: The job failed, or the JVM did.
+
+        """
+        while not _is_over(job, _LOOK_INTERVAL_S) and not self._stop.is_set():
+            pass
+        if not job.done():
+            self._control.request_stop()
+            self._control.wait_until_idle(_END_PATIENCE_S)
+            if not _is_over(job, _JOB_END_PATIENCE_S):
+                # Its tasks have no core to run on, or do not end.
+                self._context.cancelJobGroup(self._group)
+                return
+        job.result()
+
+    def __enter__(self) -> _Jobs:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._threads.shutdown(wait=False)
 
 
-def _prefixed(prefix: str, config: ClientConfig) -> dict[str, str]:
-    return {prefix + key: value for key, value in config.to_properties().items()}
-
-
-def _rename(options: MirrorOptions) -> dict[str, str]:
-    return {"rename": options.topics.rename} if options.topics.rename else {}
+def _is_over(job: Future[None], timeout_s: float) -> bool:
+    return bool(wait([job], timeout_s).done)
 
 
 _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")
 
 
-def _our_sentences(error: Exception) -> list[str]:
+def _our_sentences(text: str) -> list[str]:
     """Return the messages of shoal's own errors in the traceback that Spark made of them."""
-    return [each.strip() for each in _OUR_ERROR.findall(str(error))]
+    return [each.strip() for each in _OUR_ERROR.findall(text)]
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _text_of(error: Exception) -> str:
+    """Return the message of Spark's error, with the traceback of the task that failed."""
+    try:
+        text = str(error)
+    except Py4JError:  # the JVM is gone, and had the message
+        text = "its JVM is gone"
+    # "An error occurred while calling z:org.apache.spark…", and then Java's class and message
+    return text.partition("\n: ")[2] or text if isinstance(error, Py4JJavaError) else text
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def _cpu_seconds() -> tuple[float, float]:

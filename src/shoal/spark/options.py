@@ -11,8 +11,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, fields
 
 from shoal.client.config import ClientConfig
 from shoal.client.offsets import EARLIEST, LATEST
@@ -23,7 +22,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.properties_file import read_properties_file
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["ControlAddress", "ReadOptions", "WriteOptions"]
+__all__ = ["Offsets", "ReadOptions", "WriteOptions"]
 
 _LATEST, _EARLIEST = "latest", "earliest"
 
@@ -44,39 +43,6 @@ def _names_of_spark() -> Iterator[None]:
         yield
     except OptionError as error:
         raise ConfigError(error.spelled(lambda name: f"option {_camel_case(name)}")) from None
-
-
-@dataclass(frozen=True, slots=True)
-class ControlAddress:
-    """
-    The address on which the driver of a mirror listens for its tasks.
-
-    Attributes:
-        host: The driver's host.
-        port: The driver's port.
-        token: The token that authenticates a task.
-        locked: Whether tasks have to request the clusters' credentials from the driver.
-        key: The key to the credentials, or the file that has the key. The option's text does not have it,
-            since Spark may show the text.
-
-    """
-
-    host: str
-    port: int
-    token: str
-    locked: bool = False
-    key: str | Path = field(default="", repr=False)
-
-    @classmethod
-    def parse(cls, text: str | None, key: str | Path = "") -> ControlAddress | None:
-        """Read the text of an address; None if there is no option."""
-        if text is None:
-            return None
-        host, port, token, *locked = text.split(" ")
-        return cls(host, int(port), token, bool(locked), key)
-
-    def __str__(self) -> str:
-        return f"{self.host} {self.port} {self.token}" + (" locked" if self.locked else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +78,7 @@ class ReadOptions:
         group: The consumer group with the positions to resume from; None without one.
         destination: With ``group``: the cluster of the copies, so that tasks get partitions by leaders.
         rename: As ``--rename``.
-        takes_over_offsets: See :class:`~shoal.mirroring.model.copy_options.CopyOptions`.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
-        control: The address of the mirror's driver.
 
     """
 
@@ -130,9 +94,7 @@ class ReadOptions:
     group: str | None
     destination: ClientConfig | None
     rename: str | None
-    takes_over_offsets: bool
     allow_unauthenticated_spark: bool
-    control: ControlAddress | None
 
     @property
     def clusters(self) -> tuple[ClientConfig, ...]:
@@ -141,9 +103,9 @@ class ReadOptions:
 
     @classmethod
     @_names_of_spark()
-    def parse(cls, options: Mapping[str, str], *, streaming: bool, key: str | Path = "") -> ReadOptions:
+    def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """
-        Read the options. ``key`` is the key of :class:`ControlAddress`.
+        Read the options.
 
         Raises:
             ConfigError: An option is missing, unknown or unusable.
@@ -170,9 +132,7 @@ class ReadOptions:
             fail_on_data_loss=_flag(left, "failOnDataLoss", "true"),
             group=left.pop("group", None),
             rename=left.pop("rename", None),
-            takes_over_offsets=_flag(left, "takesOverOffsets"),
             allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
-            control=ControlAddress.parse(left.pop("control", None), key),
         )
         _nothing_left(left)
         return parsed
@@ -189,7 +149,6 @@ class WriteOptions:
         rename: As ``--rename``: the destination topics' names by the rows' topics.
         allow_gaps: ``allowGaps``: whether offsets may be missing between one row with bytes and the next.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
-        control: The address of the mirror's driver.
 
     """
 
@@ -198,7 +157,6 @@ class WriteOptions:
     rename: str | None
     allow_gaps: bool
     allow_unauthenticated_spark: bool
-    control: ControlAddress | None
 
     @property
     def clusters(self) -> tuple[ClientConfig, ...]:
@@ -207,9 +165,9 @@ class WriteOptions:
 
     @classmethod
     @_names_of_spark()
-    def parse(cls, options: Mapping[str, str], *, key: str | Path = "") -> WriteOptions:
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         """
-        Read the options. ``key`` is the key of :class:`ControlAddress`.
+        Read the options.
 
         Raises:
             ConfigError: An option is missing, unknown or unusable.
@@ -226,7 +184,6 @@ class WriteOptions:
             rename=left.pop("rename", None),
             allow_gaps=_flag(left, "allowGaps"),
             allow_unauthenticated_spark=_flag(left, "allowUnauthenticatedSpark"),
-            control=ControlAddress.parse(left.pop("control", None), key),
         )
         _nothing_left(left)
         return parsed
@@ -237,9 +194,6 @@ class WriteOptions:
 
 
 def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[str, str]) -> CopySettings:
-    """Read the settings that a mirror's driver sends to its tasks, or a user's own options."""
-    if "copy" in left:
-        return CopySettings.from_json(left.pop("copy"), source, destination)
     if "group" not in left:
         raise ConfigError(
             "option group is required: the consumer group on the source cluster with the positions"

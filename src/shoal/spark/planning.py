@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from shoal.client.cluster import Cluster
+from shoal.client.cluster import Cluster, patiently
 from shoal.client.coordinator import MemberId
 from shoal.client.metadata import leader_in
 from shoal.client.offsets import EARLIEST, list_offsets
+from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.assignment import (
     assign_tasks,
@@ -26,7 +26,6 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.copies import compare_copies
 from shoal.spark.options import Offsets, ReadOptions
-from shoal.spark.unlocking import unlocked
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition", "leaders_of", "reference_rows"]
@@ -46,9 +45,9 @@ class Starts:
     """
     The start offsets of partitions without a position, which a mirror looks up once.
 
-    ``latest`` must not move on, even if Spark starts again, so the driver keeps the offsets. A partition that
-    is created later is mirrored from its beginning. So is a topic that was deleted and created again: the old
-    topic's offsets have no meaning for it.
+    ``latest`` must not move on, so the planner keeps the offsets. A partition that is created later is
+    mirrored from its beginning. So is a topic that was deleted and created again: the old topic's offsets
+    have no meaning for it.
 
     """
 
@@ -57,27 +56,6 @@ class Starts:
         self._offsets: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._first: frozenset[TopicPartition] | None = None
-
-    @classmethod
-    def from_json_object(cls, begin_at: Offsets, values: Any) -> Starts:
-        """Read the JSON of :meth:`to_json_object`; None stands for no offsets."""
-        starts = cls(begin_at)
-        if values is not None:
-            starts._offsets = {TopicPartition(topic, number): at for topic, number, at in values["offsets"]}
-            starts._topic_ids = {
-                topic: None if topic_id is None else uuid.UUID(topic_id)
-                for topic, topic_id in values["topic_ids"].items()
-            }
-            starts._first = frozenset(TopicPartition(*each) for each in values["first"])
-        return starts
-
-    def to_json_object(self) -> Any:
-        """Return the offsets, and the topics that they belong to, as JSON."""
-        return {
-            "offsets": [[*partition, offset] for partition, offset in self._offsets.items()],
-            "topic_ids": {topic: topic_id and str(topic_id) for topic, topic_id in self._topic_ids.items()},
-            "first": sorted(self._first or ()),
-        }
 
     @property
     def has_looked(self) -> bool:
@@ -136,10 +114,22 @@ def reference_rows(partition: InputPartition) -> Iterator[tuple[str, int, int, i
 
 
 class Planner:
-    """Plans tasks from the clusters' metadata and offsets. Runs on the driver, in a process of Spark's."""
+    """Plans tasks from the clusters' metadata and offsets. Runs on the driver."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+
+    def batch(self, cluster: Cluster) -> list[list[CopyRange]]:
+        """Return the ranges of each task between the options' offsets; wait for brokers that are down."""
+        check_advertised(cluster)  # for the error; if brokers are down now, the plan waits for them
+
+        def plan() -> list[list[CopyRange]]:
+            partitions = self.partitions(cluster)
+            starts = self.bounds(cluster, partitions, self._options.starting)
+            ends = self.bounds(cluster, partitions, self._options.ending)
+            return self.tasks(cluster, starts, ends)
+
+        return patiently(plan, patience_s=PATIENCE_S)
 
     def partitions(self, cluster: Cluster) -> list[TopicPartition]:
         """
@@ -178,7 +168,7 @@ class Planner:
         cluster: Cluster,
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-    ) -> list[TaskPartition]:
+    ) -> list[list[CopyRange]]:
         """
         Return the tasks for the offsets between starts and ends; positions of the group replace starts.
 
@@ -192,11 +182,11 @@ class Planner:
             ranges = plan_ranges(starts, ends, {}, destinations)
             ranges = [each for each in ranges if each.start_offset < each.end_offset]
             self._check_present(cluster, ranges)
-            return _assigned(ranges, options.tasks, self._source_leaders(cluster, ranges))
+            return assign_tasks(ranges, options.tasks, self._source_leaders(cluster, ranges))
         state = GroupPositions(cluster, options.group, MemberId).read_state(ends)
         positions, starts = state.positions, {**starts, **state.starts}
         next_offsets = {partition: position.source_offset for partition, position in positions.items()}
-        destination_config = unlocked(options).destination
+        destination_config = options.destination
         if destination_config is None:
             ranges = plan_ranges(starts, ends, next_offsets, destinations)
             leaders = self._source_leaders(cluster, ranges)
@@ -206,7 +196,7 @@ class Planner:
                 doubted = self._doubted(destination, positions, destinations)
                 ranges = plan_ranges(starts, ends, next_offsets, destinations, doubted)
                 leaders = {each.source: leaders_of(each, cluster, destination) for each in ranges}
-        return _assigned(ranges, tasks_worth_having(len(ranges), leaders, options.tasks), leaders)
+        return assign_tasks(ranges, tasks_worth_having(len(ranges), leaders, options.tasks), leaders)
 
     @staticmethod
     def _doubted(
@@ -250,12 +240,6 @@ class Planner:
         cluster: Cluster, ranges: Sequence[CopyRange]
     ) -> dict[TopicPartition, tuple[int, int]]:
         return {each.source: (cluster.partition(each.source).leader, -1) for each in ranges}
-
-
-def _assigned(
-    ranges: Sequence[CopyRange], tasks: int, leaders: Mapping[TopicPartition, tuple[int, int]]
-) -> list[TaskPartition]:
-    return [TaskPartition(each) for each in assign_tasks(ranges, tasks, leaders)]
 
 
 def leaders_of(each: CopyRange, source: Cluster, destination: Cluster) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Wri
 from pyspark.sql.types import Row
 
 from shoal.errors import ConfigError, ShoalError
-from shoal.mirroring.control import Control, ControlConnection, Uncontrolled
+from shoal.mirroring.control import Uncontrolled
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import run_copy_task
 from shoal.mirroring.task.write_rows import new_writer, write_rows
@@ -20,7 +20,6 @@ from shoal.spark.first_sentence import sentence_first
 from shoal.spark.options import WriteOptions
 from shoal.spark.rows import is_by_reference
 from shoal.spark.speculation import refuse_speculation_in_task
-from shoal.spark.unlocking import unlocked
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["StreamWriter", "Writer"]
@@ -45,7 +44,7 @@ class _Sink:
                 "rows by reference are copied from the source cluster: name it with the options "
                 "source.kafka.bootstrap.servers and group, or read the rows with the option rows=bytes"
             )
-        self._writer = None if self._by_reference else new_writer(unlocked(options).destination)
+        self._writer = None if self._by_reference else new_writer(options.destination)
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Copy the offsets of one task's rows, or write their batches. Runs in the task."""
@@ -54,7 +53,7 @@ class _Sink:
         if self._by_reference:
             return self._copy(list(iterator))
         assert self._writer is not None
-        destination = unlocked(self._options).destination
+        destination = self._options.destination
         runs = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
         return Written(tuple(TopicPartition(run.topic, run.partition) for run in runs))
 
@@ -73,17 +72,9 @@ class _Sink:
             for row in rows
         ]
         _check_once(ranges)
-        address = self._options.control
-        if address is None:
-            return self._run_task(ranges, Uncontrolled())
-        with ControlConnection((address.host, address.port), address.token) as control:
-            return self._run_task(ranges, control)
-
-    def _run_task(self, ranges: Sequence[CopyRange], control: Control) -> Written:
-        copy = unlocked(self._options).copy
-        assert copy is not None
-        result = (run_handler_task if copy.handling else run_copy_task)(ranges, copy, control)
-        if result.stopped and self._options.control is None:
+        run = run_handler_task if self._options.copy.handling else run_copy_task
+        result = run(ranges, self._options.copy, Uncontrolled())
+        if result.stopped:
             # Without a driver, this error is the user's only notice.
             raise ShoalError("; ".join(map(str, result.stopped)))
         return Written(tuple(each.source for each in ranges))

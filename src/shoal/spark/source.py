@@ -16,7 +16,6 @@ from pyspark.sql.datasource import (
 
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.offsets import EARLIEST
-from shoal.client.reachable import check_advertised
 from shoal.client.scan import read_decided
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
@@ -33,7 +32,6 @@ from shoal.spark.limits import (
 )
 from shoal.spark.options import ReadOptions
 from shoal.spark.planning import PATIENCE_S, Planner, Starts, TaskPartition, reference_rows
-from shoal.spark.unlocking import unlocked
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["BatchReader", "StreamReader"]
@@ -53,7 +51,7 @@ def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
     if not options.with_bytes:
         yield from reference_rows(partition)
         return
-    with Cluster(unlocked(options).source) as cluster:
+    with Cluster(options.source) as cluster:
         cluster.refresh({each.topic for each in partition.value or ()})
         for each in partition.value or ():
             yield from _arrow_batches(cluster, each)
@@ -91,18 +89,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks. Runs once, on the driver."""
-        options = self._options
-        planner = Planner(options)
-        with Cluster(unlocked(options).source) as cluster:
-            check_advertised(cluster)  # for the error; if brokers are down now, the plan waits for them
-
-            def plan() -> list[TaskPartition]:
-                partitions = planner.partitions(cluster)
-                starts = planner.bounds(cluster, partitions, options.starting)
-                ends = planner.bounds(cluster, partitions, options.ending)
-                return planner.tasks(cluster, starts, ends)
-
-            return list(patiently(plan, patience_s=PATIENCE_S))
+        with Cluster(self._options.source) as cluster:
+            return [TaskPartition(each) for each in Planner(self._options).batch(cluster)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield a task's rows. Runs in the task."""
@@ -180,7 +168,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def plan(cluster: Cluster) -> list[TaskPartition]:
             partitions_of(cluster, sorted({each.topic for each in ends}))
-            return self._planner.tasks(cluster, self._starts_of(cluster, begins, ends), ends)
+            tasks = self._planner.tasks(cluster, self._starts_of(cluster, begins, ends), ends)
+            return [TaskPartition(each) for each in tasks]
 
         return self._ask(plan)
 
@@ -214,7 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end_offsets(cluster, partitions, level, all_of_them=self._options.group is None)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
-        with Cluster(unlocked(self._options).source) as cluster:
+        with Cluster(self._options.source) as cluster:
             return patiently(lambda: question(cluster), patience_s=PATIENCE_S)
 
 

@@ -8,8 +8,7 @@ local properties (``SQLExecution.withSQLConfPropagated``), so the tasks check th
 
 from __future__ import annotations
 
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark import SparkContext, TaskContext
 
 from shoal.errors import ConfigError
 
@@ -18,9 +17,9 @@ __all__ = ["refuse_speculation", "refuse_speculation_in_task"]
 _SETTING = "spark.speculation"
 
 
-def refuse_speculation(spark: SparkSession) -> None:
-    """Raise ConfigError if the session's scheduler starts second attempts. Runs on the driver."""
-    _refuse(spark.conf.get(_SETTING, None))
+def refuse_speculation(context: SparkContext) -> None:
+    """Raise ConfigError if the scheduler starts second attempts. Runs on the driver."""
+    _refuse(context.getConf().get(_SETTING))
 
 
 def refuse_speculation_in_task() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.client.coordinator import MemberId
 from shoal.errors import Stopped
-from shoal.mirroring.control import ControlConnection, ControlServer, planning
+from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model.handover import InheritedPosition
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
@@ -59,9 +59,9 @@ def driver() -> Iterator[Driver]:
 
 def test_plan_has_the_mirror_s_partitions(driver: Driver) -> None:
     def plan() -> WindowPlan:
-        with planning(driver.server.address, "secret") as session:
-            assert session.plan is not None
-            return session.plan
+        told = driver.server.plan()
+        assert told is not None
+        return told
 
     assert not plan().wants(PARTITION)
     driver.work.take({"topic": TOPIC}, [PARTITION, TopicPartition("topic", 2)])
@@ -167,8 +167,3 @@ def test_revoked_partitions_are_not_counted_but_their_records_are() -> None:
     assert metrics.progress().partitions == 1
     metrics.forget([FIRST])
     assert (metrics.progress().lag_records, metrics.progress().lag_s) == (0, None)
-
-
-def test_plan_with_a_share_is_read_back_by_the_planner() -> None:
-    plan = WindowPlan({"topic": ("topic", 3)}, share=frozenset({PARTITION}), streams=4)
-    assert WindowPlan.from_json_object(plan.to_json_object()) == plan

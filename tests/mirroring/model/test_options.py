@@ -11,8 +11,7 @@ import pytest
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError, OptionError
-from shoal.mirroring.model.copy_options import CopyOptions, CopySettings, Handling, MultiBatch, Rebatch
-from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.copy_options import CopyOptions, MultiBatch, Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.option_values import parse_bytes, parse_choice, parse_listen
 from shoal.mirroring.model.options import MirrorOptions, Start, checkpoint_name, default_group
@@ -269,21 +268,6 @@ def test_long_groups_have_distinct_directory_names() -> None:
     assert len({*names, *map(checkpoint_name, names)}) == 9
     assert names[0] == groups[0]
     assert {len(name) for name in names} == {200}
-
-
-def test_task_settings_survive_json() -> None:
-    options = CopyOptions(
-        delivery=Delivery.AT_LEAST_ONCE,
-        continue_on=frozenset({IncidentKind.SOURCE_RESET, IncidentKind.SEND_FAILURE}),
-        multi_batch=MultiBatch.OFF,
-        rebatch=Rebatch(1_000, Codec.ZSTD, everything=True),
-        keep_append_time=True,
-        handling=Handling("a:B", None, True, False, {"x": "1"}, {}),
-    )
-    first_start = FirstStart(1, (("orders", None),))
-    for each, found in ((CopyOptions(), {}), (options, {"first_start": first_start})):
-        settings = CopySettings.of(each, OPTIONS.source, OPTIONS.destination, "group", **found)
-        assert CopySettings.from_json(settings.to_json(), OPTIONS.source, OPTIONS.destination) == settings
 
 
 def test_mirror_options_parse_reads_texts_and_python_values_alike() -> None:

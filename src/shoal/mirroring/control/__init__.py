@@ -22,24 +22,11 @@ the driver gave the lease after it.
 A task requests partitions with ``{"takes": [["topic", 3], …]}``. The driver answers with the positions of
 former tasks (:class:`~shoal.mirroring.model.handover.Handover`). Every other line of a task is a report.
 
-A client with one question sends the subject in ``for``:
-
-- ``{"hello": token, "for": "plan"}`` returns ``{"plan": …}``
-  (:class:`~shoal.mirroring.model.window.WindowPlan`), or null if the mirror stops. The planner may then
-  report partitions that it left out, and ``"starts"``: the start offsets of partitions without a position.
-- ``"starts"`` returns the start offsets that a former planner reported.
-- ``"credentials"`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
+A task that needs credentials asks for them over a connection of its own: ``{"hello": token, "for":
+"credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """
 
-from .client import (
-    Control,
-    ControlConnection,
-    Uncontrolled,
-    WorkerControl,
-    ask_sealed_credentials,
-    ask_starts,
-    planning,
-)
+from .client import Control, ControlConnection, Uncontrolled, WorkerControl, ask_sealed_credentials
 from .clock import ReferenceClock
 from .protocol import lease_clock_s
 from .server import ControlServer, DriverEvents
@@ -53,7 +40,5 @@ __all__ = [
     "Uncontrolled",
     "WorkerControl",
     "ask_sealed_credentials",
-    "ask_starts",
     "lease_clock_s",
-    "planning",
 ]

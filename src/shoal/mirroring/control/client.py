@@ -1,4 +1,4 @@
-"""A task's end of the control connection, and the planner's questions to the driver."""
+"""A task's end of the control connection, and its question for the credentials."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
@@ -20,7 +19,6 @@ from ...topic_partition import TopicPartition
 from ..model.handover import Handover
 from ..model.processes import process_name
 from ..model.reports import TaskReport
-from ..model.window import WindowPlan
 from .protocol import (
     INSTALLED,
     LONGEST_LINE,
@@ -38,16 +36,9 @@ __all__ = [
     "Uncontrolled",
     "WorkerControl",
     "ask_sealed_credentials",
-    "ask_starts",
-    "planning",
 ]
 
 _CONNECT_TIMEOUT_S = 10.0
-
-T = TypeVar("T")
-
-#: Sends a message to the driver, or drops it if the driver is gone.
-_Send: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 _log = logger("shoal.control")
 
@@ -401,77 +392,11 @@ def ask_sealed_credentials(address: tuple[str, int], token: str) -> str:
         Stopped: The driver is gone.
 
     """
-    with _asked(address, token, "credentials", partial(of, str)) as (sealed, _):
-        return sealed
-
-
-def ask_starts(address: tuple[str, int], token: str) -> Any:
-    """
-    Request the start offsets that a former planner reported, as JSON; None if there are none.
-
-    Raises:
-        Stopped: The driver is gone.
-
-    """
-    with _asked(address, token, "starts", lambda answer: answer) as (starts, _):
-        return starts
-
-
-class PlanningSession:
-    """
-    The planner's connection to the driver while it plans one window.
-
-    Attributes:
-        plan: The plan of the window; None if the mirror stops.
-
-    """
-
-    def __init__(self, plan: WindowPlan | None, send: _Send) -> None:
-        self.plan = plan
-        self._send = send
-
-    def report(self, report: TaskReport) -> None:
-        """Report partitions that no task copies in this window."""
-        self._send(report.to_json_object())
-
-    def keep_starts(self, starts: Any) -> None:
-        """Ask the driver to keep start offsets, as JSON, for the next planner (:func:`ask_starts`)."""
-        self._send({"starts": starts})
-
-
-@contextlib.contextmanager
-def planning(address: tuple[str, int], token: str) -> Iterator[PlanningSession]:
-    """
-    Request the plan of the next window from the driver.
-
-    Raises:
-        Stopped: The driver is gone.
-
-    """
-
-    def read(answer: Any) -> WindowPlan | None:
-        return None if answer is None else WindowPlan.from_json_object(answer)
-
-    with _asked(address, token, "plan", read) as (plan, send):
-        yield PlanningSession(plan, send)
-
-
-@contextlib.contextmanager
-def _asked(
-    address: tuple[str, int], token: str, subject: str, read: Callable[[Any], T]
-) -> Iterator[tuple[T, _Send]]:
     where = f"the driver at {address[0]}:{address[1]}"
-    with contextlib.ExitStack() as resources:
-        try:
-            connection = resources.enter_context(socket.create_connection(address, _CONNECT_TIMEOUT_S))
-            lines = resources.enter_context(connection.makefile("rb"))
-            connection.sendall(line({"hello": token, "for": subject}))
-            answer = read(json.loads(lines.readline(LONGEST_LINE))[subject])
-        except NOT_UNDERSTOOD as error:
-            raise Stopped(f"{where} is gone, or another than ours: {error}") from error
-
-        def send(message: Mapping[str, Any]) -> None:
-            with contextlib.suppress(OSError):
-                connection.sendall(line(message))
-
-        yield answer, send
+    try:
+        with socket.create_connection(address, _CONNECT_TIMEOUT_S) as connection:
+            connection.sendall(line({"hello": token, "for": "credentials"}))
+            with connection.makefile("rb") as lines:
+                return of(str, json.loads(lines.readline(LONGEST_LINE))["credentials"])
+    except NOT_UNDERSTOOD as error:
+        raise Stopped(f"{where} is gone, or another than ours: {error}") from error

@@ -111,7 +111,6 @@ class ControlServer:
         self._tasks: set[Attempt] = set()
         self._attempts = Attempts()
         self._idle_at: dict[Attempt, float] = {}
-        self._starts: Any = None
         self._stop = False
         self._membership = MemberId()
         self._lease_until = lease_clock_s()
@@ -158,17 +157,7 @@ class ControlServer:
                 self._changed.notify_all()
 
     def _answer(self, subject: str) -> Any:
-        if subject == "credentials":
-            return self._sealed_credentials
-        if subject == "starts":
-            return self._starts
-        if self._stop:
-            return None
-        if self._windows:
-            with self._changed:
-                # Before the driver makes the plan, which lacks all later reports.
-                self._windows.plan()
-        return self._events.plan().to_json_object()
+        return self._sealed_credentials if subject == "credentials" else None
 
     def _begin(self, attempt: Attempt) -> None:
         with self._changed:
@@ -178,9 +167,6 @@ class ControlServer:
             attempt.connection.sendall(self._state(attempt))
 
     def _receive(self, attempt: Attempt, said: dict[str, Any]) -> None:
-        if "starts" in said:
-            self._starts = said["starts"]
-            return
         if "clock_s" in said:
             attempt.clock_s = of(float, said.pop("clock_s"))
             if not said:
@@ -190,14 +176,18 @@ class ControlServer:
             return
         report = TaskReport.from_json_object(said)
         self._handovers.leave(report.leaves, attempt)
-        if report.assign_again:
-            self.end_window()
         if report.aligns:
             with self._changed:
                 if self._windows and self._windows.prolong(for_ever=True):
                     self._send_to_all()
         if report.is_idle:
             self._hear_idle(attempt)
+        self.apply(report)
+
+    def apply(self, report: TaskReport) -> None:
+        """Act on a report of a task, or of the planner of windows."""
+        if report.assign_again:
+            self.end_window()
         self._report(report)
 
     def _report(self, report: TaskReport) -> None:
@@ -296,6 +286,19 @@ class ControlServer:
             }
         )
 
+    # The planner of windows
+
+    def plan(self) -> WindowPlan | None:
+        """Return the plan of the next window, with all reports until now; None if the mirror stops."""
+        if self._stop:
+            return None
+        self._last_report_at = time.monotonic()
+        if self._windows:
+            with self._changed:
+                # Before the driver makes the plan, which lacks all later reports.
+                self._windows.plan()
+        return self._events.plan()
+
     # To all tasks
 
     def renew(self, membership: MemberId, lease_s: float) -> None:
@@ -377,7 +380,7 @@ class ControlServer:
 
     @property
     def last_report_at(self) -> float:
-        """The time of the last message from a task or planner, on the monotonic clock."""
+        """The time of the last message from a task, or of the last plan, on the monotonic clock."""
         return self._last_report_at
 
     def close(self) -> None:

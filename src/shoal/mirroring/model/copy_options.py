@@ -12,7 +12,7 @@ import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...client.config import ClientConfig
@@ -341,35 +341,3 @@ class CopySettings(CopyOptions):
         """Return the settings of tasks that copy with these options."""
         given = {each.name: getattr(options, each.name) for each in fields(CopyOptions)}
         return cls(source, destination, group, copy_rules(source, options), **given, **found)
-
-    def to_json(self) -> str:
-        """Return everything but the clusters, whose properties travel by themselves."""
-        names = [each.name for each in fields(self) if each.name not in ("source", "destination")]
-        return json.dumps({name: getattr(self, name) for name in names}, default=_to_json_object)
-
-    @classmethod
-    def from_json(cls, text: str, source: ClientConfig, destination: ClientConfig) -> CopySettings:
-        """Read what :meth:`to_json` returned."""
-        values = json.loads(text)
-        first_start = values.pop("first_start")
-        found = {name: values.pop(name) for name in ("group", "rules", "producer_id_expiration_ms")}
-        return cls(
-            source,
-            destination,
-            **found,
-            first_start=None if first_start is None else FirstStart.from_json_object(first_start),
-            **parse_fields(CopyOptions, values),
-        )
-
-
-def _to_json_object(value: object) -> object:
-    match value:
-        case enum.Enum():
-            return value.value
-        case frozenset():
-            return sorted(each.value for each in value)
-        case FirstStart():
-            return value.to_json_object()
-        case Rebatch() | Handling():
-            return asdict(value)
-    raise TypeError(f"{value!r} has no JSON")

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...topic_partition import TopicPartition
 
@@ -45,27 +44,6 @@ class WindowPlan:
     weights: Mapping[TopicPartition, int] = field(default_factory=dict)
     share: frozenset[TopicPartition] | None = None
     streams: int | None = None
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the plan as JSON."""
-        return {
-            "share": None if self.share is None else sorted(self.share),
-            "streams": self.streams,
-            "topics": dict(self.topics),
-            "excluded": sorted(self.excluded),
-            "weights": [[*partition, weight] for partition, weight in self.weights.items()],
-        }
-
-    @classmethod
-    def from_json_object(cls, values: Mapping[str, Any]) -> WindowPlan:
-        """Read the JSON of :meth:`to_json_object`."""
-        return cls(
-            {topic: (name, count) for topic, (name, count) in values["topics"].items()},
-            frozenset(TopicPartition(*each) for each in values["excluded"]),
-            {TopicPartition(topic, number): weight for topic, number, weight in values["weights"]},
-            None if values["share"] is None else frozenset(TopicPartition(*each) for each in values["share"]),
-            values["streams"],
-        )
 
     def wants(self, partition: TopicPartition) -> bool:
         """Whether the plan has a source partition, if the partition exists."""

@@ -47,7 +47,7 @@ from ..connections import is_on_this_machine
 from .java import OLDEST_JAVA, find_java
 from .jvm import Jvm, conf_dir, during, start_jvm
 
-__all__ = ["driver_host", "spark_session"]
+__all__ = ["driver_host", "spark_context", "spark_session"]
 
 _DEFAULTS = {
     "spark.app.name": "shoal",
@@ -81,24 +81,29 @@ _EXECUTORS_SETTLE_S = 1.5
 _EXECUTORS_LOOK_S = 0.1
 
 
-def spark_session(
+def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_dir: Path) -> SparkSession:
+    """Start Spark with SQL as :func:`spark_context` does without, for ``format("shoal")``."""
+    return SparkSession(spark_context(master, conf, log_file, state_dir))
+
+
+def spark_context(
     master: str,
     conf: Mapping[str, str],
     log_file: Path,
     state_dir: Path,
     *,
     on_warning: Callable[[str], object] = lambda _: None,
-) -> SparkSession:
+) -> SparkContext:
     """
-    Start Spark, or return the session that this process already has.
+    Start Spark, or return the context that this process already has.
 
     Spark never writes to stdout or stderr. The JVM and all Python workers on this machine write to
     ``log_file``.
 
-    A process has one Spark. If it already runs, as in a notebook, this function returns its session, and the
-    arguments have no effect. If you must not stop such a session, call ``SparkSession.getActiveSession()``
-    first. After a session has stopped, its JVM stays with the process, with its heap, Java options and log
-    file.
+    A process has one Spark. If it already runs, as in a notebook, this function returns its context, and the
+    arguments have no effect. If you must not stop such a context, look at
+    ``SparkContext._active_spark_context`` first. After a context has stopped, its JVM stays with the process,
+    with its heap, Java options and log file.
 
     The call installs PySpark's own SIGINT handler. Install yours after it.
 
@@ -117,7 +122,7 @@ def spark_session(
 
     """
     if SparkContext._active_spark_context is not None:
-        return SparkSession(SparkContext._active_spark_context)
+        return SparkContext._active_spark_context
     _check(conf)
     master = retrying(master)
     local = is_on_this_machine(master)
@@ -136,17 +141,17 @@ def spark_session(
         environ["JAVA_HOME"] = str(java.home)
         jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve())
     with during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]):
-        return _session(jvm, settings, log_file)
+        return _context(jvm, settings, log_file)
 
 
-def driver_host(spark: SparkSession) -> str:
+def driver_host(context: SparkContext) -> str:
     """
     Return the address at which executors reach this machine.
 
     This is the address of Spark's own driver: ``spark.driver.host``, or the address that Spark found. On many
     machines the machine's own name resolves to another address, 127.0.1.1.
     """
-    return str(spark.sparkContext.getConf().get("spark.driver.host"))
+    return str(context.getConf().get("spark.driver.host"))
 
 
 def retrying(master: str) -> str:
@@ -246,7 +251,7 @@ def _authentication(settings: Mapping[str, str]) -> dict[str, str]:
     return {**_AUTHENTICATED, "spark.authenticate.secret": secrets.token_hex(32)}
 
 
-def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> SparkSession:
+def _context(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> SparkContext:
     """Start Spark in ``jvm``, or in the JVM of a stopped session."""
     try:
         SparkContext._ensure_initialized(gateway=jvm and jvm.gateway)
@@ -254,7 +259,7 @@ def _session(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> Sp
         context = SparkContext(conf=conf)
         if not settings["spark.master"].startswith("local["):
             _wait_for_executors(context)
-        return SparkSession(context)
+        return context
     except Exception as error:
         reason = _reason(error, settings["spark.master"])
         _abandon(jvm)

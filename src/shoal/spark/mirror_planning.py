@@ -1,0 +1,213 @@
+"""
+Plan a mirror's own jobs: a single one, or one for each copy window.
+
+Runs in the driver's process, and starts no job.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from functools import partial
+
+from shoal.client.cluster import Cluster, patiently
+from shoal.client.coordinator import MemberId
+from shoal.client.offsets import EARLIEST, LATEST
+from shoal.errors import Stopped
+from shoal.mirroring.assignment import assign_tasks, start_offsets, tasks_worth_having
+from shoal.mirroring.driver.engine import CopyJob
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
+from shoal.mirroring.model.reports import left_out_report
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import WindowPlan
+from shoal.mirroring.positions import GroupPositions
+from shoal.spark.options import Offsets, ReadOptions
+from shoal.spark.planning import Planner, Starts, leaders_of
+from shoal.topic_partition import TopicPartition
+
+__all__ = ["WindowPlanner", "plan_once"]
+
+
+#: If there are no tasks: the interval between two looks at the plan, and the number of looks before the
+#: clusters are asked again.
+_LOOK_INTERVAL_S = 1.0
+_LOOKS = 5
+
+
+def plan_once(job: CopyJob, most_tasks: int) -> list[list[CopyRange]]:
+    """
+    Return the ranges of each task between the group's positions and the present end offsets.
+
+    Args:
+        job: The mirror.
+        most_tasks: The number of tasks that can run at a time.
+
+    Raises:
+        ShoalError: A cluster does not respond, or the source no longer has a partition's next offset.
+
+    """
+    topics = [name for name, topic in job.prepared.topics.items() if topic.deleted is None]
+    if not topics:
+        return []
+    options = ReadOptions(
+        source=job.options.source,
+        topics=TopicSelection(",".join(topics)),
+        assigned=(),
+        with_bytes=False,
+        starting=_starting(job),
+        ending=Offsets(LATEST),
+        tasks=most_tasks,
+        max_offsets_per_trigger=None,
+        fail_on_data_loss=True,
+        group=job.prepared.group,
+        destination=job.options.destination,
+        rename=job.options.topics.rename or None,
+        allow_unauthenticated_spark=job.options.allow_unauthenticated_spark,
+    )
+    with Cluster(options.source) as cluster:
+        return Planner(options).batch(cluster)
+
+
+def _starting(job: CopyJob) -> Offsets:
+    """Return the start of partitions without a position."""
+    options = job.options
+    # The other partitions have a position. If a partition's leader did not respond at the first start, the
+    # partition must not skip records.
+    is_settled = options.start.timestamp_ms == LATEST and not job.is_first_start
+    return Offsets(EARLIEST if is_settled else options.start.timestamp_ms)
+
+
+class WindowPlanner:
+    """
+    Assigns a window's partitions to tasks; keeps its connections, and the start offsets that it found.
+
+    Attributes:
+        left_out: Partitions whose leader did not return their start offset, with the reason.
+        gone: Partitions of deleted topics, likewise.
+
+    """
+
+    def __init__(self, job: CopyJob, most_tasks: int) -> None:
+        """
+        Prepare to plan; nothing is asked yet.
+
+        Args:
+            job: The mirror.
+            most_tasks: The number of tasks that are to run at a time.
+
+        """
+        self._control = job.control
+        self._group = job.prepared.group
+        self._most_tasks = most_tasks
+        self._takes_over_offsets = job.options.copy.takes_over_offsets
+        # A leader that does not respond at once is left out of this window, or asked again.
+        self._source = Cluster(job.options.source.impatient())
+        self._destination = Cluster(job.options.destination.impatient())
+        self._starts = Starts(_starting(job))
+        self.left_out: dict[TopicPartition, str] = {}
+        self.gone: dict[TopicPartition, str] = {}
+
+    def next_tasks(self, stop: threading.Event) -> list[list[CopyRange]]:
+        """
+        Wait until there is something to copy, and for the clusters; return the ranges of each task.
+
+        The list is empty if the mirror stops.
+
+        """
+
+        def pause(seconds: float) -> None:
+            if self._control.stop_requested or stop.wait(seconds):
+                raise Stopped("the mirror was stopped while it waited for its clusters")
+
+        without_tasks, looks = None, 0
+        try:
+            while (plan := self._control.plan()) is not None:
+                looks += 1
+                # Partitions that were left out may be available by now; stopped ones will not be.
+                is_worth_it = looks > _LOOKS and (self.left_out or self.gone)
+                if plan != without_tasks or is_worth_it:
+                    tasks = patiently(partial(self._tasks, plan), patience_s=math.inf, pause=pause)
+                    self._report_left_out()
+                    if tasks:
+                        return tasks
+                    without_tasks, looks = plan, 0
+                pause(_LOOK_INTERVAL_S)
+        except Stopped:
+            pass
+        return []
+
+    def _report_left_out(self) -> None:
+        if left_out := self.left_out | self.gone:
+            self._control.apply(left_out_report(left_out, assign_again=bool(self.left_out)))
+
+    def close(self) -> None:
+        """Close the connections to both clusters."""
+        self._source.close()
+        self._destination.close()
+
+    def _tasks(self, plan: WindowPlan) -> list[list[CopyRange]]:
+        there = None
+        if plan.share is not None and not self._starts.has_looked:
+            # A partition that is assigned to this mirror later may have existed all the time.
+            topics = self._source.refresh().topics.values()
+            there = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+        self._source.refresh(plan.topics)
+        self._destination.refresh({name for name, _ in plan.topics.values()})
+        wanted = [each for each in self._partitions(plan) if plan.wants(each)]
+        self._find_starts(wanted, there)
+        self.left_out = {
+            each: f"{self._source} to say where it begins" for each in wanted if each not in self._starts
+        }
+        self.gone = self._deleted(plan)
+        ranges = [
+            CopyRange(*each, plan.topics[each.topic][0], self._starts[each], OPEN_END)
+            for each in wanted
+            if each in self._starts
+        ]
+        leaders = {each.source: leaders_of(each, self._source, self._destination) for each in ranges}
+        most = self._most_tasks
+        # Surplus tasks would begin when the window is over, and never copy.
+        tasks = min(plan.streams, most) if plan.streams else tasks_worth_having(len(ranges), leaders, most)
+        return assign_tasks(ranges, tasks, leaders, plan.weights)
+
+    def _partitions(self, plan: WindowPlan) -> list[TopicPartition]:
+        """Return the partitions that are ready at the destination and still exist at the source."""
+        topics = self._source.metadata.topics
+        return [
+            TopicPartition(topic, number)
+            for topic, (_, count) in plan.topics.items()
+            if topic in topics
+            for number in sorted(topics[topic].partitions)
+            if number < count
+        ]
+
+    def _deleted(self, plan: WindowPlan) -> dict[TopicPartition, str]:
+        """Return the partitions that were mirrored and were deleted at the source."""
+        topics = self._source.metadata.topics
+        return {
+            TopicPartition(topic, number): f"topic {topic} to be on {self._source} again: it was deleted"
+            for topic, (_, count) in plan.topics.items()
+            if topic not in topics
+            for number in range(count)
+            if plan.wants(TopicPartition(topic, number))
+        }
+
+    def _find_starts(self, wanted: Sequence[TopicPartition], there: Sequence[TopicPartition] | None) -> None:
+        """Find the start offsets, by the options, of partitions without a position."""
+        unknown = self._starts.look(self._source, wanted, there)
+        if not unknown:
+            return
+        state = GroupPositions(self._source, self._group, MemberId).read_state(unknown)
+        positions, others = state.positions, state.others
+        # A position takes precedence; if it is lost later, the task searches from the beginning.
+        self._starts.know(dict.fromkeys(positions, 0))
+        self._starts.know(state.starts)
+        if self._takes_over_offsets:
+            self._starts.know(others)
+            unknown = [each for each in unknown if each not in others]
+        level = self._source.config.isolation_level
+        without = [each for each in unknown if each not in positions and each not in state.starts]
+        for begin_at, partitions in self._starts.begin_at(without):
+            found = start_offsets(self._source, partitions, begin_at.timestamp_ms, level, all_of_them=False)
+            self._starts.know(found)
