@@ -1,9 +1,9 @@
 """
 The secrets of both clusters, on their way from the driver to its tasks.
 
-Spark shows the options of a data source in plans and logs. So the tasks get the secrets over
+Spark serves its pickled tasks to every process of an application. So the tasks get the secrets over
 the control connection, sealed (Fernet: AES-128 and HMAC) by a key of this process that
-travels apart: in a file for tasks on this machine, else in the pickled class of the data source.
+travels apart: in a file for tasks on this machine, else in the pickled task.
 A process that reads the control connection, or has its token, has only the sealed credentials.
 """
 

@@ -2,7 +2,7 @@
 Protect the clusters' credentials on their way to tasks: by a file, or by Spark's own authentication.
 
 Tasks receive the sealed credentials over the control connection. The key that opens them reaches tasks on
-this machine in a file that only their user can read. On a cluster the key is in the pickled data source,
+this machine in a file that only their user can read. On a cluster the key is in the pickled task,
 which Spark serves to every process that joins the application. So a process must authenticate before it can
 join, and the connections must be encrypted.
 """
