@@ -1,4 +1,4 @@
-"""Tasks of a mirror: their way to Spark, and the secrets, which a real Spark must not show."""
+"""A mirror's tasks keep settings and receive the secrets, and a real Spark does not show the key."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def settings_in_task(task: CopyTask, monkeypatch: pytest.MonkeyPatch) -> CopySet
     return seen[0]
 
 
-def test_task_of_locked_clusters_asks_its_driver_for_the_secrets_of_each(
+def test_task_fetches_the_secrets_of_each_cluster_from_its_driver(
     address: ControlAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = CopyTask.of(SETTINGS, address)
@@ -96,7 +96,7 @@ def test_copy_task_without_a_driver_is_stopped() -> None:
         CopyTask.of(SETTINGS, ControlAddress("127.0.0.1", 1, "token"))([RANGES])
 
 
-def test_who_has_the_token_but_not_the_key_has_a_sealed_letter(address: ControlAddress) -> None:
+def test_token_without_the_key_opens_no_credentials(address: ControlAddress) -> None:
     sealed = ask_sealed_credentials((address.host, address.port), address.token)
     assert SECRET not in sealed
     another = Credentials({}).seal("A" * 43 + "=")
@@ -105,7 +105,7 @@ def test_who_has_the_token_but_not_the_key_has_a_sealed_letter(address: ControlA
             Credentials.unseal(text, key)
 
 
-def test_tasks_on_this_machine_open_the_credentials_with_a_key_that_spark_does_not_carry(
+def test_local_tasks_open_credentials_with_a_key_outside_of_spark(
     address: ControlAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with key_in_file(tmp_path) as file:
@@ -117,7 +117,7 @@ def test_tasks_on_this_machine_open_the_credentials_with_a_key_that_spark_does_n
     assert security.password == SECRET
 
 
-def test_the_file_of_the_key_is_its_user_s_alone(tmp_path: Path) -> None:
+def test_key_file_is_private(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.touch()
     (tmp_path / "key-of-tasks").symlink_to(elsewhere)
@@ -134,13 +134,13 @@ def test_the_file_of_the_key_is_its_user_s_alone(tmp_path: Path) -> None:
         Credentials.unseal(letter(), file)
 
 
-def test_who_has_not_the_token_gets_nothing(address: ControlAddress) -> None:
+def test_wrong_token_is_refused(address: ControlAddress) -> None:
     with pytest.raises(Stopped, match="gone, or another than ours"):
         ask_sealed_credentials((address.host, address.port), "guessed")
 
 
 @pytest.mark.integration
-def test_spark_shows_neither_the_secrets_nor_their_key(address: ControlAddress, tmp_path: Path) -> None:
+def test_spark_has_neither_secrets_nor_key_in_its_files(address: ControlAddress, tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     logged = {
         "spark.eventLog.enabled": "true",

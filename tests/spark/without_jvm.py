@@ -1,8 +1,7 @@
 """
 A Spark without a JVM: runs a mirror's jobs in threads of this process.
 
-It pickles tasks as Spark does. What Spark adds (its scheduler, its processes, its retries) is tested with
-Spark.
+The fake pickles tasks as Spark does. Tests with Spark cover its scheduler, its processes and its retries.
 """
 
 from __future__ import annotations
