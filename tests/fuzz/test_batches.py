@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from shoal.errors import CorruptBatch, NotConvertible, UnsupportedBatch
 from shoal.protocol.fetch import decode_fetch_response
 from shoal.records import (
+    ENTRY,
     HEADER_SIZE,
     AbortedTransactions,
     BatchHeader,
@@ -30,7 +31,7 @@ from shoal.records import (
     read_records,
     split,
     stamp,
-    stamp_run,
+    stamp_plain,
     verify_crc,
     write_batches,
 )
@@ -134,20 +135,23 @@ def stamp_all_runs(record_set: bytearray, headers: Sequence[BatchHeader]) -> Non
     position = 0
     for number, header in enumerate(headers):
         copy = memoryview(bytearray(record_set))
-        run = stamp_run(
+        run = stamp_plain(
             copy,
             position,
             first_offset=header.base_offset,
             end_offset=2**62,
-            most_bytes=2**31,
             producer_id=1,
             producer_epoch=0,
             base_sequence=0,
         )
-        taken = headers[number : number + run.batches_count] if run else []
-        size = sum(each.size for each in taken)
-        assert run is None or (len(run.view) == size and run.last.header == taken[-1])
-        assert run is None or run.records_count == sum(each.records_count for each in taken)
+        entries = list(ENTRY.iter_unpack(run.entries))
+        taken = headers[number : number + len(entries)]
+        size = run.end - position
+        assert entries == [
+            (each.size, each.records_count, each.max_timestamp, each.leader_epoch) for each in taken
+        ]
+        assert size == sum(each.size for each in taken)
+        assert run.records_count == sum(each.records_count for each in taken)
         assert bytes(copy[:position]) == record_set[:position]
         assert bytes(copy[position + size :]) == record_set[position + size :]
         position += header.size

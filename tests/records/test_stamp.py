@@ -8,14 +8,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
-from shoal.records import Codec, split, stamp, stamp_run, verify_crc
+from shoal.records import Codec, stamp, verify_crc
 from tests.batches import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     batch,
-    marker,
-    patched,
     raw_batch,
     view,
 )
@@ -136,89 +134,3 @@ def test_stamp_of_read_only_bytes_raises() -> None:
     with pytest.raises(TypeError):
         stamp(view(fetched), 1, 2, 3)
     assert fetched == batch(1)
-
-
-RUN = {"producer_id": 4_000_000_000, "producer_epoch": 7, "base_sequence": 2**31 - 3}
-NO_END, NO_LIMIT = 2**62, 2**31
-
-
-def run_of(*built: bytearray) -> memoryview:
-    return memoryview(bytearray().join(built))
-
-
-def plain(*counts: int, first_offset: int = 5) -> list[bytearray]:
-    built = []
-    for number, count in enumerate(counts):
-        codec = list(Codec)[number % 5]
-        built.append(
-            batch(count, codec=codec, base_offset=first_offset, base_timestamp=1000 - number, leader_epoch=4)
-        )
-        first_offset += count
-    return built
-
-
-def test_run_is_stamped_like_its_single_batches() -> None:
-    built = plain(2, 3, 1, 4, 1, 7)
-    one_by_one, together = run_of(*built), run_of(*built)
-    sequence = RUN["base_sequence"]
-    for each in split(one_by_one):
-        stamp(each, RUN["producer_id"], RUN["producer_epoch"], sequence)
-        sequence = (sequence + each.header.records_count) % 2**31
-    last_as_fetched = list(split(run_of(*built)))[-1].header
-    run = stamp_run(together, 0, first_offset=5, end_offset=NO_END, most_bytes=NO_LIMIT, **RUN)
-    assert run is not None
-    assert together == one_by_one
-    assert run.view == together
-    assert (run.batches_count, run.records_count) == (6, 18)
-    assert run.oldest_ms == min(each.header.max_timestamp for each in split(one_by_one))
-    assert run.last.header == last_as_fetched
-    assert run.last.view == together[-last_as_fetched.size :]
-
-
-@pytest.mark.parametrize(
-    ("odd", "why"),
-    [
-        (batch(2, base_offset=6), "an offset is missing in front of it"),
-        (batch(2, base_offset=5, flags=TRANSACTIONAL, producer_id=3), "transactional"),
-        (batch(2, base_offset=5, flags=LOG_APPEND_TIME), "its times are the broker's"),
-        (batch(2, base_offset=5, flags=DELETE_HORIZON), "compaction was there"),
-        (batch(3, base_offset=5, holes=[1]), "holes"),
-        (batch(2, base_offset=5, holes=[0, 1]), "empty"),
-        (marker(0, 3, base_offset=5), "control"),
-        (batch(2, base_offset=5)[:-1], "cut short"),
-        (batch(2, base_offset=5)[:30], "cut short in the header"),
-        (batch(9, base_offset=5), "too large"),
-        (patched(bytes(batch(2, base_offset=5)), 16, b"\1"), "magic"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_run_ends_before_a_batch_that_is_not_plain(odd: bytearray, why: str) -> None:
-    record_set = run_of(*plain(2, 3, first_offset=0), odd)
-    before = bytes(record_set)
-    limit = sum(map(len, plain(2, 3))) + len(batch(5))
-    run = stamp_run(record_set, 0, first_offset=0, end_offset=NO_END, most_bytes=limit, **RUN)
-    assert run is not None
-    assert run.batches_count == 2, why
-    assert bytes(record_set[len(run.view) :]) == before[len(run.view) :]
-    behind = len(run.view)
-    assert stamp_run(record_set, behind, first_offset=5, end_offset=NO_END, most_bytes=100, **RUN) is None
-
-
-def test_run_ends_at_the_end_offset() -> None:
-    record_set = run_of(*plain(2, 3, 1, first_offset=0))
-    run = stamp_run(record_set, 0, first_offset=0, end_offset=5, most_bytes=NO_LIMIT, **RUN)
-    assert run is not None
-    assert run.records_count == 5
-    assert stamp_run(record_set, 0, first_offset=0, end_offset=0, most_bytes=NO_LIMIT, **RUN) is None
-
-
-def test_damaged_payload_in_a_stamped_run_is_detected() -> None:
-    damaged = batch(2, base_offset=0)
-    damaged[-1] ^= 1
-    record_set = run_of(damaged, *plain(1, first_offset=2))
-    run = stamp_run(record_set, 0, first_offset=0, end_offset=NO_END, most_bytes=NO_LIMIT, **RUN)
-    assert run is not None
-    found = list(split(record_set))
-    with pytest.raises(CorruptBatch):
-        verify_crc(found[0])
-    verify_crc(found[1])

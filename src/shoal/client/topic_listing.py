@@ -52,10 +52,15 @@ class TopicListing:
     ) -> Mapping[str, _Batches] | Mapping[uuid.UUID, _Batches]:
         """Group batches by the topic's name or id, as the request lists it."""
         if self.ids:
-            by_id: dict[uuid.UUID, _Batches] = defaultdict(list)
+            # By the id's number: a UUID is hashed in Python, which takes as long as the rest of this.
+            by_number: dict[int, tuple[uuid.UUID, _Batches]] = {}
             for partition, views in batches.items():
-                by_id[self.ids[partition]].append((partition.partition, views))
-            return by_id
+                topic_id = self.ids[partition]
+                listed = by_number.get(topic_id.int)
+                if listed is None:
+                    listed = by_number[topic_id.int] = (topic_id, [])
+                listed[1].append((partition[1], views))
+            return dict(by_number.values())
         by_name: dict[str, _Batches] = defaultdict(list)
         for (topic, number), views in batches.items():
             by_name[topic].append((number, views))

@@ -23,7 +23,7 @@ from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, write_body
 from .scan import CheckedCrcs, check_dropped, scan
-from .stamp import Run, stamp, stamp_run, stamped_header
+from .stamp import stamp, stamped_header
 
 __all__ = [
     "ENTRY",
@@ -39,7 +39,6 @@ __all__ = [
     "PlainRun",
     "Record",
     "RecordBatch",
-    "Run",
     "check_dropped",
     "compress",
     "crc32c",
@@ -56,7 +55,6 @@ __all__ = [
     "split",
     "stamp",
     "stamp_plain",
-    "stamp_run",
     "stamped_header",
     "verify_crc",
     "write_batch",

@@ -219,9 +219,9 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
     seen: list[bool] = []
 
     def acknowledge(copy: PartitionCopy) -> None:
-        (outgoing,) = copy.outbound.in_flight[0]
+        ((lot, number, _),) = copy.outbound.in_flight[0]
         before(copy)
-        if outgoing.source_start == 1:
+        if lot.source_start_of(number) == 1:
             seen.append(copy.is_suspect(1))
 
     before = PartitionCopy.acknowledge

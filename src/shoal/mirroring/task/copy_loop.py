@@ -20,7 +20,6 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self
 
@@ -32,32 +31,21 @@ from ...client.scan import is_gap
 from ...error_codes import ErrorCode, named_code
 from ...errors import ProtocolError
 from ...protocol.fetch import FetchedPartition, FetchResponse
-from ...protocol.produce import ProduceOutcome
 from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
 from .partition import PartitionCopy
-from .refusals import Reaction, land_elsewhere, refuse
+from .pump import Pump
+from .refusals import Reaction
 
 __all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop", "Turn"]
-
-#: With small batches a system call costs more than their bytes: several requests
-#: go out together when so few are left that the broker could run out of work.
-_REFILL_AT = 2
-
-#: One request's batches; brokers refuse requests of more than 100 MiB (socket.request.max.bytes).
-_REQUEST_BYTES = 8 * 1024 * 1024
 
 FETCH_MAX_WAIT_MS = 500
 
 #: After so long without a fetch, or without a request to a topic by name, a topic may have been deleted and
 #: created again. A fetch without data is answered in half a second.
 _PAUSE_S = 1.0
-
-#: Brokers look for expired producer ids every 10 minutes (producer.id.expiration.check.interval.ms), and a
-#: restart may forget them at once. Clocks differ, too, by more than `control.clock` can find out.
-_FORGETTING_MARGIN_MS = 30 * 60 * 1000
 
 
 class Turn(NamedTuple):
@@ -120,7 +108,6 @@ class CopyLoop:
             control: Asked before each fetch and each request.
         """
         self._copies = {copy.source: copy for copy in copies}
-        self._by_destination = {copy.destination: copy for copy in copies}
         #: Partitions that may have to be asked for otherwise than before, in this order.
         self._changed = dict.fromkeys(copies)
         #: Aligned partitions that are not due.
@@ -139,7 +126,14 @@ class CopyLoop:
         self._asked_at = 0.0
         #: When batches were sent last to the partitions of topics that are listed by name.
         self._sent_at: dict[PartitionCopy, float] = dict.fromkeys(copies, time.monotonic())
-        self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
+        self._pump = Pump(
+            copies,
+            destination,
+            settings,
+            control,
+            may_send_multi_batch=self._may_send_multi_batch,
+            refused=self._after_refusal,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -264,8 +258,7 @@ class CopyLoop:
             return True
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
-        multi_batch = self._marked and self._takes_multi_batch.get(copy.destination.topic, False)
-        if size and copy.take(fetched, self._settings.source.isolation_level, multi_batch=multi_batch):
+        if size and copy.take(fetched, self._settings.source.isolation_level):
             return True
         if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)
@@ -344,20 +337,24 @@ class CopyLoop:
 
     def produce(self, turn: Turn) -> None:
         """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""
-        self._send_all(turn.touched)
+        self._pump.send_all(self._producer, turn.touched)
         for copy in turn.touched:
             if copy.state.is_aligned:
                 copy.settle(self._destination.partition(copy.destination).leader_epoch)
+            else:
+                self._changed[copy] = None
 
-    def _send_all(self, touched: Sequence[PartitionCopy]) -> None:
-        ready = deque(copy for copy in touched if copy.outbound.queue)
-        while True:
-            if self._producer.in_flight <= _REFILL_AT:
-                self._send_some(ready)
-            if not self._producer.in_flight:
-                return
-            for partition, outcome in self._producer.receive().items():
-                self._acknowledge(self._by_destination[partition], outcome)
+    def _may_send_multi_batch(self, copy: PartitionCopy) -> bool:
+        return (
+            self._marked
+            and copy.can_send_multi_batch
+            and self._takes_multi_batch.get(copy.destination.topic, False)
+        )
+
+    def _after_refusal(self, copy: PartitionCopy, reaction: Reaction) -> None:
+        if reaction is Reaction.SEND_ONE_BY_ONE:
+            # Or the broker was restarted without its agent: whether it takes several is asked again, too.
+            self._takes_multi_batch.pop(copy.destination.topic, None)
 
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
         """Send nothing to leaders that do not take several batches, if the mirror requires that."""
@@ -390,56 +387,3 @@ class CopyLoop:
             producer.close()
             self._must_yield = True
         return takes
-
-    def _send_some(self, ready: deque[PartitionCopy]) -> None:
-        """Send as many requests as may be in flight, in one system call."""
-        while self._producer.in_flight < self._settings.max_in_flight:
-            batches = self._next_request(ready)
-            if not batches:
-                break
-            self._control.check_lease()
-            self._producer.prepare(batches)
-        self._producer.send_prepared()
-
-    def _next_request(self, ready: deque[PartitionCopy]) -> dict[TopicPartition, Sequence[memoryview]]:
-        """Take one batch of each partition that may send, or several, up to a request's size."""
-        batches: dict[TopicPartition, Sequence[memoryview]] = {}
-        size = 0
-        forgotten_up_to_ms = self._control.now_ms() - self._remembered_for_ms
-        for _ in range(len(ready)):
-            copy = ready.popleft()
-            if copy.outbound.may_send(forgotten_up_to_ms):
-                multi_batch = self._may_send_multi_batch(copy)
-                views = [each.view for each in copy.outbound.next_to_send(multi_batch=multi_batch)]
-                batches[copy.destination] = views
-                size += sum(map(len, views))
-            if copy.outbound.queue:
-                ready.append(copy)
-            if size >= _REQUEST_BYTES:
-                break
-        return batches
-
-    def _may_send_multi_batch(self, copy: PartitionCopy) -> bool:
-        return (
-            self._marked
-            and copy.can_send_multi_batch
-            and self._takes_multi_batch.get(copy.destination.topic, False)
-        )
-
-    def _acknowledge(self, copy: PartitionCopy, answer: ProduceOutcome) -> None:
-        in_flight = copy.outbound.in_flight
-        if not in_flight:
-            return  # an earlier request failed: the alignment finds the outcome of this one
-        batches = in_flight[0]
-        if answer.error_code:
-            reaction = refuse(copy, batches, answer, self._destination, self._settings)
-            if reaction is Reaction.SEND_ONE_BY_ONE:
-                # Or the broker was restarted without its agent: whether it takes several is asked again, too.
-                self._takes_multi_batch.pop(copy.destination.topic, None)
-        elif answer.base_offset == batches[0].destination_offset:
-            # One offset is answered for all of them: they are written together, in a row.
-            copy.acknowledge()
-        else:
-            land_elsewhere(copy, batches, answer.base_offset, self._destination, self._settings)
-        if not copy.state.is_aligned:
-            self._changed[copy] = None

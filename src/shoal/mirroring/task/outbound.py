@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import UnsupportedBatch
-from ...records import Codec, Decision, RecordBatch, Run, verify_crc
+from ...records import Codec, Decision, RecordBatch, verify_crc
 from ...records.batch import DELETE_HORIZON, BatchHeader
 
-__all__ = ["OutboundBatch", "copy_of", "copy_of_run"]
+__all__ = ["OutboundBatch", "copy_of"]
 
 
 @dataclass(slots=True)
 class OutboundBatch:
     """
-    A batch on its way to the destination, or a run of them that go together.
+    A batch on its way to the destination.
 
     Attributes:
         batch: To be stamped, and stamped then: over the fetch buffer, or over
-            memory of its own where it was decoded. Of a run, the last.
-        view: The bytes, of a run of all its batches.
-        records_count: In all of them.
+            memory of its own where it was decoded.
+        view: Its bytes.
+        records_count: In the batch.
         source_start: The offset of its first record at the source.
         source_end: The next source offset after it.
         source_leader_epoch: In which it was written at the source.
@@ -34,7 +34,6 @@ class OutboundBatch:
         spans: Runs of source offsets, first and end, that follow one another
             in it; None if there is only one.
         destination_offset: The offset at which it has to land; set when it is stamped.
-        batches_count: More than one of a run.
 
     """
 
@@ -48,7 +47,6 @@ class OutboundBatch:
     decision: Decision = Decision.COPY
     spans: Sequence[tuple[int, int]] | None = None
     destination_offset: int = -1
-    batches_count: int = 1
 
 
 def copy_of(batch: RecordBatch) -> OutboundBatch:
@@ -74,22 +72,6 @@ def copy_of(batch: RecordBatch) -> OutboundBatch:
         header.next_offset,
         header.leader_epoch,
         _newest_create_time_ms(header),
-    )
-
-
-def copy_of_run(run: Run, destination_offset: int) -> OutboundBatch:
-    """Let stamped batches go out together."""
-    header = run.last.header
-    return OutboundBatch(
-        run.last,
-        run.view,
-        run.records_count,
-        header.next_offset - run.records_count,
-        header.next_offset,
-        header.leader_epoch,
-        run.oldest_ms,
-        destination_offset=destination_offset,
-        batches_count=run.batches_count,
     )
 
 

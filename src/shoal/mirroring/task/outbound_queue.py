@@ -1,5 +1,5 @@
 """
-The batches of one partition on their way out: queued, then in flight.
+The batches of one partition on their way out: queued in lots, then in flight.
 
 A batch is stamped when it is queued, for the destination offset behind everything that is
 queued before it. So the offset that a response must have is known before the request is sent
@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 
-from ...records import Run, stamp
+from ...records import PlainRun, stamp
 from ..model.position import ProducerIdentity
-from .outbound import OutboundBatch, copy_of_run
+from .lot import Lot, Piece, lot_of_batch, lot_of_run
+from .outbound import OutboundBatch
 
 __all__ = ["OutboundQueue"]
 
@@ -29,22 +30,25 @@ class OutboundQueue:
     The queue of one partition, and its requests in flight.
 
     Attributes:
-        queue: Stamped batches, in the order of their offsets.
-        in_flight: For each request without a response, its batches; the oldest first.
+        queue: The lots that have batches to send, in the order of their offsets.
+        in_flight: For each request without a response, its pieces of lots; the oldest first.
         next_offset: The destination offset of the next batch to queue.
+        landing_offset: The destination offset at which the oldest request in flight has to land.
         together_bytes: The most bytes of batches in one request, if the broker takes several.
         one_by_one_until: The source offset up to which each batch has a request of its own.
+        newest_ms: A timestamp that the destination's producer state has since the alignment; None before the
+            first acknowledgement, and if the last acknowledged batch has none.
 
     """
 
     def __init__(self) -> None:
-        self.queue: deque[OutboundBatch] = deque()
-        self.in_flight: deque[Sequence[OutboundBatch]] = deque()
+        self.queue: deque[Lot] = deque()
+        self.in_flight: deque[Sequence[Piece]] = deque()
         self.next_offset = -1
+        self.landing_offset = -1
         self.together_bytes = TOGETHER_BYTES
         self.one_by_one_until = -1
-        #: A timestamp that the destination's producer state has since the alignment, for :meth:`may_send`.
-        self._newest_ms: int | None = None
+        self.newest_ms: int | None = None
 
     def successor(self) -> OutboundQueue:
         """Return an empty queue with the same limits."""
@@ -58,23 +62,25 @@ class OutboundQueue:
         stamp(outgoing.batch, identity.producer_id, identity.producer_epoch, sequence)
         outgoing.destination_offset = self.next_offset
         self.next_offset += outgoing.records_count
-        self.queue.append(outgoing)
+        self.queue.append(lot_of_batch(outgoing))
 
-    def put_run(self, run: Run) -> None:
-        """Queue batches that go together, stamped for :attr:`next_offset`."""
-        self.queue.append(copy_of_run(run, self.next_offset))
+    def put_run(self, record_set: memoryview, start: int, run: PlainRun, source_start: int) -> Lot:
+        """Queue plain batches, stamped for :attr:`next_offset`; see :func:`lot_of_run`."""
+        lot = lot_of_run(record_set, start, run, source_start, self.next_offset)
         self.next_offset += run.records_count
+        self.queue.append(lot)
+        return lot
 
     def rewind(self, destination_offset: int) -> None:
         """Forget the queue; the next batch is for this offset. Nothing is in flight."""
         self.queue.clear()
-        self.next_offset = destination_offset
+        self.next_offset = self.landing_offset = destination_offset
 
     def clear(self) -> None:
         """Forget the queue and all requests in flight: their outcome is unknown, and so is the log end."""
         self.queue.clear()
         self.in_flight.clear()
-        self._newest_ms = None
+        self.newest_ms = None
 
     def may_send(self, forgotten_up_to_ms: float) -> bool:
         """
@@ -92,41 +98,94 @@ class OutboundQueue:
             return False
         if not self.in_flight:
             return True
-        return (
-            self._newest_ms is not None
-            and self._newest_ms > forgotten_up_to_ms
-            and all(each.newest_ms > forgotten_up_to_ms for request in self.in_flight for each in request)
-        )
+        if self.newest_ms is None or self.newest_ms <= forgotten_up_to_ms:
+            return False
+        for pieces in self.in_flight:
+            for lot, first, end in pieces:
+                # As a rule the whole lot is young, and no batch of it has to be looked at.
+                if lot.oldest_ms <= forgotten_up_to_ms and any(
+                    entry[2] <= forgotten_up_to_ms for entry in lot.entries[first:end]
+                ):
+                    return False
+        return True
 
     @property
     def has_several(self) -> bool:
         """Whether the next request could have several batches."""
-        return (len(self.queue) > 1 or any(each.batches_count > 1 for each in self.queue)) and self.queue[
-            0
-        ].source_start >= self.one_by_one_until
+        queue = self.queue
+        return (
+            bool(queue)
+            and (len(queue) > 1 or queue[0].batches_count - queue[0].sent > 1)
+            and self._goes_together(queue[0])
+        )
 
-    def next_to_send(self, *, multi_batch: bool) -> Sequence[OutboundBatch]:
-        """Move the next batch from the queue into flight; with ``several``, all that one request can have."""
-        batches = [self.queue.popleft()]
+    def _goes_together(self, lot: Lot) -> bool:
+        return (
+            lot.source_start >= self.one_by_one_until
+            or lot.source_start_of(lot.sent) >= self.one_by_one_until
+        )
+
+    def next_to_send(self, *, multi_batch: bool) -> Sequence[memoryview]:
+        """
+        Move the next batch from the queue into flight; with ``multi_batch``, all that one request can have.
+
+        Returns:
+            The bytes of the batches.
+
+        """
         if multi_batch:
-            room = self.together_bytes - len(batches[0].view)
-            while self.queue and (room := room - len(self.queue[0].view)) >= 0:
-                batches.append(self.queue.popleft())
-        self.in_flight.append(batches)
-        return batches
+            return self._multi_batch_to_send()
+        lot = self.queue[0]
+        first, start = lot.sent, lot.sent_bytes
+        end = lot.sent = first + 1
+        behind = lot.sent_bytes = start + lot.entries[first][0]
+        if end == lot.batches_count:
+            self.queue.popleft()
+        self.in_flight.append(((lot, first, end),))
+        return (lot.view[start:behind],)
 
-    def acknowledge(self) -> Sequence[OutboundBatch]:
-        """Remove and return the oldest request in flight: the broker wrote it at the predicted offset."""
-        batches = self.in_flight.popleft()
-        newest_ms = batches[-1].newest_ms
-        self._newest_ms = newest_ms if newest_ms >= 0 else None
-        return batches
+    def _multi_batch_to_send(self) -> Sequence[memoryview]:
+        room = self.together_bytes
+        pieces: list[Piece] = []
+        views = []
+        while self.queue:
+            lot = self.queue[0]
+            first, start = lot.sent, lot.sent_bytes
+            for size, *_ in lot.entries[first:]:
+                if size > room and (pieces or lot.sent > first):
+                    break
+                room -= size
+                lot.sent += 1
+                lot.sent_bytes += size
+            if lot.sent == first:
+                break
+            pieces.append((lot, first, lot.sent))
+            views.append(lot.view[start : lot.sent_bytes])
+            if lot.sent < lot.batches_count:
+                break
+            self.queue.popleft()
+        self.in_flight.append(pieces)
+        return views
+
+    def acknowledge(self) -> Sequence[Piece]:
+        """Remove and return the oldest request in flight: it landed at :attr:`landing_offset`."""
+        pieces = self.in_flight.popleft()
+        for lot, first, end in pieces:
+            entries = lot.entries
+            for number in range(first, end):
+                self.landing_offset += entries[number][1]
+            lot.landed = end
+            newest_ms = entries[end - 1][2]
+            self.newest_ms = newest_ms if newest_ms >= 0 else None
+        return pieces
 
     def displace(self, by: int) -> None:
         """Expect everything that is in flight or queued so many offsets later."""
-        for each in chain(*self.in_flight, self.queue):
-            each.destination_offset += by
+        flying = (lot for pieces in self.in_flight for lot, _, _ in pieces)
+        for lot in dict.fromkeys(chain(flying, self.queue)):
+            lot.destination_offset += by
         self.next_offset += by
+        self.landing_offset += by
 
     def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
         """Give each batch up to the end of a refused request a request of its own."""

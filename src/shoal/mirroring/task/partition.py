@@ -34,7 +34,7 @@ from ...records import (
     decide,
     fingerprint,
     split,
-    stamp_run,
+    stamp_plain,
 )
 from ..model.copy_options import CopySettings
 from ..model.handover import InheritedPosition
@@ -43,6 +43,7 @@ from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, ProducerIdentity, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
+from .lot import Lot
 from .outbound import OutboundBatch, copy_of
 from .outbound_queue import OutboundQueue
 from .partition_state import Event, State, StateMachine
@@ -146,8 +147,8 @@ class PartitionCopy:
         self._refusal: PartitionStopped | None = None
         self._skipped: Skipped | None = None
         self._last_end_offset = -1
-        #: The batch that was acknowledged last, until it is part of the position.
-        self._last: OutboundBatch | None = None
+        #: The lot of the batch that was acknowledged last, until that batch is part of the position.
+        self._last: Lot | None = None
         self._rebuilder = Rebuilder(settings)
         self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
         self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
@@ -350,9 +351,7 @@ class PartitionCopy:
         if self.state.is_aligned and self.state.is_due and self.next_offset >= end_offset:
             self.state.report_waiting(None)  # the source responds, and there is nothing that could fail
 
-    def take(
-        self, fetched: FetchedPartition, isolation_level: IsolationLevel, *, multi_batch: bool = False
-    ) -> bool:
+    def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
         """
         Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
 
@@ -362,7 +361,6 @@ class PartitionCopy:
         Args:
             fetched: The partition's part of a response.
             isolation_level: Of the fetch.
-            multi_batch: Whether batches will go together, so that runs of them can be stamped at once.
 
         Returns:
             Whether there was any whole batch.
@@ -377,11 +375,10 @@ class PartitionCopy:
             else None
         )
         try:
-            multi_batch = multi_batch and not self._join_below_bytes and self.sequence_is_offset
-            for batch in self._split(fetched.record_set) if multi_batch else split(fetched.record_set):
+            for batch in self._split(fetched.record_set):
                 found = True
                 self.empty_answers = 0
-                if batch is None:  # a run of them was taken
+                if batch is None:  # a lot of them was taken
                     end_of_last = self.fetch_offset
                     continue
                 header = batch.header
@@ -406,27 +403,13 @@ class PartitionCopy:
         return found
 
     def _split(self, record_set: memoryview) -> Iterator[RecordBatch | None]:
-        """Split a record set, and take what follows on in runs; yield None for each of these."""
-        assert self.position is not None
-        identity, outbound = self.position.identity, self.outbound
-        at = 0
-        while at < len(record_set):
-            if not self._rebuilder.is_gathering and self.fetch_offset >= outbound.one_by_one_until:
-                run = stamp_run(
-                    record_set,
-                    at,
-                    first_offset=self.fetch_offset,
-                    end_offset=self.range.end_offset,
-                    most_bytes=outbound.together_bytes,
-                    producer_id=identity.producer_id,
-                    producer_epoch=identity.producer_epoch,
-                    base_sequence=identity.sequence(outbound.next_offset),
-                )
-                if run is not None:
-                    outbound.put_run(run)
-                    self.fetch_offset = run.last.header.next_offset
-                    self._source_leader_epoch = run.last.header.leader_epoch
-                    at += len(run.view)
+        """Split a record set, and queue what is plain in lots; yield None for each of these."""
+        at, end = 0, len(record_set)
+        while at < end:
+            if not self._join_below_bytes and not self._rebuilder.is_gathering:
+                behind = self._take_plain(record_set, at)
+                if behind > at:
+                    at = behind
                     yield None
                     continue
             batch = next(split(record_set[at:]), None)
@@ -434,6 +417,24 @@ class PartitionCopy:
                 return
             at += len(batch.view)
             yield batch
+
+    def _take_plain(self, record_set: memoryview, at: int) -> int:
+        """Stamp the plain batches at a position, and queue them as a lot; return the position behind them."""
+        identity = self._identity
+        run = stamp_plain(
+            record_set,
+            at,
+            first_offset=self.fetch_offset,
+            end_offset=self.range.end_offset,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=identity.sequence(self.outbound.next_offset),
+        )
+        if run.end > at:
+            lot = self.outbound.put_run(record_set, at, run, self.fetch_offset)
+            self.fetch_offset = lot.source_end
+            self._source_leader_epoch = lot.last_leader_epoch
+        return run.end
 
     def _is_behind_the_end(self, header: BatchHeader) -> bool:
         # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
@@ -542,28 +543,44 @@ class PartitionCopy:
         return self.outbound.has_several and self.sequence_is_offset
 
     def acknowledge(self) -> None:
-        """Count the oldest request in flight: its batches landed at the predicted offsets."""
-        batches = self.outbound.acknowledge()
-        last = self._last = batches[-1]
+        """Take the oldest request in flight as landed at its offsets; count the lots that end in it."""
         self.state.acknowledge()
-        self.newest_ms = last.newest_ms if last.newest_ms >= 0 else None
-        if self._suspicions:
-            self._suspicions = {
-                key: each for key, each in self._suspicions.items() if key[0] >= last.source_end
-            }
+        for lot, _, end in self.outbound.acknowledge():
+            self._last = lot
+            if end == lot.batches_count or self._suspicions:
+                self._count_landed()
+
+    def _count_landed(self) -> None:
+        """Count the acknowledged batches of the last lot that are not counted yet."""
+        lot = self._last
+        if lot is None or lot.counted == lot.landed:
+            return
+        if lot.landed == lot.batches_count:
+            records, size = lot.records_count - lot.counted_records, len(lot.view) - lot.counted_bytes
+        else:
+            entries = lot.entries[lot.counted : lot.landed]
+            records, size = sum(entry[1] for entry in entries), sum(entry[0] for entry in entries)
         counters = self.counters
-        for outgoing in batches:
-            counters.decisions[outgoing.decision] += outgoing.batches_count
-            counters.records += outgoing.records_count
-            counters.bytes_out += len(outgoing.view)
-            landed = outgoing.destination_offset
-            for start, end in outgoing.spans or ((outgoing.source_start, outgoing.source_end),):
-                add_run(counters.runs, start, end, landed)
-                landed += end - start
+        counters.decisions[lot.decision] += lot.landed - lot.counted
+        counters.records += records
+        counters.bytes_out += size
+        landed = lot.destination_offset + lot.counted_records
+        start = lot.source_start + lot.counted_records
+        end = lot.source_end if lot.landed == lot.batches_count else start + records
+        for span_start, span_end in lot.spans or ((start, end),):
+            add_run(counters.runs, span_start, span_end, landed)
+            landed += span_end - span_start
+        lot.counted, lot.counted_records = lot.landed, lot.counted_records + records
+        lot.counted_bytes += size
+        newest_ms = lot.newest_landed_ms
+        self.newest_ms = newest_ms if newest_ms >= 0 else None
+        if self._suspicions:
+            self._suspicions = {key: each for key, each in self._suspicions.items() if key[0] >= end}
 
     def displace(self, by: int) -> None:
         """Expect everything in flight and queued so many offsets later; the sequences go on."""
         assert self.position is not None
+        self._count_landed()  # at the offsets before
         self.position = replace(self.position, identity=self.position.identity.moved(by))
         self.outbound.displace(by)
 
@@ -606,8 +623,10 @@ class PartitionCopy:
 
     def _advance(self) -> None:
         """Move the position past the last acknowledged batch."""
-        last, self._last = self._last, None
-        if last is not None and self.position is not None:
+        self._count_landed()
+        lot, self._last = self._last, None
+        if lot is not None and self.position is not None:
+            last = lot.batch(lot.landed - 1)
             self.position = replace(
                 self.position,
                 source_offset=last.source_end,

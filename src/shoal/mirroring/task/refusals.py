@@ -156,11 +156,10 @@ def refuse(
     first = batches[0]
     code = ErrorCode.of(answer.error_code)
     named = named_code(answer.error_code) + (f" ({answer.error_message})" if answer.error_message else "")
-    count = sum(each.batches_count for each in batches)
     reaction = reaction_to(
         code,
         Refused(
-            count,
+            len(batches),
             copy.can_send_apart(first),
             copy.is_suspect(first.source_start),
             copy.can_make_smaller(first),
@@ -176,9 +175,8 @@ def refuse(
             copy.wait(f"{destination} refuses so many batches in a request with {named}; fewer follow", 0)
         case Reaction.SEND_ONE_BY_ONE:
             copy.send_one_by_one(batches)
-            copy.wait(
-                f"{destination} refuses {count} batches in a request with {named}; they follow one by one", 0
-            )
+            several = f"{len(batches)} batches in a request"
+            copy.wait(f"{destination} refuses {several} with {named}; they follow one by one", 0)
         case Reaction.SEND_APART:
             copy.send_one_by_one(batches)
             copy.wait(f"{destination} refuses joined batches with {named}; they follow apart", 0)

@@ -14,6 +14,7 @@ The task's own thread looks after the workers four times a second. Its time limi
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 from collections import defaultdict
@@ -74,7 +75,13 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
         ShoalError: The last commit failed.
 
     """
-    return _CopyTask(ranges, settings, control).run()
+    # Each response makes objects, and so starts the garbage collector: it need not walk again and again what
+    # the process had before. In a worker of PySpark that is 72,000 objects, and took 0.2 CPU-s for each GB.
+    gc.freeze()
+    try:
+        return _CopyTask(ranges, settings, control).run()
+    finally:
+        gc.unfreeze()
 
 
 class _CopyTask:

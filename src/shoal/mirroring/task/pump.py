@@ -1,0 +1,133 @@
+"""
+The pump: sends everything that partitions have queued, and compares each answer with the predicted offset.
+
+Three rules of exactly once are kept here and in ``outbound_queue.py`` (docs/decisions, 0002).
+The first request of a partition since its alignment is in flight alone. At most 5 requests are in flight.
+If the destination may have forgotten the producer, one request is. Any answer but the predicted
+offset goes to ``refusals.py``, and the lease is checked before each request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from ...client.cluster import Cluster
+from ...client.produce import ProduceConnection
+from ...protocol.produce import ProduceOutcome
+from ...topic_partition import TopicPartition
+from ..control import WorkerControl
+from ..model.copy_options import CopySettings
+from .lot import batches_of
+from .partition import PartitionCopy
+from .refusals import Reaction, land_elsewhere, refuse
+
+__all__ = ["Pump"]
+
+#: With small batches a system call costs more than their bytes: several requests
+#: go out together when so few are left that the broker could run out of work.
+_REFILL_AT = 2
+
+#: One request's batches; brokers refuse requests of more than 100 MiB (socket.request.max.bytes).
+_REQUEST_BYTES = 8 * 1024 * 1024
+
+#: Brokers look for expired producer ids every 10 minutes (producer.id.expiration.check.interval.ms), and a
+#: restart may forget them at once. Clocks differ, too, by more than `control.clock` can find out.
+_FORGETTING_MARGIN_MS = 30 * 60 * 1000
+
+
+class Pump:
+    """Sends the queued batches of partitions that share a destination leader."""
+
+    def __init__(
+        self,
+        copies: Sequence[PartitionCopy],
+        destination: Cluster,
+        settings: CopySettings,
+        control: WorkerControl,
+        *,
+        may_send_multi_batch: Callable[[PartitionCopy], bool],
+        refused: Callable[[PartitionCopy, Reaction], None],
+    ) -> None:
+        """
+        Send nothing yet.
+
+        Args:
+            copies: All that may have something to send.
+            destination: For the names in messages.
+            settings: Of the mirror.
+            control: Asked before each request.
+            may_send_multi_batch: Whether the next request may have several batches of a partition.
+            refused: Called after the reaction of a partition to an error code.
+
+        """
+        self._by_destination = {copy.destination: copy for copy in copies}
+        self._destination = destination
+        self._settings = settings
+        self._control = control
+        self._may_send_multi_batch = may_send_multi_batch
+        self._refused = refused
+        self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
+
+    def send_all(self, producer: ProduceConnection, copies: Sequence[PartitionCopy]) -> None:
+        """
+        Send everything that is queued, and wait until nothing is in flight.
+
+        Args:
+            producer: The connection to the partitions' leader, with nothing in flight.
+            copies: The partitions that may have something to send.
+
+        """
+        ready = deque(copy for copy in copies if copy.outbound.queue)
+        by_destination = self._by_destination
+        while True:
+            if producer.in_flight <= _REFILL_AT:
+                self._send_some(producer, ready)
+            if not producer.in_flight:
+                return
+            for partition, outcome in producer.receive().items():
+                copy = by_destination[partition]
+                outbound = copy.outbound
+                if not outbound.in_flight:
+                    pass  # an earlier request failed: the alignment finds the outcome of this one
+                elif outcome.base_offset == outbound.landing_offset and not outcome.error_code:
+                    # One offset is answered for several batches: they are written together, in a row.
+                    copy.acknowledge()
+                else:
+                    self._react(copy, outcome)
+
+    def _send_some(self, producer: ProduceConnection, ready: deque[PartitionCopy]) -> None:
+        """Send as many requests as may be in flight, in one system call."""
+        while ready and producer.in_flight < self._settings.max_in_flight:
+            batches = self._next_request(ready)
+            if not batches:
+                break
+            self._control.check_lease()
+            producer.prepare(batches)
+        producer.send_prepared()
+
+    def _next_request(self, ready: deque[PartitionCopy]) -> Mapping[TopicPartition, Sequence[memoryview]]:
+        """Take one batch of each partition that may send, or several, up to a request's size."""
+        batches: dict[TopicPartition, Sequence[memoryview]] = {}
+        size = 0
+        forgotten_up_to_ms = self._control.now_ms() - self._remembered_for_ms
+        for _ in range(len(ready)):
+            copy = ready.popleft()
+            outbound = copy.outbound
+            if outbound.may_send(forgotten_up_to_ms):
+                views = outbound.next_to_send(multi_batch=self._may_send_multi_batch(copy))
+                batches[copy.destination] = views
+                for view in views:
+                    size += len(view)
+            if outbound.queue:
+                ready.append(copy)
+            if size >= _REQUEST_BYTES:
+                break
+        return batches
+
+    def _react(self, copy: PartitionCopy, outcome: ProduceOutcome) -> None:
+        batches = batches_of(copy.outbound.in_flight[0])
+        if outcome.error_code:
+            self._refused(copy, refuse(copy, batches, outcome, self._destination, self._settings))
+        else:
+            land_elsewhere(copy, batches, outcome.base_offset, self._destination, self._settings)
