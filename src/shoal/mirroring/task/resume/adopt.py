@@ -116,7 +116,7 @@ class _Adoption:
         assert report.alignment is not None
         assert report.reached is not None
         origin = report.alignment.source_offset, report.alignment.destination_offset
-        self._check_evidence(origin, report)
+        self._check_evidence(origin, source_log, report)
         self._check_unique(origin, source_log, report.records)
         self._check_beginning(origin, source_log)
         return self._position(report.reached[0])
@@ -222,7 +222,9 @@ class _Adoption:
             f"{_advice(report)}"
         )
 
-    def _check_evidence(self, origin: tuple[int, int], report: PartitionReport) -> None:
+    def _check_evidence(
+        self, origin: tuple[int, int], source_log: OffsetRange, report: PartitionReport
+    ) -> None:
         """
         Make sure that what both sides have in common is no accident, if the copy has more before that.
 
@@ -231,7 +233,8 @@ class _Adoption:
         """
         if not report.destination_skipped:
             return
-        if not are_distinct(self._logs, origin[1], report.records):
+        compared = OffsetRange(origin[0], source_log.end)
+        if not are_distinct(self._logs, compared, report.records):
             raise self._stop(
                 f"the source holds only the last {report.records} records of {self._name}, too few that "
                 "differ from each other to show that they are the same. Mirror into an empty topic (--rename)"
