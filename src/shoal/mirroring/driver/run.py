@@ -341,31 +341,16 @@ class MirrorRun:
         done = self.metrics.progress()
         partitions = self.metrics.partitions().values()
         unfinished = any(each.lag_records != 0 and not each.stopped for each in partitions)
-        return Summary(
+        return Summary.of(
+            done,
+            elapsed_s=time.monotonic() - self._started,
             group=prepared.group,
             topics=names,
-            elapsed_s=time.monotonic() - self._started,
             python_cpu_s=cpu_s[0],
             jvm_cpu_s=cpu_s[1],
-            partitions=done.partitions,
-            stopped=done.stopped,
-            waiting=done.waiting,
             warnings=prepared.warnings,
-            records=done.records,
-            batches=done.batches,
-            bytes_in=done.bytes_in,
-            bytes_out=done.bytes_out,
-            decisions=done.decisions,
-            retries=done.retries,
-            incidents=done.incidents,
-            incidents_before=done.incidents_before,
-            lost_before=done.lost_before,
             interrupted=self.options.once and unfinished,
             copying_s=self.metrics.copying_s if done.batches else None,
-            states=done.states,
-            lag_records=done.lag_records,
-            lag_s=done.lag_s,
-            held_back_records=done.held_back_records,
             report=self.options.report,
             ended=self._why_it_ended(unfinished=unfinished),
         )

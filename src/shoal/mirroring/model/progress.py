@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ...exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
 from .processes import GarbageCollection
 
-__all__ = ["LONG_TRANSACTION_S", "HeldBack", "PartitionIncident", "Phase", "Progress", "Summary", "lost_of"]
+__all__ = [
+    "LONG_TRANSACTION_S",
+    "HeldBack",
+    "PartitionIncident",
+    "Phase",
+    "Progress",
+    "Summary",
+    "Totals",
+    "lost_of",
+]
 
 
 #: Page and warnings name transactions that are open for longer: producers' default transaction.timeout.ms.
@@ -70,65 +79,74 @@ def lost_of(incident: PartitionIncident) -> int:
     return (incident.lost or 0) if incident.continued else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
     """
-    The progress of a running mirror. Totals count from its start.
-
-    Partitions are the source's, as ``topic-number``.
+    The totals of a mirror since its start, in :class:`Progress` and :class:`Summary`.
 
     Attributes:
-        elapsed_s: The time since the start.
+        elapsed_s: The time since the start, Spark's own start included.
         partitions: The number of partitions.
-        done: The number of partitions that are up to date, as in ``states``; kept for compatibility.
+        states: The number of partitions in each state (``PartitionStatus``); the sum is ``partitions``.
         stopped: The reason for each stopped partition; these need an operator.
         waiting: The reason for each waiting partition; these are transient.
         records: Acknowledged at the destination.
         batches: Likewise.
         bytes_in: Fetched from the source.
         bytes_out: Produced to the destination.
-        records_per_s: The recent rate.
-        bytes_per_s: The recent rate of ``bytes_out``.
         lag_records: The offsets between the positions and the last known ends, transaction markers and gaps
             included. For a stopped partition: the offsets that are missing at the destination.
-        remaining_s: The time until ``lag_records`` is 0 at this rate; None if it is unknown.
+        lag_s: The lag in time of the partition with the largest one
+            (:meth:`PartitionMetrics.lag_s`); None before any position is known.
+        held_back_records: The offsets that open transactions hold back, in all partitions. They are not lag.
         decisions: The number of batches for each decision (copy, drop …).
         retries: Requests that had to be repeated.
         incidents: The newest hundred incidents.
         incidents_before: The number of earlier incidents.
         lost_before: The known losses of those, if the partition continued.
-        lag_s: The lag in time of the partition with the largest one
-            (:meth:`PartitionMetrics.lag_s`); None before any position is known.
-        states: The number of partitions in each state (``PartitionStatus``); the sum is ``partitions``.
-        held_back_records: The offsets that open transactions hold back, in all partitions. They are not lag.
-        held_back: The same by partition, if there are any.
+
+    """
+
+    elapsed_s: float
+    partitions: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    records: int = 0
+    batches: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    lag_records: int = 0
+    lag_s: float | None = None
+    held_back_records: int = 0
+    decisions: Mapping[str, int] = field(default_factory=dict)
+    retries: int = 0
+    incidents: tuple[PartitionIncident, ...] = ()
+    incidents_before: int = 0
+    lost_before: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Totals):
+    """
+    The progress of a running mirror. Partitions are the source's, as ``topic-number``.
+
+    Attributes:
+        done: The number of partitions that are up to date, as in ``states``; kept for compatibility.
+        records_per_s: The recent rate.
+        bytes_per_s: The recent rate of ``bytes_out``.
+        remaining_s: The time until ``lag_records`` is 0 at this rate; None if it is unknown.
+        held_back: ``held_back_records`` by partition, if there are any.
         phase: The phase of the mirror (``Phase``).
         phase_s: The time since the phase began.
         once: Whether the mirror ends when everything is copied.
 
     """
 
-    elapsed_s: float
-    partitions: int
     done: int
-    stopped: Mapping[str, str]
-    waiting: Mapping[str, str]
-    records: int
-    batches: int
-    bytes_in: int
-    bytes_out: int
     records_per_s: float
     bytes_per_s: float
-    lag_records: int
     remaining_s: float | None
-    decisions: Mapping[str, int]
-    retries: int
-    incidents: tuple[PartitionIncident, ...] = ()
-    incidents_before: int = 0
-    lost_before: int = 0
-    lag_s: float | None = None
-    states: Mapping[str, int] = field(default_factory=dict)
-    held_back_records: int = 0
     held_back: Mapping[str, HeldBack] = field(default_factory=dict)
     phase: str = Phase.COPYING.value
     phase_s: float = 0.0
@@ -139,38 +157,21 @@ class Progress:
         return {"type": "progress", **asdict(self)}
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(Totals):
     """
     The summary of a mirror that has ended.
 
     Attributes:
         group: The consumer group that holds the position.
         topics: The destination topics' names by the source topics' names.
-        elapsed_s: The time from start to end, Spark's own start included.
         copying_s: The time from the start of the first task to the end of the last one; None if nothing
             was copied.
         python_cpu_s: User and system time of shoal's Python processes.
         jvm_cpu_s: User and system time of Spark's JVM.
-        partitions: The number of partitions.
-        stopped: The reason for each stopped partition; these need an operator.
-        waiting: The reason for each partition that waits at the end; these are transient.
         warnings: The warnings, as sentences.
-        records: Acknowledged at the destination.
-        batches: Likewise.
-        bytes_in: Fetched from the source.
-        bytes_out: Produced to the destination.
-        decisions: The number of batches for each decision (copy, drop …).
-        retries: Requests that had to be repeated.
-        incidents: The newest hundred incidents.
-        incidents_before: The number of earlier incidents.
-        lost_before: The known losses of those, if the partition continued.
         interrupted: Whether the mirror was stopped before ``once`` had copied everything.
         log_file: The file of Spark's own log.
-        states: The number of partitions in each state at the end.
-        lag_records: The offsets that are not mirrored, as in :class:`Progress`.
-        lag_s: The same in time.
-        held_back_records: The offsets that open transactions hold back, as in :class:`Progress`.
         report: The file of the report; None without one.
         ended: The reason for the end, as a phrase; empty if it is unknown.
         jvm_gc: Garbage collection of Spark's JVMs on this machine; None if they publish no counters.
@@ -178,55 +179,26 @@ class Summary:
     """
 
     group: str
-    topics: Mapping[str, str]
-    elapsed_s: float
-    python_cpu_s: float
-    jvm_cpu_s: float
-    partitions: int
-    stopped: Mapping[str, str]
-    warnings: tuple[str, ...]
-    records: int
-    batches: int
-    bytes_in: int
-    bytes_out: int
-    decisions: Mapping[str, int]
-    retries: int
-    incidents: tuple[PartitionIncident, ...] = ()
-    incidents_before: int = 0
-    lost_before: int = 0
-    waiting: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+    python_cpu_s: float = 0.0
+    jvm_cpu_s: float = 0.0
+    warnings: tuple[str, ...] = ()
     interrupted: bool = False
     log_file: str | None = None
     copying_s: float | None = None
-    states: Mapping[str, int] = field(default_factory=dict)
-    lag_records: int = 0
-    lag_s: float | None = None
-    held_back_records: int = 0
     report: str | None = None
     ended: str = ""
     jvm_gc: GarbageCollection | None = None
 
     @classmethod
+    def of(cls, totals: Totals, **ending: Any) -> Summary:
+        """Return the summary of a mirror with these totals, and with the other attributes given."""
+        return cls(**{each.name: getattr(totals, each.name) for each in fields(Totals)} | ending)
+
+    @classmethod
     def of_nothing(cls, group: str | None, elapsed_s: float, ended: str, *, once: bool) -> Summary:
         """Return the summary of a mirror that was stopped before it began."""
-        return cls(
-            group=group or "",
-            topics={},
-            elapsed_s=elapsed_s,
-            python_cpu_s=0.0,
-            jvm_cpu_s=0.0,
-            partitions=0,
-            stopped={},
-            warnings=(),
-            records=0,
-            batches=0,
-            bytes_in=0,
-            bytes_out=0,
-            decisions={},
-            retries=0,
-            interrupted=once,
-            ended=ended,
-        )
+        return cls(group=group or "", elapsed_s=elapsed_s, interrupted=once, ended=ended)
 
     @property
     def up_to_date(self) -> bool:

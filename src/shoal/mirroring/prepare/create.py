@@ -6,8 +6,9 @@ Runs on the driver, before the first task; and again while the mirror runs, for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ...client.admin import NewTopic, create_topic
 from ...client.cluster import Cluster, patiently
@@ -16,7 +17,7 @@ from ...topic_partition import TopicPartition
 from ..model.options import MirrorOptions
 from .agent_check import require_multi_batch
 from .growth import creation_error, grow_topic
-from .inspect import TopicChanges, inspect_topics
+from .inspect import Selected, TopicChanges, inspect_topics
 
 __all__ = ["Prepared", "PreparedTopic", "prepare"]
 
@@ -45,27 +46,8 @@ class PreparedTopic:
     deleted: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """
-    The topics that a mirror begins with.
-
-    Attributes:
-        group: The consumer group on the source cluster.
-        source_cluster_id: None if the cluster is too old to have one.
-        destination_cluster_id: Likewise.
-        topics: The topics by their names at the source, sorted.
-        warnings: Sentences: the object, the problem, the remedy.
-        producer_id_expiration_ms: See :class:`.inspect.TopicChanges`.
-
-    """
-
-    group: str
-    source_cluster_id: str | None
-    destination_cluster_id: str | None
-    topics: Mapping[str, PreparedTopic]
-    warnings: tuple[str, ...]
-    producer_id_expiration_ms: int
+#: The topics that a mirror begins with.
+Prepared: TypeAlias = Selected[PreparedTopic]
 
 
 def prepare(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Generic, TypeAlias, TypeVar
 
 from ...client.admin import (
     ConfigEntry,
@@ -41,6 +42,7 @@ from .unmatched import idle_expressions, near_topics, why_nothing_matches
 __all__ = [
     "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
     "PlannedTopic",
+    "Selected",
     "TopicChanges",
     "inspect_topics",
     "producer_id_expiration_ms",
@@ -56,6 +58,8 @@ _PATIENCE_S = 60.0
 _NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 Configs = Mapping[str, ConfigEntry]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +95,17 @@ class PlannedTopic:
         return max(0, self.partitions - self.present_partitions) if self.is_present else 0
 
 
-@dataclass(frozen=True, slots=True)
-class TopicChanges:
+# Without slots: in Python 3.11 a frozen class with slots cannot be called as Selected[...].
+@dataclass(frozen=True)
+class Selected(Generic[T]):
     """
-    The selected topics, and the changes that the destination needs for them.
+    The topics that a mirror selects: the changes that their copies need, or the copies when they are ready.
 
     Attributes:
         group: The consumer group on the source cluster.
         source_cluster_id: None if the cluster is too old to have one.
         destination_cluster_id: Likewise.
-        topics: The topics by their names at the source.
+        topics: The topics by their names at the source, sorted.
         warnings: Sentences: the object, the problem, the remedy.
         producer_id_expiration_ms: The time without a batch after which the destination's brokers forget the
             sequence of a producer id.
@@ -110,9 +115,13 @@ class TopicChanges:
     group: str
     source_cluster_id: str | None
     destination_cluster_id: str | None
-    topics: Mapping[str, PlannedTopic]
+    topics: Mapping[str, T]
     warnings: tuple[str, ...]
     producer_id_expiration_ms: int
+
+
+#: The changes that the destination needs.
+TopicChanges: TypeAlias = Selected[PlannedTopic]
 
 
 def inspect_topics(
