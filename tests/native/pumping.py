@@ -1,0 +1,158 @@
+"""Lots for the native pump, and a destination that may lie."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+import threading
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from shoal.native import NATIVE, HandedBack, Lot
+from shoal.protocol.produce import decode_produce_request
+from shoal.records import ENTRY, split, stamp_plain
+from tests.batches import batch
+
+__all__ = ["NEVER", "Destination", "Hangup", "Pumped", "lot", "pump", "served"]
+
+#: A gate that stays open: the end of 64-bit time.
+NEVER = 2**64 - 1
+
+#: Topics as requests list them up to v12.
+TOPICS = [b"\6topic", b"\6other"]
+
+PRODUCER_ID = 9
+
+
+class Pumped(NamedTuple):
+    """The result of a pump."""
+
+    end: str
+    detail: int
+    landed: list[int]
+    handed_back: list[HandedBack]
+    requests: int
+
+    @property
+    def answers(self) -> list[bytes | None]:
+        return [answer for _, answer in self.handed_back]
+
+
+def lot(
+    partition: int = 0,
+    batches: int = 8,
+    *,
+    topic: int = 0,
+    base_offset: int = 0,
+    newest_ms: int | None = None,
+    times_ms: Sequence[int] | None = None,
+    together_bytes: int = 0,
+) -> Lot:
+    """Stamp batches of 2 records each, for a place in the destination's log."""
+    times = times_ms or [1_600_000_000_000] * batches
+    built = (batch(2, base_offset=2 * at, base_timestamp=time) for at, time in enumerate(times))
+    record_set = memoryview(bytearray().join(built))
+    run = stamp_plain(
+        record_set,
+        0,
+        first_offset=0,
+        end_offset=2**62,
+        producer_id=PRODUCER_ID,
+        producer_epoch=0,
+        base_sequence=base_offset,
+    )
+    assert len(run.entries) == len(times) * ENTRY.size
+    return Lot(topic, partition, record_set, run.entries, base_offset, newest_ms, together_bytes)
+
+
+def pump(connection: socket.socket, lots: Sequence[Lot], **options: Any) -> Pumped:
+    """Pump with a mirror's usual limits."""
+    assert NATIVE is not None
+    chosen: dict[str, Any] = {
+        "topics": TOPICS,
+        "version": 12,
+        "client_id": b"shoal",
+        "acks": -1,
+        "timeout_ms": 1000,
+        "correlation_id": 40,
+        "max_in_flight": 5,
+        "refill_at": 2,
+        "request_bytes": 1 << 20,
+        "forgotten_up_to_ms": 1000,
+        "max_answer_bytes": 10_000,
+        "wait_ms": 20_000,
+        "gate": array("Q", [NEVER, 0]),
+        **options,
+    }
+    return Pumped(*NATIVE.pump(connection.fileno(), chosen.pop("topics"), lots, **chosen))
+
+
+class Hangup(Exception):
+    """Ends a destination's connection."""
+
+
+@dataclass
+class Destination:
+    """
+    Appends all it gets, and answers each request.
+
+    Attributes:
+        lie: Maps the number of a request and its answer, size included, to the bytes to send.
+        requests: For each request its batches, by partition.
+        ends: The log ends.
+
+    """
+
+    lie: Callable[[int, bytes], bytes] = lambda number, answer: answer
+    requests: list[dict[tuple[str, int], int]] = field(default_factory=list)
+    ends: defaultdict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    def serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(Hangup, OSError), connection, connection.makefile("rb") as stream:
+            for number in itertools.count():
+                size = stream.read(4)
+                if len(size) < 4:
+                    return
+                frame = stream.read(int.from_bytes(size))
+                if len(frame) < int.from_bytes(size):
+                    return
+                connection.sendall(self.lie(number, self.answer(frame)))
+
+    def answer(self, frame: bytes) -> bytes:
+        """Append a request's batches, and answer in Kafka's v12."""
+        topics: defaultdict[str, list[bytes]] = defaultdict(list)
+        counts = {}
+        for each in decode_produce_request(memoryview(frame), 12).partitions:
+            place = (each.topic, each.partition)
+            found = list(split(each.record_set))
+            counts[place] = len(found)
+            fields = struct.pack(">ihqqq3s", each.partition, 0, self.ends[place], -1, 0, b"\1\0\0")
+            topics[each.topic].append(fields)
+            self.ends[place] += sum(batch.header.records_count for batch in found)
+        self.requests.append(counts)
+        body = frame[4:8] + b"\0" + bytes([len(topics) + 1])
+        for topic, partitions in topics.items():
+            body += bytes([len(topic) + 1]) + topic.encode() + bytes([len(partitions) + 1])
+            body += b"".join(partitions) + b"\0"
+        body += b"\0\0\0\0\0"
+        return struct.pack(">i", len(body)) + body
+
+
+@contextlib.contextmanager
+def served(destination: Destination) -> Iterator[socket.socket]:
+    """Connect to a destination, which ends with the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    serving = threading.Thread(target=destination.serve, args=[theirs])
+    serving.start()
+    try:
+        with client:
+            yield client
+    finally:
+        serving.join()
