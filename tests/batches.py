@@ -24,6 +24,7 @@ __all__ = [
     "TRANSACTIONAL",
     "Record",
     "batch",
+    "before_padding",
     "compressed",
     "marker",
     "message",
@@ -31,6 +32,7 @@ __all__ = [
     "payload",
     "raw_batch",
     "view",
+    "whole_messages",
     "wrapper",
 ]
 
@@ -237,3 +239,21 @@ def view(data: bytes | bytearray) -> RecordBatch:
     (found,) = split(memoryview(data))
     assert len(found.view) == len(data)
     return found
+
+
+def whole_messages(data: bytes) -> list[bytes]:
+    """Return the messages of a record set before padding or a cut message."""
+    found = []
+    position = 0
+    while position + 12 <= len(data):
+        end = position + 12 + int.from_bytes(data[position + 8 : position + 12])
+        if end > len(data):
+            break
+        found.append(data[position:end])
+        position = end
+    return found
+
+
+def before_padding(data: bytes) -> bytes:
+    """Return the whole messages of a record set as one."""
+    return b"".join(whole_messages(data))

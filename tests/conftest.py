@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 from tests.tiers import OnlyPython, mark_tiers
+from tests.two_brokers import History, TwoBrokers
 
 # No deadline: an example's time depends more on the machine than on the code.
 settings.register_profile("shoal", deadline=None)
@@ -28,3 +29,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         _only_python.running = None
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with TwoBrokers.started() as started:
+        yield started
+
+
+@pytest.fixture
+def history(brokers: TwoBrokers) -> History:
+    """The one partition of the topic ``topic``."""
+    return brokers.topic()[0]

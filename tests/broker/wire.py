@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import struct
 import time
 import uuid
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from shoal.protocol.codec import decode_response, encode_request, request_class
 from shoal.protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response
 from tests.topic_ids import NAMES
 
-__all__ = ["Wire"]
+__all__ = ["Wire", "framed"]
 
 #: Nothing that a test waits for takes longer, in seconds.
 PATIENCE_S = 20
@@ -36,6 +37,11 @@ _COORDINATOR_BUSY = (
 def listed(topic: str | uuid.UUID, name: str) -> dict[str, Any]:
     """Return the field that lists a topic: its id, as from v13 of Fetch and Produce on, or its name."""
     return {"topic_id": topic} if isinstance(topic, uuid.UUID) else {name: topic}
+
+
+def framed(frame: bytes) -> bytes:
+    """Return a frame behind its size."""
+    return struct.pack(">i", len(frame)) + frame
 
 
 class Wire:

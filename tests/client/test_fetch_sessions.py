@@ -18,8 +18,9 @@ from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchedPartition, FetchResponse
+from shoal.protocol.fetch import FetchResponse
 from shoal.topic_partition import TopicPartition
+from tests.client.turns import turn
 from tests.two_brokers import History, answers, begin_at
 
 pytestmark = pytest.mark.timeout(30)
@@ -111,16 +112,6 @@ def new_fetcher(broker: Broker, cluster: Cluster) -> Iterator[NewFetcher]:
 @pytest.fixture
 def fetcher(new_fetcher: NewFetcher) -> Fetcher:
     return new_fetcher()
-
-
-def turn(fetcher: Fetcher, *wanted: FetchFrom) -> dict[TopicPartition, FetchedPartition]:
-    """Ask for partitions, and return the parts of the answer."""
-    for each in wanted:
-        fetcher.ask(each)
-    assert fetcher.send()
-    response = fetcher.receive()
-    assert response.error_code == ErrorCode.NONE
-    return {TopicPartition(each.topic, each.partition): each for each in response.partitions}
 
 
 def history(broker: Broker, partition: TopicPartition, *counts: int) -> History:

@@ -19,10 +19,11 @@ from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
 from shoal.errors import ProtocolError
 from shoal.protocol.apis import ApiKey
-from shoal.protocol.fetch import FetchedPartition, FetchResponse
+from shoal.protocol.fetch import FetchResponse
 from shoal.records import split, stamp
 from shoal.topic_partition import TopicPartition
 from tests import batches
+from tests.client.turns import turn
 from tests.two_brokers import History, answers
 
 pytestmark = pytest.mark.timeout(30)
@@ -75,15 +76,6 @@ def id_in(broker: Broker, partition: TopicPartition) -> uuid.UUID:
 def recreate(broker: Broker, topic: str) -> None:
     broker.topics.delete(broker.topics.topic(topic))
     broker.create_topic(topic)
-
-
-def turn(fetcher: Fetcher, *wanted: FetchFrom) -> dict[TopicPartition, FetchedPartition]:
-    for each in wanted:
-        fetcher.ask(each)
-    assert fetcher.send()
-    response = fetcher.receive()
-    assert response.error_code == ErrorCode.NONE
-    return {TopicPartition(each.topic, each.partition): each for each in response.partitions}
 
 
 def by_id(broker: Broker, partition: TopicPartition, offset: int = 0) -> FetchFrom:

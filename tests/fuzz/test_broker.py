@@ -6,7 +6,6 @@ import contextlib
 import logging
 import random
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 
@@ -21,7 +20,7 @@ from shoal.protocol.codec import decode_request, encode_request, read_request_he
 from shoal.records.aborted import Marker
 from tests import kio_messages
 from tests.batches import TRANSACTIONAL, batch
-from tests.broker.wire import Wire
+from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import garbage, mutated
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import CANNOT_BE_WRITTEN, change_fields
@@ -82,10 +81,6 @@ def ask(broker: Broker, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
             pass
     failed = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert not failed, failed[0].exc_text or failed[0].getMessage()
-
-
-def framed(frame: bytes) -> bytes:
-    return struct.pack(">i", len(frame)) + frame
 
 
 @given(st.data())

@@ -34,7 +34,7 @@ from shoal.records import Codec
 from shoal.records.aborted import Marker
 from tests import old_messages
 from tests.batches import batch, message, raw_batch, wrapper
-from tests.broker.wire import Wire
+from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS, garbage, mutated
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
@@ -148,10 +148,6 @@ def ask(server: Server, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
         while sock.recv(65536):
             pass
     server.check(caplog)
-
-
-def framed(frame: bytes) -> bytes:
-    return struct.pack(">i", len(frame)) + frame
 
 
 def request(api: ApiKey, version: int, *fields: Any) -> bytes:

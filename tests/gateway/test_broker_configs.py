@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,12 +21,6 @@ VERSIONS = [
     *((ApiKey.ALTER_CONFIGS, version) for version in (0, 1, 2)),
     *((ApiKey.INCREMENTAL_ALTER_CONFIGS, version) for version in (0, 1)),
 ]
-
-
-@pytest.fixture(scope="module")
-def behind(cluster: BrokerCluster) -> Iterator[Behind]:
-    with gateway_before(cluster) as running:
-        yield running
 
 
 def resource(api: ApiKey, kind: int, name: str, setting: str = "max.message.bytes") -> Any:

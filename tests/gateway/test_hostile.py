@@ -18,7 +18,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from tests.batches import batch, message
-from tests.broker.wire import Wire
+from tests.broker.wire import Wire, framed
 from tests.gateway.behind import Behind, gateway_before, old_request, wait_until
 from tests.strategies import damaged
 
@@ -48,10 +48,6 @@ def send_and_look(address: str, data: bytes) -> None:
         wire._socket.shutdown(socket.SHUT_WR)
         while wire.receive_frame() is not None:
             pass
-
-
-def framed(frame: bytes) -> bytes:
-    return struct.pack(">i", len(frame)) + frame
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, 9, 100 * MEGABYTE + 1, 2**31 - 1])

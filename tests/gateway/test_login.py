@@ -18,7 +18,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused
 from shoal.gateway import MECHANISMS, UserFile, make_entry
 from shoal.protocol.apis import ApiKey
-from tests.broker.wire import PATIENCE_S, Wire
+from tests.broker.wire import PATIENCE_S, Wire, framed
 from tests.gateway.behind import Behind, gateway_before, wait_until
 from tests.gateway.foreign_logins import (
     USERS,
@@ -54,10 +54,6 @@ def asking(_asking: Behind) -> Behind:
 # Bytes
 
 _CORRELATION_IDS = itertools.count(100)
-
-
-def framed(data: bytes) -> bytes:
-    return struct.pack(">i", len(data)) + data
 
 
 def handshake(version: int, mechanism: str) -> bytes:

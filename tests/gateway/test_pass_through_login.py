@@ -16,7 +16,7 @@ from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile
 from shoal.protocol.apis import ApiKey
-from tests.broker.wire import Wire
+from tests.broker.wire import Wire, framed
 from tests.gateway.behind import Behind, free_ports, gateway_before, served, wait_until
 from tests.gateway.foreign_logins import (
     kafka_python_sends_and_reads,
@@ -27,7 +27,6 @@ from tests.gateway.test_login import (
     PLAIN_TOKEN,
     SHAKEN,
     authenticate,
-    framed,
     handshake,
     users,
 )

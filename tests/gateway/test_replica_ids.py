@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,12 +14,6 @@ from shoal.protocol.codec import encode_request, request_class
 from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before, old_request
-
-
-@pytest.fixture(scope="module")
-def behind(cluster: BrokerCluster) -> Iterator[Behind]:
-    with gateway_before(cluster) as running:
-        yield running
 
 
 def request(api: ApiKey, version: int, topic: str, replica_id: int) -> bytes:

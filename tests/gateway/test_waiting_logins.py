@@ -12,9 +12,9 @@ import pytest
 from shoal.broker import BrokerCluster
 from shoal.gateway import UserFile, make_entry
 from shoal.gateway.login import exchange
-from tests.broker.wire import PATIENCE_S, Wire
+from tests.broker.wire import PATIENCE_S, Wire, framed
 from tests.gateway.behind import Behind, gateway_before, wait_until
-from tests.gateway.test_login import PLAIN_TOKEN, framed, handshake
+from tests.gateway.test_login import PLAIN_TOKEN, handshake
 from tests.gateway.test_users import written
 
 Connect = Callable[[str], Wire]

@@ -19,7 +19,7 @@ from shoal.broker.apis.table import APIS_WITH_OLD_VERSIONS
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header, request_class
 from tests import kio_messages, old_messages
-from tests.broker.wire import Wire
+from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS
 from tests.fuzz.liar import CANNOT_BE_WRITTEN, change_fields, damaged_bytes
 from tests.vectors import removed_vectors, vectors
@@ -82,7 +82,7 @@ def draw_input(seed: int, number: int) -> Input:
     (kind,) = draw.choices(list(_SHARES), list(_SHARES.values()))
     match kind:
         case Kind.DAMAGED:
-            frame = _framed(draw.choice(_recorded()))
+            frame = framed(draw.choice(_recorded()))
             frame = damaged_bytes(frame, 0, 0, draw)  # type: ignore[arg-type]
         case Kind.OTHER_VALUES:
             frame = _other_values(draw)
@@ -111,9 +111,9 @@ def _any_message(draw: random.Random) -> bytes:
     codec, api, version = draw.choice(_versions(only_served=draw.random() < 0.8))
     if codec == "old":
         asked = old_messages.random_message(old_messages.schema(api, version, is_request=True), draw)
-        return _framed(old_messages.encode_request(asked, 1, "fuzz"))
+        return framed(old_messages.encode_request(asked, 1, "fuzz"))
     message = kio_messages.random_message(kio_messages.request_schema(api, version), draw)
-    frame = _framed(kio_messages.encode_request(message, 1, draw.choice(("fuzz", None, ""))))
+    frame = framed(kio_messages.encode_request(message, 1, draw.choice(("fuzz", None, ""))))
     return damaged_bytes(frame, 0, 0, draw) if draw.random() < 0.3 else frame  # type: ignore[arg-type]
 
 
@@ -124,7 +124,7 @@ def _produce(draw: random.Random) -> bytes:
         version = draw.choice(_PRODUCE_OF_OLD)
         produce = old_messages.schema(ApiKey.PRODUCE, version, is_request=True)
         asked = produce(acks, 1000, [(topic, [(draw.choice((0, 0, 1, 9)), records or b"")])])
-        return _framed(old_messages.encode_request(asked, 1, "fuzz"))
+        return framed(old_messages.encode_request(asked, 1, "fuzz"))
     entries = [(topic, draw.choice((0, 0, 1, 9)), records)] * draw.choice((1, 1, 1, 3))
     fields = Wire.produce_fields(entries, acks=acks, transactional_id=draw.choice((None, None, None, "id")))
     message = request_class(ApiKey.PRODUCE)(version=draw.choice(_PRODUCE_BY_NAME), **fields)
@@ -135,12 +135,8 @@ def _garbage(draw: random.Random) -> bytes:
     if draw.random() < 0.5:
         body = b"".join(draw.choice((*HUGE_NUMBERS, draw.randbytes(4))) for _ in range(draw.randrange(40)))
         head = struct.pack(">hhih", draw.randrange(-1, 90), draw.randrange(-1, 20), 1, -1)
-        return _framed(head + body)
-    return _framed(draw.randbytes(draw.randrange(300)))
-
-
-def _framed(frame: bytes) -> bytes:
-    return struct.pack(">i", len(frame)) + frame
+        return framed(head + body)
+    return framed(draw.randbytes(draw.randrange(300)))
 
 
 @cache

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shoal.protocol.apis import ApiKey
+from tests.broker.wire import framed
 
 from .attackers import HANG_S
 from .inputs import Input, draw_input
@@ -119,13 +120,13 @@ def _behave(kind: Stranger, client: socket.socket, draw: random.Random) -> str |
         case Stranger.NO_TOKEN:
             token = draw.randbytes(draw.choice((0, 1, 100, 5000)))
             shaken = _handshake(draw.choice((0, 1)), draw.choice(_MECHANISMS))
-            return _refused(client, shaken, draw.choice((_authenticate(token), _framed(token))))
+            return _refused(client, shaken, draw.choice((_authenticate(token), framed(token))))
 
 
 def _wrong_login(draw: random.Random, user: str) -> tuple[bytes, bytes]:
     token = f"\0{user}\0{draw.random()}".encode()
     version = draw.choice((0, 1))
-    return _handshake(version, "PLAIN"), _authenticate(token) if version else _framed(token)
+    return _handshake(version, "PLAIN"), _authenticate(token) if version else framed(token)
 
 
 def _half_scram(client: socket.socket, draw: random.Random) -> str | None:
@@ -199,13 +200,9 @@ def _reset(client: socket.socket) -> None:
 def _handshake(version: int, mechanism: str) -> bytes:
     """Write SaslHandshake; its correlation id is its API's key."""
     name = mechanism.encode()
-    return _framed(struct.pack(">hhihh", 17, version, 17, -1, len(name)) + name)
+    return framed(struct.pack(">hhihh", 17, version, 17, -1, len(name)) + name)
 
 
 def _authenticate(token: bytes) -> bytes:
     """Write SaslAuthenticate v0; likewise."""
-    return _framed(struct.pack(">hhih", 36, 0, 36, -1) + _framed(token))
-
-
-def _framed(data: bytes) -> bytes:
-    return struct.pack(">i", len(data)) + data
+    return framed(struct.pack(">hhih", 36, 0, 36, -1) + framed(token))

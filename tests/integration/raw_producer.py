@@ -7,16 +7,26 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from rig import KafkaCluster
 from shoal.client.connection import Connection
 from shoal.client.security import Security
 from shoal.net.address import Address, parse_bootstrap
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
 from shoal.protocol.topic_ids import TOPIC_IDS_FROM
-from shoal.records import Codec, read_header
+from shoal.records import Codec, read_header, split
 from tests.batches import batch
 
-__all__ = ["ALL_CODECS", "MARKED", "PRODUCER_ID", "Identity", "RawProducer", "following", "records_in"]
+__all__ = [
+    "ALL_CODECS",
+    "MARKED",
+    "PRODUCER_ID",
+    "Identity",
+    "RawProducer",
+    "following",
+    "records_in",
+    "stored",
+]
 
 MARKED = "shoal-multi-batch.test"
 """A client id with the agent's default prefix."""
@@ -162,3 +172,9 @@ class RawProducer:
 def records_in(batches: Sequence[bytes | bytearray]) -> int:
     """Return the number of records in some batches."""
     return sum(read_header(memoryview(each)).records_count for each in batches)
+
+
+def stored(kafka: KafkaCluster, topic: str, node_id: int = 1) -> list[bytes]:
+    """Return the batches in a partition's segment files, as they are."""
+    segments = sorted(kafka.partition_dir(topic, 0, node_id).glob("*.log"))
+    return [bytes(each.view) for file in segments for each in split(memoryview(file.read_bytes()))]

@@ -14,9 +14,9 @@ from rig import KafkaCluster, create_topic, dump_partition, read_topic, wait_unt
 from rig.agent import agent_jar
 from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
 from shoal.error_codes import ErrorCode
-from shoal.records import Codec, split
+from shoal.records import Codec
 from tests.batches import CONTROL, TRANSACTIONAL, Record, message, patched, payload, raw_batch
-from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in
+from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in, stored
 
 VERSIONS = [
     KAFKA_VERSION,
@@ -49,12 +49,6 @@ def created(kafka: KafkaCluster, topic: str) -> str:
     """A topic with one partition."""
     create_topic(kafka.bootstrap, topic)
     return topic
-
-
-def stored(kafka: KafkaCluster, topic: str, node_id: int = 1) -> list[bytes]:
-    """Return the batches in a partition's segment files, as they are."""
-    segments = sorted(kafka.partition_dir(topic, 0, node_id).glob("*.log"))
-    return [bytes(each.view) for file in segments for each in split(memoryview(file.read_bytes()))]
 
 
 def as_sent(batches: Sequence[bytes | bytearray]) -> list[bytes]:

@@ -24,9 +24,8 @@ from shoal.client.security import Security
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
-from shoal.records import split
 from tests.batches import batch
-from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following
+from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, stored
 
 SEQUENCES = 2**31
 
@@ -37,12 +36,6 @@ lines = pytest.mark.parametrize("version", VERSIONS)
 def with_agent(options: Path | None = None) -> list[str]:
     """Return the JVM options of a broker that has the agent."""
     return [f"-javaagent:{agent_jar()}" + (f"={options}" if options else "")]
-
-
-def stored(kafka: KafkaCluster, topic: str, node_id: int = 1) -> list[bytes]:
-    """Return the batches in a partition's segment files, as they are."""
-    segments = sorted(kafka.partition_dir(topic, 0, node_id).glob("*.log"))
-    return [bytes(each.view) for file in segments for each in split(memoryview(file.read_bytes()))]
 
 
 def as_sent(batches: list[bytearray] | list[bytes]) -> list[bytes]:

@@ -19,6 +19,7 @@ from rig.load import Codec, await_markers, load_every_kind, random_records, tran
 from shoal.records import Codec as BatchCodec
 from shoal.records import split
 from shoal.records.down_conversion import DownConversion
+from tests.batches import before_padding
 from tests.java_gzip import with_javas_gzip_header
 from tests.vectors.record import fetch
 from tests.vectors.wire import Recorder
@@ -102,17 +103,6 @@ def read_by_kafka_python(data: bytes) -> list[Values]:
     return found
 
 
-def whole_messages(data: bytes) -> bytes:
-    """Return the bytes before padding, and before a message that is cut."""
-    position = 0
-    while position + 12 <= len(data):
-        end = position + 12 + int.from_bytes(data[position + 8 : position + 12])
-        if end > len(data):
-            break
-        position = end
-    return data[:position]
-
-
 def steps(
     kafka: KafkaCluster,
     connection: Recorder,
@@ -164,7 +154,7 @@ def assert_same(step: Step) -> str:
     if ours == step.theirs:
         return "the same bytes"
     assert step.depends_on_a_library
-    as_java = with_javas_gzip_header(whole_messages(step.convert(all_of_it=True)))[: len(ours)]
+    as_java = with_javas_gzip_header(before_padding(step.convert(all_of_it=True)))[: len(ours)]
     if as_java + ours[len(as_java) :] == step.theirs:
         return "the same bytes but for gzip's header"
     return "the same records"

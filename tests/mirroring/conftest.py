@@ -1,25 +1,11 @@
-"""Two brokers for each test, and no long waits."""
+"""No long waits."""
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from shoal.client.backoff import Backoff
 from shoal.mirroring.task import partition_state, worker
-from tests.two_brokers import History, TwoBrokers
-
-
-@pytest.fixture
-def brokers() -> Iterator[TwoBrokers]:
-    with TwoBrokers.started() as started:
-        yield started
-
-
-@pytest.fixture
-def history(brokers: TwoBrokers) -> History:
-    """The one partition of the topic ``topic``."""
-    return brokers.topic()[0]
 
 
 @pytest.fixture

@@ -336,12 +336,8 @@ def brokers(seed: int) -> Iterator[TwoBrokers]:
         yield started
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_400))]
+)
 def test_every_kind_of_batch_is_copied_exactly_under_faults(brokers: TwoBrokers, seed: int) -> None:
-    copy_every_kind_of_batch(brokers, seed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(1_000, 1_400))
-def test_every_kind_of_batch_is_copied_exactly_for_many_seeds(brokers: TwoBrokers, seed: int) -> None:
     copy_every_kind_of_batch(brokers, seed)

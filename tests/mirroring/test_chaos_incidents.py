@@ -133,23 +133,15 @@ def recover_while_the_source_deletes(brokers: TwoBrokers, seed: int) -> None:
         assert reported >= len(missing)
 
 
-@pytest.mark.parametrize("seed", range(20))
+#: Seeds beyond the first tier's.
+MANY_SEEDS = [pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_300)]
+
+
+@pytest.mark.parametrize("seed", [*range(20), *MANY_SEEDS])
 def test_own_records_equal_the_history_after_incidents(brokers: TwoBrokers, seed: int) -> None:
     recover_and_die_at_random(brokers, seed)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", [*range(15), *MANY_SEEDS])
 def test_records_lost_on_both_sides_are_reported(brokers: TwoBrokers, seed: int) -> None:
-    recover_while_the_source_deletes(brokers, seed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(1_000, 1_300))
-def test_own_records_equal_the_history_for_many_seeds(brokers: TwoBrokers, seed: int) -> None:
-    recover_and_die_at_random(brokers, seed)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(1_000, 1_300))
-def test_records_lost_on_both_sides_are_reported_for_many_seeds(brokers: TwoBrokers, seed: int) -> None:
     recover_while_the_source_deletes(brokers, seed)

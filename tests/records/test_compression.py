@@ -9,7 +9,6 @@ import resource
 import struct
 import subprocess
 import sys
-import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -25,6 +24,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import Codec, compress, decompress, decompress_legacy_lz4
+from tests.peak_memory import peak_below
 from tests.strategies import damaged
 
 LIMIT = 1 << 20
@@ -279,23 +279,14 @@ def test_bomb_is_refused_before_it_expands(name: str) -> None:
     codec, bomb = BOMBS[name]
     data = bomb()
     limit = 4 << 20
-    tracemalloc.start()
-    try:
-        with pytest.raises(UnsupportedBatch, match=f"expands to more than {limit} bytes"):
-            decompress(codec, data, limit)
-        assert tracemalloc.get_traced_memory()[1] < limit + (2 << 20)
-    finally:
-        tracemalloc.stop()
+    refused = pytest.raises(UnsupportedBatch, match=f"expands to more than {limit} bytes")
+    with peak_below(limit + (2 << 20)), refused:
+        decompress(codec, data, limit)
 
 
 def test_frame_with_a_false_size_allocates_no_more_than_the_limit() -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises((CorruptBatch, UnsupportedBatch)):
-            decompress(Codec.ZSTD, zstd_lie(), LIMIT)
-        assert tracemalloc.get_traced_memory()[1] < LIMIT + (1 << 20)
-    finally:
-        tracemalloc.stop()
+    with peak_below(LIMIT + (1 << 20)), pytest.raises((CorruptBatch, UnsupportedBatch)):
+        decompress(Codec.ZSTD, zstd_lie(), LIMIT)
 
 
 _IN_A_PROCESS_OF_ITS_OWN = """
@@ -363,9 +354,5 @@ def test_arbitrary_bytes_are_decompressed_or_refused(codec: Codec, data: bytes, 
 def test_small_blocks_of_snappy_take_no_memory_each() -> None:
     block = struct.pack(">i", 1) + b"\0"  # five bytes that expand to none
     stream = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + block * 100_000
-    tracemalloc.start()
-    try:
+    with peak_below(len(stream)):
         assert decompress(Codec.SNAPPY, stream, 1 << 20) == b""
-        assert tracemalloc.get_traced_memory()[1] < len(stream)
-    finally:
-        tracemalloc.stop()

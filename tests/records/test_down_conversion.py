@@ -32,6 +32,7 @@ from tests.batches import (
     patched,
     payload,
     raw_batch,
+    whole_messages,
     wrapper,
 )
 from tests.each_case import each_case
@@ -64,19 +65,6 @@ def converted(record_set: bytes | bytearray, magic: int = 1, **options: Any) -> 
     data = b"".join(under_way.chunks())
     assert len(data) == under_way.size == len(under_way)
     return data
-
-
-def whole_messages(data: bytes) -> list[bytes]:
-    """Cut a record set into its messages as a client finds them: until one is cut short."""
-    found = []
-    position = 0
-    while position + 12 <= len(data):
-        end = position + 12 + int.from_bytes(data[position + 8 : position + 12])
-        if end > len(data):
-            break
-        found.append(data[position:end])
-        position = end
-    return found
 
 
 def messages_and_padding(data: bytes) -> tuple[bytes, bytes]:

@@ -12,6 +12,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from shoal.errors import NotConvertible
 from shoal.records import Codec, decompress, split
 from shoal.records.down_conversion import DownConversion
+from tests.batches import before_padding
 from tests.each_case import each_case
 from tests.vectors import Vector, down_converted_vectors, vector
 
@@ -60,17 +61,6 @@ def _conversion(recorded: Vector, *, chunk_bytes: int = KAFKA_CHUNK_BYTES) -> Do
     )
 
 
-def _whole_messages(data: bytes) -> bytes:
-    """Return the messages before padding or a cut message."""
-    position = 0
-    while position + 12 <= len(data):
-        end = position + 12 + int.from_bytes(data[position + 8 : position + 12])
-        if end > len(data):
-            break
-        position = end
-    return data[:position]
-
-
 def _offsets(messages: bytes) -> list[int]:
     offsets = []
     while messages:
@@ -109,7 +99,7 @@ def _unwrapped(messages: bytes) -> list[tuple[int, bytes, bytes]]:
 def test_conversion_has_kafka_s_bytes_outside_compressed_values(recorded: Vector) -> None:
     """Snappy's and zlib's streams depend on the library's build and version."""
     theirs, ours = (
-        _unwrapped(_whole_messages(record_set))
+        _unwrapped(before_padding(record_set))
         for record_set in (_record_set(recorded), b"".join(_conversion(recorded).chunks()))
     )
     # By a few bytes, another message may be the first that is cut.
@@ -124,7 +114,7 @@ def test_conversion_in_small_chunks_has_the_same_messages(recorded: Vector) -> N
     small, large = (
         b"".join(_conversion(recorded, chunk_bytes=size).chunks()) for size in (200, KAFKA_CHUNK_BYTES)
     )
-    assert _whole_messages(small) == _whole_messages(large)
+    assert before_padding(small) == before_padding(large)
     assert len(small) == len(large)
 
 
@@ -151,8 +141,8 @@ def test_conversion_is_empty_if_kafka_sends_only_padding(recorded: Vector) -> No
 
 @_with_name("from-a-marker")
 def test_batch_after_a_marker_is_not_repeated_as_by_kafka(recorded: Vector) -> None:
-    theirs = _offsets(_whole_messages(_record_set(recorded)))
-    ours = _offsets(_whole_messages(b"".join(_conversion(recorded).chunks())))
+    theirs = _offsets(before_padding(_record_set(recorded)))
+    ours = _offsets(before_padding(b"".join(_conversion(recorded).chunks())))
     assert ours == sorted(set(ours))
     assert len(theirs) > len(set(theirs))
     assert sorted(set(theirs)) == ours[: len(set(theirs))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from shoal.errors import NotConvertible
 from shoal.records import Codec, read_key_value_headers, read_records, verify_crc
 from shoal.records.up_conversion import SentMessage, read_message_set, up_convert
 from tests.batches import LOG_APPEND_TIME, TIMESTAMP, compressed, message, wrapper
+from tests.peak_memory import peak_bytes
 from tests.strategies import damaged
 
 LIMIT = 1 << 20
@@ -286,15 +286,6 @@ def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
     _read_or_refuse(data)
 
 
-def _peak_bytes(run: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        run()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("is_wrapped", [True, False])
 def test_many_smallest_messages_take_no_more_memory_than_their_bytes(is_wrapped: bool) -> None:
     inner = sent(0, 0, None, None) * (LIMIT // 64)
@@ -305,14 +296,14 @@ def test_many_smallest_messages_take_no_more_memory_than_their_bytes(is_wrapped:
         assert found is not None
         up_convert(found.messages, found.codec)
 
-    assert _peak_bytes(convert) < 2 * LIMIT
+    assert peak_bytes(convert) < 2 * LIMIT
 
 
 def test_too_many_messages_in_a_wrapper_are_refused_while_counting() -> None:
     # As many as fit the limit in bytes are more than twice as many as fit it in number.
     bomb = wrapped(0, 0, sent(0, 0, None, None) * (LIMIT // 26), Codec.GZIP)
     assert refusal(bomb) is ErrorCode.MESSAGE_TOO_LARGE
-    assert _peak_bytes(lambda: refusal(bomb)) < 3 * LIMIT
+    assert peak_bytes(lambda: refusal(bomb)) < 3 * LIMIT
 
 
 def test_too_many_messages_outside_of_a_wrapper_are_refused() -> None:

@@ -34,12 +34,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture
-def brokers() -> Iterator[TwoBrokers]:
-    with TwoBrokers.started() as started:
-        yield started
-
-
 def read(spark: SparkSession, brokers: TwoBrokers, **options: str) -> DataFrame:
     reader = spark.read.format("shoal").option("kafka.bootstrap.servers", brokers.source.bootstrap)
     return reader.option("subscribe", "topic").options(**options).load()

@@ -65,12 +65,6 @@ class Driver:
 
 
 @pytest.fixture
-def brokers() -> Iterator[TwoBrokers]:
-    with TwoBrokers.started() as started:
-        yield started
-
-
-@pytest.fixture
 def driver(brokers: TwoBrokers) -> Iterator[Driver]:
     started = Driver(brokers, topic=2)
     yield started

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -12,12 +11,6 @@ from shoal.errors import ShoalError
 from shoal.spark.options import ReadOptions
 from shoal.spark.source import BatchReader, StreamReader
 from tests.two_brokers import TwoBrokers
-
-
-@pytest.fixture
-def brokers() -> Iterator[TwoBrokers]:
-    with TwoBrokers.started() as started:
-        yield started
 
 
 def options(brokers: TwoBrokers, *, streaming: bool = True, **more: str) -> ReadOptions:

@@ -9,12 +9,16 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from tests.each_case import each_case
-from tests.vectors import Vector, vectors
+from tests.vectors import Vector, down_converted_vectors, old_vectors, removed_vectors, vectors
 
 EVERY_VECTOR = each_case("recorded", vectors(), attrgetter("name"))
 
 
-@EVERY_VECTOR
+@each_case(
+    "recorded",
+    (*vectors(), *old_vectors(), *down_converted_vectors(), *removed_vectors()),
+    attrgetter("name"),
+)
 def test_file_has_the_recorded_digest(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -18,20 +17,12 @@ from shoal.records import Codec, RecordBatch, read_header
 from shoal.records.compression import StreamCompressor
 from shoal.records.record import write_varint
 from tests.batches import TIMESTAMP, message, raw_batch, wrapper
+from tests.peak_memory import peak_bytes
 
 _MIB = 1 << 20
 #: The smallest record: its offset delta is that of the first, which recompression puts right.
 _SMALLEST = bytes([12, 0, 0, 0, 1, 1, 0])
 _STREAMED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
-
-
-def peak_bytes(run: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        run()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def config(codec: Codec | None = None) -> TopicConfig:
