@@ -21,7 +21,7 @@ help:
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make hostile    a million hostile requests and a thousand lies of a cluster; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
-	@echo 'make bench      shoal and its rivals between two real clusters, then before and after; ARGS=--help says more'
+	@echo 'make bench      an hour: shoal and its rivals between two real clusters, and the aims; ARGS=--help says more'
 	@echo 'make check      ruff, mypy, import-linter, and the language of the documents'
 	@echo 'make audit      known vulnerabilities of the dependencies, if a service can be asked'
 	@echo 'make docs       the site, in site/; a broken link is an error'
@@ -85,7 +85,6 @@ soak: $(VENV)/for-test native kafka-tools
 
 bench: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m bench $(ARGS)
-	$(if $(ARGS),,$(BIN)/python -m bench.before_after)
 
 check: $(VENV)/for-test
 	$(BIN)/ruff check .

@@ -1,150 +1,157 @@
 """The command: ``python -m bench``, in the repository's root."""
 
 import argparse
-import itertools
-import statistics
+import contextlib
+import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import traceback
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
+from bench import aims
+from bench.account import group_parent
+from bench.compare import COMPARISONS
+from bench.far import FAR
+from bench.figures import Figures
+from bench.growth import ALIGNING, GROWTH, SIZE
+from bench.lag import LAG
+from bench.movers import MOVER_NAMES, movers
+from bench.report import machine, say, versions
+from bench.rows import Clusters, Row, Section, Settings
+from bench.shoal_movers import has_native
+from bench.small import AGENT
+from bench.start import START
+from bench.verify_speed import VERIFY
+from rig import KAFKA_VERSION
 
-from bench.measure import MoverFailed, Usage, measure
-from bench.mover import Job, Mover
-from bench.movers import MOVERS
-from bench.report import Result, heading, table
-from bench.topics import PARTITIONS, TOPICS, USUAL_TOPICS, Shape, load
-from rig import BENCH_JVM, KafkaCluster, digest_topic, two_clusters
+ROWS = {row.name: row for row in (*COMPARISONS, VERIFY, GROWTH, ALIGNING, SIZE, LAG, START, FAR, AGENT)}
 
-RESULTS = Path(__file__).parent / "results.md"
-_HEAP = "1g"
+_ROOT = Path(__file__).parents[1]
+_RESULTS = Path(__file__).parent / "results.md"
 
-_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Two clusters, and the number of runs."""
-
-    source: KafkaCluster
-    destination: KafkaCluster
-    repeat: int
-
-    def compare(self, shape: Shape, movers: Sequence[Mover], small: int, large: int) -> list[Result]:
-        """Run every mover on a small and a large topic of one shape; sizes in MB."""
-        small_topic, large_topic = f"{shape.name}_small", shape.name
-        small_bytes = self._load(shape, small_topic, small)
-        large_bytes = self._load(shape, large_topic, large)
-        wire_bytes = self._log_bytes(large_topic)
-        results = []
-        for mover in movers:
-            result = Result(
-                topic=shape.name,
-                mover=mover.name,
-                wire_bytes=wire_bytes,
-                small_bytes=small_bytes,
-                large_bytes=large_bytes,
-                small=self._runs(mover, shape, small_topic, verify=True),
-                large=self._runs(mover, shape, large_topic, verify=False),
-            )
-            _say(table([result]).splitlines()[-1])
-            results.append(result)
-        self._delete(self.source, small_topic, large_topic)
-        return results
-
-    def warm_up(self, shapes: Sequence[Shape], megabytes: int) -> None:
-        """Let both brokers' JVMs compile their code first; otherwise, the first mover would pay for it."""
-        for shape in shapes:
-            for cluster in (self.source, self.destination):
-                load(cluster.bootstrap, shape, f"{shape.name}_warm", megabytes)
-                digest_topic(cluster.bootstrap, f"{shape.name}_warm")
-                self._delete(cluster, f"{shape.name}_warm")
-
-    def _load(self, shape: Shape, topic: str, megabytes: int) -> int:
-        _say(f"loading {topic}, {megabytes} MB")
-        return load(self.source.bootstrap, shape, topic, megabytes)
-
-    def _log_bytes(self, topic: str) -> int:
-        directories = [self.source.partition_dir(topic, partition) for partition in range(PARTITIONS)]
-        return sum(segment.stat().st_size for path in directories for segment in path.glob("*.log"))
-
-    def _runs(self, mover: Mover, shape: Shape, topic: str, verify: bool) -> Usage:
-        return _median([self._run(mover, shape, topic, verify) for _ in range(self.repeat)])
-
-    def _run(self, mover: Mover, shape: Shape, topic: str, verify: bool) -> Usage:
-        with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-            job = Job(
-                source=self.source.bootstrap,
-                destination=self.destination.bootstrap,
-                topic=topic,
-                copy=f"{topic}_copy{next(_numbers)}",
-                codec=shape.codec,
-                directory=Path(directory),
-            )
-            usage, copy = measure(mover, job, self.source, self.destination)
-        if copy is not None:
-            if verify and digest_topic(job.source, topic) != digest_topic(job.destination, copy):
-                raise MoverFailed(f"{mover.name}: {copy} has other records than {topic}")
-            self._delete(self.destination, copy)
-        return usage
-
-    @staticmethod
-    def _delete(cluster: KafkaCluster, *topics: str) -> None:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        for deleted in admin.delete_topics(list(topics)).values():
-            deleted.result()
+#: Of one that has no build for everyone to run; the conditions are its own.
+_PUBLISHED = (
+    "Redpanda Migrator was not run: Go's module proxy gave no build of it. Redpanda publishes 1.0 GB/s on "
+    "3 CPUs (so at most 3 CPU-s/GB) for uncompressed records of 1 KB in 40 partitions, with write caching."
+)
 
 
-def _median(runs: Sequence[Usage]) -> Usage:
-    medians = {f.name: statistics.median(getattr(run, f.name) for run in runs) for f in fields(Usage)}
-    return Usage(**medians)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _parse() -> argparse.Namespace:
-    shapes = [shape.name for shape in TOPICS]
-    usual = [shape.name for shape in USUAL_TOPICS]
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--movers", nargs="+", choices=list(MOVERS), default=list(MOVERS))
-    parser.add_argument("--topics", nargs="+", choices=shapes, default=usual)
-    parser.add_argument(
-        "--megabytes", type=int, default=1000, help="size of the large topic in MB (default: 1000)"
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure shoal and its peers between two real Kafka clusters on this machine.",
+        epilog=_rows_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--small-megabytes", type=int, default=200, help="size of the small topic in MB (default: 200)"
+        "--rows", nargs="+", choices=list(ROWS), metavar="ROW", help="the rows (default: all)"
     )
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each; the median counts (default: 1)")
-    parser.add_argument("--append", action="store_true", help=f"append the table to bench/{RESULTS.name}")
-    return parser.parse_args()
+    parser.add_argument(
+        "--movers", nargs="+", choices=MOVER_NAMES, metavar="MOVER",
+        help=f"the movers of the first four rows: {', '.join(MOVER_NAMES)} (default: all)",
+    )  # fmt: skip
+    parser.add_argument("--repeat", type=int, default=3, help="turns of each (default: 3)")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, metavar="FACTOR",
+        help="factor of sizes and durations; with less than 1 it is only a trial (default: 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--before", metavar="COMMIT", help="compare with shoal of another commit instead of the peers"
+    )
+    parser.add_argument("--append", action="store_true", help=f"append the result to bench/{_RESULTS.name}")
+    return parser.parse_args(arguments)
 
 
-def main() -> None:
-    arguments = _parse()
-    movers = [MOVERS[name] for name in arguments.movers]
-    shapes = [shape for shape in TOPICS if shape.name in arguments.topics]
-    # If a broker lacks CPU for a while, the controller must not fence it: Kafka's own default.
-    patient = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
-    with two_clusters(jvm=BENCH_JVM, heap=_HEAP, config=patient) as (source, destination):
-        bench = Bench(source, destination, arguments.repeat)
-        _say("warming up the brokers")
-        bench.warm_up(shapes, arguments.small_megabytes)
-        results = [
-            result
-            for shape in shapes
-            for result in bench.compare(shape, movers, arguments.small_megabytes, arguments.megabytes)
-        ]
-    text = table(results)
-    print(text)
-    if arguments.append:
-        head = heading(arguments.small_megabytes, arguments.megabytes, arguments.repeat)
-        with RESULTS.open("a") as file:
-            file.write(f"\n{head}\n{text}\n")
+def _rows_help() -> str:
+    lines = [f"  {row.name:10} {row.minutes:3g} min  {row.about}" for row in ROWS.values()]
+    total = sum(row.minutes for row in ROWS.values())
+    times = "The times are for three turns on two quiet cores; all rows take about"
+    return "\n".join(["rows:", *lines, "", f"{times} {total:g} minutes."])
+
+
+@contextlib.contextmanager
+def _work_tree(commit: str | None) -> Iterator[Path | None]:
+    """Check out another commit, without touching this one's files."""
+    if commit is None:
+        yield None
+        return
+    git = ["git", "-C", str(_ROOT), "worktree"]
+    with tempfile.TemporaryDirectory(prefix="bench-before-") as directory:
+        tree = Path(directory) / "shoal"
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def _measure(rows: Sequence[Row], settings: Settings) -> tuple[list[Section], list[str]]:
+    """Measure the rows; print each as soon as it is there. Return also the names of those that failed."""
+    sections, failed = [], []
+    for row in rows:
+        say(f"row {row.name}, about {row.minutes:g} minutes")
+        try:
+            section = row.run(settings)
+        except Exception:  # the other rows are worth having
+            traceback.print_exc()
+            failed.append(row.name)
+            continue
+        sections.append(section)
+        print(f"\n### {section.title}\n\n{section.text}", flush=True)
+    return sections, failed
+
+
+def _heading(settings: Settings, loads: tuple[float, float]) -> str:
+    counted = "by a control group" if group_parent() else "by samples, which may miss some"
+    paths = "shoal by its native path and in pure Python" if has_native() else "shoal in pure Python alone"
+    beside = " A shoal of another commit, *before*, runs beside this one." if settings.before else ""
+    trial = "" if settings.scale == 1 else f" **A trial at {settings.scale:g} of the size: no figures.**"
+    return f"""\
+{machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, loopback; \
+{versions("confluent-kafka", "pyspark", "shoal-native")}; {paths}.{beside}{trial}
+Movers in turn, {settings.repeat} turns: the median, and the extremes in parentheses. \
+All processes of a mover are counted, {counted}, from a tenth of its records to the last; \
+nothing is a difference of two runs.
+A GB is one of uncompressed records of 1,000 bytes, a wire GB one of the batches as they are stored. \
+A ratio is that of the same turn, and is quoted only if three turns repeat within 15 %. \
+The yardstick is the CPU of a fixed loop beside each run: compare rows only where it is the same.
+Load of the machine over a minute, before and after: {loads[0]:.1f} and {loads[1]:.1f}."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parse(arguments)
+    rows = [
+        ROWS[name] for name in parsed.rows or ROWS if parsed.before is None or ROWS[name].compares_commits
+    ]
+    load_before = os.getloadavg()[0]
+    with _work_tree(parsed.before) as before, Clusters() as clusters:
+        found = movers(before)
+        chosen = {
+            name: mover for name, mover in found.items() if parsed.movers is None or name in parsed.movers
+        }
+        settings = Settings(clusters, chosen, parsed.repeat, parsed.scale, before)
+        if not has_native():
+            say("shoal_native cannot be imported: its rows are missing")
+        sections, failed = _measure(rows, settings)
+    figures: Figures = {key: figure for section in sections for key, figure in section.figures.items()}
+    parts = [_heading(settings, (load_before, os.getloadavg()[0]))]
+    if parsed.before is None:
+        parts += ["### Aims", aims.table(figures), "### For the README", aims.for_readme(figures), _PUBLISHED]
+    else:
+        parts += ["### This commit against the other", aims.against_before(figures)]
+    print("\n\n" + "\n\n".join(parts))
+    if parsed.append:
+        parts += [text for section in sections for text in (f"### {section.title}", section.text)]
+        title = f"## {datetime.now(UTC):%Y-%m-%d}"
+        with _RESULTS.open("a") as file:
+            file.write("\n\n".join(["", title, *parts]) + "\n")
+    if failed:
+        say(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

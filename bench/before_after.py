@@ -25,16 +25,26 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from bench.account import Account, running
 from bench.before_after_report import Run, chart, table
 from bench.copy_loop import copy_topic
 from bench.gc_log import pauses
-from bench.measure import MoverFailed, ProcessTree, all_copied, end_offsets, running, sample_until
+from bench.measure import MoverFailed, all_copied, end_offsets
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mirror_makers import FollowingShoal, MirrorMaker1Mover, ShoalMirrorMaker
 from bench.mover import Job, Mover
 from bench.report import machine, say, versions
+from bench.rows import PATIENT, delete_topics
 from bench.topics import PARTITIONS, TOPICS, Shape, load
-from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, dump_partitions, start_in_parallel
+from rig import (
+    BENCH_JVM,
+    KAFKA_VERSION,
+    KafkaCluster,
+    TimedOut,
+    create_topic,
+    dump_partitions,
+    start_in_parallel,
+)
 from rig.cluster import free_port
 from rig.jars import KAFKA_3_VERSION
 from rig.jmx import jmx_options, read_count
@@ -48,6 +58,8 @@ _CONVERSIONS = "kafka.server:type=BrokerTopicMetrics,name=ProduceMessageConversi
 
 _FIRST_MEGABYTES = 40
 """Size of the first topic, or less if the second is smaller, so that a mover's JVM compiles its code."""
+
+_SAMPLE_INTERVAL_S = 0.1
 
 _SETTLE_S = 2.0
 """Time between the first topic's copy and the second's load, for the remaining work of a start."""
@@ -93,7 +105,7 @@ class _Bench:
             run = self._run(mover, shape, first, bulk, size)
             say(f"{run.mover}, run {number}: {run.cpu_s_per_gb:.2f} CPU-s/GB in {run.seconds:.1f} s")
             runs.append(run)
-        _delete(self.source, first, bulk)
+        delete_topics(self.source, first, bulk)
         return runs
 
     def _run(self, mover: Mover, shape: Shape, made_first: str, made_bulk: str, size: int) -> Run:
@@ -119,7 +131,11 @@ class _Bench:
                 create_topic(job.destination, topic, PARTITIONS)
         self._fill(made_first, job.beside)
         log = job.directory / "mover.log"
-        with mover.command(job) as command, running(command, log) as (process, tree):
+        with (
+            mover.command(job) as command,
+            running(command.arguments, log, command.environment) as (process, account),
+        ):
+            samples = _Samples(account, self.timeout_s, log)
             assert command.copy is not None
             copy_of_first = command.copy.removesuffix(job.topic) + job.beside
 
@@ -133,14 +149,14 @@ class _Bench:
 
                 return copied_or_ended
 
-            sample_until(all_of(job.beside, copy_of_first), tree, self.timeout_s, log)
+            samples.until(all_of(job.beside, copy_of_first))
             settled_at = time.monotonic() + _SETTLE_S
-            sample_until(lambda: time.monotonic() >= settled_at, tree, self.timeout_s, log)
+            samples.until(lambda: time.monotonic() >= settled_at)
             conversions = self._conversions()  # exclude those of the first topic
-            began, began_at = len(tree.samples) - 1, time.time()
+            began, began_at = len(samples.taken) - 1, time.time()
             with _InBackground(lambda: self._fill(made_bulk, job.topic)) as filled:
-                sample_until(filled, tree, self.timeout_s, log)
-            sample_until(all_of(job.topic, command.copy), tree, self.timeout_s, log)
+                samples.until(filled)
+            samples.until(all_of(job.topic, command.copy))
             ended_at = time.time()
         copies = [self.destination.partition_dir(command.copy, number) for number in range(PARTITIONS)]
         batches = [batch for found in dump_partitions(copies).values() for batch in found]
@@ -149,15 +165,15 @@ class _Bench:
             topic=shape.name,
             mover=mover.name,
             gigabytes=size / 1e9,
-            samples=_since(tree, began),
+            samples=samples.since(began),
             gc_pauses_s=tuple(each.seconds for each in pauses(log_of_gc) if began_at <= each.at <= ended_at),
             batches=len(batches),
             batch_bytes=sum(batch.size for batch in batches),
             batch_records=sum(batch.count for batch in batches),
             conversions=self._conversions() - conversions,
         )
-        _delete(self.source, job.topic, job.beside)
-        _delete(self.destination, command.copy, copy_of_first)
+        delete_topics(self.source, job.topic, job.beside)
+        delete_topics(self.destination, command.copy, copy_of_first)
         return run
 
     def _fill(self, made: str, topic: str) -> None:
@@ -193,18 +209,40 @@ class _InBackground(AbstractContextManager[Callable[[], bool]]):
             raise self._error
 
 
-def _since(tree: ProcessTree, began: int) -> tuple[tuple[float, float, int], ...]:
-    """Return the samples from this one on: seconds and CPU-seconds since then, and memory."""
-    first = tree.samples[began]
-    return tuple(
-        (each.at_s - first.at_s, each.cpu_s - first.cpu_s, each.rss_bytes) for each in tree.samples[began:]
-    )
+class _Samples:
+    """CPU and memory of a mover's processes, ten times a second.
 
+    Attributes:
+        taken: The time by the monotonic clock, CPU-seconds so far, and resident bytes.
+    """
 
-def _delete(cluster: KafkaCluster, *topics: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    for deleted in admin.delete_topics(list(topics)).values():
-        deleted.result()
+    def __init__(self, account: Account, timeout_s: float, log: Path) -> None:
+        self.taken: list[tuple[float, float, int]] = []
+        self._account = account
+        self._timeout_s = timeout_s
+        self._log = log
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Take samples until the condition holds.
+
+        Raises:
+            TimedOut: It did not within the time.
+        """
+        began = time.monotonic()
+        while not condition():
+            self._take()
+            if time.monotonic() - began > self._timeout_s:
+                raise TimedOut(f"the mover was still running after {self._timeout_s:g} s:\n{tail(self._log)}")
+            time.sleep(_SAMPLE_INTERVAL_S)
+        self._take()
+
+    def since(self, began: int) -> tuple[tuple[float, float, int], ...]:
+        """Return the samples from this one on: seconds and CPU-seconds since then, and memory."""
+        at, cpu_s, _ = self.taken[began]
+        return tuple((each - at, each_cpu_s - cpu_s, rss) for each, each_cpu_s, rss in self.taken[began:])
+
+    def _take(self) -> None:
+        self.taken.append((time.monotonic(), self._account.cpu().total_s, self._account.rss()))
 
 
 def _store_with(cluster: KafkaCluster, compression_type: str) -> None:
@@ -258,10 +296,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parsed = _parse(arguments)
     movers = [_MOVERS[name] for name in parsed.movers]
     load_before, jmx_port = os.getloadavg()[0], free_port()
-    # If a broker lacks CPU for a while, the controller must not fence it: Kafka's own default.
-    patient = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
     source, destination = (
-        KafkaCluster(config=patient, heap="1g", jvm=BENCH_JVM, broker_jvm=broker_jvm)
+        KafkaCluster(config=PATIENT, heap="1g", jvm=BENCH_JVM, broker_jvm=broker_jvm)
         for broker_jvm in ({}, {1: jmx_options(jmx_port)})
     )
     with start_in_parallel(source, destination):

@@ -1,71 +1,71 @@
-"""The lag of a mirror: ``python -m bench.lag --help``.
+"""The lag of a mirror at a low load: the row ``lag``.
 
 A producer sends records one by one, at random moments, without a linger. Two consumers of the same kind
 wait for them, one at each cluster. A record's lag is the time from the call of ``produce`` to its arrival at
 the consumer. The lag of the source's own consumer is the part that no mirror can avoid.
 """
 
-import argparse
 import itertools
 import math
-import os
 import random
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from bench.account import running
 from bench.chart import line_layer, svg
+from bench.figures import Figure, Figures, Key
 from bench.latency import Percentiles
-from bench.measure import MoverFailed, TreeCpu
+from bench.measure import MoverFailed
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Job, Mover, PlainCommand
-from bench.report import machine, markdown, versions
+from bench.movers import codes
+from bench.report import markdown, say
+from bench.rows import Row, Section, Settings, in_turn
+from bench.shoal_movers import Code
 from bench.topics import PARTITIONS
-from rig import BENCH_JVM, KafkaCluster, create_topic, two_clusters, wait_until
-from rig.process import spawn, tail
+from bench.yardstick import Yardstick
+from rig import KafkaCluster, create_topic, wait_until
+from rig.process import tail
 
-__all__ = ["LAG_MOVERS", "Lag", "measure_lag"]
+__all__ = ["CPU_OF_A_CORE", "LAG", "Lag", "measure_lag"]
 
-_RESULTS = Path(__file__).parent / "results.md"
 _CHART = Path(__file__).parent / "lag.svg"
-_HEAP = "1g"
 _VALUE_BYTES = 1000
+_RECORDS_PER_S = 200
+_SECONDS = 110.0
 _NUMBER = struct.Struct(">q")
+
+CPU_OF_A_CORE = "CPU, % of a core"
 
 _STARTS_S = 180.0
 #: Time for every mover to compile its code.
-_WARM_UP_S = 30.0
+_WARM_UP_S = 20.0
 _ARRIVES_S = 60.0
 _ENDS_S = 30.0
 
 _numbers = itertools.count(1)
 
 
-def _service(job: Job) -> Sequence[str]:
-    between = ["--from", job.source, "--to", job.destination, "--group", job.copy]
-    topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
-    return [sys.executable, "-m", "shoal", "mirror", *between, *topics]
+def _service(code: Code) -> Mover:
+    def arguments(job: Job) -> Sequence[str]:
+        between = ["--from", job.source, "--to", job.destination, "--group", job.copy]
+        topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
+        return code.command("mirror", *between, *topics)
 
-
-LAG_MOVERS: dict[str, Mover] = {
-    "shoal": PlainCommand("shoal", _service),
-    "mm2": MirrorMaker2("MirrorMaker 2", linger_ms=0),
-}
-"""Movers that do not end by themselves."""
+    return PlainCommand(f"shoal, {code.name}", arguments, code.environment, code.directory)
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,9 @@ class Lag:
         source_ms: Time from the call of ``produce`` to the source's own consumer, of each measured record.
         destination_ms: Time to the consumer at the destination.
         seconds: Duration of the measurement.
-        cpu_s: User and system time of the mover in that time.
-        load: The machine's load average over a minute before the mover was started.
+        cpu_s: User and system time of all the mover's processes in that time.
+        pss: Their memory at its end, in bytes; a shared page is divided among its processes.
+        yardstick_ms: `bench.yardstick` beside it.
     """
 
     mover: str
@@ -86,7 +87,8 @@ class Lag:
     destination_ms: Sequence[float]
     seconds: float
     cpu_s: float
-    load: float
+    pss: int
+    yardstick_ms: float
 
 
 class _Arrivals:
@@ -181,29 +183,35 @@ def measure_lag(
     Raises:
         MoverFailed: The mover ended, or a record did not arrive, or one arrived twice.
     """
-    load_average = os.getloadavg()[0]
     topic = f"lag{next(_numbers)}"
     create_topic(source.bootstrap, topic, PARTITIONS)
     with tempfile.TemporaryDirectory(prefix="bench-lag-") as directory:
         job = Job(source.bootstrap, destination.bootstrap, topic, f"{topic}_copy", "none", Path(directory))
+        log = job.directory / "mover.log"
+        state = {"XDG_STATE_HOME": str(job.directory / "state")}
         with (
             mover.command(job) as command,
-            _running(command.arguments, job.directory) as process,
-            TreeCpu(process.pid) as cpu_s,
+            running(command.arguments, log, {**command.environment, **state}, command.directory) as started,
             _Load(source.bootstrap, topic, records_per_s) as load,
             _Arrivals(source.bootstrap, topic) as at_source,
         ):
+            process, account = started
             assert command.copy is not None
             _await_topic(destination, command.copy, process, job.directory)
             with _Arrivals(destination.bootstrap, command.copy) as at_destination:
                 wait_until(lambda: len(at_destination.at_ns) > 0, "the first record", _STARTS_S)
                 time.sleep(_WARM_UP_S)  # the time itself is the purpose, here and below
-                first, cpu_before = len(load.sent_ns), cpu_s()
-                time.sleep(seconds)
-                last, cpu_after = len(load.sent_ns), cpu_s()
+                with Yardstick() as yardstick:
+                    first, before, began = len(load.sent_ns), account.cpu(), time.monotonic()
+                    time.sleep(seconds)
+                    last, after, ended = len(load.sent_ns), account.cpu(), time.monotonic()
+                pss = account.pss()
                 load.stop()
                 _await_all(load, at_destination, mover.name)
                 _await_all(load, at_source, "the source's consumer")
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDS_S)
     if load.failures or at_destination.repeated:
         raise MoverFailed(f"{mover.name}: {at_destination.repeated} records twice; {load.failures[:1]}")
 
@@ -214,24 +222,11 @@ def measure_lag(
         mover.name,
         lags(at_source),
         lags(at_destination),
-        seconds,
-        cpu_after - cpu_before,
-        load_average,
+        ended - began,
+        after.total_s - before.total_s,
+        pss,
+        yardstick.milliseconds,
     )
-
-
-@contextmanager
-def _running(arguments: Sequence[str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = spawn(arguments, directory / "mover.log", {"XDG_STATE_HOME": str(directory / "state")})
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_ENDS_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _await_topic(
@@ -258,27 +253,59 @@ def _await_all(load: _Load, arrivals: _Arrivals, name: str) -> None:
     wait_until(all_arrived, f"all {count} records at {name}", _ARRIVES_S)
 
 
-def table(lags: Sequence[Lag]) -> str:
-    """Return a Markdown table: a row for each mover, and one for the source's own consumer beside each."""
-    head = ("lag in ms", "records", "p50", "p90", "p99", "p99.9", "longest", "CPU of a core", "load before")
-    rows: list[Sequence[str]] = []
-    for lag in lags:
-        rows += [
-            (lag.mover, *_cells(lag.destination_ms), f"{lag.cpu_s / lag.seconds:.0%}", f"{lag.load:.1f}"),
-            (f"the source's own consumer, beside {lag.mover}", *_cells(lag.source_ms), "", ""),
-        ]
-    return markdown(head, rows)
+_PERCENTILES: dict[str, Callable[[Percentiles], float]] = {
+    "p50": lambda found: found.p50,
+    "p90": lambda found: found.p90,
+    "p99": lambda found: found.p99,
+    "p99.9": lambda found: found.p999,
+    "longest": lambda found: found.longest,
+}
 
 
-def _cells(times_ms: Sequence[float]) -> list[str]:
-    found = Percentiles.of(times_ms)
-    times = (found.p50, found.p90, found.p99, found.p999, found.longest)
-    return [f"{found.count:,}", *(f"{each:,.1f}" for each in times)]
+def _figures(runs: Mapping[str, Sequence[Lag]]) -> Figures:
+    found: Figures = {}
+    for mover, lags in runs.items():
+        percentiles = [Percentiles.of(lag.destination_ms) for lag in lags]
+        for name, value in _PERCENTILES.items():
+            found[Key(LAG.name, mover, f"{name}, ms")] = Figure([value(each) for each in percentiles])
+        found[Key(LAG.name, mover, CPU_OF_A_CORE)] = Figure([100 * lag.cpu_s / lag.seconds for lag in lags])
+        found[Key(LAG.name, mover, "PSS, MB")] = Figure([lag.pss / 1e6 for lag in lags])
+        found[Key(LAG.name, mover, "yardstick, ms")] = Figure([lag.yardstick_ms for lag in lags])
+    return found
 
 
-def chart(lags: Sequence[Lag], title: str) -> str:
+def table(runs: Mapping[str, Sequence[Lag]], figures: Figures) -> str:
+    """Return a Markdown table: a row for each mover, and one for the source's own consumer beside all."""
+    quantities = [*(f"{name}, ms" for name in _PERCENTILES), CPU_OF_A_CORE, "PSS, MB", "yardstick, ms"]
+    specs = [*[".1f"] * (len(_PERCENTILES) + 1), ".0f", ".2f"]
+    rows = [
+        (
+            mover,
+            f"{sum(len(lag.destination_ms) for lag in lags):,}",
+            *(
+                format(figures[Key(LAG.name, mover, name)], spec)
+                for name, spec in zip(quantities, specs, strict=True)
+            ),
+        )
+        for mover, lags in runs.items()
+    ]
+    at_source = [Percentiles.of(lag.source_ms) for lags in runs.values() for lag in lags]
+    rows.append(
+        (
+            "the source's own consumer",
+            f"{sum(each.count for each in at_source):,}",
+            *(format(Figure([value(each) for each in at_source]), ".1f") for value in _PERCENTILES.values()),
+            *[""] * 3,
+        )
+    )
+    return markdown(("mover", "records", *quantities), rows)
+
+
+def _chart(lags: Sequence[Lag], title: str) -> str:
     """Return the distributions as SVG: the part of the records that has arrived after each time."""
-    by_line = {lag.mover: lag.destination_ms for lag in lags}
+    by_line: dict[str, list[float]] = {}
+    for lag in lags:
+        by_line.setdefault(lag.mover, []).extend(lag.destination_ms)
     by_line["the source's own consumer"] = list(itertools.chain(*(lag.source_ms for lag in lags)))
     rows: list[dict[str, Any]] = []
     for line, times_ms in by_line.items():
@@ -292,47 +319,27 @@ def chart(lags: Sequence[Lag], title: str) -> str:
     return svg([{"layer": [lines], "width": 700, "height": 300}], title)
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.lag", description=__doc__)
-    parser.add_argument("--movers", nargs="+", choices=list(LAG_MOVERS), default=list(LAG_MOVERS))
-    parser.add_argument(
-        "--seconds", type=float, default=150, help="duration of the measurement (default: 150)"
+def _run(settings: Settings) -> Section:
+    source, destination = settings.clusters.pair(settings.scale)
+    seconds = max(5.0, _SECONDS * settings.scale)
+    movers: list[Mover] = [] if settings.before else [MirrorMaker2("MirrorMaker 2", linger_ms=0)]
+    movers += [_service(code) for code in codes(settings.before).values()]
+    runs: dict[str, list[Lag]] = {mover.name: [] for mover in movers}
+    for turn, mover in in_turn(movers, settings.repeat):
+        say(f"lag, {mover.name}, turn {turn + 1}, {seconds:g} s")
+        runs[mover.name].append(measure_lag(mover, source, destination, seconds, _RECORDS_PER_S))
+    if settings.scale >= 1 and settings.before is None:
+        lags = [lag for each in runs.values() for lag in each]
+        _CHART.write_text(_chart(lags, f"Lag at {_RECORDS_PER_S} records/s"))
+    figures = _figures(runs)
+    text = (
+        f"{_RECORDS_PER_S} records/s of {_VALUE_BYTES:,} bytes over {PARTITIONS} partitions, "
+        f"for {seconds:g} s after a warm-up of {_WARM_UP_S:g} s; no leader moves.\n"
+        "Every record counts, from the call of `produce` to its arrival at a consumer. "
+        f"MirrorMaker 2 has `linger.ms=0`.\n\n{table(runs, figures)}\n\n"
+        f"![Distribution of the lag]({_CHART.name})"
     )
-    parser.add_argument("--records-per-s", type=float, default=200, help="rate of the load (default: 200)")
-    parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
-    return parser.parse_args()
+    return Section("Lag", text, figures)
 
 
-def main() -> None:
-    """Measure each mover, one after the other, between the same two clusters."""
-    arguments = _parse()
-    with two_clusters(jvm=BENCH_JVM, heap=_HEAP) as (source, destination):
-        lags = []
-        for name in arguments.movers:
-            print(f"{name}, {arguments.seconds:g} s", file=sys.stderr, flush=True)
-            lags.append(
-                measure_lag(LAG_MOVERS[name], source, destination, arguments.seconds, arguments.records_per_s)
-            )
-    text = table(lags)
-    print(text)
-    if arguments.append:
-        title = f"Lag at {arguments.records_per_s:g} records/s"
-        _CHART.write_text(chart(lags, title))
-        head = [
-            f"## {datetime.now(UTC):%Y-%m-%d}, lag",
-            "",
-            f"`python -m bench.lag`: {arguments.records_per_s:g} records/s of {_VALUE_BYTES} bytes over "
-            f"{PARTITIONS} partitions, {arguments.seconds:g} s after a warm-up of {_WARM_UP_S:g} s.",
-            f"{machine()}; two Kafka brokers, load, consumers and mover on this machine, loopback; "
-            f"{versions('confluent-kafka', 'pyspark')}.",
-            "Every record is from the call of `produce` to its arrival at a consumer.",
-            "",
-            f"![Distribution of the lag]({_CHART.name})",
-            "",
-        ]
-        with _RESULTS.open("a") as file:
-            file.write("\n" + "\n".join(head) + "\n" + text + "\n")
-
-
-if __name__ == "__main__":
-    main()
+LAG = Row("lag", "lag, CPU and memory at 200 records/s", 15, _run)

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bench.mover import Command, Job
-from bench.topics import PARTITIONS
 from rig import BENCH_JVM, java
 from rig.cluster import LOG4J
 from rig.jars import class_path
@@ -47,7 +46,7 @@ clusters = {alias}, destination
 destination.bootstrap.servers = {job.destination}
 {alias}->destination.enabled = true
 {alias}->destination.topics = {job.topics}
-tasks.max = {PARTITIONS}
+tasks.max = {job.partitions}
 
 destination.producer.batch.size = 524288
 destination.producer.linger.ms = {linger_ms}

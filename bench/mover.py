@@ -33,6 +33,7 @@ class Job:
         codec: Codec of the topic's batches.
         directory: An empty directory, deleted after the run.
         beside: Another topic of the source, which a mover that does not end by itself also copies.
+        partitions: Number of partitions of the topic.
     """
 
     source: str
@@ -42,11 +43,17 @@ class Job:
     codec: Codec
     directory: Path
     beside: str | None = None
+    partitions: int = PARTITIONS
 
     @property
     def topics(self) -> str:
         """All topics to copy, separated by commas."""
         return ",".join(filter(None, (self.topic, self.beside)))
+
+    @property
+    def own_window(self) -> Path:
+        """The file in which a mover without a copy leaves the fields of its `bench.measure.Window`."""
+        return self.directory / "window.json"
 
     @property
     def gc_log(self) -> Path:
@@ -64,15 +71,18 @@ class Command:
 
     Attributes:
         arguments: The command line. The process and all its descendants are measured.
-        copy: The destination topic in which copied records are counted; None if there is none.
+        copy: The destination topic in which copied records are counted. None if there is none; such a mover
+            counts by itself (`Job.own_window`).
         ends_by_itself: False if the bench has to stop the mover after everything is copied.
         environment: Variables added to the environment.
+        directory: Working directory; None for the bench's own.
     """
 
     arguments: Sequence[str]
     copy: str | None
     ends_by_itself: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
+    directory: Path | None = None
 
 
 class Mover(Protocol):
@@ -91,12 +101,20 @@ class Mover(Protocol):
 
 @dataclass(frozen=True)
 class PlainCommand:
-    """A mover that copies ``job.topic`` into the existing, empty ``job.copy`` and ends."""
+    """A mover that copies ``job.topic`` into the existing, empty ``job.copy`` and ends.
+
+    Attributes:
+        environment: Variables added to the environment.
+        directory: Working directory; None for the bench's own.
+    """
 
     name: str
     arguments: Callable[[Job], Sequence[str]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: Path | None = None
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
-        create_topic(job.destination, job.copy, PARTITIONS, config={"compression.type": "producer"})
-        yield Command(self.arguments(job), job.copy)
+        create_topic(job.destination, job.copy, job.partitions, config={"compression.type": "producer"})
+        arguments = self.arguments(job)
+        yield Command(arguments, job.copy, environment=self.environment, directory=self.directory)

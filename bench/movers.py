@@ -1,17 +1,43 @@
 """The movers to compare, in the order of the table."""
 
+from pathlib import Path
+
 from bench.confluent_loop import CONFLUENT_LOOP
 from bench.floor import Floor
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Mover
-from bench.shoal_movers import COPY_LOOP, SHOAL
+from bench.shoal_movers import Code, Shoal, code_before, copy_loop, has_native, native, pure_python
 
-__all__ = ["MOVERS"]
+__all__ = ["MIRROR_MAKER_2", "MOVER_NAMES", "codes", "movers"]
 
-MOVERS: dict[str, Mover] = {
-    "mm2": MirrorMaker2(),
-    "confluent": CONFLUENT_LOOP,
-    "shoal": SHOAL,
-    "loop": COPY_LOOP,
-    "floor": Floor(),
-}
+MIRROR_MAKER_2 = MirrorMaker2()
+
+#: The names for ``--movers``.
+MOVER_NAMES = ("mm2", "confluent", "shoal", "shoal-pure", "loop", "loop-pure", "floor")
+
+
+def codes(before: Path | None) -> dict[str, Code]:
+    """Return the codes of shoal to measure, by the suffix of their movers' names.
+
+    Args:
+        before: The work tree of another commit: then the peers are left out, and each path that this commit
+            has is compared with that commit's shoal.
+    """
+    found = {"": native()} if has_native() else {}
+    found["-pure"] = pure_python()
+    if before is not None:
+        found["-before"] = code_before(before, "before")
+    return found
+
+
+def movers(before: Path | None) -> dict[str, Mover]:
+    """Return the movers by their names for ``--movers``; see `codes`."""
+    found: dict[str, Mover] = {}
+    if before is None:
+        found |= {"mm2": MIRROR_MAKER_2, "confluent": CONFLUENT_LOOP}
+    ours = codes(before)
+    found |= {f"shoal{suffix}": Shoal(code) for suffix, code in ours.items()}
+    found |= {f"loop{suffix}": copy_loop(code) for suffix, code in ours.items()}
+    if before is None:
+        found["floor"] = Floor()
+    return found

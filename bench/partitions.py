@@ -21,14 +21,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import IsolationLevel, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from bench.measure import MoverFailed, TreeCpu
+from bench.account import Account, running
+from bench.measure import MoverFailed
 from bench.report import machine, markdown, say, versions
 from rig import (
     BENCH_JVM,
@@ -40,7 +41,7 @@ from rig import (
     two_clusters,
     wait_until,
 )
-from rig.process import spawn, tail
+from rig.process import tail
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.mirroring.assignment import partitions_of
@@ -79,7 +80,7 @@ class _Runner:
     busy: str
     idle: Sequence[str]
     process: subprocess.Popen[bytes]
-    tree_cpu_s: TreeCpu
+    account: Account
     log: Path
     backlog: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
@@ -89,7 +90,7 @@ class _Runner:
         """Return the CPU-seconds of the mover and all its descendants so far."""
         if self.process.poll() is not None:
             raise MoverFailed(f"{self.name} ended with {self.process.returncode}:\n{tail(self.log)}")
-        return self.tree_cpu_s()
+        return self.account.cpu().total_s
 
 
 @dataclass(frozen=True)
@@ -212,17 +213,11 @@ def _running(
 ) -> Iterator[_Runner]:
     arguments = _arguments(mover, bench.source, bench.destination, [busy, *idle])
     log = directory / f"{busy}.log"
-    process = spawn(arguments, log, {"XDG_STATE_HOME": str(directory / busy)})
-    try:
-        with TreeCpu(process.pid) as tree_cpu_s:
-            yield _Runner(name, busy, idle, process, tree_cpu_s, log)
-    finally:
+    with running(arguments, log, {"XDG_STATE_HOME": str(directory / busy)}) as (process, account):
+        yield _Runner(name, busy, idle, process, account, log)
         process.send_signal(signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_ENDS_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def table(runners: Sequence[_Runner], loads: Sequence[float]) -> str:

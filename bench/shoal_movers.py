@@ -1,27 +1,97 @@
-"""shoal, twice: the command, through Spark; and its copy loop alone, in one plain process."""
+"""shoal: the command, through Spark, and its copy loop alone, in one plain process.
 
+Each runs by the native path if ``shoal_native`` can be imported, and in pure Python
+(``SHOAL_PURE_PYTHON=1``); and another commit's shoal may run beside them.
+"""
+
+import contextlib
+import fcntl
+import importlib
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from bench.mover import Command, Job, PlainCommand
-from bench.topics import PARTITIONS
-from rig import create_topic, wait_until
+from bench.report import say
+from rig import TimedOut, create_topic, wait_until
 
-__all__ = ["COPY_LOOP", "SHOAL"]
+__all__ = [
+    "Code",
+    "Shoal",
+    "await_archive",
+    "code_before",
+    "copy_loop",
+    "has_native",
+    "native",
+    "pure_python",
+]
+
+_PURE = "SHOAL_PURE_PYTHON"
+_ARCHIVE_TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of a shoal to measure.
+
+    Attributes:
+        name: Added to the names of its movers.
+        environment: Variables that select it.
+        directory: The root of its repository; None for this one.
+    """
+
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: Path | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command line of ``shoal`` with these arguments."""
+        return [sys.executable, "-m", "shoal", *arguments]
+
+
+def has_native() -> bool:
+    """Return whether shoal takes its native path in this environment."""
+    if os.environ.get(_PURE):
+        return False
+    with contextlib.suppress(ImportError):
+        importlib.import_module("shoal_native")
+        return True
+    return False
+
+
+def native() -> Code:
+    return Code("native")
+
+
+def pure_python() -> Code:
+    return Code("pure Python", {_PURE: "1"})
+
+
+def code_before(root: Path, name: str) -> Code:
+    """Return the code of another commit, in its work tree, with this environment's packages."""
+    return Code(name, {"PYTHONPATH": str(root / "src")}, root)
 
 
 @dataclass(frozen=True)
 class Shoal:
-    """``shoal mirror --once``, with the state of an earlier run (Spark's cached classes)."""
+    """``shoal mirror --once``, with the state of an earlier run (Spark's cached classes).
 
-    name: str = "shoal"
+    Attributes:
+        options: Further options of the command; they are part of the name.
+    """
+
+    code: Code
+    options: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        return " ".join([f"shoal, {self.code.name}", *self.options])
 
     @cached_property
     def _state(self) -> tempfile.TemporaryDirectory[str]:
@@ -29,36 +99,60 @@ class Shoal:
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
-        environment = {"XDG_STATE_HOME": self._state.name}
+        environment = {**self.code.environment, "XDG_STATE_HOME": self._state.name}
         self._use_it_before(job, environment)
-        create_topic(job.destination, job.copy, PARTITIONS, config={"compression.type": "producer"})
-        yield Command(_mirror(job), job.copy, environment=environment)
+        create_topic(job.destination, job.copy, job.partitions, config={"compression.type": "producer"})
+        yield Command(self._mirror(job), job.copy, environment=environment, directory=self.code.directory)
 
-    def _use_it_before(self, job: Job, environment: dict[str, str]) -> None:
-        """Mirror an empty topic, unmeasured, until Spark's class data archive exists."""
-        if self._has_archive():
+    def _use_it_before(self, job: Job, environment: Mapping[str, str]) -> None:
+        """Mirror an empty topic twice, unmeasured: what the first starts leave is there from then on."""
+        if any(Path(self._state.name).iterdir()):
             return
         empty = replace(job, topic=f"{job.copy}_empty", copy=f"{job.copy}_empty_copy")
         create_topic(job.source, empty.topic)
-        # The first start leaves a mark, the second creates the archive in the background.
         for _ in range(2):
-            subprocess.run(_mirror(empty), env={**os.environ, **environment}, check=True, capture_output=True)
-        wait_until(self._has_archive, "Spark's class data archive", timeout_s=300)
+            subprocess.run(
+                self._mirror(empty),
+                env={**os.environ, **environment},
+                cwd=self.code.directory,
+                check=True,
+                capture_output=True,
+            )
+        await_archive(Path(self._state.name))
 
-    def _has_archive(self) -> bool:
-        return any(Path(self._state.name).glob("shoal/class-archives/*.jsa"))
+    def _mirror(self, job: Job) -> Sequence[str]:
+        between = ["--from", job.source, "--to", job.destination]
+        topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
+        # A separate group: each run copies everything.
+        group = ["--group", job.copy]
+        return self.code.command("mirror", "--once", *between, *topics, *group, *self.options)
 
 
-def _mirror(job: Job) -> Sequence[str]:
-    between = ["--from", job.source, "--to", job.destination]
-    topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
-    # A separate group: each run copies everything.
-    return [sys.executable, "-m", "shoal", "mirror", "--once", *between, *topics, "--group", job.copy]
+def copy_loop(code: Code) -> PlainCommand:
+    """Return the mover that is one Spark task of shoal, without Spark."""
+
+    def arguments(job: Job) -> list[str]:
+        return [sys.executable, "-m", "bench.copy_loop", job.source, job.destination, job.topic, job.copy]
+
+    return PlainCommand(f"copy loop, {code.name}", arguments, code.environment, code.directory)
 
 
-SHOAL = Shoal()
+def await_archive(state: Path) -> None:
+    """Wait until no process is creating a class data archive, under its lock."""
 
-COPY_LOOP = PlainCommand(
-    "shoal's copy loop",
-    lambda job: [sys.executable, "-m", "bench.copy_loop", job.source, job.destination, job.topic, job.copy],
-)
+    def all_free() -> bool:
+        return all(_is_free(mark) for mark in (state / "shoal" / "class-archives").glob("*.seen"))
+
+    try:
+        wait_until(all_free, "Spark's class data archive", timeout_s=_ARCHIVE_TIMEOUT_S)
+    except TimedOut:  # made at the lowest priority: on a busy machine it may take forever
+        say("Spark's class data archive is not finished: the next start is slower")
+
+
+def _is_free(file: Path) -> bool:
+    with file.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True

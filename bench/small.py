@@ -1,5 +1,7 @@
 """The cost of small batches, one or many in a request, or joined: ``python -m bench.small --help``.
 
+The row ``agent`` is its usual case: 300 B, 8 partitions, one and many.
+
 The copy loop is one Spark task of shoal, without Spark. It copies the same topics repeatedly from one
 real Kafka broker to another, each time to a new topic. If you pass ``--agent JAR``, the destination's
 broker runs shoal's Java agent, and accepts many batches in a request from clients that ask for it. One batch
@@ -20,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,8 +33,10 @@ from typing import Any
 
 import psutil
 
+from bench.figures import Figure, Figures, Key, Ratio
 from bench.measure import MoverFailed, end_offsets
 from bench.report import machine, markdown, say, versions
+from bench.rows import Row, Section, Settings
 from rig import (
     BENCH_JVM,
     KAFKA_VERSION,
@@ -413,29 +417,105 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(bench: Bench, destinations: Sequence[Destination], arguments: argparse.Namespace) -> str:
-    runs: dict[tuple[str, str, str], list[Run]] = {}
-    shapes = [each for each in SHAPES if each.name in arguments.shapes]
-    wanted = {ONE.name, *arguments.ways}
+Runs = dict[tuple[str, str, str], list[Run]]
+"""Of each shape, destination and way, by their names, in turn."""
+
+
+def measure_ways(
+    bench: Bench,
+    destinations: Sequence[Destination],
+    shapes: Sequence[Shape],
+    ways: Collection[str],
+    megabytes: float,
+    partitions: int,
+    repeat: int,
+) -> Runs:
+    """Copy a topic of each shape in each way, in turn.
+
+    Args:
+        ways: Names of the ways; the first one is always measured.
+    """
+    runs: Runs = {}
     for shape in shapes:
         topic = f"batches_of_{shape.records_per_batch}"
-        say(f"loading {arguments.megabytes:g} MB in batches of {shape.name}")
-        batches = _load(bench.source.bootstrap, topic, shape, arguments.megabytes, arguments.partitions)
-        ways = [
+        say(f"loading {megabytes:g} MB in batches of {shape.name}")
+        batches = _load(bench.source.bootstrap, topic, shape, megabytes, partitions)
+        chosen = [
             (destination, way)
             for destination in destinations
             for way in destination.ways
-            if way.name in wanted and way.connections <= arguments.partitions
+            if way.name in {ONE.name, *ways} and way.connections <= partitions
         ]
-        for destination, way in ways:  # a first run of everything that is slow the first time
-            bench.run(destination, topic, batches, arguments.partitions, way)
+        for destination, way in chosen:  # a first run of everything that is slow the first time
+            bench.run(destination, topic, batches, partitions, way)
             bench.verify(destination, topic)
-        for _ in range(arguments.repeat):
-            for destination, way in ways:
-                run = bench.run(destination, topic, batches, arguments.partitions, way)
+        for _ in range(repeat):
+            for destination, way in chosen:
+                run = bench.run(destination, topic, batches, partitions, way)
                 runs.setdefault((shape.name, destination.name, way.name), []).append(run)
                 say(f"{shape.name}, {destination.name}, {way.name}: {run}")
-    return table(runs)
+    return runs
+
+
+@contextmanager
+def _clusters(agent: str | None) -> Iterator[tuple[Bench, Sequence[Destination]]]:
+    """Run both brokers, and provide the destinations.
+
+    Args:
+        agent: The argument of ``-javaagent``; None for a destination without an agent.
+    """
+    source = KafkaCluster(jvm=BENCH_JVM, heap="1g")
+    kafka = KafkaCluster(jvm=(*BENCH_JVM, *([f"-javaagent:{agent}"] if agent else [])), heap="1g")
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-small-") as directory,
+        start_in_parallel(source, kafka),
+        _destinations(kafka, agent is not None, Path(directory)) as destinations,
+    ):
+        yield Bench(source, Path(directory)), destinations
+
+
+def _run(settings: Settings) -> Section:
+    settings.clusters.close()
+    shape, megabytes, partitions = SHAPES[0], 80 * settings.scale, 8
+    with _clusters(str(agent_jar())) as (bench, destinations):
+        runs = measure_ways(bench, destinations, [shape], [MANY.name], megabytes, partitions, settings.repeat)
+    ((_, destination, _), _), *_ = runs.items()
+    figures: Figures = {}
+    for way in (ONE, MANY):
+        measured = runs[shape.name, destination, way.name]
+        figures |= {
+            Key(AGENT.name, way.name, SPEED): Figure([each.megabytes_per_s for each in measured]),
+            Key(AGENT.name, way.name, BROKER_CPU): Figure([each.broker_s_per_gb for each in measured]),
+            Key(AGENT.name, way.name, MOVER_CPU): Figure([each.mover_s_per_gb for each in measured]),
+        }
+    rows = [
+        (way.name, *(format(figures[Key(AGENT.name, way.name, each)], ".1f") for each in _AGENT_COLUMNS))
+        for way in (ONE, MANY)
+    ]
+    one, many = (
+        {name: figures[Key(AGENT.name, way.name, name)] for name in _AGENT_COLUMNS} for way in (ONE, MANY)
+    )
+    ratios = [
+        f"{Ratio.of(many[SPEED], one[SPEED])} faster",
+        *(f"{Ratio.of(one[name], many[name])} cheaper" for name in (BROKER_CPU, MOVER_CPU)),
+    ]
+    rows.append(("many against one", *ratios))
+    text = (
+        f"{megabytes:g} MB of batches of {shape.name} in {partitions} partitions, lz4; the copy loop, and a "
+        "destination with the Java agent. A MB is one as it is stored at the source.\n\n"
+        f"{markdown(('sent', *_AGENT_COLUMNS), rows)}"
+    )
+    return Section("Several batches in a request", text, figures)
+
+
+SPEED = "MB/s"
+BROKER_CPU = "destination broker, CPU-s/GB"
+MOVER_CPU = "mover, CPU-s/GB"
+_AGENT_COLUMNS = (SPEED, BROKER_CPU, MOVER_CPU)
+
+AGENT = Row(
+    "agent", "batches of 300 B, several in a request, with the Java agent", 4, _run, compares_commits=False
+)
 
 
 def main() -> None:
@@ -448,17 +528,22 @@ def main() -> None:
         return
     arguments = _parse()
     load_before = os.getloadavg()[0]
-    options = f"={arguments.agent_options}" if arguments.agent_options else ""
-    has_agent = arguments.agent is not None
-    agent = (f"-javaagent:{arguments.agent or agent_jar()}{options}",) if has_agent else ()
-    source = KafkaCluster(jvm=BENCH_JVM, heap="1g")
-    kafka = KafkaCluster(jvm=(*BENCH_JVM, *agent), heap="1g")
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-small-") as directory,
-        start_in_parallel(source, kafka),
-        _destinations(kafka, has_agent, Path(directory)) as destinations,
-    ):
-        text = _measure(Bench(source, Path(directory)), destinations, arguments)
+    agent = None
+    if arguments.agent is not None:
+        options = f"={arguments.agent_options}" if arguments.agent_options else ""
+        agent = f"{arguments.agent or agent_jar()}{options}"
+    shapes = [each for each in SHAPES if each.name in arguments.shapes]
+    with _clusters(agent) as (bench, destinations):
+        runs = measure_ways(
+            bench,
+            destinations,
+            shapes,
+            arguments.ways,
+            arguments.megabytes,
+            arguments.partitions,
+            arguments.repeat,
+        )
+        text = table(runs)
     text += (
         f"\n\nLoad of the machine over a minute, before and after: {load_before:.1f} and "
         f"{os.getloadavg()[0]:.1f}."

@@ -1,40 +1,40 @@
-"""The time in which a mirror copies its first batch: ``python -m bench.start --help``.
+"""The time and CPU in which a mirror copies its first batch: the row ``start``.
 
-All starts share one state directory, empty at first: it caches parts of Spark's start. Each mirror is a
-separate command, between two new embedded brokers of this process. The clock runs from the command to the
-first batch in the destination's log.
+Each turn has a state directory of its own, empty at first: it caches parts of Spark's start. So the first
+start of a turn is the first on a machine, and the second one follows it. Each mirror is a separate command,
+between two new embedded brokers of this process. The clock runs from the command to the first batch in the
+destination's log.
 """
 
-import argparse
 import contextlib
-import fcntl
-import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.measure import MoverFailed, ProcessTree
-from bench.report import machine, versions
-from rig import wait_until
-from rig.process import adopting_orphans
+from bench.account import running
+from bench.figures import Figure, Figures, Key
+from bench.measure import MoverFailed
+from bench.movers import codes
+from bench.report import markdown, say
+from bench.rows import Row, Section, Settings
+from bench.shoal_movers import Code, await_archive
+from bench.yardstick import Yardstick
+from rig.process import tail
 from shoal.broker import Broker
 
-__all__ = ["Start", "measure_start"]
+__all__ = ["START", "Start", "measure_start"]
 
-_RESULTS = Path(__file__).parent / "results.md"
 _TOPIC = "orders"
 _PARTITIONS = 2
 _RECORDS = 100
-_LOOK_INTERVAL_S = 0.02
+_LOOK_INTERVAL_S = 0.01
 _TIMEOUT_S = 300.0
-_ARCHIVE_TIMEOUT_S = 600.0
+_STARTS = {1: "first start", 2: "second start"}
 
 
 @dataclass(frozen=True)
@@ -42,60 +42,48 @@ class Start:
     """One start of a mirror.
 
     Attributes:
-        once: With ``--once``, or as a service.
-        number: Number of starts with this state directory so far, including this one.
         first_batch_s: Time from the command to the first batch at the destination.
-        jvm_cpu_s: User and system time of Spark's JVM until then.
-        python_cpu_s: User and system time of the driver and of all Python processes of Spark.
-        load: Runnable processes on this machine in the minute before, including this measurement.
+        cpu_s: User and system time of all its processes until then.
+        jvm_cpu_s: Of it, that of Spark's JVM.
+        pss: Their memory then, in bytes; a shared page is divided among its processes.
+        yardstick_ms: `bench.yardstick` beside it.
     """
 
-    once: bool
-    number: int
     first_batch_s: float
+    cpu_s: float
     jvm_cpu_s: float
-    python_cpu_s: float
-    load: float
+    pss: int
+    yardstick_ms: float
 
 
-def measure_start(state: Path, number: int, *, once: bool) -> Start:
-    """Start a mirror and wait for its first batch, then for its end and its background work.
+def measure_start(code: Code, state: Path, *, is_last: bool) -> Start:
+    """Start ``shoal mirror --once``, wait for its first batch, and for its end.
+
+    Args:
+        state: Directory of files that starts share.
+        is_last: If not, also wait for what it leaves for the next start: a class data archive takes long.
 
     Raises:
         MoverFailed: The mirror ended without copying.
     """
-    load = os.getloadavg()[0]
     with _brokers() as (source, destination), tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
-        command = [sys.executable, "-m", "shoal", "mirror", "--topics", _TOPIC, "--checkpoint", directory]
-        command += ["--from", source.bootstrap, "--to", destination.bootstrap]
-        environ = {**os.environ, "XDG_STATE_HOME": str(state)}
-        with adopting_orphans(), (Path(directory) / "output").open("wb") as output:
+        log = Path(directory) / "output"
+        between = ["--from", source.bootstrap, "--to", destination.bootstrap]
+        arguments = code.command("mirror", "--once", "--topics", _TOPIC, *between, "--checkpoint", directory)
+        environment = {**code.environment, "XDG_STATE_HOME": str(state)}
+        with Yardstick() as yardstick:
             began = time.monotonic()
-            process = subprocess.Popen(
-                [*command, "--once"] if once else command,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-            tree = ProcessTree(process.pid)
-            try:
+            with running(arguments, log, environment, code.directory) as (process, account):
                 while not _copied(destination):
-                    tree.sample()
                     if process.poll() is not None or time.monotonic() > began + _TIMEOUT_S:
-                        raise MoverFailed(Path(output.name).read_text())
+                        raise MoverFailed(tail(log))
                     time.sleep(_LOOK_INTERVAL_S)
-                first_batch_s = time.monotonic() - began
-                tree.sample()
-                if not once:
-                    process.terminate()
-                process.wait(_TIMEOUT_S)
-            finally:
-                process.kill()
-                process.wait()
-                tree.reap()
-    _wait_for_archive(state)
-    return Start(once, number, first_batch_s, tree.jvm_cpu_s, tree.python_cpu_s, load)
+                first_batch_s, cpu, pss = time.monotonic() - began, account.cpu(), account.pss()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_TIMEOUT_S)
+                if not is_last:
+                    await_archive(state)  # by a process of the mirror, in the background
+    return Start(first_batch_s, cpu.total_s, cpu.jvm_s, pss, yardstick.milliseconds)
 
 
 @contextlib.contextmanager
@@ -115,61 +103,50 @@ def _copied(destination: Broker) -> bool:
     return topic is not None and any(log.log_end_offset for log in topic.logs)
 
 
-def _wait_for_archive(state: Path) -> None:
-    """Wait until no process is creating a class data archive, under its lock."""
+def _run(settings: Settings) -> Section:
+    names = [f"{code.name}, {name}" for code in codes(settings.before).values() for name in _STARTS.values()]
+    starts: dict[str, list[Start]] = {name: [] for name in names}
+    for turn in range(settings.repeat):
+        for code in codes(settings.before).values():
+            with tempfile.TemporaryDirectory(prefix="bench-state-") as state:
+                for number, name in _STARTS.items():
+                    say(f"{code.name}, {name}, turn {turn + 1}")
+                    start = measure_start(code, Path(state), is_last=number == len(_STARTS))
+                    starts[f"{code.name}, {name}"].append(start)
+    figures = _figures(starts)
+    text = (
+        "`shoal mirror --once` between two embedded brokers; from the command to the first batch at the "
+        f"destination. Each turn begins without files of an earlier start.\n\n{_table(starts, figures)}"
+    )
+    return Section("Start", text, figures)
 
-    def all_free() -> bool:
-        return all(_is_free(mark) for mark in (state / "shoal" / "class-archives").glob("*.seen"))
 
-    wait_until(all_free, "Spark's class data archive", timeout_s=_ARCHIVE_TIMEOUT_S)
-
-
-def _is_free(file: Path) -> bool:
-    with file.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
+_QUANTITIES: dict[str, tuple[Callable[[Start], float], str]] = {
+    "first batch, s": (lambda each: each.first_batch_s, ".1f"),
+    "CPU-s until then": (lambda each: each.cpu_s, ".1f"),
+    "of it JVM": (lambda each: each.jvm_cpu_s, ".1f"),
+    "PSS, MB": (lambda each: each.pss / 1e6, ".0f"),
+    "yardstick, ms": (lambda each: each.yardstick_ms, ".2f"),
+}
 
 
-def _table(starts: Sequence[Start]) -> str:
+def _figures(starts: Mapping[str, Sequence[Start]]) -> Figures:
+    return {
+        Key(START.name, name, quantity): Figure([value(each) for each in measured])
+        for name, measured in starts.items()
+        for quantity, (value, _) in _QUANTITIES.items()
+    }
+
+
+def _table(starts: Mapping[str, Sequence[Start]], figures: Figures) -> str:
     rows = [
-        "| mirror | start | first batch, s | CPU-s until then | of it JVM | of it Python | load before |",
-        "|--------|-------|----------------|------------------|-----------|--------------|-------------|",
-    ]
-    for each in starts:
-        mirror = "`--once`" if each.once else "service"
-        cpu_s = each.jvm_cpu_s + each.python_cpu_s
-        rows.append(
-            f"| {mirror} | {each.number} | **{each.first_batch_s:.1f}** | {cpu_s:.1f} | {each.jvm_cpu_s:.1f} "
-            f"| {each.python_cpu_s:.1f} | {each.load:.1f} |"
+        (
+            name,
+            *(format(figures[Key(START.name, name, each)], spec) for each, (_, spec) in _QUANTITIES.items()),
         )
-    return "\n".join(rows)
+        for name in starts
+    ]
+    return markdown(("shoal", *_QUANTITIES), rows)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__.split("\n\n")[0])
-    parser.add_argument(
-        "--starts", type=int, default=4, help="number of starts with one state directory (default: 4)"
-    )
-    parser.add_argument("--append", action="store_true", help="append the result to bench/results.md")
-    args = parser.parse_args()
-    starts = []
-    for once in (True, False):
-        with tempfile.TemporaryDirectory(prefix="bench-state-") as state:
-            for number in range(1, args.starts + 1):
-                starts.append(measure_start(Path(state), number, once=once))
-                print(_table(starts).splitlines()[-1], flush=True)
-    section = (
-        f"\n## Start, {datetime.now(UTC):%Y-%m-%d}\n\n{machine()}; two embedded brokers and the mover on "
-        f"this machine, loopback; {versions('pyspark', 'pyarrow')}.\n\n{_table(starts)}\n"
-    )
-    print(section)
-    if args.append:
-        with _RESULTS.open("a") as results:
-            results.write(section)
-
-
-if __name__ == "__main__":
-    main()
+START = Row("start", "first byte of `shoal mirror --once`, first and second start", 4, _run)

@@ -1,4 +1,4 @@
-"""The cost of finding the positions of partitions: ``python -m bench.starts --help``.
+"""The cost of finding the positions of partitions: the row ``aligning``.
 
 A task does this at a mirror's start, for all of its partitions together. Two real clusters have topics of the
 same names, and three starts are measured, each with new connections:
@@ -8,21 +8,19 @@ same names, and three starts are measured, each with new connections:
 - *positions lost*: everything is mirrored, and only the copies show it.
 """
 
-import argparse
 import itertools
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from bench.report import machine, markdown, say
-from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, two_clusters
+from bench.report import say
+from bench.rows import delete_topics
+from rig import KafkaCluster, create_topic
 from shoal.client.admin import init_producer_id
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.config import ClientConfig
@@ -37,20 +35,23 @@ from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.resume import Watch, resume_partitions
 from shoal.mirroring.task.task import run_copy_task
 
-_RESULTS = Path(__file__).parent / "results.md"
+__all__ = ["Start", "measure_starts"]
+
 _PER_TOPIC = 50
 _RECORDS = 20
 _GROUP = "bench.starts"
 
 
-class _Start(NamedTuple):
+class Start(NamedTuple):
+    """One start of one task, with all partitions."""
+
     name: str
     wall_s: float
     cpu_s: float
     requests: Counter[str]
 
 
-def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> _Start:
+def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> Start:
     """Align all partitions as one task does."""
     requests: Counter[str] = Counter()
     prepare = Connection._prepare
@@ -71,19 +72,10 @@ def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> _S
         positions = GroupPositions(source, settings.group, MemberId)
         watch = Watch(lambda: False, lambda copy, reason: None)
         errors = resume_partitions(copies, source, destination, positions, settings, watch)
-        measured = _Start(name, time.perf_counter() - began, time.process_time() - before, requests)
+        measured = Start(name, time.perf_counter() - began, time.process_time() - before, requests)
     assert not errors, next(iter(errors.values()))
     say(f"{name}: {measured.wall_s:.1f} s, {dict(requests)}")
     return measured
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.starts", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--partitions", type=int, default=1200, help="number (default: 1200)")
-    parser.add_argument("--append", action="store_true", help=f"append the table to bench/{_RESULTS.name}")
-    return parser.parse_args()
 
 
 def _load(source: KafkaCluster, topics: Sequence[str]) -> None:
@@ -95,8 +87,11 @@ def _load(source: KafkaCluster, topics: Sequence[str]) -> None:
     assert producer.flush(60) == 0
 
 
-def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -> list[_Start]:
-    topics = [f"starts_{number}" for number in range(partitions // _PER_TOPIC)]
+def measure_starts(
+    source: KafkaCluster, destination: KafkaCluster, partitions: int, repeat: int
+) -> list[Start]:
+    """Measure a first start once, and each of the others this often."""
+    topics = [f"starts_{number}" for number in range(-(-partitions // _PER_TOPIC))]
     say("creating topics")
     for cluster, topic in itertools.product((source, destination), topics):
         create_topic(cluster.bootstrap, topic, _PER_TOPIC, config={"compression.type": "producer"})
@@ -116,48 +111,12 @@ def _measure(source: KafkaCluster, destination: KafkaCluster, partitions: int) -
     measured = [_start("first start", settings, ranges)]
     say("copying")
     assert run_copy_task(ranges, settings, Uncontrolled()).complete
-    measured.append(_start("with positions", settings, ranges))
     admin = AdminClient({"bootstrap.servers": source.bootstrap})
-    admin.delete_consumer_groups([_GROUP])[_GROUP].result(60)
-    measured.append(_start("positions lost", settings, ranges))
+    for _ in range(repeat):
+        measured.append(_start("with positions", settings, ranges))
+    for _ in range(repeat):
+        admin.delete_consumer_groups([_GROUP])[_GROUP].result(60)
+        measured.append(_start("positions lost", settings, ranges))
+    for cluster in (source, destination):
+        delete_topics(cluster, *topics)
     return measured
-
-
-def table(partitions: int, measured: Sequence[_Start]) -> str:
-    """Return a Markdown table of the starts."""
-    rows = [
-        (
-            each.name,
-            ", ".join(f"{count:,} {name}" for name, count in each.requests.most_common()),
-            f"{sum(each.requests.values()) / partitions:.2f}",
-            f"{each.wall_s:.1f}",
-            f"{each.cpu_s:.1f}",
-        )
-        for each in measured
-    ]
-    head = ("start", "requests to both clusters", "a partition", "wall, s", "CPU of the task, s")
-    return markdown(head, rows)
-
-
-def main() -> None:
-    arguments = _parse()
-    load_before = os.getloadavg()[0]
-    patient = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
-    with two_clusters(jvm=BENCH_JVM, heap="1g", config=patient) as clusters:
-        measured = _measure(*clusters, arguments.partitions)
-    loads = f"{load_before:.1f} and {os.getloadavg()[0]:.1f}"
-    text = f"{table(arguments.partitions, measured)}\n\nLoad of the machine, before and after: {loads}."
-    print(text)
-    if arguments.append:
-        head = (
-            "## Starts with and without positions\n\n"
-            f"`python -m bench.starts --partitions {arguments.partitions}`, {machine()}; two Kafka "
-            f"{KAFKA_VERSION} brokers (KRaft) on this machine, with other work beside them.\n"
-            f"One task aligns all partitions; each has one batch of {_RECORDS} records. One run.\n"
-        )
-        with _RESULTS.open("a") as file:
-            file.write(f"\n{head}\n{text}\n")
-
-
-if __name__ == "__main__":
-    main()

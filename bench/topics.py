@@ -6,7 +6,7 @@ from typing import Literal
 
 from rig.load import Codec, load_plain
 
-__all__ = ["PARTITIONS", "TOPICS", "USUAL_TOPICS", "Shape", "load"]
+__all__ = ["PARTITIONS", "TOPICS", "Shape", "load"]
 
 PARTITIONS = 4
 
@@ -17,33 +17,35 @@ class Shape:
 
     Attributes:
         records_per_batch: Each record's value has 1,000 bytes, JSON with random words.
+        megabytes: Usual size, uncompressed: a few seconds of the fastest mover.
         age_days: Age of the records. If batches are older than a day, a broker forgets their producer, and
             shoal then keeps one of a partition in flight.
         stored_with: The ``compression.type`` of the destination's topic. If a batch has another codec, the
             destination's broker compresses it again.
+        partitions: Number of partitions.
     """
 
     name: str
     codec: Codec
     records_per_batch: int
+    megabytes: int = 1000
     age_days: int = 0
     stored_with: Codec | Literal["producer"] = "producer"
+    partitions: int = PARTITIONS
 
 
 TOPICS = (
     Shape("b16_lz4", "lz4", 16),  # a busy service that does not wait for its batches to fill
-    Shape("b256_gzip", "gzip", 256),  # the most expensive codec to decode and encode
-    Shape("b1024_lz4", "lz4", 1024),  # batches of about 450 KB: mostly the cost of moving bytes
+    # The most expensive codec to decode and encode: it takes the peers longest.
+    Shape("b256_gzip", "gzip", 256, megabytes=600),
+    Shape("b1024_lz4", "lz4", 1024, megabytes=1500),  # batches of about 450 KB: the cost of moving bytes
+    Shape("b1_lz4", "lz4", 1, megabytes=150),  # a million batches a GB: the cost of a batch
     Shape("b16_lz4_old", "lz4", 16, age_days=30),  # a backfill
 )
 
-#: The topics that a run compares without ``--topics``.
-USUAL_TOPICS = TOPICS[:3]
 
-
-def load(bootstrap: str, shape: Shape, topic: str, megabytes: int) -> int:
+def load(bootstrap: str, shape: Shape, topic: str, megabytes: float) -> int:
     """Create and load a topic of this shape; return its uncompressed bytes."""
-    total_bytes = megabytes * 1_000_000
     # An hour for the records' own milliseconds: a broker refuses timestamps in its future.
     age_ms = shape.age_days * 86_400_000 + 3_600_000
     return 1000 * load_plain(
@@ -51,7 +53,7 @@ def load(bootstrap: str, shape: Shape, topic: str, megabytes: int) -> int:
         topic,
         shape.codec,
         shape.records_per_batch,
-        total_bytes,
-        partitions=PARTITIONS,
+        int(megabytes * 1_000_000),
+        partitions=shape.partitions,
         first_timestamp_ms=int(time.time() * 1000) - age_ms,
     )

@@ -1,80 +1,126 @@
-"""The CPU of a process tree includes ended children, and counts none twice."""
+"""A window begins at a tenth of a mover's records, and a mover that fails is an error."""
 
+import json
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-import psutil
 import pytest
 
-from bench.measure import MoverFailed, run_to_end, run_until
-from bench.mover import Command
+from bench import measure as measuring
+from bench.measure import MoverFailed, measure
+from bench.mover import Command, Job
+from rig import TimedOut
 
-BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
-CHILD = "import subprocess, sys\nsubprocess.{call}([{program!r}, '-IS', '-c', {code!r}])\n"
-
-
-def burn(seconds: float) -> str:
-    return BURN.format(seconds=seconds)
+RECORDS = 1000
 
 
-def child(code: str, call: str = "run", program: str = sys.executable) -> str:
-    return CHILD.format(call=call, program=program, code=code)
+class Mover:
+    """Runs Python code; the number of records that it has copied is in a file."""
+
+    name = "a mover"
+
+    def __init__(self, code: str, copy: str | None = "copy", ends_by_itself: bool = True) -> None:
+        self._code, self._copy, self._ends_by_itself = code, copy, ends_by_itself
+
+    @contextmanager
+    def command(self, job: Job) -> Iterator[Command]:
+        yield Command(
+            [sys.executable, "-IS", "-c", self._code],
+            self._copy,
+            self._ends_by_itself,
+            directory=job.directory,
+        )
 
 
-def command(code: str) -> Command:
-    """Run Python without its site-packages: under coverage, their imports cost as much again."""
-    return Command([sys.executable, "-IS", "-c", code], copy=None)
+PROGRESS = """
+import os, time
+def copied(count):
+    open('new', 'w').write(str(count)); os.replace('new', 'copied')
+def burn(seconds):
+    until = time.process_time() + seconds
+    while time.process_time() < until: pass
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mover, float], measuring.Window]:
+    """Measure a mover between clusters that are a file: how many records the copy has."""
+
+    def count_records(bootstrap: str, topic: str) -> Callable[[], int]:
+        def count() -> int:
+            copied = tmp_path / "copied"
+            return int(copied.read_text()) if copied.exists() else 0
+
+        return count
+
+    def end_offsets(bootstrap: str, topic: str) -> Sequence[int]:
+        return [RECORDS if topic == "topic" else count_records(bootstrap, topic)()]
+
+    monkeypatch.setattr(measuring, "count_records", count_records)
+    monkeypatch.setattr(measuring, "end_offsets", end_offsets)
+    cluster: Any = SimpleNamespace(cpu_seconds=lambda: 1.0)
+    job = Job("source", "destination", "topic", "copy", "none", tmp_path)
+    return lambda mover, timeout_s: measure(mover, job, cluster, cluster, timeout_s)[0]
+
+
+def test_window_excludes_what_is_before_a_tenth(run: Callable[[Mover, float], measuring.Window]) -> None:
+    code = (
+        PROGRESS
+        + "burn(1.0); copied(1); time.sleep(0.2); copied(200); time.sleep(0.2); burn(0.4); copied(1000)"
+    )
+    window = run(Mover(code), 60)
+    assert window.part == 0.8
+    assert 0.3 < window.cpu_s < 0.7
+    assert window.task_cpu_s == pytest.approx(window.cpu_s, abs=0.1)
+    assert window.jvm_cpu_s == window.destination_cpu_s == 0
+    assert 0.9 < window.start_cpu_s < 1.6
+    assert window.start_s > 0.9
+    assert window.pss > 1_000_000
+    assert window.yardstick_ms > 0
+
+
+def test_mover_that_does_not_end_is_stopped(run: Callable[[Mover, float], measuring.Window]) -> None:
+    window = run(Mover(PROGRESS + "copied(1000); time.sleep(600)", ends_by_itself=False), 60)
+    assert window.part == 0
+
+
+def test_mover_without_a_copy_counts_by_itself(run: Callable[[Mover, float], measuring.Window]) -> None:
+    own = {"part": 0.9, "seconds": 2.0, "cpu_s": 1.5, "jvm_cpu_s": 0.0, "task_cpu_s": 1.5}
+    window = run(Mover(f"open('window.json', 'w').write({json.dumps(own)!r})", copy=None), 60)
+    assert (window.part, window.cpu_s) == (0.9, 1.5)
 
 
 @pytest.mark.parametrize(
-    ("code", "cpu_s"),
+    ("code", "timeout_s", "error", "text"),
     [
-        pytest.param(burn(0.6), 0.6, id="the process itself"),
-        pytest.param(child(burn(0.3)) * 2, 0.6, id="two children one after the other"),
-        pytest.param(child(child(burn(0.6))), 0.6, id="a grandchild"),
-        pytest.param(child(burn(0.6), call="Popen"), 0.6, id="a child that outlives its parent"),
+        pytest.param("raise SystemExit('no such topic')", 60, MoverFailed, "no such topic", id="fails"),
+        pytest.param(PROGRESS + "copied(500)", 1, TimedOut, "still running", id="copies a part"),
+        pytest.param(
+            PROGRESS + "copied(1000); raise SystemExit('late')",
+            60,
+            MoverFailed,
+            "late",
+            id="fails at its end",
+        ),
+        pytest.param(
+            PROGRESS + "copied(1000); time.sleep(0.5); copied(1001)",
+            60,
+            MoverFailed,
+            "1001 of 1000",
+            id="copies too much",
+        ),
     ],
 )
-def test_cpu_of_all_processes_is_counted_once(code: str, cpu_s: float, tmp_path: Path) -> None:
-    before = set(psutil.Process().children())
-    _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
-    # Starting Python costs some CPU, and more on a busy machine.
-    assert cpu_s - 0.15 < tree.python_cpu_s < cpu_s + 0.5
-    assert tree.jvm_cpu_s == 0
-    assert tree.survivors() == []
-    assert set(psutil.Process().children()) <= before
-
-
-def test_java_is_recognized_by_its_name(tmp_path: Path) -> None:
-    java = tmp_path / "java"
-    java.symlink_to(sys.executable)
-    _, tree = run_to_end(
-        command(burn(0.5) + child(burn(3.0), program=str(java))), tmp_path / "log", timeout_s=60
-    )
-    # Java's CPU after the last sample counts as Python's; if the machine is busy, samples are rare.
-    assert 2.0 < tree.jvm_cpu_s < 3.5
-    assert 0.4 < tree.python_cpu_s < 2.0
-    assert tree.jvm_peak_rss > 1_000_000
-
-
-def test_memory_is_the_peak_of_the_run(tmp_path: Path) -> None:
-    code = "import time\nx = bytearray(b'x' * 200_000_000); del x\n" + burn(1.5)
-    _, tree = run_to_end(command(code), tmp_path / "log", timeout_s=60)
-    assert 200_000_000 < tree.python_peak_rss < 450_000_000
-
-
-def test_failed_mover_raises_with_its_output(tmp_path: Path) -> None:
-    with pytest.raises(MoverFailed, match="no such topic"):
-        run_to_end(command("raise SystemExit('no such topic')"), tmp_path / "log", timeout_s=60)
-
-
-def test_running_mover_is_stopped_after_the_last_record(tmp_path: Path) -> None:
-    began = tmp_path / "began"
-    code = f"open({str(began)!r}, 'w').close()\n" + child("import time; time.sleep(600)")
-    _, tree = run_until(began.exists, command(code), tmp_path / "log", timeout_s=60)
-    assert tree.survivors() == []
-
-
-def test_running_mover_that_ends_early_raises(tmp_path: Path) -> None:
-    with pytest.raises(MoverFailed, match="ended with 0"):
-        run_until(lambda: False, command("pass"), tmp_path / "log", timeout_s=60)
+def test_mover_that_fails_is_an_error_with_its_output(
+    run: Callable[[Mover, float], measuring.Window],
+    code: str,
+    timeout_s: float,
+    error: type[Exception],
+    text: str,
+) -> None:
+    with pytest.raises(error, match=text):
+        run(Mover(code), timeout_s)

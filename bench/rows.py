@@ -1,0 +1,124 @@
+"""What a row of the bench gets, and what it returns."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka.admin import AdminClient
+
+from bench.figures import Figures
+from bench.mover import Mover
+from bench.report import say
+from bench.topics import TOPICS, load
+from rig import BENCH_JVM, KafkaCluster, digest_topic, two_clusters
+
+__all__ = ["PATIENT", "Clusters", "Row", "Section", "Settings", "delete_topics", "in_turn"]
+
+#: If a broker lacks CPU for a while, the controller must not fence it: Kafka's own defaults.
+PATIENT = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
+
+_HEAP = "1g"
+_WARM_UP_MEGABYTES = 60
+
+
+class Clusters:
+    """Two clusters for all rows that need no others, started when the first row asks for them."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._pair: tuple[KafkaCluster, KafkaCluster] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def pair(self, warm_up_part: float = 1.0) -> tuple[KafkaCluster, KafkaCluster]:
+        """Return the source and the destination, warmed up.
+
+        The brokers' JVMs compile their code first; otherwise, the first mover would pay for it.
+        """
+        if self._pair is None:
+            say("starting two clusters")
+            clusters = two_clusters(jvm=BENCH_JVM, heap=_HEAP, config=PATIENT)
+            self._pair = self._stack.enter_context(clusters)
+            for cluster, shape in itertools.product(self._pair, TOPICS[:2]):
+                topic = f"{shape.name}_warm"
+                load(cluster.bootstrap, shape, topic, _WARM_UP_MEGABYTES * warm_up_part)
+                digest_topic(cluster.bootstrap, topic)
+                delete_topics(cluster, topic)
+        return self._pair
+
+    def close(self) -> None:
+        """Stop them, for a row that starts clusters of its own."""
+        self._pair = None
+        self._stack.close()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a run that concern the rows.
+
+    Attributes:
+        clusters: The clusters to measure between.
+        movers: The movers to compare, by their names for ``--movers``.
+        repeat: Number of turns.
+        scale: Factor of all sizes and durations; only 1 gives figures to compare with others.
+        before: The work tree of another commit to compare with, if any.
+    """
+
+    clusters: Clusters
+    movers: Mapping[str, Mover]
+    repeat: int = 3
+    scale: float = 1.0
+    before: Path | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """The result of a row.
+
+    Attributes:
+        title: Its heading.
+        text: Conditions and table, as Markdown.
+        figures: The figures that aims and the README refer to.
+    """
+
+    title: str
+    text: str
+    figures: Figures = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the bench.
+
+    Attributes:
+        name: For ``--rows``.
+        about: One line for ``--help``.
+        minutes: How long it takes with three turns on two quiet cores.
+        run: Measures it.
+        compares_commits: Whether ``--before`` can be used with it: it runs shoal by its command line alone.
+    """
+
+    name: str
+    about: str
+    minutes: float
+    run: Callable[[Settings], Section]
+    compares_commits: bool = True
+
+
+def in_turn(movers: Sequence[Mover], repeat: int) -> list[tuple[int, Mover]]:
+    """Return the turns: each mover once a turn, in the opposite order every second time."""
+    return [(turn, mover) for turn in range(repeat) for mover in (reversed(movers) if turn % 2 else movers)]
+
+
+def delete_topics(cluster: KafkaCluster, *topics: str) -> None:
+    """Delete topics, and wait for the answer."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for deleted in admin.delete_topics(list(topics)).values():
+        deleted.result()

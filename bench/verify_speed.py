@@ -1,0 +1,141 @@
+"""The speed of ``shoal verify``: the row ``verify``.
+
+One process compares a small topic first, to be warm, and then the large one. Its own account (getrusage, with
+its children) is read before and after the second. ``shoal verify`` starts no JVM.
+
+A MB is one of both clusters' batches, as they are stored and sent, counted once: if verify reads some of them
+twice, its speed is lower.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.compare import Topic, loaded
+from bench.figures import Figure, Figures, Key
+from bench.measure import MoverFailed, measure
+from bench.mover import Job
+from bench.movers import codes
+from bench.report import markdown, say
+from bench.rows import Row, Section, Settings, delete_topics
+from bench.shoal_movers import Code, Shoal
+from bench.topics import TOPICS
+from bench.yardstick import Yardstick
+from rig import KafkaCluster
+
+__all__ = ["SPEED", "VERIFY"]
+
+SPEED = "wire MB/s a core"
+
+_SHAPES = {shape.name: shape for shape in TOPICS if shape.name in ("b16_lz4", "b1024_lz4")}
+_TWICE = Path(__file__).parent / "verify_twice.py"
+_WARM_UP_MEGABYTES = 50
+_TIMEOUT_S = 1200.0
+
+
+@dataclass(frozen=True)
+class _Speed:
+    cpu_s: float
+    seconds: float
+    yardstick_ms: float
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """A topic, its copy, and the group with the mirror's positions."""
+
+    topic: Topic
+    copy: str
+
+    @property
+    def options(self) -> list[str]:
+        return [
+            "--topics",
+            self.topic.name,
+            "--rename",
+            f"{self.topic.name}={self.copy}",
+            "--group",
+            self.copy,
+        ]
+
+
+def _copied(clusters: tuple[KafkaCluster, KafkaCluster], mirror: Shoal, topic: Topic) -> _Copied:
+    """Mirror a topic as shoal does, unmeasured."""
+    source, destination = clusters
+    copy = f"{topic.name}_copy"
+    with TemporaryDirectory(prefix="bench-") as directory:
+        job = Job(
+            source.bootstrap, destination.bootstrap, topic.name, copy, topic.shape.codec, Path(directory)
+        )
+        measure(mirror, job, source, destination)
+    return _Copied(topic, copy)
+
+
+def _measure(
+    code: Code, clusters: tuple[KafkaCluster, KafkaCluster], small: _Copied, large: _Copied
+) -> _Speed:
+    source, destination = (each.bootstrap for each in clusters)
+    between = ["verify", "--from", source, "--to", destination]
+    told = [json.dumps([*between, *each.options]) for each in (small, large)]
+    with Yardstick() as yardstick:
+        # By its path, since another commit's bench may lack it.
+        ended = subprocess.run(
+            [sys.executable, str(_TWICE), *told],
+            env={**os.environ, **code.environment},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    if ended.returncode != 0:
+        raise MoverFailed(f"shoal verify, {code.name}: exit code {ended.returncode}\n{ended.stderr}")
+    return _Speed(**json.loads(ended.stdout), yardstick_ms=yardstick.milliseconds)
+
+
+def _run(settings: Settings) -> Section:
+    clusters = settings.clusters.pair(settings.scale)
+    ours = list(codes(settings.before).values())
+    mirror = Shoal(ours[0])
+    figures: Figures = {}
+    rows = []
+    for shape in _SHAPES.values():
+        small, large = (
+            _copied(clusters, mirror, loaded(clusters[0], shape, megabytes * settings.scale))
+            for megabytes in (_WARM_UP_MEGABYTES, shape.megabytes)
+        )
+        speeds: dict[str, list[_Speed]] = {code.name: [] for code in ours}
+        for turn in range(settings.repeat):
+            for code in ours if turn % 2 == 0 else reversed(ours):
+                say(f"verify of {shape.name}, {code.name}, turn {turn + 1}")
+                speeds[code.name].append(_measure(code, clusters, small, large))
+        megabytes = 2000 * large.topic.wire_gigabytes
+        for name, measured in speeds.items():
+            per_core = Figure([megabytes / each.cpu_s for each in measured])
+            figures[Key(VERIFY.name, f"{shape.name}, {name}", SPEED)] = per_core
+            batch_bytes = 1e6 * shape.records_per_batch * large.topic.wire_gigabytes / large.topic.gigabytes
+            rows.append(
+                (
+                    f"{shape.name}, {batch_bytes / 1e6:.0f} KB",
+                    name,
+                    f"**{per_core:.0f}**",
+                    f"{Figure([megabytes / each.seconds for each in measured]):.0f}",
+                    f"{Figure([each.cpu_s / large.topic.gigabytes for each in measured]):.2f}",
+                    f"{Figure([each.yardstick_ms for each in measured]):.2f}",
+                )
+            )
+        for copied in (small, large):
+            delete_topics(clusters[0], copied.topic.name)
+            delete_topics(clusters[1], copied.copy)
+    head = ("batches", "shoal", SPEED, "wire MB/s", "CPU-s/GB of the topic, uncompressed", "yardstick, ms")
+    text = (
+        "A MB is one of both clusters' batches as they are stored; the second comparison of a process, "
+        f"with the mirror's group.\n\n{markdown(head, rows)}"
+    )
+    return Section("`shoal verify`", text, figures)
+
+
+VERIFY = Row("verify", "speed of `shoal verify`, batches of 8 and of 450 KB", 4, _run)

@@ -1,0 +1,140 @@
+"""All CPU of a mover is counted, and none twice, also of processes that are gone."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from unittest import mock
+
+import psutil
+import pytest
+
+from bench import account
+from bench.account import Account, group_parent, running
+
+BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
+CHILD = "import subprocess, sys\nsubprocess.{call}([{program!r}, '-IS', '-c', {code!r}])\n"
+
+Run = Callable[[str], AbstractContextManager[tuple[subprocess.Popen[bytes], Account]]]
+
+
+def burn(seconds: float) -> str:
+    return BURN.format(seconds=seconds)
+
+
+def child(code: str, call: str = "run", program: str = sys.executable) -> str:
+    return CHILD.format(call=call, program=program, code=code)
+
+
+@pytest.fixture(params=["group", "tree"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Run Python code, counted in either way, without site-packages: their imports cost as much again."""
+    if request.param == "group" and group_parent() is None:
+        pytest.skip("this process may not create control groups")
+
+    @contextmanager
+    def run(code: str) -> Iterator[tuple[subprocess.Popen[bytes], Account]]:
+        parent = group_parent() if request.param == "group" else None
+        with (
+            mock.patch.object(account, "group_parent", return_value=parent),
+            running([sys.executable, "-IS", "-c", code], tmp_path / "log") as started,
+        ):
+            assert started[1].is_exact is (request.param == "group")
+            yield started
+
+    return run
+
+
+def await_end(counted: Account) -> None:
+    while counted.pids():
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("code", "cpu_s"),
+    [
+        pytest.param(burn(0.6), 0.6, id="the process itself"),
+        pytest.param(child(burn(0.3)) * 2, 0.6, id="two children one after the other"),
+        pytest.param(child(child(burn(0.6))), 0.6, id="a grandchild"),
+        pytest.param(child(burn(0.6), call="Popen"), 0.6, id="a child that outlives its parent"),
+    ],
+)
+def test_cpu_of_processes_that_are_gone_is_counted_once(run: Run, code: str, cpu_s: float) -> None:
+    before = set(psutil.Process().children())
+    with run(code) as (_, counted):
+        await_end(counted)
+        cpu = counted.cpu()
+    # Starting Python costs some CPU, and more on a busy machine.
+    assert cpu_s - 0.15 < cpu.total_s < cpu_s + 0.5
+    assert cpu.jvm_s == 0
+    assert set(psutil.Process().children()) <= before
+
+
+def test_group_counts_children_that_no_sample_sees(run: Run) -> None:
+    many = (
+        "import os\nfor _ in range(40):\n"
+        " if not os.fork():\n  sum(range(300_000))\n  os._exit(0)\n os.wait()\n"
+    )
+    with run(many) as (_, counted):
+        await_end(counted)
+        cpu = counted.cpu()
+    if counted.is_exact:
+        alone_s = _cpu_s_of("sum(range(300_000))")
+        assert cpu.total_s > 20 * alone_s
+
+
+def _cpu_s_of(code: str) -> float:
+    began = time.process_time()
+    exec(code)
+    return time.process_time() - began
+
+
+def test_java_is_told_apart_by_its_name(run: Run, tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.symlink_to(sys.executable)
+    done = tmp_path / "done"
+    told = f"open({str(done)!r}, 'w').close()\nimport time\ntime.sleep(60)\n"
+    with run(burn(0.5) + child(burn(0.8) + told, program=str(java))) as (process, counted):
+        begin = counted.cpu()
+        while not done.exists():
+            time.sleep(0.02)
+        end = counted.cpu()
+    assert 0.7 < end.jvm_s < 1.5
+    assert 0.4 < end.total_s - end.jvm_s < 1.2
+    assert 0.3 < end.busiest_since(begin) < 1.2
+    assert process.pid in end.by_process
+
+
+def test_shared_page_counts_once_in_pss_and_for_each_in_rss(run: Run, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    code = "import os, time\nx = b'x' * 100_000_000\n"
+    code += f"if os.fork(): open({str(done)!r}, 'w').close()\ntime.sleep(60)\n"
+    with run(code) as (_, counted):
+        while not done.exists():
+            time.sleep(0.02)
+        assert 100_000_000 < counted.pss() < 150_000_000
+        assert counted.rss() > 200_000_000
+
+
+def test_end_of_block_ends_all_processes(run: Run) -> None:
+    with run(child("import time; time.sleep(600)", call="Popen") + "import time; time.sleep(600)") as (
+        _,
+        counted,
+    ):
+        while len(pids := counted.pids()) < 2:
+            time.sleep(0.02)
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_command_runs_in_its_directory(run: Run, tmp_path: Path) -> None:
+    where = tmp_path / "there"
+    where.mkdir()
+    log = tmp_path / "directory"
+    with running([sys.executable, "-c", "import os; print(os.getcwd())"], log, directory=where) as (
+        process,
+        _,
+    ):
+        process.wait()
+    assert log.read_text().strip() == str(where)
