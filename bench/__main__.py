@@ -21,7 +21,7 @@ from bench.lag import LAG
 from bench.movers import MOVER_NAMES, movers
 from bench.report import machine, say, versions
 from bench.rows import Clusters, Row, Section, Settings
-from bench.shoal_movers import has_native
+from bench.shoal_movers import Code, code_before, has_native
 from bench.small import AGENT
 from bench.start import START
 from bench.verify_speed import VERIFY
@@ -61,6 +61,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--before", metavar="COMMIT", help="compare with shoal of another commit instead of the peers"
     )
+    parser.add_argument(
+        "--before-python",
+        default=sys.executable,
+        metavar="PROGRAM",
+        help="that commit's Python, if its shoal-native or its dependencies differ (default: this one)",
+    )
     parser.add_argument("--append", action="store_true", help=f"append the result to bench/{_RESULTS.name}")
     return parser.parse_args(arguments)
 
@@ -73,7 +79,7 @@ def _rows_help() -> str:
 
 
 @contextlib.contextmanager
-def _work_tree(commit: str | None) -> Iterator[Path | None]:
+def _other(commit: str | None, python: str) -> Iterator[Code | None]:
     """Check out another commit, without touching this one's files."""
     if commit is None:
         yield None
@@ -83,7 +89,7 @@ def _work_tree(commit: str | None) -> Iterator[Path | None]:
         tree = Path(directory) / "shoal"
         subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
         try:
-            yield tree
+            yield code_before(tree, python)
         finally:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
@@ -127,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ROWS[name] for name in parsed.rows or ROWS if parsed.before is None or ROWS[name].compares_commits
     ]
     load_before = os.getloadavg()[0]
-    with _work_tree(parsed.before) as before, Clusters() as clusters:
+    with _other(parsed.before, parsed.before_python) as before, Clusters() as clusters:
         found = movers(before)
         chosen = {
             name: mover for name, mover in found.items() if parsed.movers is None or name in parsed.movers

@@ -103,9 +103,10 @@ def running(
         account: Account
         if parent is not None:
             group = _make_group(parent)
-            enter = ["sh", "-c", _ENTER, group / "cgroup.procs", where, *arguments]
             account = _GroupAccount(group)
+            enter = ["sh", "-c", _ENTER, group / "cgroup.procs", where, *arguments]
             process = spawn(enter, log, environment)
+            wait_until(lambda: process.pid in account.pids() or process.poll() is not None, "the mover")
         else:
             process = spawn(["sh", "-c", _ONLY_CHANGE_DIRECTORY, "sh", where, *arguments], log, environment)
             account = _TreeAccount(process.pid)

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from bench.compare import compare, loaded
 from bench.figures import Figure, Figures, Key
-from bench.movers import codes
+from bench.movers import usual_codes
 from bench.report import markdown
 from bench.rows import PATIENT, Row, Section, Settings
 from bench.shoal_movers import Shoal
@@ -29,7 +29,7 @@ from bench.topics import TOPICS
 from rig import BENCH_JVM, KafkaCluster, start_in_parallel, wait_until
 from rig.process import spawn, tail
 
-__all__ = ["FAR", "SPEED_FROM_AFAR"]
+__all__ = ["FAR", "SPEED_FROM_AFAR", "serve"]
 
 SPEED_FROM_AFAR = "wire MB/s"
 ROUND_TRIP_MS = 80
@@ -45,9 +45,6 @@ def _run(settings: Settings) -> Section:
     settings.clusters.close()
     figures: Figures = {}
     rows = []
-    found = list(codes(settings.before).values())
-    # The path makes no difference to waiting: this commit's usual one, and the other commit's.
-    ours = [found[0], *(code for code in found[1:] if code.directory is not None)]
     for far, buffers in (("source", _BUFFERS), ("destination", _BUFFERS[:1])):
         clusters = [
             KafkaCluster(jvm=BENCH_JVM, heap="1g", config=PATIENT, behind_proxies=side == far)
@@ -57,7 +54,11 @@ def _run(settings: Settings) -> Section:
             topic = loaded(source, _SHAPE, _MEGABYTES * settings.scale)
             distant = source if far == "source" else destination
             with _delayed(distant, Path(directory)) as bootstrap:
-                movers = [Shoal(each, ("--fetch-buffer-bytes", size)) for each in ours for size in buffers]
+                movers = [
+                    Shoal(each, ("--fetch-buffer-bytes", size))
+                    for each in usual_codes(settings.before)
+                    for size in buffers
+                ]
                 windows = compare((source, destination), topic, movers, settings.repeat, {far: bootstrap})
         for mover, turns in windows.items():
             speed = Figure([each.part * topic.wire_gigabytes * 1000 / each.seconds for each in turns])
@@ -146,15 +147,18 @@ class _Delay:
                 return
 
 
-def _serve(listen: int, behind: int, delay_s: float) -> None:
-    with socket.create_server(("127.0.0.1", listen)) as server:
-        while True:
+def serve(server: socket.socket, behind: int, delay_s: float) -> None:
+    """Delay the connections to a listening socket, until it is closed."""
+    while True:
+        try:
             client, _ = server.accept()
-            broker = socket.create_connection(("127.0.0.1", behind))
-            for each in (client, broker):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _Delay(client, broker, delay_s)
-            _Delay(broker, client, delay_s)
+        except OSError:
+            return
+        broker = socket.create_connection(("127.0.0.1", behind))
+        for each in (client, broker):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _Delay(client, broker, delay_s)
+        _Delay(broker, client, delay_s)
 
 
 def main() -> None:
@@ -163,7 +167,8 @@ def main() -> None:
     parser.add_argument("behind", type=int, help="port of the broker")
     parser.add_argument("milliseconds", type=float, help="delay in each direction")
     told = parser.parse_args()
-    _serve(told.listen, told.behind, told.milliseconds / 1000)
+    with socket.create_server(("127.0.0.1", told.listen)) as server:
+        serve(server, told.behind, told.milliseconds / 1000)
 
 
 if __name__ == "__main__":

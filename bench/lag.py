@@ -31,7 +31,7 @@ from bench.latency import Percentiles
 from bench.measure import MoverFailed
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Job, Mover, PlainCommand
-from bench.movers import codes
+from bench.movers import usual_codes
 from bench.report import markdown, say
 from bench.rows import Row, Section, Settings, in_turn
 from bench.shoal_movers import Code
@@ -323,7 +323,7 @@ def _run(settings: Settings) -> Section:
     source, destination = settings.clusters.pair(settings.scale)
     seconds = max(5.0, _SECONDS * settings.scale)
     movers: list[Mover] = [] if settings.before else [MirrorMaker2("MirrorMaker 2", linger_ms=0)]
-    movers += [_service(code) for code in codes(settings.before).values()]
+    movers += [_service(code) for code in usual_codes(settings.before)]
     runs: dict[str, list[Lag]] = {mover.name: [] for mover in movers}
     for turn, mover in in_turn(movers, settings.repeat):
         say(f"lag, {mover.name}, turn {turn + 1}, {seconds:g} s")

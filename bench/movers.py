@@ -1,14 +1,12 @@
 """The movers to compare, in the order of the table."""
 
-from pathlib import Path
-
 from bench.confluent_loop import CONFLUENT_LOOP
 from bench.floor import Floor
 from bench.mirror_maker_2 import MirrorMaker2
 from bench.mover import Mover
-from bench.shoal_movers import Code, Shoal, code_before, copy_loop, has_native, native, pure_python
+from bench.shoal_movers import Code, Shoal, copy_loop, has_native, native, pure_python
 
-__all__ = ["MIRROR_MAKER_2", "MOVER_NAMES", "codes", "movers"]
+__all__ = ["MIRROR_MAKER_2", "MOVER_NAMES", "codes", "movers", "usual_codes"]
 
 MIRROR_MAKER_2 = MirrorMaker2()
 
@@ -16,21 +14,27 @@ MIRROR_MAKER_2 = MirrorMaker2()
 MOVER_NAMES = ("mm2", "confluent", "shoal", "shoal-pure", "loop", "loop-pure", "floor")
 
 
-def codes(before: Path | None) -> dict[str, Code]:
+def codes(before: Code | None) -> dict[str, Code]:
     """Return the codes of shoal to measure, by the suffix of their movers' names.
 
     Args:
-        before: The work tree of another commit: then the peers are left out, and each path that this commit
-            has is compared with that commit's shoal.
+        before: The shoal of another commit: then the peers are left out, and each path that this commit has
+            is compared with it.
     """
     found = {"": native()} if has_native() else {}
     found["-pure"] = pure_python()
     if before is not None:
-        found["-before"] = code_before(before, "before")
+        found["-before"] = before
     return found
 
 
-def movers(before: Path | None) -> dict[str, Mover]:
+def usual_codes(before: Code | None) -> list[Code]:
+    """Return this commit's shoal by its usual path, and that of the other commit, if any."""
+    found = list(codes(None).values())[:1]
+    return found if before is None else [*found, before]
+
+
+def movers(before: Code | None) -> dict[str, Mover]:
     """Return the movers by their names for ``--movers``; see `codes`."""
     found: dict[str, Mover] = {}
     if before is None:

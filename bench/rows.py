@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Self
 
 from confluent_kafka.admin import AdminClient
@@ -12,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from bench.figures import Figures
 from bench.mover import Mover
 from bench.report import say
+from bench.shoal_movers import Code
 from bench.topics import TOPICS, load
 from rig import BENCH_JVM, KafkaCluster, digest_topic, two_clusters
 
@@ -68,14 +68,14 @@ class Settings:
         movers: The movers to compare, by their names for ``--movers``.
         repeat: Number of turns.
         scale: Factor of all sizes and durations; only 1 gives figures to compare with others.
-        before: The work tree of another commit to compare with, if any.
+        before: The shoal of another commit to compare with, if any.
     """
 
     clusters: Clusters
     movers: Mapping[str, Mover]
     repeat: int = 3
     scale: float = 1.0
-    before: Path | None = None
+    before: Code | None = None
 
 
 @dataclass(frozen=True)

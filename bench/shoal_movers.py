@@ -4,9 +4,7 @@ Each runs by the native path if ``shoal_native`` can be imported, and in pure Py
 (``SHOAL_PURE_PYTHON=1``); and another commit's shoal may run beside them.
 """
 
-import contextlib
 import fcntl
-import importlib
 import os
 import subprocess
 import sys
@@ -20,6 +18,7 @@ from pathlib import Path
 from bench.mover import Command, Job, PlainCommand
 from bench.report import say
 from rig import TimedOut, create_topic, wait_until
+from shoal.native import NATIVE
 
 __all__ = [
     "Code",
@@ -44,25 +43,22 @@ class Code:
         name: Added to the names of its movers.
         environment: Variables that select it.
         directory: The root of its repository; None for this one.
+        python: The interpreter of its environment.
     """
 
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
+    python: str = sys.executable
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of ``shoal`` with these arguments."""
-        return [sys.executable, "-m", "shoal", *arguments]
+        return [self.python, "-m", "shoal", *arguments]
 
 
 def has_native() -> bool:
     """Return whether shoal takes its native path in this environment."""
-    if os.environ.get(_PURE):
-        return False
-    with contextlib.suppress(ImportError):
-        importlib.import_module("shoal_native")
-        return True
-    return False
+    return NATIVE is not None
 
 
 def native() -> Code:
@@ -73,9 +69,9 @@ def pure_python() -> Code:
     return Code("pure Python", {_PURE: "1"})
 
 
-def code_before(root: Path, name: str) -> Code:
-    """Return the code of another commit, in its work tree, with this environment's packages."""
-    return Code(name, {"PYTHONPATH": str(root / "src")}, root)
+def code_before(root: Path, python: str) -> Code:
+    """Return the code of another commit, in its work tree, with the packages of this Python."""
+    return Code("before", {"PYTHONPATH": str(root / "src")}, root, python)
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ def copy_loop(code: Code) -> PlainCommand:
     """Return the mover that is one Spark task of shoal, without Spark."""
 
     def arguments(job: Job) -> list[str]:
-        return [sys.executable, "-m", "bench.copy_loop", job.source, job.destination, job.topic, job.copy]
+        return [code.python, "-m", "bench.copy_loop", job.source, job.destination, job.topic, job.copy]
 
     return PlainCommand(f"copy loop, {code.name}", arguments, code.environment, code.directory)
 

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from bench.account import running
 from bench.figures import Figure, Figures, Key
 from bench.measure import MoverFailed
-from bench.movers import codes
+from bench.movers import usual_codes
 from bench.report import markdown, say
 from bench.rows import Row, Section, Settings
 from bench.shoal_movers import Code, await_archive
@@ -104,10 +104,10 @@ def _copied(destination: Broker) -> bool:
 
 
 def _run(settings: Settings) -> Section:
-    names = [f"{code.name}, {name}" for code in codes(settings.before).values() for name in _STARTS.values()]
+    names = [f"{code.name}, {name}" for code in usual_codes(settings.before) for name in _STARTS.values()]
     starts: dict[str, list[Start]] = {name: [] for name in names}
     for turn in range(settings.repeat):
-        for code in codes(settings.before).values():
+        for code in usual_codes(settings.before):
             with tempfile.TemporaryDirectory(prefix="bench-state-") as state:
                 for number, name in _STARTS.items():
                     say(f"{code.name}, {name}, turn {turn + 1}")

@@ -10,7 +10,6 @@ twice, its speed is lower.
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,7 +83,7 @@ def _measure(
     with Yardstick() as yardstick:
         # By its path, since another commit's bench may lack it.
         ended = subprocess.run(
-            [sys.executable, str(_TWICE), *told],
+            [code.python, str(_TWICE), *told],
             env={**os.environ, **code.environment},
             capture_output=True,
             text=True,

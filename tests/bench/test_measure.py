@@ -72,7 +72,7 @@ def test_window_excludes_what_is_before_a_tenth(run: Callable[[Mover, float], me
         PROGRESS
         + "burn(1.0); copied(1); time.sleep(0.2); copied(200); time.sleep(0.2); burn(0.4); copied(1000)"
     )
-    window = run(Mover(code), 60)
+    window = run(Mover(code), 300)
     assert window.part == 0.8
     assert 0.3 < window.cpu_s < 0.7
     assert window.task_cpu_s == pytest.approx(window.cpu_s, abs=0.1)
