@@ -237,7 +237,9 @@ class _TreeAccount(_Memory):
     def pids(self) -> Sequence[int]:
         with self._lock:
             self._find_descendants()
-            return [pid for pid, process in self._known.items() if _runs(process)]
+            if not self._running():  # a child was forked, and its parent has ended, in this moment
+                self._find_descendants()
+            return self._running()
 
     def kill(self) -> None:
         self._over.set()
@@ -254,6 +256,9 @@ class _TreeAccount(_Memory):
 
     def reap(self) -> None:
         _reap(self._known)
+
+    def _running(self) -> Sequence[int]:
+        return [pid for pid, process in self._known.items() if _runs(process)]
 
     def _sample(self) -> None:
         while not self._over.wait(_SAMPLE_INTERVAL_S):
