@@ -177,8 +177,8 @@ def _table(topic: Topic, windows: Mapping[str, Sequence[Window]], figures: Figur
 
 _ABOUT = {
     "b16_lz4": ("16 records of 1 KB in a batch, lz4", 6),
-    "b256_gzip": ("256 records in a batch, gzip", 8),
-    "b1024_lz4": ("1,024 records in a batch, lz4", 6),
+    "b256_gzip": ("256 records in a batch, gzip", 6),
+    "b1024_lz4": ("1,024 records in a batch, lz4", 5),
     "b1_lz4": ("1 record in a batch, lz4", 5),
 }
 

@@ -37,7 +37,7 @@ ROUND_TRIP_MS = 80
 _CHUNK = 256 * 1024
 _HELD_AT_MOST = 128 * 1024 * 1024
 _SHAPE = replace(TOPICS[2], name="b1024_lz4_p1", partitions=1)
-_MEGABYTES = 1500
+_MEGABYTES = 1000
 _BUFFERS = ("16m", "32m", "64m")
 
 

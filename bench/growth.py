@@ -28,7 +28,7 @@ __all__ = ["ALIGNING", "GROWTH", "PARTITIONS_OF_GROWTH", "SIZE"]
 PARTITIONS_OF_GROWTH = (1, 4, 16, 64, 256, 1024)
 
 _SHAPE = TOPICS[0]
-_MEGABYTES = 500
+_MEGABYTES = 400
 _PASSES = 10
 _TIMEOUT_S = 3600.0
 
@@ -58,7 +58,7 @@ def _grow(settings: Settings) -> Section:
     return Section("Growth over partitions", text, figures)
 
 
-GROWTH = Row("growth", "1 to 1,024 partitions: CPU per GB of the copy loop", 7, _grow)
+GROWTH = Row("growth", "1 to 1,024 partitions: CPU per GB of the copy loop", 6, _grow)
 
 
 def _align(settings: Settings) -> Section:

@@ -45,14 +45,14 @@ __all__ = ["CPU_OF_A_CORE", "LAG", "Lag", "measure_lag"]
 _CHART = Path(__file__).parent / "lag.svg"
 _VALUE_BYTES = 1000
 _RECORDS_PER_S = 200
-_SECONDS = 110.0
+_SECONDS = 100.0
 _NUMBER = struct.Struct(">q")
 
 CPU_OF_A_CORE = "CPU, % of a core"
 
 _STARTS_S = 180.0
 #: Time for every mover to compile its code.
-_WARM_UP_S = 20.0
+_WARM_UP_S = 15.0
 _ARRIVES_S = 60.0
 _ENDS_S = 30.0
 
@@ -342,4 +342,4 @@ def _run(settings: Settings) -> Section:
     return Section("Lag", text, figures)
 
 
-LAG = Row("lag", "lag, CPU and memory at 200 records/s", 15, _run)
+LAG = Row("lag", "lag, CPU and memory at 200 records/s", 13, _run)

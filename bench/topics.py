@@ -37,7 +37,7 @@ class Shape:
 TOPICS = (
     Shape("b16_lz4", "lz4", 16),  # a busy service that does not wait for its batches to fill
     # The most expensive codec to decode and encode: it takes the peers longest.
-    Shape("b256_gzip", "gzip", 256, megabytes=600),
+    Shape("b256_gzip", "gzip", 256, megabytes=400),
     Shape("b1024_lz4", "lz4", 1024, megabytes=1500),  # batches of about 450 KB: the cost of moving bytes
     Shape("b1_lz4", "lz4", 1, megabytes=150),  # a million batches a GB: the cost of a batch
     Shape("b16_lz4_old", "lz4", 16, age_days=30),  # a backfill
