@@ -139,7 +139,7 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         group,
         MirrorOptions,
         "slice_s",
-        "without --once: how long a micro-batch copies before partitions are assigned to tasks again",
+        "without --once: how long a job copies before partitions are assigned to tasks again",
         name="--slice",
         metavar="SECONDS",
     )

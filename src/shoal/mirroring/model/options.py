@@ -44,7 +44,9 @@ __all__ = [
     "default_group",
 ]
 
-DEFAULT_SLICE_S = 15.0
+#: Between two slices nothing is copied for 0.3 s. At 200 records/s that is more than 1 % of 15 s, so the lag's
+#: 99th percentile was that gap. News ends a slice early, whatever its length.
+DEFAULT_SLICE_S = 60.0
 DEFAULT_REFRESH_S = 30.0
 DEFAULT_RETRY_STOPPED_S = 300.0
 DEFAULT_MASTER = "local[*]"
@@ -149,7 +151,7 @@ class MirrorOptions:
         start: The start position of partitions without a committed position.
         replication_factor: The replication factor of topics that shoal creates; None for the source topic's,
             at most the number of destination brokers.
-        slice_s: Without ``once``: how long a micro-batch copies before partitions are assigned again.
+        slice_s: Without ``once``: how long a job copies before partitions are assigned again.
         refresh_s: Without ``once``: the time between two searches for new topics and partitions.
         retry_stopped_s: Without ``once``: the time between two attempts of a stopped partition whose reason
             can heal; 0 for none.
