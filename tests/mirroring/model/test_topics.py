@@ -15,45 +15,32 @@ def selected(selection: TopicSelection, *names: str) -> list[str]:
     return list(selection.select(cluster_with(*names)))
 
 
-def test_name_selects_only_that_topic() -> None:
-    assert selected(TopicSelection("orders.v1"), "orders.v1", "orders-v1", "orders.v10") == ["orders.v1"]
-
-
-def test_list_is_split_at_commas_without_blanks() -> None:
-    assert selected(TopicSelection(" a, b ,,c"), "a", "b", "c", "d") == ["a", "b", "c"]
-
-
-def test_expression_matches_whole_names() -> None:
-    assert selected(TopicSelection("order.*"), "order", "orders", "reorder") == ["order", "orders"]
-
-
-def test_name_in_parentheses_is_an_expression() -> None:
-    assert selected(TopicSelection("(orders.v1)"), "orders.v1", "orders-v1") == ["orders-v1", "orders.v1"]
-
-
-def test_names_and_expressions_can_be_mixed() -> None:
-    assert selected(TopicSelection("a,b.+"), "a", "aa", "b", "bb") == ["a", "bb"]
-
-
-@pytest.mark.parametrize("topics", ["a{1,2}", "[a,b]{1,2}", "(a{1,2}|c)"])
-def test_comma_in_braces_or_brackets_belongs_to_the_expression(topics: str) -> None:
-    assert selected(TopicSelection(topics), "a", "aa", "aaa") == ["a", "aa"]
-
-
-def test_comma_between_two_expressions_with_braces_splits() -> None:
-    assert selected(TopicSelection("a{1,2},b[x,y]"), "a", "aa", "bx", "by", "bz") == ["a", "aa", "bx", "by"]
+@pytest.mark.parametrize(
+    ("selection", "names", "expected"),
+    [
+        pytest.param("orders.v1", "orders.v1 orders-v1 orders.v10", "orders.v1", id="a name is one topic"),
+        pytest.param(" a, b ,,c", "a b c d", "a b c", id="a list is split at commas without blanks"),
+        pytest.param("order.*", "order orders reorder", "order orders", id="expressions match whole names"),
+        pytest.param("(orders.v1)", "orders.v1 orders-v1", "orders-v1 orders.v1", id="an expression"),
+        pytest.param("a,b.+", "a aa b bb", "a bb", id="names and expressions are mixed"),
+        pytest.param("a{1,2}", "a aa aaa", "a aa", id="a comma in braces is the expression's"),
+        pytest.param("[a,b]{1,2}", "a aa aaa", "a aa", id="a comma in brackets is the expression's"),
+        pytest.param("(a{1,2}|c)", "a aa aaa", "a aa", id="a comma in parentheses is the expression's"),
+        pytest.param("a{1,2},b[x,y]", "a aa bx by bz", "a aa bx by", id="a comma between expressions splits"),
+        pytest.param("__mine", "__mine", "__mine", id="a name like an internal one is selected"),
+        pytest.param(".*", "heartbeats", "heartbeats", id="heartbeats is selected like any name"),
+        pytest.param(".*", "__consumer_offsets a", "a", id="no expression matches __consumer_offsets"),
+        pytest.param(".*", "__mine a", "a", id="no expression matches two underscores"),
+        pytest.param(".*", "mm2-offset-syncs.west.internal a", "a", id="no expression matches offset syncs"),
+        pytest.param(".*", "west.checkpoints.internal a", "a", id="no expression matches checkpoints"),
+    ],
+)
+def test_selection_returns_matching_names(selection: str, names: str, expected: str) -> None:
+    assert selected(TopicSelection(selection), *names.split()) == expected.split()
 
 
 def test_exclude_overrides_names_and_expressions() -> None:
     assert selected(TopicSelection("a,b.*", exclude="a|b1"), "a", "b1", "b2") == ["b2"]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["__consumer_offsets", "__mine", "mm2-offset-syncs.west.internal", "west.checkpoints.internal"],
-)
-def test_expression_never_matches_an_internal_name(name: str) -> None:
-    assert selected(TopicSelection(".*"), name, "a") == ["a"]
 
 
 def test_expression_never_matches_a_topic_marked_internal() -> None:
@@ -63,14 +50,6 @@ def test_expression_never_matches_a_topic_marked_internal() -> None:
 def test_topic_marked_internal_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"topics '__consumer_offsets' is internal"):
         TopicSelection("__consumer_offsets").select(cluster_with("a", internal=("__consumer_offsets",)))
-
-
-def test_topic_named_like_an_internal_one_is_selected_by_name() -> None:
-    assert selected(TopicSelection("__mine"), "__mine") == ["__mine"]
-
-
-def test_heartbeats_is_selected_like_any_name() -> None:
-    assert selected(TopicSelection(".*"), "heartbeats") == ["heartbeats"]
 
 
 def test_missing_returns_absent_names() -> None:

@@ -45,13 +45,62 @@ def warnings(source: TopicState, destination: TopicState) -> list[str]:
     return [finding.text for finding in compare(source, destination) if not finding.fatal]
 
 
-def test_equal_topics_have_no_findings() -> None:
-    assert list(compare(state(), state())) == []
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+DAY = {"message.timestamp.before.max.ms": "86400000"}
+COMPACTED = {"cleanup.policy": "compact"}
+BOTH_POLICIES = {"cleanup.policy": "compact,delete"}
+ZSTD = {"compression.type": "zstd"}
+TIMES_OF_COPYING = "message.timestamp.type is LogAppendTime: every record gets the time of its copying"
+SHORTER = "retention.ms is 604800000 (7 days) and the source keeps records longer"
 
 
-def test_more_partitions_at_the_destination_warn() -> None:
-    (text,) = warnings(state(partitions=2), state(partitions=3))
-    assert text.startswith("has 3 partitions and the source 2: the others stay empty")
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        pytest.param(state(), state(), id="equal"),
+        pytest.param(state({"max.message.bytes": "1000"}), state(), id="larger max.message.bytes"),
+        pytest.param(state(ZSTD), state(ZSTD), id="codec of both sides"),
+        pytest.param(state(COMPACTED), state(COMPACTED), id="compaction on both sides"),
+        *(
+            pytest.param(
+                state({"retention.bytes": "5", **BOTH_POLICIES}),
+                state({"retention.bytes": "5", **BOTH_POLICIES, **retention}),
+                id=f"{name} retention",
+            )
+            for name, retention in (("longer", {"retention.ms": "-1"}), ("equal", {}))
+        ),
+    ],
+)
+def test_suitable_destination_has_no_finding(source: TopicState, destination: TopicState) -> None:
+    assert list(compare(source, destination)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "begins"),
+    [
+        (state(partitions=2), state(), "has 3 partitions and the source 2: the others stay empty"),
+        (state(), state(APPEND_TIME), TIMES_OF_COPYING),
+        (state(APPEND_TIME), state(APPEND_TIME), TIMES_OF_COPYING),
+        (
+            state(DAY),
+            state(DAY),
+            "message.timestamp.before.max.ms is 86400000 (24 hours): an older record is refused",
+        ),
+        (state(), state({"retention.bytes": "1000"}), "retention.bytes is 1000 and the source keeps more"),
+        (state({"retention.ms": "604800001"}), state(), SHORTER),
+        (state({"retention.ms": "-1"}), state(), SHORTER),
+        (state(COMPACTED), state(BOTH_POLICIES), SHORTER),
+        (state(COMPACTED), state(), SHORTER),
+    ],
+)
+def test_unlike_destination_warns(source: TopicState, destination: TopicState, begins: str) -> None:
+    (text,) = warnings(source, destination)
+    assert text.startswith(begins)
+
+
+def test_log_append_time_at_the_source_alone_warns() -> None:
+    (text,) = warnings(state(APPEND_TIME), state())
+    assert "every record gets its producer's create time" in text
 
 
 @pytest.mark.parametrize("name", ["max.message.bytes", "segment.bytes"])
@@ -62,41 +111,11 @@ def test_smaller_max_message_bytes_is_an_error(name: str) -> None:
     assert text.startswith(f"{name} is 1999999, but a batch of the source may have 2000000 bytes")
 
 
-def test_larger_max_message_bytes_has_no_finding() -> None:
-    assert list(compare(state({"max.message.bytes": "1000"}), state())) == []
-
-
 @pytest.mark.parametrize("compression", ["lz4", "uncompressed"])
 def test_recompression_warns_with_its_cost(compression: str) -> None:
     (text,) = warnings(state(), state({"compression.type": compression}))
     assert text.startswith(f"compression.type is {compression}: ")
     assert "10 to 40 times the CPU" in text
-
-
-def test_codec_enforced_by_both_sides_has_no_finding() -> None:
-    assert list(compare(state({"compression.type": "zstd"}), state({"compression.type": "zstd"}))) == []
-
-
-def test_log_append_time_at_the_destination_warns() -> None:
-    append_time = {"message.timestamp.type": "LogAppendTime"}
-    for source in (state(), state(append_time)):
-        (text,) = warnings(source, state(append_time))
-        assert text.startswith(
-            "message.timestamp.type is LogAppendTime: every record gets the time of its copying"
-        )
-
-
-def test_log_append_time_at_the_source_warns() -> None:
-    (text,) = warnings(state({"message.timestamp.type": "LogAppendTime"}), state())
-    assert "every record gets its producer's create time" in text
-
-
-def test_limit_to_the_age_of_records_warns_with_any_source() -> None:
-    day = {"message.timestamp.before.max.ms": "86400000"}
-    (text,) = warnings(state(day), state(day))
-    assert text.startswith(
-        "message.timestamp.before.max.ms is 86400000 (24 hours): an older record is refused"
-    )
 
 
 def test_narrower_limit_to_future_timestamps_warns() -> None:
@@ -118,36 +137,6 @@ def test_destination_before_kafka_3_6_limits_both_directions() -> None:
 def test_compaction_at_the_destination_alone_warns(policy: str) -> None:
     texts = warnings(state(), state({"cleanup.policy": policy}))
     assert [text.split(":")[0] for text in texts] == ["is compacted and the source is not"]
-
-
-def test_compaction_on_both_sides_has_no_finding() -> None:
-    compacted = {"cleanup.policy": "compact"}
-    assert list(compare(state(compacted), state(compacted))) == []
-
-
-@pytest.mark.parametrize(
-    ("source", "destination"),
-    [
-        ({"retention.ms": "604800001"}, {}),
-        ({"retention.ms": "-1"}, {}),
-        ({"cleanup.policy": "compact"}, {"cleanup.policy": "compact,delete"}),
-        ({"cleanup.policy": "compact"}, {}),
-    ],
-)
-def test_shorter_retention_warns(source: dict[str, str], destination: dict[str, str]) -> None:
-    (text,) = warnings(state(source), state(destination))
-    assert text.startswith("retention.ms is 604800000 (7 days) and the source keeps records longer")
-
-
-def test_smaller_retention_warns() -> None:
-    (text,) = warnings(state(), state({"retention.bytes": "1000"}))
-    assert text.startswith("retention.bytes is 1000 and the source keeps more")
-
-
-@pytest.mark.parametrize("destination", [{"retention.ms": "-1"}, {"cleanup.policy": "compact,delete"}])
-def test_equal_or_longer_retention_has_no_finding(destination: dict[str, str]) -> None:
-    source = {"retention.bytes": "5", "cleanup.policy": "compact,delete"}
-    assert list(compare(state(source), state({**source, **destination}))) == []
 
 
 def test_too_few_replicas_for_acknowledgement_is_an_error() -> None:
