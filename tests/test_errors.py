@@ -19,6 +19,7 @@ from shoal.errors import (
     CorruptBatch,
     DeliveryTimedOut,
     Disconnected,
+    ExpandsTooFar,
     GroupHeld,
     NoPosition,
     NotConvertible,
@@ -42,6 +43,10 @@ EXAMPLES = [
     (
         UnsupportedBatch("it has holes", 1000),
         "the batch at offset 1000 cannot be mirrored: it has holes",
+    ),
+    (
+        ExpandsTooFar("it expands to more than 900 bytes", 1000),
+        "the batch at offset 1000 cannot be mirrored: it expands to more than 900 bytes",
     ),
     (
         UnsupportedCompression("messages of magic 1 cannot be zstd", 1000),

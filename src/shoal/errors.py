@@ -9,6 +9,7 @@ The errors that shoal raises.
     │   └── AccessRefused           a login or a certificate that one side does not accept
     ├── CorruptBatch                bytes that are not a valid batch
     ├── UnsupportedBatch            a batch that can be neither copied nor decoded
+    │   ├── ExpandsTooFar           a batch above the maximum size of a decompressed batch
     │   └── UnsupportedCompression  a codec that an older message format lacks
     ├── NotConvertible              a record set that no other message format can hold
     ├── ProtocolError               a message that the protocol does not allow
@@ -44,6 +45,7 @@ __all__ = [
     "DeliveryTimedOut",
     "Disconnected",
     "ErrorCode",
+    "ExpandsTooFar",
     "GroupHeld",
     "NoPosition",
     "NotConvertible",
@@ -183,6 +185,10 @@ class UnsupportedBatch(ShoalError):
 
     def _text(self) -> str:
         return f"the batch at offset {self.base_offset} cannot be mirrored: {self.reason}"
+
+
+class ExpandsTooFar(UnsupportedBatch):
+    """A batch above the maximum size of a decompressed batch, which each surface sets by its own option."""
 
 
 class UnsupportedCompression(UnsupportedBatch):

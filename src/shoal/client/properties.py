@@ -11,35 +11,34 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ExpandsTooFar, UnsupportedBatch
 from ..nearest import did_you_mean
+from ..records.compression import DEFAULT_LIMIT_BYTES
 from .config import KNOWN_PROPERTIES
 
 __all__ = [
+    "DECOMPRESSED_LIMIT",
     "MOST_DECOMPRESSED",
     "Property",
     "boolean",
-    "by_property",
     "bytes_only",
     "integer",
     "names",
     "one_of",
     "read_properties",
+    "reason_with_property",
     "text",
 ]
 
 #: The property for the largest decompressed batch, as the mirror's ``--max-decompressed-bytes``.
 MOST_DECOMPRESSED = "shoal.max.decompressed.bytes"
 
-#: The same limit in the errors of the code that decompresses batches.
-_MIRROR_S_OPTION = "--max-decompressed-bytes"
-
 _INT32_MAX = 2**31 - 1
 
 
-def by_property(reason: str) -> str:
-    """Return an error's text with the property in place of the mirror's option."""
-    return reason.replace(_MIRROR_S_OPTION, MOST_DECOMPRESSED)
+def reason_with_property(error: UnsupportedBatch) -> str:
+    """Return an error's reason, with the property that sets the limit if the batch is above it."""
+    return f"{error.reason} ({MOST_DECOMPRESSED})" if isinstance(error, ExpandsTooFar) else error.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,10 @@ def integer(smallest: int = 0, largest: int = _INT32_MAX) -> Callable[[str], int
         return int(value)
 
     return read
+
+
+#: The limit of :data:`MOST_DECOMPRESSED`.
+DECOMPRESSED_LIMIT = Property(str(DEFAULT_LIMIT_BYTES), integer(1, 2**40))
 
 
 def one_of(*values: str) -> Callable[[str], str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from ..client.config import ClientConfig
 from ..client.security import Security
 from ..net.server_tls import TlsFiles
-from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES, DEFAULT_LIMIT_BYTES
+from ..records.compression import DEFAULT_LIMIT_BYTES
+from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
 from .login import UserFile
 from .versions import API_NAMES
 

@@ -27,11 +27,12 @@ from collections.abc import Callable, Iterator
 import cramjam
 import xxhash
 
-from ..errors import CorruptBatch, UnsupportedBatch
+from ..errors import CorruptBatch, ExpandsTooFar
 from .batch import Codec
 from .lz4_frame import lz4_blocks
 
 __all__ = [
+    "DEFAULT_LIMIT_BYTES",
     "StreamCompressor",
     "check_count",
     "compress",
@@ -40,6 +41,10 @@ __all__ = [
     "decompress_legacy_lz4",
     "decompressed_pieces",
 ]
+
+#: The default of every option that limits a decompressed batch. Few batches of 1 MiB, the brokers' default
+#: limit, shrink to less than a fiftieth.
+DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 
 Bytes = bytes | bytearray | memoryview
 
@@ -218,8 +223,8 @@ def compress_legacy_lz4(data: Bytes) -> bytes:
     return _LEGACY_LZ4_HEADER + _compress_lz4(memoryview(data))[len(_LZ4_HEADER) :]
 
 
-def _refusal(what: str, limit_bytes: int, base_offset: int) -> UnsupportedBatch:
-    return UnsupportedBatch(
+def _refusal(what: str, limit_bytes: int, base_offset: int) -> ExpandsTooFar:
+    return ExpandsTooFar(
         f"{what} to more than {limit_bytes} bytes, the maximum size of a decompressed batch; raise the "
         "maximum if the batch is no attack",
         base_offset,

@@ -273,7 +273,7 @@ def damaged() -> bytes:
         (b"", ConfigError, "of 0 bytes is not a record batch"),
         (None, ConfigError, "takes the bytes of a batch, not NoneType; fetch.raw.bytes and send.raw.bytes"),
         ("text", ConfigError, "takes the bytes of a batch, not str"),
-        (some_batches(1)[0][:-1], ConfigError, "the value is no record batch"),
+        (some_batches(1)[0][:-1], ConfigError, "of 114 bytes is not a record batch"),
         (b"".join(some_batches(2)), CorruptBatch, "is not one batch"),
         (some_batches(1)[0] + b"x", CorruptBatch, "is not one batch"),
         (damaged(), CorruptBatch, "its CRC is"),

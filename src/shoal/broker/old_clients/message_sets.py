@@ -14,6 +14,7 @@ from ...errors import NotConvertible
 from ...net.converting import Direction, turn
 from ...records import RecordBatch
 from ...records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
+from ...records.compression import DEFAULT_LIMIT_BYTES
 from ...records.down_conversion import ConvertedCounts
 from ...records.up_conversion import SentMessage, read_message_set, up_convert
 from ..api_error import ApiError
@@ -24,7 +25,7 @@ __all__ = ["is_message_set", "validated_message_set"]
 
 #: The largest expansion of a wrapper, and at 64 bytes each of its messages: as much as is converted back for
 #: old consumers. All of it is in memory during a turn.
-_MOST_DECOMPRESSED_BYTES = 1 << 26
+_MOST_DECOMPRESSED_BYTES = DEFAULT_LIMIT_BYTES
 
 
 def is_message_set(record_set: memoryview) -> bool:

@@ -24,7 +24,7 @@ from ...records import (
 from ...topic_partition import TopicPartition
 from ..buffers import FetchedBytes
 from ..config import IsolationLevel
-from ..properties import by_property
+from ..properties import reason_with_property
 from .settings import ConsumerSettings
 
 __all__ = ["AnyRecord", "ConsumerRecord", "RawRecord", "TimestampType", "read_fetched"]
@@ -189,7 +189,7 @@ def read_fetched(
             f"{partition}, after offset {position - 1}: {error.reason}", error.position
         ) from error
     except UnsupportedBatch as error:
-        raise UnsupportedBatch(f"{partition}: {by_property(error.reason)}", error.base_offset) from error
+        raise UnsupportedBatch(f"{partition}: {reason_with_property(error)}", error.base_offset) from error
 
 
 def _timestamp_type(header: BatchHeader) -> TimestampType:

@@ -10,6 +10,7 @@ from ..config import ClientConfig
 from ..membership import MembershipSettings
 from ..offsets import EARLIEST, LATEST
 from ..properties import (
+    DECOMPRESSED_LIMIT,
     MOST_DECOMPRESSED,
     Property,
     boolean,
@@ -59,7 +60,7 @@ CONSUMER_PROPERTIES: Mapping[str, Property] = {
     "metadata.max.age.ms": Property("300000", integer(1)),
     "partition.assignment.strategy": Property("range,cooperative-sticky", names),
     "session.timeout.ms": Property("45000", integer(1)),
-    MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
+    MOST_DECOMPRESSED: DECOMPRESSED_LIMIT,
     "value.deserializer": Property(None, _DESERIALIZER),
 }
 

@@ -22,7 +22,7 @@ from ...records import (
     write_batch,
 )
 from ...topic_partition import TopicPartition
-from ..properties import by_property
+from ..properties import reason_with_property
 
 __all__ = ["TOGETHER", "OrdinaryBatch", "PendingBatch", "RawBatch", "RecordMetadata", "read_raw"]
 
@@ -257,7 +257,7 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
     try:
         batches = list(split(view))
     except CorruptBatch as error:
-        raise ConfigError(f"the value is no record batch ({error.reason}); {TOGETHER}") from error
+        raise ConfigError(f"the value is not a record batch ({error.reason}); {TOGETHER}") from error
     if not batches:
         raise ConfigError(f"the value of {len(view)} bytes is not a record batch; {TOGETHER}")
     whole = sum(len(batch.view) for batch in batches)
@@ -278,6 +278,6 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
         try:
             records = read_records(batch, limit_bytes)
         except UnsupportedBatch as error:
-            raise UnsupportedBatch(by_property(error.reason), error.base_offset) from error
+            raise UnsupportedBatch(reason_with_property(error), error.base_offset) from error
         return write_batch(records, Codec(header.codec_id))
     return batch

@@ -10,7 +10,16 @@ from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import Codec
 from ..config import ClientConfig
 from ..produce import ACKS_ALL
-from ..properties import MOST_DECOMPRESSED, Property, boolean, bytes_only, integer, one_of, read_properties
+from ..properties import (
+    DECOMPRESSED_LIMIT,
+    MOST_DECOMPRESSED,
+    Property,
+    boolean,
+    bytes_only,
+    integer,
+    one_of,
+    read_properties,
+)
 
 __all__ = ["PRODUCER_PROPERTIES", "ProducerSettings"]
 
@@ -55,7 +64,7 @@ PRODUCER_PROPERTIES: Mapping[str, Property] = {
     "retry.backoff.max.ms": Property("1000", integer(1)),
     "retry.backoff.ms": Property("100", integer(1)),
     "send.raw.bytes": Property("false", boolean),
-    MOST_DECOMPRESSED: Property("67108864", integer(1, 2**40)),
+    MOST_DECOMPRESSED: DECOMPRESSED_LIMIT,
     "shoal.multi.batch": Property("auto", one_of("auto", "off")),
     "value.serializer": Property(None, _SERIALIZER),
 }

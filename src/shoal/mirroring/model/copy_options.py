@@ -19,6 +19,7 @@ from ...client.config import ClientConfig
 from ...errors import OptionError
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records
+from ...records.compression import DEFAULT_LIMIT_BYTES
 from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
 from .option_values import (
@@ -183,8 +184,7 @@ class CopyOptions:
     delivery: Delivery = field(default=Delivery.EXACTLY_ONCE, metadata=choice_of(Delivery))
     continue_on: frozenset[IncidentKind] = field(default=frozenset(), metadata=read_by(_parse_continue_on))
     keep_append_time: bool = field(default=False, metadata=read_by(parse_flag))
-    #: Few batches of 1 MiB, the brokers' default limit, shrink to less than a fiftieth.
-    max_decompressed_bytes: int = field(default=64 * _MIB, metadata=read_by(parse_bytes))
+    max_decompressed_bytes: int = field(default=DEFAULT_LIMIT_BYTES, metadata=read_by(parse_bytes))
     multi_batch: MultiBatch = field(default=MultiBatch.AUTO, metadata=choice_of(MultiBatch))
     rebatch: Rebatch | None = field(default=None, metadata=read_by(Rebatch.parse))
     max_in_flight: int = field(default=MOST_IN_FLIGHT, metadata=read_by(parse_whole))

@@ -20,15 +20,15 @@ from ...error_codes import ErrorCode
 from ...errors import CorruptBatch, NotConvertible, UnsupportedBatch, UnsupportedCompression
 from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch, split
+from ..compression import DEFAULT_LIMIT_BYTES
 from ..decide import Decision, decide
 from ..scan import check_dropped
 from .messages import convert
 
-__all__ = ["DEFAULT_CHUNK_BYTES", "DEFAULT_LIMIT_BYTES", "ConvertedCounts", "DownConversion"]
+__all__ = ["DEFAULT_CHUNK_BYTES", "ConvertedCounts", "DownConversion"]
 
 #: As in KIP-283; Kafka's implementation has 128 KiB.
 DEFAULT_CHUNK_BYTES = 16 * 1024
-DEFAULT_LIMIT_BYTES = 64 * 1024 * 1024
 
 _OVERFLOW = struct.Struct(">qi")
 _OVERFLOW_OFFSET = -1
