@@ -86,7 +86,7 @@ def test_mirror_is_shown_stopped_and_reported(
     )
     assert f"{summary['batches']:,} batches with " in browser.text("#says-decisions")
     seconds = summary["python_cpu_s"] + summary["jvm_cpu_s"]
-    assert f"{seconds:.1f} CPU-seconds in all" in browser.text("#tiles")
+    assert f"{seconds:.1f} CPU-seconds since the start" in browser.text("#tiles")
     for figure, least in (("cpu", 0.1), ("memory", 100.0)):
         jvm = browser.script(
             "return document.getElementById(arguments[0]).data.find((each) => each.name === arguments[1]).y",
