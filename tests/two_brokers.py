@@ -411,6 +411,9 @@ class Mortal(Watched):
         self._steps_left = at_check
         self._dead = False
 
+    def open_gate(self) -> None:
+        """Let each request ask."""
+
     def check_lease(self) -> None:
         """Count a check: one for each turn of a worker and a copy loop, and for each Produce request."""
         if self._steps_left is not None:
@@ -438,6 +441,9 @@ class Acting(Watched):
         super().__init__()
         self._steps_left = at_check
         self._action = action
+
+    def open_gate(self) -> None:
+        """Let each request ask."""
 
     def check_lease(self) -> None:
         self._steps_left -= 1

@@ -116,7 +116,7 @@ def connect(
 
 def impatient(connection: Connection, timeout_s: float) -> Connection:
     """Have less patience from here on: a peer may need more to answer the handshake on a busy machine."""
-    connection._timeout_s = timeout_s
+    connection.timeout_s = timeout_s
     timeval = struct.pack("ll", 0, int(timeout_s * 1e6))
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         connection._socket.setsockopt(socket.SOL_SOCKET, option, timeval)

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import AccessRefused, BrokerError, Disconnected, ProtocolError
@@ -72,7 +72,7 @@ class Connection:
         client_id: The client id of all requests.
         sizes: The bounds of responses.
         versions: The oldest and newest version of each API that the broker supports.
-        last_response_at: The time of the last response, or of the connection itself, by the monotonic clock.
+        timeout_s: The limit of each wait.
 
     """
 
@@ -109,7 +109,7 @@ class Connection:
         self.address = address
         self.client_id = client_id
         self.sizes = sizes or AnswerSizes()
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._security = security
         self._is_tls = security is not None and security.tls
         self._renew_at: float | None = None
@@ -122,7 +122,9 @@ class Connection:
         #: Responses that came while the login was renewed, oldest first.
         self._early: deque[memoryview] = deque()
         self._responses = 0
-        self.last_response_at = time.monotonic()
+        self._last_response_at = time.monotonic()
+        #: Of :meth:`lend`.
+        self._borrower: Sequence[int] | None = None
         self._socket: socket.socket
         self._socket = open_socket(address, min(timeout_s, CONNECT_S))
         prepare_socket(self._socket, timeout_s, abort_on_close=abort_on_close)
@@ -199,8 +201,43 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests whose responses were not received yet."""
-        return len(self._in_flight) + len(self._early)
+        """The number of requests whose responses were not received yet; at least 1 while it is lent."""
+        return len(self._in_flight) + len(self._early) + (self._borrower is not None)
+
+    @property
+    def last_response_at(self) -> float:
+        """The time of the last response, or of the connection itself, by the monotonic clock."""
+        borrower = self._borrower
+        return self._last_response_at if borrower is None else max(self._last_response_at, borrower[1] / 1e9)
+
+    @property
+    def can_be_lent(self) -> bool:
+        """Whether its socket is plain, nothing is in flight or received, and no login has to be renewed."""
+        is_idle = not (self._is_tls or self.closed or self.in_flight or self._prepared or self._received)
+        return is_idle and (self._renew_at is None or time.monotonic() < self._renew_at)
+
+    @contextlib.contextmanager
+    def lend(self, words: Sequence[int]) -> Iterator[int]:
+        """
+        Lend the socket to code that sends requests, and receives all of their responses.
+
+        Args:
+            words: The second word becomes the time of the last response, in ns of the monotonic clock.
+
+        Yields:
+            The file descriptor, open until the end: :meth:`abort` only shuts the socket down.
+
+        """
+        assert self.can_be_lent
+        self._borrower = words
+        try:
+            yield self.fileno()
+        finally:
+            self._last_response_at, self._borrower = self.last_response_at, None
+
+    def fail(self, error: OSError) -> Disconnected | AccessRefused:
+        """Close the connection, whose socket failed while it was lent; return the error to raise."""
+        return self._broken(error)
 
     @property
     def largest_answer(self) -> int:
@@ -243,6 +280,12 @@ class Connection:
     def next_correlation_id(self) -> int:
         """Return a correlation id for a request that the caller encodes."""
         return next(self._correlation_ids)
+
+    def skip_correlation_ids(self, count: int) -> int:
+        """Skip ids that a borrower of the socket has used; return the next one, which is still free."""
+        first = next(self._correlation_ids) + count
+        self._correlation_ids = itertools.count(first)
+        return first
 
     def send_parts(
         self,
@@ -457,7 +500,7 @@ class Connection:
     def _expect_answer(self, frame: memoryview) -> None:
         """Check that a frame answers the oldest request, and take that out of those in flight."""
         self._responses += 1
-        self.last_response_at = time.monotonic()
+        self._last_response_at = time.monotonic()
         expected, name, _ = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()
@@ -503,7 +546,7 @@ class Connection:
         return view
 
     def _deadline(self, size: int) -> float:
-        return time.monotonic() + self._timeout_s + size / _SLOWEST_BYTES_PER_S
+        return time.monotonic() + self.timeout_s + size / _SLOWEST_BYTES_PER_S
 
     def _check(self, deadline: float) -> None:
         if time.monotonic() > deadline:

@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
+import os
 import uuid
+from array import array
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
-from ..errors import ProtocolError
+from ..errors import Disconnected, ProtocolError, ShoalError
+from ..native import HandedBack, Lot, Native
 from ..protocol.apis import ApiKey
-from ..protocol.produce import ProduceOutcome, decode_produce_response, encode_produce_request
+from ..protocol.produce import (
+    FLEXIBLE_FROM,
+    ProduceOutcome,
+    decode_produce_response,
+    encode_produce_request,
+)
+from ..protocol.topic_ids import write_topic
 from ..topic_partition import TopicPartition
 from .connection import Connection, version_or_close
 from .multi_batch import ask_for_several
 from .topic_listing import TopicListing
 
-__all__ = ["ACKS_ALL", "NO_ACKS", "ProduceConnection"]
+__all__ = ["ACKS_ALL", "NO_ACKS", "ProduceConnection", "Pumped", "PumpedLot"]
 
 ACKS_ALL = -1
 NO_ACKS = 0
 
 _new = tuple.__new__
+
+Outcomes: TypeAlias = dict[TopicPartition, ProduceOutcome]
+
+
+class PumpedLot(NamedTuple):
+    """
+    Batches of a partition for :meth:`ProduceConnection.pump`, one behind the other.
+
+    Attributes:
+        partition: Of the connection's topics.
+        batches: Their bytes.
+        entries: An :data:`~shoal.records.ENTRY` for each.
+        base_offset: The offset at which the first has to land.
+        newest_ms: A timestamp that the partition's producer state has; None if nothing has landed yet.
+        together_bytes: How many bytes of them may go in one request; 0 for one batch.
+
+    """
+
+    partition: TopicPartition
+    batches: memoryview
+    entries: bytes
+    base_offset: int
+    newest_ms: int | None
+    together_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pumped:
+    """
+    The result of a pump; nothing is in flight.
+
+    Attributes:
+        landed: The number of batches of each lot that landed at their offsets.
+        handed_back: The requests that were in flight, and are not in ``landed``; the oldest first. See
+            :data:`shoal.native.HandedBack`.
+        failure: The reason why the connection is closed; None if it is open.
+
+    """
+
+    landed: Sequence[int]
+    handed_back: Sequence[HandedBack]
+    failure: ShoalError | None
 
 
 class ProduceConnection:
@@ -80,6 +133,101 @@ class ProduceConnection:
         assert not self._sent, "the answers would be taken for others"
         return ask_for_several(self._connection, partitions, self._listing)
 
+    def pump(
+        self,
+        native: Native,
+        lots: Sequence[PumpedLot],
+        gate: array[int],
+        *,
+        max_in_flight: int,
+        refill_at: int,
+        request_bytes: int,
+        forgotten_up_to_ms: int,
+    ) -> Pumped | None:
+        """
+        Send lots, and compare the responses, without Python's lock.
+
+        Args:
+            native: See :meth:`~shoal.native.Native.pump`, for the other arguments, too.
+            lots: At most one of each partition.
+            gate: Closed by another thread.
+            max_in_flight: The most requests in flight.
+            refill_at: Sends more once so few are in flight.
+            request_bytes: The size of a request that gets no further partition.
+            forgotten_up_to_ms: The broker may forget a producer whose last batch is no newer.
+
+        Returns:
+            The result; None if the pump cannot use this connection.
+
+        """
+        connection, listing = self._connection, self._listing
+        if self._sent or not connection.can_be_lent or listing.version < FLEXIBLE_FROM:
+            return None
+        topics: dict[bytes, int] = {}
+        rows = []
+        for each in lots:
+            partition = each.partition
+            topic = write_topic(listing.ids.get(partition, partition.topic), compact=True)
+            rows.append(Lot(topics.setdefault(topic, len(topics)), partition.partition, *each[1:]))
+        with connection.lend(gate) as descriptor:
+            end, detail, landed, handed_back, requests = native.pump(
+                descriptor,
+                list(topics),
+                rows,
+                version=listing.version,
+                client_id=connection.client_id.encode(),
+                acks=self._acks,
+                timeout_ms=self._timeout_ms,
+                correlation_id=connection.skip_correlation_ids(0),
+                max_in_flight=max_in_flight,
+                refill_at=refill_at,
+                request_bytes=request_bytes,
+                forgotten_up_to_ms=forgotten_up_to_ms,
+                max_answer_bytes=connection.sizes.largest(ApiKey.PRODUCE, request_bytes),
+                wait_ms=int(connection.timeout_s * 1000),
+                gate=gate,
+            )
+        connection.skip_correlation_ids(requests)
+        failure = self._failure_of(end, detail)
+        if failure is None and any(answer is None for _, answer in handed_back):
+            connection.close()  # a part of the request was sent
+            failure = Disconnected(str(connection.address), "a request was cut short")
+        return Pumped(landed, handed_back, failure)
+
+    def _failure_of(self, end: str, detail: int) -> ShoalError | None:
+        """Close the connection if a pump ended so that it is of no use any more; return the error."""
+        connection = self._connection
+        match end:
+            case "done" | "gate closed" | "unexpected":
+                return None
+            case "closed":
+                return connection.fail(ConnectionResetError("the broker closed the connection"))
+            case "timed out":
+                return connection.fail(BlockingIOError("no answer"))
+            case "failed":
+                return connection.fail(OSError(detail, os.strerror(detail)))
+        connection.close()
+        what = {
+            "wrong id": "answered another request than PRODUCE",
+            "surplus": "sent bytes without a request",
+            "too large": f"answers PRODUCE by {detail:,} bytes",
+        }[end]
+        return ProtocolError(f"{connection.address} {what}")
+
+    def outcomes_of(self, frame: bytes, partitions: Collection[TopicPartition]) -> Outcomes:
+        """
+        Return the outcomes in a response that :meth:`pump` handed back.
+
+        Args:
+            frame: From the correlation id on.
+            partitions: Of the request.
+
+        Raises:
+            ProtocolError: As :meth:`receive`; the connection is closed.
+
+        """
+        return self._read_outcomes(memoryview(frame), frozenset(partitions))
+
     def send(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
         """Send one request with all batches."""
         self.prepare(batches)
@@ -108,7 +256,7 @@ class ProduceConnection:
         """Send all queued requests in as few system calls as possible."""
         self._connection.send_prepared()
 
-    def receive(self) -> dict[TopicPartition, ProduceOutcome]:
+    def receive(self) -> Outcomes:
         """
         Wait for the response to the oldest request.
 
@@ -119,17 +267,19 @@ class ProduceConnection:
             ProtocolError: The response is malformed, or has other partitions than the request.
 
         """
-        frame = self._connection.receive()
+        return self._read_outcomes(self._connection.receive(), self._sent.popleft())
+
+    def _read_outcomes(self, frame: memoryview, partitions: frozenset[TopicPartition]) -> Outcomes:
         try:
             outcomes = decode_produce_response(
-                frame, self._listing.version, self._listing.names, len(self._sent[0])
+                frame, self._listing.version, self._listing.names, len(partitions)
             )
         except ProtocolError:
             self._connection.close()
             raise
         # The constructor of a named tuple takes twice as long.
         answers = {_new(TopicPartition, each[:2]): each for each in outcomes}
-        if answers.keys() != self._sent.popleft():
+        if answers.keys() != partitions:
             self._connection.close()
             raise ProtocolError(f"{self._connection.address} acknowledged other partitions than were sent")
         return answers

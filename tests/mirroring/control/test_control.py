@@ -23,6 +23,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
+from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import partition_state
@@ -101,6 +102,50 @@ def test_lease_lapses_after_its_time(driver: Driver) -> None:
         driver.server.renew(MemberId(), 60.0)
         wait_until(lambda: not lapses(control))
         assert control.interruptions == 1
+
+
+def test_gate_moves_with_each_renewal(driver: Driver) -> None:
+    with driver.connect() as control, WorkerControl(control).gate() as gate:
+        assert gate is not None
+        before = gate[0]
+        assert 0 < before < (lease_clock_s() + 60) * 1e9
+        driver.server.renew(MemberId(), 90.0)
+        wait_until(lambda: gate[0] > before + 20e9)
+
+
+def test_gate_closes_for_good_at_an_interruption(driver: Driver) -> None:
+    with driver.connect() as control:
+        worker = WorkerControl(control)
+        with worker.gate() as gate:
+            assert gate is not None
+            driver.server.renew(MemberId("other", 8), 60.0)
+            wait_until(lambda: gate[0] == 0)
+            driver.server.renew(MemberId("other", 8), 60.0)
+        with pytest.raises(BrokerError), worker.gate():
+            pass
+        worker.begin()
+        with worker.gate() as later:
+            assert later is not None
+            assert (gate[0], later[0] > 0) == (0, True)
+
+
+def test_gate_of_an_orphan_closes(driver: Driver) -> None:
+    with driver.connect() as control, WorkerControl(control).gate() as gate:
+        assert gate is not None
+        driver.server.close()
+        wait_until(lambda: gate[0] == 0)
+
+
+def test_gate_of_a_fenced_worker_closes_alone(driver: Driver) -> None:
+    with driver.connect() as control:
+        fenced, other = WorkerControl(control), WorkerControl(control)
+        with fenced.gate() as gate, other.gate() as open_gate:
+            assert gate is not None
+            assert open_gate is not None
+            fenced.fence()
+            assert (gate[0], open_gate[0] > 0) == (0, True)
+        with pytest.raises(Stopped), fenced.gate():
+            pass
 
 
 def test_lease_line_delayed_in_the_socket_does_not_extend_the_lease() -> None:

@@ -17,13 +17,15 @@ from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import refusals, worker
+from shoal.mirroring.task import pump, refusals, worker
+from shoal.native import NATIVE
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import BatchHeader, Codec, read_header, split
 from shoal.topic_partition import TopicPartition
 from tests import batches
+from tests.native_path import PATHS
 from tests.two_brokers import (
     ABORT,
     COMMIT,
@@ -78,6 +80,12 @@ def assert_exact(brokers: TwoBrokers, topic: str, histories: list[History]) -> N
         assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
 
 
+@pytest.fixture(params=PATHS)
+def each_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send on the native path, and in Python."""
+    monkeypatch.setattr(pump, "NATIVE", NATIVE if request.param else None)
+
+
 #: One of each kind: lost on the way, lost on the way back, not written, perhaps
 #: written, a sequence that does not follow, bytes that look damaged.
 FAILURES: list[dict[str, Any]] = [
@@ -110,6 +118,7 @@ def named(fault: dict[str, Any]) -> str:
     return "-".join(str(value) for value in fault.values())
 
 
+@pytest.mark.usefixtures("each_path")
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
 def test_a_lane_goes_on_after_a_failure_of_any_produce_request(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
@@ -127,6 +136,7 @@ def test_a_lane_goes_on_after_a_failure_of_any_produce_request(
             break  # it takes no more requests than that
 
 
+@pytest.mark.usefixtures("each_path")
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
 def test_a_new_lane_goes_on_where_one_died_at_any_produce_request(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
@@ -175,6 +185,7 @@ def test_lanes_that_are_killed_again_and_again_get_there(
     assert_exact(brokers, topic, histories)
 
 
+@pytest.mark.usefixtures("each_path")
 @pytest.mark.parametrize("fault", OTHER_FAILURES, ids=named)
 def test_a_lane_goes_on_after_an_error_that_need_not_come_again(
     brokers: TwoBrokers, history: History, fault: dict[str, Any]
@@ -230,6 +241,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
         def _in_flight_of(self, partition: TopicPartition) -> tuple[BatchHeader, ...]:
             flying = itertools.chain.from_iterable(self.requests)
             return tuple(each.header for each in flying if each.partition == partition.partition)
+
+        def pump(self, *args: Any, **options: Any) -> None:
+            """Leave everything to Python; test_pump.py compares the two paths."""
 
         def receive(self) -> dict[TopicPartition, ProduceOutcome]:
             outcomes = super().receive()

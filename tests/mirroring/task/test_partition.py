@@ -12,7 +12,7 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import resume, suspicion, worker
+from shoal.mirroring.task import pump, resume, suspicion, worker
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
@@ -227,5 +227,6 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
     before = PartitionCopy.acknowledge
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(PartitionCopy, "acknowledge", acknowledge)
+        patched.setattr(pump, "NATIVE", None)
         assert brokers.start().result().complete
     assert seen == [False]

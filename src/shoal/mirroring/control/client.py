@@ -8,8 +8,9 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
@@ -39,6 +40,13 @@ __all__ = [
 ]
 
 _CONNECT_TIMEOUT_S = 10.0
+
+#: Two words for the native pump (``shoal.native``). The pump reads the first before each request: the end of
+#: the lease in ns of :func:`lease_clock_s`. The pump sets the second to the time of the last response.
+Gate: TypeAlias = "array[int]"
+
+_CLOSED = 0
+_ALWAYS_OPEN = 2**64 - 1
 
 _log = logger("shoal.control")
 
@@ -72,6 +80,12 @@ class Control(Protocol):
 
         """
 
+    def open_gate(self) -> Gate | None:
+        """Return a gate for :meth:`check_lease`; None if each request has to call that."""
+
+    def close_gate(self, gate: Gate) -> None:
+        """Let a gate go that :meth:`open_gate` returned."""
+
     def now_ms(self) -> float:
         """Return the wall-clock time for the age of records: the latest of the known clocks."""
 
@@ -101,6 +115,7 @@ class WorkerControl:
         self._control = control
         self._seen = control.interruptions
         self._end_requested = False
+        self._gate: Gate | None = None
         self.is_fenced = False
 
     def request_end(self) -> None:
@@ -110,6 +125,9 @@ class WorkerControl:
     def fence(self) -> None:
         """Forbid this worker to commit and to produce."""
         self.is_fenced = True
+        gate = self._gate
+        if gate is not None:
+            gate[0] = _CLOSED
 
     @property
     def stop_requested(self) -> bool:
@@ -132,6 +150,28 @@ class WorkerControl:
         self._control.check_lease()
         if self._control.interruptions != self._seen:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
+
+    @contextlib.contextmanager
+    def gate(self) -> Iterator[Gate | None]:
+        """
+        Yield a gate that is open as long as :meth:`check_lease` raises nothing; None if there is none.
+
+        Raises:
+            Stopped: As :meth:`check_lease`.
+            BrokerError: Likewise.
+
+        """
+        gate = self._gate = self._control.open_gate()
+        if gate is None:
+            yield None
+            return
+        try:
+            # In this order: whatever closes gates from now on closes this one.
+            self.check_lease()
+            yield gate
+        finally:
+            self._gate = None
+            self._control.close_gate(gate)
 
     def now_ms(self) -> float:
         """Return the task's wall-clock time."""
@@ -166,6 +206,13 @@ class Uncontrolled:
 
     def check_lease(self) -> None:
         """Allow everything: without a driver there is no lease."""
+
+    def open_gate(self) -> Gate | None:
+        """Return a gate that stays open."""
+        return array("Q", [_ALWAYS_OPEN, 0])
+
+    def close_gate(self, gate: Gate) -> None:
+        """Do nothing."""
 
     def now_ms(self) -> float:
         """Return this machine's wall-clock time."""
@@ -212,6 +259,8 @@ class ControlConnection:
         self._ends_at = math.inf
         self._membership = MemberId()
         self._interruptions = 0
+        #: The gates of pumps at work, by their identity.
+        self._gates: dict[int, Gate] = {}
         self._handover: Handover | None = None
         self._where = f"the driver at {address[0]}:{address[1]}"
         try:
@@ -250,6 +299,7 @@ class ControlConnection:
         with self._changed:
             # Not a stop: a task that ends early because its driver is gone has failed.
             self._orphan = True
+            self._set_gates(_CLOSED)
             self._changed.notify_all()
 
     def _send_clock(self) -> None:
@@ -286,8 +336,10 @@ class ControlConnection:
         with self._changed:
             self._driver_ahead_ms = driver_ms - now * 1000
             self._stop = stop
-            self._interruptions += now >= self._lease_until or membership != self._membership
+            is_interrupted = now >= self._lease_until or membership != self._membership
+            self._interruptions += is_interrupted
             self._lease_until = given_at + lease_s
+            self._set_gates(_CLOSED if is_interrupted else self._gate_until)
             self._ends_at = now + ends_in_s
             self._membership = membership
             self._changed.notify_all()
@@ -319,6 +371,31 @@ class ControlConnection:
         if lease_clock_s() >= self._lease_until:
             where = "the mirror's place in its consumer group (no heartbeat for too long)"
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where)
+
+    def open_gate(self) -> Gate | None:
+        """Return a gate that closes with the lease, or if this task is an orphan or interrupted."""
+        if not hasattr(time, "CLOCK_BOOTTIME"):
+            return None
+        with self._changed:
+            gate = array("Q", [_CLOSED if self._orphan else self._gate_until, 0])
+            self._gates[id(gate)] = gate
+        return gate
+
+    def close_gate(self, gate: Gate) -> None:
+        """Let a gate go."""
+        with self._changed:
+            self._gates.pop(id(gate), None)
+
+    @property
+    def _gate_until(self) -> int:
+        return int(self._lease_until * 1e9)
+
+    def _set_gates(self, until: int) -> None:
+        """Move the ends of all gates that are not closed; what closes one closes it for good."""
+        for gate in self._gates.values():
+            gate[0] = until
+        if until == _CLOSED:
+            self._gates.clear()
 
     def now_ms(self) -> float:
         """Return the later of this machine's wall clock and the driver's."""

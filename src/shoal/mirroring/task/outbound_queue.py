@@ -179,6 +179,30 @@ class OutboundQueue:
             self.newest_ms = newest_ms if newest_ms >= 0 else None
         return pieces
 
+    def land(self, count: int) -> Lot:
+        """Take the first batches of the first lot as sent and landed, with nothing in flight; return it."""
+        lot = self.queue[0]
+        self._skip(lot, count)
+        lot.landed = count
+        self.landing_offset += lot.records_count if count == lot.batches_count else lot.records_before(count)
+        newest_ms = lot.newest_landed_ms
+        self.newest_ms = newest_ms if newest_ms >= 0 else None
+        return lot
+
+    def put_in_flight(self, end: int) -> None:
+        """Take the batches of the first lot up to one as sent in a request."""
+        lot = self.queue[0]
+        self.in_flight.append(((lot, lot.sent, end),))
+        self._skip(lot, end)
+
+    def _skip(self, lot: Lot, end: int) -> None:
+        if end == lot.batches_count:
+            lot.sent_bytes = len(lot.view)
+            self.queue.popleft()
+        else:
+            lot.sent_bytes += sum(entry[0] for entry in lot.entries[lot.sent : end])
+        lot.sent = end
+
     def displace(self, by: int) -> None:
         """Expect everything that is in flight or queued so many offsets later."""
         flying = (lot for pieces in self.in_flight for lot, _, _ in pieces)

@@ -550,6 +550,14 @@ class PartitionCopy:
             if end == lot.batches_count or self._suspicions:
                 self._count_landed()
 
+    def land(self, count: int) -> None:
+        """Take the first batches of the first queued lot as sent, and landed at their offsets."""
+        if count:
+            self.state.acknowledge()
+            lot = self._last = self.outbound.land(count)
+            if count == lot.batches_count or self._suspicions:
+                self._count_landed()
+
     def _count_landed(self) -> None:
         """Count the acknowledged batches of the last lot that are not counted yet."""
         lot = self._last

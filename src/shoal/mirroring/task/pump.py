@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from ...client.cluster import Cluster
-from ...client.produce import ProduceConnection
+from ...client.produce import ProduceConnection, PumpedLot
+from ...native import NATIVE, Native
 from ...protocol.produce import ProduceOutcome
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
@@ -79,22 +80,88 @@ class Pump:
 
         """
         ready = deque(copy for copy in copies if copy.outbound.queue)
-        by_destination = self._by_destination
+        if NATIVE is not None and all(len(copy.outbound.queue) == 1 for copy in ready):
+            self._send_natively(NATIVE, producer, ready)
         while True:
             if producer.in_flight <= _REFILL_AT:
                 self._send_some(producer, ready)
             if not producer.in_flight:
                 return
-            for partition, outcome in producer.receive().items():
-                copy = by_destination[partition]
-                outbound = copy.outbound
-                if not outbound.in_flight:
-                    pass  # an earlier request failed: the alignment finds the outcome of this one
-                elif outcome.base_offset == outbound.landing_offset and not outcome.error_code:
-                    # One offset is answered for several batches: they are written together, in a row.
-                    copy.acknowledge()
-                else:
-                    self._react(copy, outcome)
+            self._compare(producer.receive())
+
+    def _compare(self, outcomes: Mapping[TopicPartition, ProduceOutcome]) -> None:
+        """Compare the answer to a request with the predicted offsets."""
+        for partition, outcome in outcomes.items():
+            copy = self._by_destination[partition]
+            outbound = copy.outbound
+            if not outbound.in_flight:
+                pass  # an earlier request failed: the alignment finds the outcome of this one
+            elif outcome.base_offset == outbound.landing_offset and not outcome.error_code:
+                # One offset is answered for several batches: they are written together, in a row.
+                copy.acknowledge()
+            else:
+                self._react(copy, outcome)
+
+    def _send_natively(
+        self, native: Native, producer: ProduceConnection, ready: Sequence[PartitionCopy]
+    ) -> None:
+        """
+        Send one lot of each partition by the native pump, which ends at the first unexpected answer.
+
+        Whatever it leaves in the queues goes the way of Python. The pump may leave all: without a gate in
+        the control, and on connections that it cannot use.
+
+        """
+        with self._control.gate() as gate:
+            if gate is None or not ready:
+                return
+            try:
+                pumped = producer.pump(
+                    native,
+                    [self._lot_of(copy) for copy in ready],
+                    gate,
+                    max_in_flight=self._settings.max_in_flight,
+                    refill_at=_REFILL_AT,
+                    request_bytes=_REQUEST_BYTES,
+                    forgotten_up_to_ms=int(self._forgotten_up_to_ms),
+                )
+            except BaseException:
+                # Ctrl-C while the pump waits: the requests that it sent are unknown.
+                producer.close()
+                for copy in ready:
+                    copy.lose_track()
+                raise
+        if pumped is None:
+            return
+        for copy, count in zip(ready, pumped.landed, strict=True):
+            copy.land(count)
+        for parts, _ in pumped.handed_back:
+            for place, _, end in parts:
+                ready[place].outbound.put_in_flight(end)
+        for parts, answer in pumped.handed_back:
+            if answer is not None:
+                partitions = [ready[place].destination for place, _, _ in parts]
+                self._compare(producer.outcomes_of(answer, partitions))
+        if pumped.failure is not None:
+            raise pumped.failure
+
+    def _lot_of(self, copy: PartitionCopy) -> PumpedLot:
+        outbound = copy.outbound
+        (lot,) = outbound.queue
+        together_bytes = outbound.together_bytes if self._may_send_multi_batch(copy) else 0
+        return PumpedLot(
+            copy.destination,
+            lot.view,
+            lot.index,
+            outbound.landing_offset,
+            outbound.newest_ms,
+            together_bytes,
+        )
+
+    @property
+    def _forgotten_up_to_ms(self) -> float:
+        """The destination may forget a producer whose last batch has no newer timestamp."""
+        return self._control.now_ms() - self._remembered_for_ms
 
     def _send_some(self, producer: ProduceConnection, ready: deque[PartitionCopy]) -> None:
         """Send as many requests as may be in flight, in one system call."""
@@ -110,7 +177,7 @@ class Pump:
         """Take one batch of each partition that may send, or several, up to a request's size."""
         batches: dict[TopicPartition, Sequence[memoryview]] = {}
         size = 0
-        forgotten_up_to_ms = self._control.now_ms() - self._remembered_for_ms
+        forgotten_up_to_ms = self._forgotten_up_to_ms
         for _ in range(len(ready)):
             copy = ready.popleft()
             outbound = copy.outbound

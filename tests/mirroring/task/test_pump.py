@@ -1,0 +1,270 @@
+"""The pump on both paths, against a broker that answers by a script: the rules of docs/decisions, 0002."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from shoal.client.cluster import Cluster
+from shoal.client.connection import Connection
+from shoal.client.produce import ProduceConnection
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Disconnected, ProtocolError
+from shoal.mirroring.control import Uncontrolled, WorkerControl
+from shoal.mirroring.task import pump
+from shoal.mirroring.task.partition import PartitionCopy
+from shoal.mirroring.task.partition_state import State
+from shoal.native import NATIVE
+from shoal.net.address import Address
+from shoal.protocol.produce import decode_produce_request
+from shoal.records import BatchHeader, read_header
+from tests.batches import batch
+from tests.mirroring.task.test_lot import NOW_MS, aligned, take
+from tests.native_path import PATHS
+
+BATCHES = 12
+
+#: ApiVersions v0: no error, Produce 3 to 12.
+VERSIONS = b"\0\0" + b"\0\0\0\1" + b"\0\0\0\3\0\x0c"
+
+#: Changes the outcome of a request, by its number: error code and base offset; None cuts the connection.
+Script = Callable[[int, int], "tuple[int, int] | None"]
+
+
+def as_expected(request: int, offset: int) -> tuple[int, int] | None:
+    return 0, offset
+
+
+class ScriptedBroker:
+    """A broker that answers the oldest request once no more requests come."""
+
+    def __init__(self, script: Script, before_answer: Callable[[int], None] = lambda number: None) -> None:
+        self._script = script
+        self._before_answer = before_answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Address("127.0.0.1", self._listener.getsockname()[1])
+        #: For each request the header of its batch, and how many requests were in flight when it came.
+        self.received: list[tuple[BatchHeader, int]] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connected, _ = self._listener.accept()
+        with connected:
+            frame = self._read(connected)
+            assert frame is not None
+            self._send(connected, frame[4:8] + VERSIONS)
+            self._answer(connected)
+
+    def _answer(self, connected: socket.socket) -> None:
+        waiting: list[bytes] = []
+        answered, offset = 0, 40
+        while True:
+            while select.select([connected], [], [], 0.02 if waiting else 10)[0]:
+                frame = self._read(connected)
+                if frame is None:
+                    return
+                waiting.append(frame)
+                (produced,) = decode_produce_request(memoryview(frame), 12).partitions
+                self.received.append((read_header(produced.record_set), len(waiting)))
+            self._before_answer(answered)
+            frame = waiting.pop(0)
+            outcome = self._script(answered, offset)
+            if outcome is None:
+                return
+            offset += self.received[answered][0].records_count
+            answered += 1
+            entry = struct.pack(">ihqqq", 0, *outcome, -1, 0) + b"\1\0\0"
+            self._send(connected, frame[4:8] + b"\0\2\6topic\2" + entry + b"\0" + bytes(4) + b"\0")
+
+    @staticmethod
+    def _send(connected: socket.socket, frame: bytes) -> None:
+        connected.sendall(struct.pack(">i", len(frame)) + frame)
+
+    @staticmethod
+    def _read(connected: socket.socket) -> bytes | None:
+        size = connected.recv(4, socket.MSG_WAITALL)
+        return connected.recv(int.from_bytes(size), socket.MSG_WAITALL) if len(size) == 4 else None
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join()
+
+
+class Leased(Uncontrolled):
+    """A control whose lease a test can end."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._gates: list[array[int]] = []
+
+    def check_lease(self) -> None:
+        if self.is_over:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the lease")
+
+    def open_gate(self) -> array[int]:
+        self._gates.append(array("Q", [2**64 - 1, 0]))
+        return self._gates[-1]
+
+    def end(self) -> None:
+        self.is_over = True
+        for gate in self._gates:
+            gate[0] = 0
+
+
+@pytest.fixture(params=PATHS, autouse=True)
+def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump, "NATIVE", NATIVE if request.param else None)
+
+
+@pytest.fixture
+def copy() -> PartitionCopy:
+    return filled(NOW_MS)
+
+
+def filled(first_ms: int) -> PartitionCopy:
+    copy = aligned()
+    fetched = bytearray()
+    for number in range(BATCHES):
+        fetched += batch(2, base_offset=100 + 2 * number, base_timestamp=first_ms + number)
+    take(copy, fetched)
+    return copy
+
+
+def pumped(broker: ScriptedBroker, copy: PartitionCopy, control: Uncontrolled | None = None) -> None:
+    """Send all that a partition has; then do as the copy loop does after an error."""
+    settings = copy._settings
+    with closing(broker), Cluster(settings.destination) as cluster:
+        connection = Connection(broker.address, client_id="test", timeout_s=10)
+        producer = ProduceConnection(connection, timeout_ms=1000)
+        sender = pump.Pump(
+            [copy],
+            cluster,
+            settings,
+            WorkerControl(control or Uncontrolled()),
+            may_send_multi_batch=lambda copy: False,
+            refused=lambda copy, reaction: None,
+        )
+        try:
+            sender.send_all(producer, [copy])
+        except BaseException:
+            copy.refetch()
+            raise
+        finally:
+            producer.close()
+
+
+def sequences(broker: ScriptedBroker) -> list[int]:
+    return [header.base_sequence for header, _ in broker.received]
+
+
+def in_flight(broker: ScriptedBroker) -> Iterator[int]:
+    return (number for _, number in broker.received)
+
+
+def test_first_request_goes_alone_and_then_at_most_five_are_in_flight(copy: PartitionCopy) -> None:
+    broker = ScriptedBroker(as_expected)
+    pumped(broker, copy)
+    copy.settle(0)
+    assert sequences(broker) == [40 + 2 * number for number in range(BATCHES)]
+    assert next(in_flight(broker)) == 1
+    assert max(in_flight(broker)) == 5
+    assert copy.position is not None
+    assert (copy.position.source_offset, copy.position.destination_offset) == (124, 64)
+    assert copy.counters.records == 2 * BATCHES
+
+
+def test_second_request_waits_for_the_first_answer(copy: PartitionCopy) -> None:
+    seen: list[int] = []
+    broker = ScriptedBroker(as_expected, lambda answered: seen.append(len(broker.received)))
+    pumped(broker, copy)
+    assert seen[0] == 1
+
+
+def test_one_request_is_in_flight_if_the_producer_may_be_forgotten() -> None:
+    copy = filled(NOW_MS - 2 * 86_400_000)
+    broker = ScriptedBroker(as_expected)
+    pumped(broker, copy)
+    assert set(in_flight(broker)) == {1}
+    assert copy.counters.records == 2 * BATCHES
+
+
+@pytest.mark.parametrize("failing", [0, 1, 4])
+def test_nothing_is_sent_again_after_a_refusal(copy: PartitionCopy, failing: int) -> None:
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker = ScriptedBroker(lambda number, offset: (code, -1) if number >= failing else (0, offset))
+    pumped(broker, copy)
+    assert copy.state.current is State.UNALIGNED
+    assert len(set(sequences(broker))) == len(broker.received) <= failing + 5
+    assert copy.next_offset == 100 + 2 * failing
+    assert copy.counters.records == 2 * failing
+
+
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_nothing_is_counted_behind_a_batch_that_landed_elsewhere(copy: PartitionCopy, wrong: int) -> None:
+    broker = ScriptedBroker(lambda number, offset: (0, offset + (number >= wrong)))
+    pumped(broker, copy)
+    assert copy.state.current is State.STOPPED
+    assert copy.next_offset == 100 + 2 * wrong
+    assert copy.counters.records == 2 * wrong
+
+
+def test_answer_after_a_refusal_counts_nothing(copy: PartitionCopy) -> None:
+    """The next request may have been appended in the place of the refused one, which is lost then."""
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    broker = ScriptedBroker(
+        lambda number, offset: (code, -1) if number == 3 else (0, offset - 2 * (number > 3))
+    )
+    pumped(broker, copy)
+    assert copy.state.current is State.UNALIGNED
+    assert copy.next_offset == 106
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5])
+def test_lost_connection_leaves_everything_in_flight_unknown(copy: PartitionCopy, cut: int) -> None:
+    broker = ScriptedBroker(lambda number, offset: None if number == cut else (0, offset))
+    with pytest.raises(Disconnected):
+        pumped(broker, copy)
+    assert copy.state.current is State.UNALIGNED
+    assert copy.next_offset == 100 + 2 * cut
+    assert not copy.outbound.in_flight
+
+
+def test_malformed_answer_leaves_everything_in_flight_unknown(
+    copy: PartitionCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = ScriptedBroker(as_expected)
+    before = broker._send
+
+    def send(connected: socket.socket, frame: bytes) -> None:
+        before(connected, frame.replace(b"topic", b"other") if len(broker.received) > 1 else frame)
+
+    monkeypatch.setattr(broker, "_send", send)
+    with pytest.raises(ProtocolError):
+        pumped(broker, copy)
+    assert copy.state.current is State.UNALIGNED
+    assert copy.next_offset == 102
+
+
+def test_nothing_is_sent_after_the_end_of_the_lease(copy: PartitionCopy) -> None:
+    control = Leased()
+    seen: list[int] = []
+
+    def end(answered: int) -> None:
+        if answered == 2:
+            seen.append(len(broker.received))
+            control.end()
+
+    broker = ScriptedBroker(as_expected, end)
+    with pytest.raises(BrokerError):
+        pumped(broker, copy, control)
+    assert len(broker.received) == seen[0] < BATCHES
+    assert copy.next_offset <= 100 + 2 * len(broker.received)
+    assert copy.state.current in {State.UNALIGNED, State.COPYING}
