@@ -99,7 +99,7 @@ def test_each_kind_of_incident_stops_its_partition_until_allowed(
     for name, kind in zip(topics, KINDS, strict=True):
         assert f"--on-{kind} continue" in summary["stopped"][f"{name}-0"]
     for name in idle:
-        assert "--on-destination-loss continue" in summary["stopped"][f"{name}-0"]
+        assert "option on-destination-loss=continue" in summary["stopped"][f"{name}-0"]
     assert (
         deleted not in AdminClient({"bootstrap.servers": destination_cluster.bootstrap}).list_topics().topics
     )

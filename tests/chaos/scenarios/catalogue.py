@@ -491,7 +491,7 @@ class PositionsLost(Scenario):
         r"times in the source",
         r"is not in the source",
         r"holds the position",
-        r"--adopt",
+        r"option adopt",
     )
 
     def promise(self, found: Findings) -> list[str]:

@@ -34,6 +34,11 @@ class IncidentKind(enum.Enum):
         """The command line's option for the policy."""
         return f"--on-{self.value}"
 
+    @property
+    def continuing(self) -> str:
+        """The policy to continue, in the words of every surface."""
+        return f"option on-{self.value}=continue"
+
 
 #: Errors about the writer, not about the batch. Skipping a batch for one would skip all later batches, too.
 #: After most of them, Java's producer can send nothing, and MirrorMaker ends.

@@ -119,7 +119,7 @@ def test_a_copy_that_began_later_is_refused_with_what_is_missing_and_the_option(
         "begins later than the source. From offset 0 on the source has 6 records before the copy's first "
         "one, which is at offset 6 there: 6 records would be missing for good"
     ) in said
-    assert "Give --adopt-from-later if they are not wanted" in said
+    assert "Use option adopt-from-later if they are not wanted" in said
 
 
 def test_only_records_to_mirror_count_as_missing_before_a_copy(
@@ -367,7 +367,7 @@ def test_a_copy_of_which_nothing_is_left_is_refused(adopting: TwoBrokers, histor
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     adopting.destination.log("topic").delete_records(6)
-    assert "--adopt" in refused(adopting)
+    assert "option adopt: " in refused(adopting)
 
 
 def test_a_copy_of_which_the_source_has_nothing_left_is_refused(
@@ -376,7 +376,7 @@ def test_a_copy_of_which_the_source_has_nothing_left_is_refused(
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     history.log.delete_records(8)
-    assert "--adopt" in refused(adopting)
+    assert "option adopt: " in refused(adopting)
 
 
 def test_a_copy_whose_records_are_in_the_source_several_times_is_refused(

@@ -69,15 +69,16 @@ def test_a_copy_of_another_group_names_that_group_and_its_position(
     said = reason(brokers)
     assert "Group 'shoal.a.b' holds the position of this copy, up to source offset 5" in said
     assert (
-        "Give --group shoal.a.b to go on there, or --adopt to let group 'mirror' take the copy over" in said
+        "Use group shoal.a.b to continue there, or option adopt to let group 'mirror' take the copy over"
+        in said
     )
-    assert "--allow-nonempty" not in said
+    assert "allow-nonempty" not in said
 
 
 def test_a_group_is_named_that_is_not_called_shoal(brokers: TwoBrokers, history: History) -> None:
     twins(history)
     brokers.with_settings(group="mig").run()
-    assert "Give --group mig to go on there" in reason(brokers)
+    assert "Use group mig to continue there" in reason(brokers)
 
 
 def test_of_several_groups_the_one_that_came_furthest_is_named(brokers: TwoBrokers, history: History) -> None:
@@ -85,7 +86,7 @@ def test_of_several_groups_the_one_that_came_furthest_is_named(brokers: TwoBroke
     brokers.with_settings(group="shoal.first").run()
     twins(history)
     brokers.with_settings(group="shoal.second").run()
-    assert "Give --group shoal.second to go on there" in reason(brokers)
+    assert "Use group shoal.second to continue there" in reason(brokers)
 
 
 def test_a_group_that_mirrored_a_former_destination_topic_is_not_named(
@@ -130,10 +131,10 @@ def test_a_last_batch_that_is_there_several_times_says_that_records_would_double
     twins(history.plain(2))
     lay_out(brokers, [batches.batch([b"twin"], base_timestamp=NOW_MS)])
     said = reason(brokers)
-    assert "Give --adopt to compare all of the copy with the source and go on behind it" in said
+    assert "Use option adopt to compare all of the copy with the source and continue behind it" in said
     assert (
-        "With --allow-nonempty all records from source offset 0 on follow: those that the copy holds already "
-        "will be there twice"
+        "With option allow-nonempty all records from source offset 0 on follow: those that the copy holds "
+        "already will be there twice"
     ) in said
 
 
@@ -144,7 +145,7 @@ def test_a_copy_in_other_batches_is_another_programs_and_no_reset_of_the_source(
     recut(brokers, history.committed[:9], 2, 3)
     said = reason(brokers)
     assert "the source has its last record in another batch: it is another program's copy" in said
-    assert "Stop that program, such as MirrorMaker 2. Give --adopt" in said
+    assert "Stop that program, such as MirrorMaker 2. Use option adopt" in said
     assert "created again" not in said
     assert "?" not in said
 
@@ -182,7 +183,7 @@ def test_records_of_others_may_come_from_a_topic_of_before(brokers: TwoBrokers, 
     said = reason(brokers)
     assert "its last batch is not in the source" in said
     assert "?" not in said
-    assert "--on-source-reset continue does the same" in said
+    assert "Option on-source-reset=continue does the same" in said
 
 
 def test_committed_by_groups_yields_each_group_that_committed_something(brokers: TwoBrokers) -> None:
@@ -236,7 +237,7 @@ def test_other_records_before_the_last_batch_are_not_passed_over(
     store_copy(new.plain(*others), last)
     said = reason(brokers.with_settings(continue_on=policy))
     assert "its last batch is in the source, but behind other records than in the copy" in said
-    assert "Mirror into an empty topic (--rename)" in said
+    assert "Mirror into an empty topic (option rename)" in said
 
 
 def test_other_records_are_not_passed_over_with_start_latest(brokers: TwoBrokers, history: History) -> None:
@@ -549,7 +550,7 @@ def test_a_new_topic_of_other_messages_without_times_is_mirrored_behind_the_form
 
 
 def goes_on(brokers: TwoBrokers, ranges: list[CopyRange] | None = None) -> None:
-    """Run a lane without a position, and again with --allow-nonempty: neither stops nor copies again."""
+    """Run a lane without a position, and again with allow_nonempty: neither stops nor copies again."""
     end = brokers.destination.log("topic").log_end_offset
     for allow in (False, True):
         brokers.forget_pairs()
@@ -568,8 +569,8 @@ def test_a_copy_that_shows_nothing_stops_also_with_allow_nonempty(
     brokers.forget_pairs()
     said = reason(brokers.with_settings(allow_nonempty=allow))
     assert "nothing shows that the records were mirrored" in said
-    assert "Give --adopt to compare all of the copy with the source" in said
-    assert "--allow-nonempty does not apply, since it would copy them twice" in said
+    assert "Use option adopt to compare all of the copy with the source" in said
+    assert "Option allow-nonempty does not apply, since it would copy them twice" in said
 
 
 def test_allow_nonempty_begins_at_the_start_behind_other_records_than_the_sources(

@@ -80,7 +80,7 @@ def test_a_destination_that_retention_emptied_is_not_taken_for_a_new_one(
     history.plain(1)
     (stopped,) = brokers.run().stopped
     assert "all deleted since" in stopped.reason
-    assert "--allow-nonempty" in stopped.reason
+    assert "option allow-nonempty" in stopped.reason
 
 
 @pytest.mark.parametrize("requests", range(6))
@@ -401,7 +401,7 @@ def test_a_destination_whose_last_batch_is_not_in_the_source_is_refused(
         "group 'mirror' has no committed position for it",
         "holds records up to offset 3",
         "its last batch is not in the source",
-        "--allow-nonempty",
+        "option allow-nonempty",
     )
 
 
@@ -451,7 +451,7 @@ def test_a_destination_whose_records_were_all_deleted_is_begun_anew_only_where_t
         assert brokers.with_settings(allow_nonempty=True).run().complete
         assert brokers.copied() == history.committed
     else:
-        stopped_with(brokers, "held records up to offset 3, all deleted since", "--allow-nonempty")
+        stopped_with(brokers, "held records up to offset 3, all deleted since", "option allow-nonempty")
 
 
 @pytest.mark.parametrize("requests", range(4))

@@ -122,7 +122,7 @@ class _Adoption:
         return self._position(report.reached[0])
 
     def _stop(self, reason: str) -> PartitionStopped:
-        return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"--adopt: {reason}")
+        return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"option adopt: {reason}")
 
     # Another writer
 
@@ -144,7 +144,7 @@ class _Adoption:
             raise BrokerError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 self._name,
-                f"--adopt: a transaction is open from offset {end} on. If the program that wrote it is "
+                f"option adopt: a transaction is open from offset {end} on. If the program that wrote it is "
                 "stopped, the destination aborts it after its timeout",
             )
 
@@ -205,7 +205,9 @@ class _Adoption:
             try:
                 return running.result(_LOOK_INTERVAL_S)
             except TimeoutError:
-                reason = f"the copy to be compared with the source (--adopt), {comparison.fraction:.0%} done"
+                reason = (
+                    f"the copy to be compared with the source (option adopt), {comparison.fraction:.0%} done"
+                )
                 self._watch.report(self._copy, reason)
             except Stopped:
                 raise self._ended() from None
@@ -237,7 +239,8 @@ class _Adoption:
         if not are_distinct(self._logs, compared, report.records):
             raise self._stop(
                 f"the source holds only the last {report.records} records of {self._name}, too few that "
-                "differ from each other to show that they are the same. Mirror into an empty topic (--rename)"
+                "differ from each other to show that they are the same. Mirror into an empty topic "
+                "(option rename)"
             )
 
     def _check_unique(self, origin: tuple[int, int], source_log: OffsetRange, records: int) -> None:
@@ -249,7 +252,7 @@ class _Adoption:
             raise self._stop(
                 f"the source has the records of {self._name} in several places, as from offset {origin[0]} "
                 f"and from offset {place} on, and nothing shows which of them were copied. Mirror into an "
-                "empty topic (--rename)"
+                "empty topic (option rename)"
             )
 
     def _check_beginning(self, origin: tuple[int, int], source_log: OffsetRange) -> None:
@@ -263,10 +266,10 @@ class _Adoption:
             return
         had = f", and the copy deleted no more than {deleted} before it" if deleted else ""
         reason = (
-            f"--adopt: {self._name} begins later than the source. From offset {wanted_from} on the source "
-            f"has {before} records before the copy's first one, which is at offset {first} there{had}: "
-            f"{before - deleted} records would be missing for good. Nothing was written. Give "
-            "--adopt-from-later if they are not wanted, or mirror into an empty topic (--rename)"
+            f"option adopt: {self._name} begins later than the source. From offset {wanted_from} on the "
+            f"source has {before} records before the copy's first one, which is at offset {first} "
+            f"there{had}: {before - deleted} records would be missing for good. Nothing was written. Use "
+            "option adopt-from-later if they are not wanted, or mirror into an empty topic (option rename)"
         )
         start = self._copy.range.start_offset
         raise PartitionStopped(*self._copy.source, start, reason, wanted_from, can_heal=False)
@@ -274,7 +277,9 @@ class _Adoption:
     def _count(self, start_offset: int, end_offset: int) -> int:
         """Return how many records the source has to mirror between two offsets."""
         count = 0
-        self._watch.report(self._copy, "the source's records before the copy's first to be counted (--adopt)")
+        self._watch.report(
+            self._copy, "the source's records before the copy's first to be counted (option adopt)"
+        )
         for each in counts_of_batches(self._logs, start_offset, end_offset):
             if self._watch.stop_requested():
                 raise self._ended()
@@ -304,9 +309,9 @@ def _advice(report: PartitionReport) -> str:
     if report.aborted:
         return (
             "MirrorMaker 2 copies aborted transactions by default. To take over such a copy, set "
-            "isolation.level=read_uncommitted in the file of --from-config"
+            "isolation.level=read_uncommitted for the source cluster"
         )
-    return "shoal verify lists all that differs. Mirror into an empty topic (--rename)"
+    return "shoal verify lists all that differs. Mirror into an empty topic (option rename)"
 
 
 def _first_of(report: PartitionReport) -> str:

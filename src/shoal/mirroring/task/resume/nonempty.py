@@ -32,8 +32,8 @@ __all__ = ["behind_what_is_there"]
 _MOST_DECODED_BATCHES = 64
 
 _ADOPT = (
-    "Give --adopt to compare all of the copy with the source and go on behind it, or mirror into an empty "
-    "topic (--rename)"
+    "Use option adopt to compare all of the copy with the source and continue behind it, or mirror into an "
+    "empty topic (option rename)"
 )
 
 
@@ -78,9 +78,9 @@ def behind_what_is_there(
         if preceding is Preceding.SHOWN:
             return place, tail.fingerprint.crc
     kind = IncidentKind.SOURCE_RESET
-    goes_on = clusters.settings.continues_after(kind)
+    continues = clusters.settings.continues_after(kind)
     begins_anyhow = clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN
-    if begins_anyhow and not goes_on:
+    if begins_anyhow and not continues:
         return start, None
     finding = _look_at(logs, tail, found, preceding, others)
     reason = (
@@ -92,7 +92,7 @@ def behind_what_is_there(
             incidents.append(Incident(kind, reason, lost=None, continued=True))
         return start, None
     if finding.is_reset:
-        if goes_on:
+        if continues:
             incidents.append(Incident(kind, reason, lost=None, continued=True))
             # All of the new topic, also with --start latest: Kafka deleted the first start's memory with it.
             return Place(logs.source_offset_at(EARLIEST)), None
@@ -118,27 +118,30 @@ def _look_at(
         what = f"held records up to offset {log.end}, all deleted since"
         return _Finding(
             what,
-            "Nothing shows how far the source was mirrored. Mirror into an empty topic (--rename), or give "
-            f"--allow-nonempty to copy from source offset {start} on, also records that were here before",
+            "Nothing shows how far the source was mirrored. Mirror into an empty topic (option rename), or "
+            f"use option allow-nonempty to copy from source offset {start} on, also records that were here "
+            "before",
         )
     holds = f"holds records up to offset {log.end}"
     twice = (
-        f"With --allow-nonempty all records from source offset {start} on follow: those that the copy holds "
-        "already will be there twice"
+        f"With option allow-nonempty all records from source offset {start} on follow: those that the copy "
+        "holds already will be there twice"
     )
     if preceding is Preceding.CONTRADICTED:
         what = (
             f"{holds}, and its last batch is in the source, but behind other records than in the copy: the "
             "source topic was deleted and filled again, or another program wrote to the copy"
         )
-        return _Finding(what, f"Mirror into an empty topic (--rename). {twice}")
+        return _Finding(what, f"Mirror into an empty topic (option rename). {twice}")
     if preceding is Preceding.NOT_SHOWN:
         what = (
             f"{holds}, and its last batch is in the source, but nothing shows that the records were mirrored "
             "which the source has before it: the source topic was deleted and filled again, or the copy "
             "began later than this mirror, or one side holds too little that can be compared"
         )
-        return _Finding(what, f"{_ADOPT}. --allow-nonempty does not apply, since it would copy them twice")
+        return _Finding(
+            what, f"{_ADOPT}. Option allow-nonempty does not apply, since it would copy them twice"
+        )
     if batch and batch.places:
         what = f"{holds}, and its last batch is {len(batch.places)} times in the source"
         return _Finding(what, f"{_ADOPT}. {twice}")
@@ -152,8 +155,8 @@ def _look_at(
         f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
         "or compacted it, or the source topic was deleted and created again"
     )
-    kept = f"{IncidentKind.SOURCE_RESET.option} continue does the same"
-    return _Finding(what, f"Mirror into an empty topic (--rename). {twice}. {kept}", is_reset=True)
+    kept = f"{IncidentKind.SOURCE_RESET.continuing.capitalize()} does the same"
+    return _Finding(what, f"Mirror into an empty topic (option rename). {twice}. {kept}", is_reset=True)
 
 
 def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, can_adopt: bool) -> _Finding:
@@ -161,9 +164,9 @@ def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, 
         f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, up to source "
         f"offset {other.position.source_offset}"
     )
-    advice = f"Give --group {other.group} to go on there"
+    advice = f"Use group {other.group} to continue there"
     if can_adopt:
-        advice += f", or --adopt to let group {group!r} take the copy over"
+        advice += f", or option adopt to let group {group!r} take the copy over"
     return _Finding(what, advice)
 
 

@@ -57,7 +57,7 @@ class Resumption:
         Return the position that describes the destination as it is now.
 
         Raises:
-            PartitionStopped: Something happened after which the mirror may not go on.
+            PartitionStopped: Something happened after which the mirror must not continue.
             ShoalError: A cluster does not answer.
 
         """
@@ -119,7 +119,7 @@ class Resumption:
                 return
             raise self._stop(
                 f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
-                "the like decide what is copied); use the options of then, or a new --group into "
+                "the like decide what is copied); use the options of then, or mirror with a new group into "
                 "an empty topic"
             )
 
@@ -149,7 +149,7 @@ class Resumption:
             IncidentKind.DESTINATION_LOSS,
             reason,
             self._mirror_again,
-            f"{IncidentKind.DESTINATION_LOSS.option} continue mirrors again what the source still has of it",
+            f"{IncidentKind.DESTINATION_LOSS.continuing} mirrors again what the source still has of it",
             self._lost_from(),
         )
 
@@ -209,8 +209,8 @@ class Resumption:
                 f"topic {partition.topic} on {source} was deleted and created again since it was mirrored up "
                 f"to offset {self.position.source_offset} (its id was {then} and is {now})",
                 self._go_on_in_new_topic,
-                f"{IncidentKind.SOURCE_RESET.option} continue mirrors the new topic behind the old one's "
-                "records; or mirror it with a new --group into an empty topic (--rename)",
+                f"{IncidentKind.SOURCE_RESET.continuing} mirrors the new topic behind the old one's "
+                "records; or mirror it with a new group into an empty topic (option rename)",
                 self._source.start,
             )
         elif self._source.same_up_to is not None and self._source.same_up_to < self.position.source_offset:
@@ -221,8 +221,8 @@ class Resumption:
                 f"{self.position.source_offset} was mirrored already: the source lost its tail "
                 "(unclean leader election?)",
                 lambda: self._go_on_at_source(same_up_to, lost=0),
-                f"{IncidentKind.SOURCE_RESET.option} continue mirrors what is there now behind what was "
-                "there then; or mirror it with a new --group into an empty topic",
+                f"{IncidentKind.SOURCE_RESET.continuing} mirrors what is there now behind what was "
+                "there then; or mirror it with a new group into an empty topic",
                 same_up_to,
             )
 
@@ -271,8 +271,8 @@ class Resumption:
             f"{source} does not have offset {self.position.source_offset} any more, its log begins at "
             f"{self._source.start}: its retention overtook the mirror",
             self._skip_deleted,
-            f"{IncidentKind.SOURCE_RETENTION.option} continue resumes at {self._source.start}; or mirror it "
-            "with a new --group into an empty topic",
+            f"{IncidentKind.SOURCE_RETENTION.continuing} resumes at {self._source.start}; or mirror it "
+            "with a new group into an empty topic",
         )
 
     def _skip_deleted(self) -> int:
@@ -290,7 +290,7 @@ class Resumption:
                 f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
                 f"was mirrored from offset {self.position.destination_offset} to {self._log.end} and not "
                 "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
-                "new --group into an empty topic (--start says from where)"
+                "new group into an empty topic (option start sets its first offset)"
             )
         place = self._place_behind(self._places.run_behind(self.position, tail, self._log.end))
         if place:
@@ -305,7 +305,7 @@ class Resumption:
                 f"offset {self.position.source_offset} on and not committed, and is not to be found "
                 "in the source now: compaction, retention or an election changed the source meanwhile",
                 None,
-                "mirror it with a new --group into an empty topic",
+                "mirror it with a new group into an empty topic",
             )
         else:
             self._meet_foreign_records(tail)
@@ -322,7 +322,7 @@ class Resumption:
                 f"{self.position.source_offset} on and not committed; {error}"
             )
             self._incidents.append(Incident(kind, reason))
-            advice = "mirror it with a new --group into an empty topic"
+            advice = "mirror it with a new group into an empty topic"
             raise self._stop(f"{reason}; {advice}") from None
 
     def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
@@ -372,16 +372,16 @@ class Resumption:
             "another program wrote there"
         )
         advice = (
-            f"{IncidentKind.FOREIGN_RECORDS.option} continue resumes behind them; or mirror it with a new "
-            "--group into a topic that no other program writes to"
+            f"{IncidentKind.FOREIGN_RECORDS.continuing} resumes behind them; or mirror it with a new "
+            "group into a topic that no other program writes to"
         )
         if are_copies(self._places, self.position):
             what = "The source has some of these records, too: another mirror wrote them"
             reason = f"{reason}. {what}"
             advice = (
-                "stop that mirror, and mirror the topic with a new --group into an empty topic (--rename). "
-                f"{IncidentKind.FOREIGN_RECORDS.option} continue resumes behind them, and mirrors these "
-                "records again"
+                "stop that mirror, and mirror the topic with a new group into an empty topic (option "
+                f"rename). {IncidentKind.FOREIGN_RECORDS.continuing.capitalize()} resumes behind them, and "
+                "mirrors these records again"
             )
         self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
 
@@ -398,7 +398,7 @@ class Resumption:
             f"source offset {other.position.source_offset}"
         )
         self._incidents.append(Incident(IncidentKind.FOREIGN_RECORDS, reason))
-        advice = f"give --group {other.group} to go on there"
+        advice = f"use group {other.group} to continue there"
         where = *self._copy.source, self.position.source_offset
         raise PartitionStopped(*where, f"{reason}; {advice}", can_heal=False)
 
@@ -425,7 +425,7 @@ class Resumption:
                 f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
                 f"offset {self.position.destination_offset} to {self._log.end}, and those that were mirrored "
                 f"among them, up to offset {tail.header.last_offset}, are not what follows source "
-                f"offset {self.position.source_offset}; mirror it with a new --group into an empty topic"
+                f"offset {self.position.source_offset}; mirror it with a new group into an empty topic"
             )
         self._settle(place, tail, landed=None)
         self.position = replace(self.position, identity=identity, last_batch=None)
