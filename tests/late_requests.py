@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,9 @@ class Requests:
             def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
                 requests._take(batches)
                 super().prepare(batches)
+
+            def pump(self, *args: Any, **options: Any) -> None:
+                """Leave everything to Python."""
 
         monkeypatch.setattr(sender, "ProduceConnection", Watched)
 

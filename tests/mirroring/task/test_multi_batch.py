@@ -85,6 +85,9 @@ class Sent:
                 sent.bytes.append({each: b"".join(views) for each, views in batches.items()})
                 super().prepare(batches)
 
+            def pump(self, *args: Any, **options: Any) -> None:
+                """Leave everything to Python."""
+
         monkeypatch.setattr(worker, "ProduceConnection", WatchedProducer)
 
     def counts(self, topic: str = "topic", partition: int = 0) -> list[int]:
