@@ -226,7 +226,7 @@ class _Samples:
         """Take samples until the condition holds.
 
         Raises:
-            TimedOut: It did not within the time.
+            TimedOut: The condition did not hold within the time.
         """
         began = time.monotonic()
         while not condition():

@@ -47,7 +47,7 @@ class MoverFailed(Exception):
 
 @dataclass(frozen=True)
 class Window:
-    """What a mover used from a tenth of its records to the last.
+    """The usage of a mover from a tenth of its records to the last.
 
     Attributes:
         part: The part of the records that it copied in this time, about 0.9.
@@ -82,11 +82,11 @@ def measure(
     """Let a mover copy a topic.
 
     Returns:
-        What it used, and the destination topic, None if there is none.
+        The usage, and the destination topic, None if there is none.
 
     Raises:
         MoverFailed: The mover failed, or the copy has another number of records than the source.
-        TimedOut: It was still running after this time.
+        TimedOut: The mover was still running after this time.
     """
     with mover.command(job) as command, Yardstick() as yardstick:
         run = _Run(job, source, destination, yardstick, time.monotonic() + timeout_s)

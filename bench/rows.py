@@ -1,4 +1,4 @@
-"""What a row of the bench gets, and what it returns."""
+"""The input of a row of the bench, and its result."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Usage: python bench/verify_twice.py ARGUMENTS..., each the arguments of one run, as a JSON array.
 
-It imports nothing of the bench, so that it also runs with another commit's shoal.
+This module imports nothing of the bench, so that it also runs with another commit's shoal.
 """
 
 import io

@@ -91,7 +91,7 @@ def _cpu_s_of(code: str) -> float:
     return time.process_time() - began
 
 
-def test_java_is_told_apart_by_its_name(run: Run, tmp_path: Path) -> None:
+def test_java_is_recognized_by_its_name(run: Run, tmp_path: Path) -> None:
     java = tmp_path / "java"
     java.symlink_to(sys.executable)
     done = tmp_path / "done"

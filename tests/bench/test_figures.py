@@ -44,7 +44,7 @@ def test_ratio_pairs_the_turns() -> None:
         pytest.param(None, "not measured", id="not measured"),
     ],
 )
-def test_ratio_aim_is_judged_by_what_repeats(dear: list[float] | None, found: str) -> None:
+def test_ratio_aim_is_judged_by_repeated_runs(dear: list[float] | None, found: str) -> None:
     aim = Times("1/20", DEAR, CHEAP, at_least=20)
     figures = {CHEAP: Figure([1.0, 1.0, 1.0])}
     if dear is not None:

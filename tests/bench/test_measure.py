@@ -67,7 +67,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mover, flo
     return lambda mover, timeout_s: measure(mover, job, cluster, cluster, timeout_s)[0]
 
 
-def test_window_excludes_what_is_before_a_tenth(run: Callable[[Mover, float], measuring.Window]) -> None:
+def test_window_excludes_the_first_tenth(run: Callable[[Mover, float], measuring.Window]) -> None:
     code = (
         PROGRESS
         + "burn(1.0); copied(1); time.sleep(0.2); copied(200); time.sleep(0.2); burn(0.4); copied(1000)"

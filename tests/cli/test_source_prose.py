@@ -3,6 +3,7 @@
 `python -m tests.cli.test_source_prose src/shoal/verify` lists the findings of a part, and its rates.
 """
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -42,6 +43,15 @@ FOLDERS_NOT_REWRITTEN = {
     "tests/mirroring/task",
     "tests/verify",
 }
+
+
+#: Names of tests have unit, condition and result: they begin with a noun, and name the actor.
+FORBIDDEN_IN_NAMES = re.compile(
+    r"^(a|an|the|it)_|(^|_)(what|where|who|whom|whoever|nobody|somebody|told|tells|hears|anew)(_|$)"
+)
+
+#: Folders whose tests still have to be renamed. The list may only shrink.
+FOLDERS_WITH_OLD_NAMES = {"tests/model"}
 
 
 def modules_of(package: str) -> list[Path]:
@@ -118,6 +128,17 @@ def test_rates_of_words_over_all_source() -> None:
 
 def test_rates_of_words_over_rewritten_folders() -> None:
     check_rates(module for folder in REWRITTEN_FOLDERS for module in (ROOT / folder).glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [each for each in REWRITTEN_FOLDERS if each.startswith("tests") and each not in FOLDERS_WITH_OLD_NAMES],
+)
+def test_names_of_tests_have_plain_words(folder: str) -> None:
+    names = re.findall(
+        r"^ *def test_(\w+)", "".join(each.read_text() for each in (ROOT / folder).glob("*.py")), re.MULTILINE
+    )
+    assert [name for name in names if FORBIDDEN_IN_NAMES.search(name)] == []
 
 
 def check_rates(modules: Iterable[Path]) -> None:

@@ -24,7 +24,7 @@ _WAIT_MS = 150
 @pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])
 @given(st.integers(0, 2**32), st.integers(0, 9), st.integers(1, 3))
 @effort(60)
-def test_pump_counts_only_what_landed_whatever_is_answered(
+def test_pump_counts_only_landed_batches_with_any_response(
     lie: Lie, seed: int, first: int, times: int
 ) -> None:
     draw = random.Random(seed)

@@ -58,7 +58,7 @@ def test_pump_lists_topics_by_id_from_v13_on(broker: Broker, connection: socket.
     assert pumped.landed == [8, 8]
 
 
-def test_pump_continues_where_an_earlier_one_ended(broker: Broker, connection: socket.socket) -> None:
+def test_pump_continues_after_an_earlier_one(broker: Broker, connection: socket.socket) -> None:
     assert pump(connection, [lot(0, 2)]).end == "done"
     assert pump(connection, [lot(0, 2, base_offset=4)], correlation_id=2**31 - 1).end == "done"
     assert broker.log("topic").log_end_offset == 8
@@ -185,13 +185,13 @@ def test_nothing_is_sent_after_the_gate_closes(closes_at: int) -> None:
         pumped = pump(connection, [lot(0, 40)], gate=gate)
     assert known.is_set()
     assert pumped.end == "gate closed"
-    # What was in flight is answered and counted, and no more than that was in flight.
+    # Requests in flight are answered and counted, and no others were sent.
     assert pumped.landed == [len(destination.requests)]
     assert closes_at < len(destination.requests) <= closes_at + 5
     assert pumped.handed_back == []
 
 
-def test_gate_tells_when_the_broker_was_heard() -> None:
+def test_gate_has_the_time_of_the_last_response() -> None:
     gate = array("Q", [NEVER, 0])
     before = time.monotonic_ns()
     with served(Destination()) as connection:
@@ -286,7 +286,7 @@ def test_silence_times_out() -> None:
     assert set(pumped.answers) == {None}
 
 
-def test_answer_that_nobody_asked_for_is_a_surplus() -> None:
+def test_unrequested_response_is_a_surplus() -> None:
     with served(Destination(lambda number, answer: answer + answer if number == 7 else answer)) as connection:
         pumped = pump(connection, [lot(0)])
     assert pumped == ("surplus", 0, [8], [], 8)

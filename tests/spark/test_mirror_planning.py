@@ -165,7 +165,7 @@ def test_partition_without_start_offset_is_skipped_and_named(brokers: TwoBrokers
     assert len(rows(planner)) == 2
 
 
-def test_next_tasks_where_all_is_stopped_waits_until_the_plan_changes(
+def test_next_tasks_with_all_partitions_stopped_waits_for_a_new_plan(
     brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror_planning, "_LOOK_INTERVAL_S", 0.01)
@@ -182,7 +182,7 @@ def test_next_tasks_where_all_is_stopped_waits_until_the_plan_changes(
 
 
 @pytest.mark.parametrize("gone", ["leader", "topic"])
-def test_next_tasks_where_all_was_left_out_tries_the_same_plan_again(
+def test_next_tasks_with_all_partitions_skipped_tries_the_plan_again(
     brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     monkeypatch.setattr(mirror_planning, "_LOOK_INTERVAL_S", 0.01)
