@@ -1,9 +1,9 @@
 """Batches for tests of `shoal verify`, as letters: the same letter is the same batch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from shoal.records import Fingerprint, Record
-from shoal.verify.digest import Digest
+from shoal.records import PACKED_FINGERPRINT, Fingerprint, Record
+from shoal.verify.digest import Digest, DigestRun
 from shoal.verify.side import Decoded
 
 RECORDS = 10
@@ -48,6 +48,23 @@ def one(
         time if timestamp is None else timestamp,
         undecoded,
         damage,
+    )
+
+
+def packed(batches: Sequence[Digest], most: int) -> list[DigestRun]:
+    """Pack plain batches without gaps into runs of at most so many."""
+    return [_run(batches[begin : begin + most]) for begin in range(0, len(batches), most)]
+
+
+def _run(batches: Sequence[Digest]) -> DigestRun:
+    rows = b"".join(
+        PACKED_FINGERPRINT.pack(*each.fingerprint[:3], each.codec_id, each.fingerprint.base_timestamp)
+        for each in batches
+        if each.fingerprint
+    )
+    begin, end = batches[0], batches[-1].next_offset
+    return DigestRun(
+        rows, 0, len(batches), begin.base_offset, end, begin.follows, begin.gap_before, is_telling=True
     )
 
 

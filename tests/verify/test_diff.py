@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.verify.diff import diff
-from shoal.verify.digest import Digest, Entry, are_same
-from shoal.verify.finding import Finding, Kind, SameRecords
-from tests.verify.digests import DECODERS, RECORDS, one, stream
+from shoal.verify.digest import Digest, are_same
+from shoal.verify.finding import AnyFinding, Finding, Kind, SameBatches
+from shoal.verify.side import Decoded
+from tests.verify.digests import DECODERS, RECORDS, Letters, one, packed, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
@@ -23,11 +24,16 @@ DIFFERENCES = {Kind.MISSING, Kind.EXTRA, Kind.ALTERED, Kind.REORDERED}
 def compare(
     source: Sequence[object], destination: Sequence[object], mirrored_until: int = ALL
 ) -> list[tuple[str, list[int], list[int]]]:
-    """Return what differs, as numbers of batches of both sides, sorted."""
-    return differences(diff(stream(source), stream(destination), DECODERS, mirrored_until=mirrored_until))
+    """Return the differences as numbers of batches of both sides, sorted; the same for packed batches."""
+    ours, theirs = stream(source), stream(destination)
+    found = differences(diff(ours, theirs, DECODERS, mirrored_until=mirrored_until))
+    for most in (1, 7, 1000):
+        runs = packed(ours, most), packed(theirs, 1000)
+        assert differences(diff(*runs, DECODERS, mirrored_until=mirrored_until)) == found
+    return found
 
 
-def differences(findings: Iterable[Finding | SameRecords]) -> list[tuple[str, list[int], list[int]]]:
+def differences(findings: Iterable[AnyFinding]) -> list[tuple[str, list[int], list[int]]]:
     found = {
         (finding.kind.value, *_numbers(finding))
         for finding in findings
@@ -55,6 +61,8 @@ def test_equal_streams_have_no_difference() -> None:
     findings = list(diff(stream(ALPHABET), stream(ALPHABET), DECODERS, mirrored_until=ALL))
     assert all(isinstance(finding, Finding) and finding.kind is Kind.SAME for finding in findings)
     assert len(findings) == len(ALPHABET)
+    (run,) = packed(stream(ALPHABET), 1000)
+    assert list(diff([run], [run], DECODERS, mirrored_until=ALL)) == [SameBatches(run, run)]
 
 
 @pytest.mark.parametrize("index", [0, 1, 13, 24, 25])
@@ -73,7 +81,13 @@ def test_one_doubled_batch_is_found_and_named(index: int) -> None:
     findings = list(diff(stream(ALPHABET), stream(doubled), DECODERS, mirrored_until=ALL))
     assert differences(iter(findings)) == [("extra", [], [index + 1])]
     extra = [finding for finding in findings if isinstance(finding, Finding) and finding.kind is Kind.EXTRA]
-    assert [finding.copy_of for finding in extra] == [index * RECORDS + number for number in range(RECORDS)]
+    doubled_offsets = [
+        finding.copy_of + number
+        for finding in extra
+        if finding.copy_of is not None
+        for number in range(finding.destination[-1].next_offset - finding.destination[0].base_offset)
+    ]
+    assert doubled_offsets == list(range(index * RECORDS, index * RECORDS + RECORDS))
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (13, 14), (24, 25), (0, 2), (3, 9), (0, 25)])
@@ -160,6 +174,33 @@ def test_places_say_where_the_other_side_would_have_it() -> None:
     findings = diff(stream("abcd", 1), stream("abd", 1), DECODERS, mirrored_until=ALL)
     found = [each for each in findings if isinstance(each, Finding) and each.kind is Kind.MISSING]
     assert [(each.source_place, each.destination_place) for each in found] == [(2, 2)]
+
+
+class CountingLetters(Letters):
+    """Counts the batches that are decoded."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def decode(self, batch: Digest) -> Decoded:
+        self.count += 1
+        return super().decode(batch)
+
+
+@pytest.mark.parametrize("edit", ["missing", "doubled", "swapped"])
+def test_diff_of_whole_batches_decodes_only_those_at_which_the_sides_part(edit: str) -> None:
+    source = list(range(2000))
+    if edit == "missing":
+        destination = [number for number in source if number % 10]
+    elif edit == "doubled":
+        destination = [each for number in source for each in [number] * (1 if number % 10 else 2)]
+    else:
+        destination = [number + {1: 1, 2: -1}.get(number % 10, 0) for number in source]
+    decoders = CountingLetters(), CountingLetters()
+    ours, theirs = packed(stream(source), 300), packed(stream(destination), 300)
+    found = differences(diff(ours, theirs, decoders, mirrored_until=ALL))
+    assert len(found) == (400 if edit == "swapped" else 200)
+    assert decoders[0].count + decoders[1].count <= 3 * 200
 
 
 # What cannot be compared
@@ -254,14 +295,15 @@ def edited(draw: st.DrawFn) -> tuple[list[str], list[str]]:
     return source, destination
 
 
-def offsets(findings: Iterable[Finding | SameRecords], side: int) -> list[int]:
+def offsets(findings: Iterable[AnyFinding], side: int) -> list[int]:
     """Return the offsets of all records in findings, each of which is a batch."""
     found: list[int] = []
     for finding in findings:
-        if isinstance(finding, SameRecords):
-            found += range(finding[side].base_offset, finding[side].next_offset)
-        else:
+        if isinstance(finding, Finding):
             found += [part.base_offset for part in (finding.source, finding.destination)[side]]
+        else:
+            same = (finding.source, finding.destination)[side]
+            found += range(same.base_offset, same.next_offset)
     return found
 
 
@@ -269,15 +311,16 @@ def offsets(findings: Iterable[Finding | SameRecords], side: int) -> list[int]:
     st.one_of(edited(), st.tuples(SMALL_ALPHABET, SMALL_ALPHABET)),
     st.sampled_from([1, 2, 5, 20, 4096]),
     st.sampled_from([0, 10, ALL]),
+    st.sampled_from([0, 1, 4, 1000]),
 )
 def test_every_batch_is_in_one_finding_and_differences_are_found(
-    sides: tuple[list[str], list[str]], look_ahead: int, mirrored_until: int
+    sides: tuple[list[str], list[str]], look_ahead: int, mirrored_until: int, packed_by: int
 ) -> None:
     source, destination = (stream(side, 1) for side in sides)
     findings = list(
         diff(
-            source,
-            destination,
+            packed(source, packed_by) if packed_by else source,
+            packed(destination, 1000) if packed_by else destination,
             DECODERS,
             mirrored_until=mirrored_until,
             look_ahead_batches=look_ahead,
@@ -293,14 +336,12 @@ def test_every_batch_is_in_one_finding_and_differences_are_found(
             destination = destination[: last.destination_place]
     assert sorted(offsets(findings, 0)) == list(range(len(source)))
     assert sorted(offsets(findings, 1)) == list(range(len(destination)))
-    same = [each for each in findings if isinstance(each, SameRecords) or each.kind is Kind.SAME]
+    same = [each for each in findings if not isinstance(each, Finding) or each.kind is Kind.SAME]
     for side in (0, 1):
         assert offsets(same, side) == sorted(offsets(same, side))
     for finding in findings:
         if isinstance(finding, Finding) and finding.kind is Kind.REORDERED:
             one_side, other = finding.source[0], finding.destination[0]
-            assert isinstance(one_side, Entry)
-            assert isinstance(other, Entry)
             assert are_same(one_side, other)
     is_prefix = sides[0][: len(sides[1])] == sides[1]
     is_whole = is_prefix and len(sides[1]) >= min(mirrored_until, len(sides[0]))

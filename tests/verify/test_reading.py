@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 
@@ -9,11 +10,13 @@ import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
+from shoal.client.scan import PartitionReader
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError, CorruptBatch, Disconnected, Stopped
+from shoal.errors import BrokerError, Disconnected, Stopped
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.protocol.apis import ApiKey
-from shoal.records import Codec, RecordBatch, verify_crc
+from shoal.protocol.fetch import FetchedPartition
+from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Side, reading
 from shoal.verify.errors import DamagedLog, NotDecodable
@@ -45,6 +48,11 @@ def reader(brokers: TwoBrokers, history: History, stop: threading.Event) -> Iter
         )
         yield reader
         reader.close()
+
+
+def empty_buffer(reader: LogReader) -> None:
+    """Let a reader forget the batches of its last fetch, as the next fetch does."""
+    reader._buffered = reading._Batches(memoryview(b""))
 
 
 def ranges(reader: LogReader, start: int, end: int, **options: int) -> list[tuple[int, int]]:
@@ -90,12 +98,12 @@ def test_a_batch_is_decoded_where_it_lies_or_fetched_again(
     reader: LogReader, brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3, 2, 4, codec=Codec.LZ4)
-    digests = reader.digests(0, 9)
-    first = next(digests)
+    first, second, third = reader.digests(0, 9)
     before = reader.bytes_read
+    assert [record.offset for record in reader.decode(second).records] == [3, 4]
     assert [record.offset for record in reader.decode(first).records] == [0, 1, 2]
     assert reader.bytes_read == before
-    second, third = digests
+    empty_buffer(reader)
     assert [record.offset for record in reader.decode(first).records] == [0, 1, 2]
     again = reader.bytes_read
     assert again > before
@@ -111,7 +119,7 @@ def test_a_batch_that_is_fetched_again_is_asked_for_until_it_comes(
 ) -> None:
     history.plain(3)
     (batch,) = reader.digests(0, 3)
-    reader._current = None
+    empty_buffer(reader)
     brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     brokers.source.faults.add(ApiKey.FETCH, drop="before")
     assert len(reader.decode(batch).records) == 3
@@ -120,7 +128,7 @@ def test_a_batch_that_is_fetched_again_is_asked_for_until_it_comes(
 def test_a_batch_that_is_damaged_meanwhile_is_not_decoded(reader: LogReader, history: History) -> None:
     history.plain(3)
     (batch,) = reader.digests(0, 3)
-    reader._current = None
+    empty_buffer(reader)
     flip(history.log, 0, -1)
     with pytest.raises(NotDecodable, match="source's batch at offset 0 is not what it was"):
         reader.decode(batch)
@@ -159,16 +167,21 @@ def test_what_was_damaged_on_its_way_is_fetched_again(
     reader: LogReader, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history.plain(3, 2)
-    failures = [CorruptBatch("a bit flipped on its way", 3)]
+    receive = PartitionReader.receive
+    flips = [-1]
 
-    def verify_once(batch: RecordBatch) -> None:
-        if batch.header.base_offset == 3 and failures:
-            raise failures.pop()
-        verify_crc(batch)
+    def receive_with_a_flip(self: PartitionReader) -> FetchedPartition:
+        fetched = receive(self)
+        if flips:
+            record_set = bytearray(fetched.record_set)
+            record_set[flips.pop()] ^= 1
+            return dataclasses.replace(fetched, record_set=memoryview(record_set))
+        return fetched
 
-    monkeypatch.setattr(reading, "verify_crc", verify_once)
-    assert [batch.damage for batch in reader.digests(0, 5)] == [None, None]
-    assert not failures
+    monkeypatch.setattr(PartitionReader, "receive", receive_with_a_flip)
+    first, second = reader.digests(0, 5)
+    assert (first.damage, second.damage, flips) == (None, None, [])
+    assert len(reader.decode(second).records) == 2
 
 
 def test_a_second_look_that_fails_leaves_the_damage(

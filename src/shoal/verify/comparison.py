@@ -19,7 +19,7 @@ from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
 from .doubled import doubled_before
 from .errors import DamagedLog, NotComparable
-from .finding import Finding, Kind, SameRecords
+from .finding import Finding, Kind
 from .plan import PartitionPlan
 from .reading import LogReader
 from .report import (
@@ -236,13 +236,13 @@ class PartitionComparison:
         mirrored_until = self.plan.position.source_offset if self.plan.position else 0
         rest = logs.between(place, logs.end)
         with ExitStack() as readings:
-            source = rest.source.digests(*rest.source_log, crop_at=place.source)
-            destination = rest.destination.digests(*rest.destination_log, crop_at=place.destination)
+            source = rest.source.runs(*rest.source_log, crop_at=place.source)
+            destination = rest.destination.runs(*rest.destination_log, crop_at=place.destination)
             readings.enter_context(closing(source))
             readings.enter_context(closing(destination))
             decoders = rest.source, rest.destination
             for finding in diff(source, destination, decoders, start=place, mirrored_until=mirrored_until):
-                if isinstance(finding, SameRecords):
+                if not isinstance(finding, Finding):
                     self.tally.add(finding)
                 elif finding.kind is Kind.DIVERGED:
                     return self._find_again(finding, logs)
@@ -262,8 +262,8 @@ class PartitionComparison:
             return None
         found = met.place
         passed = logs.between(place, found)
-        source = passed.source.digests(*passed.source_log)
-        destination = passed.destination.digests(*passed.destination_log)
+        source = passed.source.runs(*passed.source_log)
+        destination = passed.destination.runs(*passed.destination_log)
         with closing(source), closing(destination):
             decoders = passed.source, passed.destination
             for finding in diff(source, destination, decoders, start=place, mirrored_until=_EVERYTHING):

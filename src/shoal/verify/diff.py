@@ -1,17 +1,19 @@
 """
 The differences between two sides of a partition. No I/O of its own; memory is bounded.
 
-As long as the next batches have the same bytes on both sides, they are taken in
-pairs by their digests, and nothing is decoded. If they do not, their records are
+As long as the next batches have the same bytes on both sides, they are taken
+together by their digests, and nothing is decoded. If they do not, their records are
 compared one by one, wherever each side was cut. So a copy that is equal is never
 taken for another. From the first record that is not the same, both sides are
-looked at further ahead:
+looked at further ahead. If they were in step by batches, the place at which they
+agree again is found by digests. Up to there it is a *stretch*, which has whole
+batches that are missing, moved or doubled, or else the records in it are compared:
 
 1. in a window of records, which grows, for a place at which they agree again;
-2. by digests, for batches from which on they agree: up to these it is a *stretch*;
+2. by digests, for the end of a stretch;
 3. if one side ends, its last records stand for some of the other's.
 
-The records before that place are matched up (:mod:`.matching`), and the comparison
+The batches or records before that place are matched up (:mod:`.matching`), and the comparison
 continues there. If no such place is near, both sides have diverged: the caller searches on.
 """
 
@@ -21,9 +23,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..errors import ShoalError
-from .digest import Digest, Entry, are_pair, are_same, begin_pair, resemble
-from .finding import Finding, Kind, Run, SameRecords
-from .matching import OpenSlots, Recent, Slot, have_in_common, match_up, reach
+from .digest import Digest, Digests, Entry, are_pair, are_same, begin_pair, resemble
+from .finding import AnyFinding, Finding, Kind, Run, SameBatches, SameRecords
+from .matching import OpenSlots, Recent, Slot, are_alike, have_in_common, match_up, reach
 from .meeting import MeetingPoint, Proof, meeting_point
 from .side import Decoded, Decoder, Side, Times
 
@@ -41,7 +43,7 @@ LOOK_AHEAD_RECORDS = 16_384
 #: that takes no more than the batches that are remembered.
 _RECORDS_BEFORE = 1024
 
-#: The window grows by steps: most differences are short.
+#: A window of batches or records grows by steps: most differences are short.
 _LOOKS = (16, 128, 1024)
 
 #: So many records at the end of one side may be altered for all we know; more
@@ -51,20 +53,22 @@ _MOST_ALTERED_AT_THE_END = 64
 #: So many records that only one side has are taken at a time.
 _AT_ONCE = 1024
 
+_END_OF_OFFSETS = 2**63
+
 #: The source's, and the destination's.
 Decoders = tuple[Decoder, Decoder]
 
 
 def diff(
-    source: Iterable[Digest],
-    destination: Iterable[Digest],
+    source: Iterable[Digests],
+    destination: Iterable[Digests],
     decoders: Decoders,
     *,
     start: tuple[int, int] = (0, 0),
     mirrored_until: int = 0,
     look_ahead_batches: int = LOOK_AHEAD_BATCHES,
     look_ahead_records: int = LOOK_AHEAD_RECORDS,
-) -> Iterator[Finding | SameRecords]:
+) -> Iterator[AnyFinding]:
     """
     Compare two streams of batches that begin in the same place.
 
@@ -126,14 +130,16 @@ class _Diff:
         self._mirrored_until = mirrored_until
         self._most_batches = most_batches
         self._most_records = most_records
-        self._looks = [*(count for count in _LOOKS if count < most_records), most_records]
+        self._looks = _looks_up_to(most_records)
         self._recent = Recent(most_batches, most_records)
         #: Source records before this offset are known to it.
         self._remembered_until = 0
         self._open = OpenSlots(most_records, self._recent)
         self._is_stretch = False
+        #: The last batch that ended was the same on both sides.
+        self._is_by_batches = False
 
-    def run(self) -> Iterator[Finding | SameRecords]:
+    def run(self) -> Iterator[AnyFinding]:
         try:
             yield from self._compare()
         except ShoalError:
@@ -141,10 +147,12 @@ class _Diff:
             yield from self._open.close_all()
             raise
 
-    def _compare(self) -> Iterator[Finding | SameRecords]:
+    def _compare(self) -> Iterator[AnyFinding]:
         while True:
             yield from self._in_step()
             if self._source.first() and self._destination.first():
+                if self._is_by_batches and (yield from self._step_over_batches()):
+                    continue
                 point = self._meeting_point()
                 if point is None:
                     self._raise_failure()
@@ -171,9 +179,13 @@ class _Diff:
 
     # In step
 
-    def _in_step(self) -> Iterator[Finding | SameRecords]:
+    def _in_step(self) -> Iterator[AnyFinding]:
         """Take batches and records as long as they are the same on both sides."""
-        while (first := self._source.first()) and (other := self._destination.first()):
+        while True:
+            yield from self._take_runs()
+            first, other = self._source.first(), self._destination.first()
+            if first is None or other is None:
+                return
             if self._source.batch() and self._destination.batch() and are_same(first, other):
                 yield self._take_batches()
                 continue
@@ -184,17 +196,26 @@ class _Diff:
             elif not (yield from self._compare_entries()):
                 return
 
+    def _take_runs(self) -> Iterator[SameBatches]:
+        while (ours := self._source.run()) and (theirs := self._destination.run()):
+            count = ours.same_as(theirs)
+            if not count:
+                return
+            taken = SameBatches(self._source.take_run(count), self._destination.take_run(count))
+            self._recent.add_batches(taken.source)
+            self._is_by_batches = True
+            yield taken
+
     def _take_batches(self) -> Finding:
         places = self._places()
         source, destination = self._source.pop_batch(), self._destination.pop_batch()
         if source.damage or destination.damage:
             return Finding(Kind.ALTERED, (source,), (destination,), *places)
-        self._recent.add_batch(source)
+        self._recent.add_batches(source)
+        self._is_by_batches = True
         return Finding(Kind.SAME, (source,), (destination,), *places)
 
-    def _compare_decoded(
-        self, ours: Decoded, theirs: Decoded
-    ) -> Generator[Finding | SameRecords, None, bool]:
+    def _compare_decoded(self, ours: Decoded, theirs: Decoded) -> Generator[AnyFinding, None, bool]:
         """Take the records that are the same from here to the end of a batch; return whether one ended."""
         source, destination = self._source, self._destination
         source.forget_entries()
@@ -203,12 +224,14 @@ class _Diff:
         is_done = source.index + count == len(ours.records) or destination.index + count == len(
             theirs.records
         )
+        if is_done:
+            self._is_by_batches = False
         if count or is_done:
             runs = source.advance(ours, count), destination.advance(theirs, count)
             yield SameRecords(*runs)
         return is_done
 
-    def _compare_entries(self) -> Generator[Finding | SameRecords, None, bool]:
+    def _compare_entries(self) -> Generator[AnyFinding, None, bool]:
         """Take entries that are the same up to the end of a batch; return whether one ended."""
         source, destination = self._source, self._destination
         while True:
@@ -221,13 +244,99 @@ class _Diff:
             elif are_pair(ours[0], theirs[0]):
                 source.take(1)
                 destination.take(1)
-                yield Slot(ours, theirs, ours[0].base_offset, theirs[0].base_offset).to_finding()
+                yield Slot([*ours], [*theirs], ours[0].base_offset, theirs[0].base_offset).to_finding()
             else:
                 return False
             if ours[0].is_last or theirs[0].is_last:
+                self._is_by_batches = False
                 return True
 
-    # A difference
+    # Whole batches that differ
+
+    def _step_over_batches(self) -> Generator[AnyFinding, None, bool]:
+        """
+        Step over whole batches up to those that agree again, or begin a stretch up to them.
+
+        Only after records that differ: an equal copy may be cut in another way, and some of its
+        batches may be like others all the same.
+
+        Returns:
+            Whether some agree again.
+
+        """
+        self._is_by_batches = False
+        is_begun = bool(self._source.index)
+        if self._is_stretch or is_begun != bool(self._destination.index):
+            return False
+        point = self._meeting_batches(is_begun)
+        if point is None:
+            return False
+        source = self._source.batches(point.source)
+        destination = self._destination.batches(point.destination)
+        if is_begun or not self._are_whole(source, destination):
+            self._begin_stretch(point)
+        else:
+            yield from self._match_up_batches(len(source), len(destination))
+            self._is_by_batches = True
+        return True
+
+    def _meeting_batches(self, is_begun: bool) -> MeetingPoint | None:
+        """Find how many batches to step over behind those that are begun."""
+        for count in _looks_up_to(self._most_batches):
+            source, destination = self._source.batches(count), self._destination.batches(count)
+            are_all = self._source.batches_end_within(count) and self._destination.batches_end_within(count)
+            # Among many differences nothing agrees for long: a short proof is better than a long search.
+            for proof in (Proof.LONG, Proof.SHORT) if count > _LOOKS[0] else (Proof.LONG,):
+                point = meeting_point(
+                    source,
+                    destination,
+                    are_same,
+                    are_the_last=are_all,
+                    proof=proof,
+                    may_be_here=is_begun,
+                )
+                if point is not None:
+                    return point
+            if are_all:
+                return None
+        return None
+
+    def _are_whole(self, source: Sequence[Digest], destination: Sequence[Digest]) -> bool:
+        """Whether nothing but whole batches is missing, moved or there twice."""
+        if not all(each.is_readable and each.fingerprint for each in (*source, *destination)):
+            return False
+        ours = {each.fingerprint for each in source}
+        theirs = {each.fingerprint for each in destination}
+        if self._open.has_extra_records and not ours <= theirs:
+            # One of these may be in a missing batch.
+            return False
+        return all(
+            each.fingerprint in ours or self._open.awaits(each) or self._recent.like(each) is not None
+            for each in destination
+        )
+
+    def _match_up_batches(self, source_count: int, destination_count: int) -> Iterator[AnyFinding]:
+        places = self._places()
+        source = [self._source.pop_batch() for _ in range(source_count)]
+        destination = [self._destination.pop_batch() for _ in range(destination_count)]
+        slots = match_up(source, destination, places, self._recent)
+        _excuse(slots, (self._source.gap_ahead_of_batch(), self._destination.gap_ahead_of_batch()))
+        yield from self._add(slots)
+
+    def _add(self, slots: Sequence[Slot]) -> Iterator[AnyFinding]:
+        for slot in slots:
+            if not slot.is_pair:
+                yield from self._open.add(slot)
+                continue
+            source, destination = slot.source[0], slot.destination[0]
+            if isinstance(source, Digest):
+                self._recent.add_batches(source)
+                yield Finding(Kind.SAME, (source,), (destination,), slot.source_place, slot.destination_place)
+            else:
+                self._recent.add_record(source)
+                yield SameRecords(*(Run(each.base_offset, each.next_offset, 1, False) for each in slot.parts))
+
+    # Records that differ
 
     def _meeting_point(self) -> MeetingPoint | None:
         """Find how much to step over; None if no look ahead is long enough."""
@@ -268,13 +377,16 @@ class _Diff:
         for agree in (are_same, resemble):
             point = meeting_point(source, destination, agree, are_the_last=are_the_last, proof=Proof.SHORT)
             if point is not None:
-                self._source.begin_stretch(point.source)
-                self._destination.begin_stretch(point.destination)
-                self._is_stretch = True
+                self._begin_stretch(point)
                 return True
         return False
 
-    def _finish_stretch(self) -> Iterator[Finding | SameRecords]:
+    def _begin_stretch(self, point: MeetingPoint) -> None:
+        self._source.begin_stretch(point.source)
+        self._destination.begin_stretch(point.destination)
+        self._is_stretch = True
+
+    def _finish_stretch(self) -> Iterator[AnyFinding]:
         """Take the rest of a stretch: only one side has it."""
         yield from self._take_rest(self._destination)
         yield from self._take_rest(self._source)
@@ -285,6 +397,9 @@ class _Diff:
     def _last_resort(self, window: _Window) -> MeetingPoint | None:
         """Find how much to step over if both sides are not seen in step again."""
         source, destination = window.source, window.destination
+        if self._is_stretch and window.is_all:
+            # Both sides agree behind it.
+            return MeetingPoint(len(source), len(destination))
         if window.destination_ends:
             self._remember()
             new = [each for each in destination if self._recent.like(each) is None]
@@ -299,22 +414,25 @@ class _Diff:
             return None
         return window.meeting_point(Proof.NONE)
 
-    def _step_over(self, point: MeetingPoint) -> Iterator[Finding | SameRecords]:
+    def _step_over(self, point: MeetingPoint) -> Iterator[AnyFinding]:
         """Match up the records before a point at which both sides agree again."""
-        if point.destination:
+        if point.destination and not self._are_altered_in_place(point):
             self._remember()
         places = self._places()
         source = self._source.take(point.source)
         destination = self._destination.take(point.destination)
         slots = match_up(source, destination, places, self._recent)
-        _excuse(slots, (self._source.gap_ahead(), self._destination.gap_ahead()))
-        for slot in slots:
-            if slot.is_pair:
-                self._recent.add_record(slot.source[0])
-                runs = (Run(each.base_offset, each.next_offset, 1, False) for each in slot.entries)
-                yield SameRecords(*runs)
-            else:
-                yield from self._open.add(slot)
+        if not all(slot.source and slot.destination for slot in slots):
+            _excuse(slots, (self._source.gap_ahead(), self._destination.gap_ahead()))
+        if any(not slot.source and slot.copy_of is None for slot in slots):
+            self._open.split_batches(self._source.entries_of)
+        yield from self._add(slots)
+
+    def _are_altered_in_place(self, point: MeetingPoint) -> bool:
+        """Whether each of the next records probably is the other side's, altered: none is there twice."""
+        source = self._source.entries(point.source)
+        destination = self._destination.entries(point.destination)
+        return len(source) == len(destination) and all(map(are_alike, source, destination))
 
     def _remember(self) -> None:
         """Decode the source's records before a difference: the destination may have one of them twice."""
@@ -324,18 +442,50 @@ class _Diff:
 
     # The end of one side
 
-    def _take_rest(self, side: Side) -> Iterator[Finding | SameRecords]:
+    def _take_rest(self, side: Side) -> Iterator[AnyFinding]:
         """Take all that is left of one side, up to its end or the stretch's: it is extra, or missing."""
+        if side is self._destination:
+            yield from self._take_last_batches(side, _END_OF_OFFSETS)
         while count := len(side.entries(_AT_ONCE)):
             yield from self._step_over(
                 MeetingPoint(count, 0) if side is self._source else MeetingPoint(0, count)
             )
 
-    def _finish_source(self) -> Iterator[Finding | SameRecords]:
-        """Take the source's records behind the end of the destination: missing, or not mirrored yet."""
-        if self._open.awaits_source:
+    def _take_awaited(self) -> Iterator[AnyFinding]:
+        """Take the source's batches or records up to the last one that the destination had too early."""
+        if self._source.batch() is not None:
+            source = self._source.batches(self._most_batches)
+            awaited = self._open.last_awaited(source)
+            if awaited and self._are_whole(source[:awaited], []):
+                yield from self._match_up_batches(awaited, 0)
+        if self._open.awaits_records:
             awaited = self._open.last_awaited(self._source.entries(self._most_records))
             yield from self._step_over(MeetingPoint(awaited, 0))
+
+    def _take_last_batches(self, side: Side, until: int) -> Iterator[AnyFinding]:
+        """Take one side's batches before an offset if all are missing, or doubles, as a whole."""
+        if self._is_stretch or side.batch() is None:
+            return
+        found = self._batches_before(side, until)
+        source, destination = (found, []) if side is self._source else ([], found)
+        if found and self._are_whole(source, destination):
+            yield from self._match_up_batches(len(source), len(destination))
+
+    def _batches_before(self, side: Side, until: int) -> list[Digest]:
+        """Return the batches before an offset; none if they are too many, or do not end there."""
+        for count in _looks_up_to(self._most_batches):
+            found = side.batches(count)
+            before = [each for each in found if each.base_offset < until]
+            if len(before) < len(found) or side.batches_end_within(count):
+                return before if before and before[-1].next_offset <= until else []
+        return []
+
+    def _finish_source(self) -> Iterator[AnyFinding]:
+        """Take the source's records behind the end of the destination: missing, or not mirrored yet."""
+        if self._open.awaits_source:
+            yield from self._take_awaited()
+        if self._source.position < self._mirrored_until:
+            yield from self._take_last_batches(self._source, self._mirrored_until)
         while (batch := self._source.first()) and batch.base_offset < self._mirrored_until:
             entries = self._source.entries(_AT_ONCE)
             count = sum(each.base_offset < self._mirrored_until for each in entries)
@@ -347,6 +497,10 @@ class _Diff:
             begun = self._source.peek() if self._source.index else None
             place = begun.base_offset if begun else batch.base_offset
             yield Finding(Kind.NOT_MIRRORED, (), (), place, self._destination.position)
+
+
+def _looks_up_to(most: int) -> list[int]:
+    return [*(count for count in _LOOKS if count < most), most]
 
 
 def _same_records(ours: Decoded, i: int, theirs: Decoded, j: int) -> int:
@@ -392,6 +546,6 @@ def _excuse_run(run: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
     # The source has a doubled record: compaction did not remove it.
     extra = [slot for slot in run if slot.destination and not slot.source and slot.copy_of is None]
     for one_sided, gap in ((missing, destination_gap), (extra, source_gap)):
-        if sum(len(slot.entries) for slot in one_sided) <= gap:
+        if sum(each.records for slot in one_sided for each in slot.parts) <= gap:
             for slot in one_sided:
                 slot.is_compacted = True

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
-from ..records import Decision, Fingerprint, Record, RecordBatch, fingerprint
+from ..records import PACKED_FINGERPRINT, Decision, Fingerprint, Record, RecordBatch, fingerprint
 from ..records.batch import DELETE_HORIZON, LOG_APPEND_TIME
 
 __all__ = [
     "UNCOMPARED_TIME",
     "Digest",
+    "DigestRun",
+    "Digests",
     "Entry",
     "are_pair",
     "are_same",
     "begin_pair",
+    "count_of",
     "digest",
     "entry",
+    "last_of",
     "resemble",
     "unreadable_entry",
 ]
@@ -63,6 +69,11 @@ class Digest(NamedTuple):
         return self.next_offset - self.base_offset if self.records_count is None else self.records_count
 
     @property
+    def batch(self) -> Digest:
+        """As an entry's: the batch itself."""
+        return self
+
+    @property
     def is_first(self) -> bool:
         """As an entry's: a batch begins here."""
         return True
@@ -76,6 +87,109 @@ class Digest(NamedTuple):
     def is_readable(self) -> bool:
         """Whether its records can be compared, as far as is known."""
         return not (self.damage or self.undecoded)
+
+
+_ROW_BYTES = PACKED_FINGERPRINT.size
+#: The index of the records count among the 32-bit words of a row, and how many words a row has.
+_COUNT_WORD, _ROW_WORDS = 2, _ROW_BYTES // 4
+
+
+@dataclass(frozen=True, slots=True)
+class DigestRun:
+    """
+    Plain batches of one side that follow each other without a gap, as rows of 24 bytes.
+
+    Equal batches have equal rows, so two runs are compared as bytes. The digest
+    of a batch is made only if it is wanted.
+
+    Attributes:
+        rows: As :attr:`~shoal.records.PlainFingerprints.packed`.
+        begin: The index of the first row that counts.
+        end: The index after the last.
+        base_offset: Of the first batch.
+        next_offset: The first offset after the last batch.
+        follows: As the first batch's digest has it.
+        gap_before: Likewise.
+        is_telling: Whether the base timestamps are those of the first records.
+
+    """
+
+    rows: bytes
+    begin: int
+    end: int
+    base_offset: int
+    next_offset: int
+    follows: int
+    gap_before: int
+    is_telling: bool
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def records(self) -> int:
+        """The number of records."""
+        return self.next_offset - self.base_offset
+
+    def split(self, count: int) -> tuple[DigestRun, DigestRun | None]:
+        """Return the first batches, ``count`` of them at most, and the others if there are any."""
+        middle = self.begin + count
+        if middle >= self.end:
+            return self, None
+        words = memoryview(self.rows).cast("I")
+        counts = words[self.begin * _ROW_WORDS + _COUNT_WORD : middle * _ROW_WORDS : _ROW_WORDS]
+        offset = self.base_offset + sum(counts)
+        return (
+            replace(self, end=middle, next_offset=offset),
+            replace(self, begin=middle, base_offset=offset, follows=offset, gap_before=0),
+        )
+
+    def last(self, most: int) -> DigestRun:
+        """Return the last batches, ``most`` of them at most."""
+        _, rest = self.split(max(0, len(self) - most)) if len(self) > most else (None, self)
+        return rest or self
+
+    def same_as(self, other: DigestRun) -> int:
+        """Return how many batches are the same from the beginning of both on."""
+        same, differing = 0, min(len(self), len(other))
+        if self._slice(0, differing) == other._slice(0, differing):
+            return differing
+        # The first difference is between the two.
+        while differing - same > 1:
+            middle = (same + differing) // 2
+            if self._slice(same, middle) == other._slice(same, middle):
+                same = middle
+            else:
+                differing = middle
+        return same
+
+    def _slice(self, begin: int, end: int) -> bytes:
+        return self.rows[(self.begin + begin) * _ROW_BYTES : (self.begin + end) * _ROW_BYTES]
+
+    def digests(self) -> Iterator[Digest]:
+        """Yield the digest of each batch."""
+        offset, follows, gap_before = self.base_offset, self.follows, self.gap_before
+        rows = PACKED_FINGERPRINT.iter_unpack(self._slice(0, len(self)))
+        for crc, size, count, codec_id, base_timestamp in rows:
+            found = Fingerprint(crc, size, count, base_timestamp)
+            first_timestamp = base_timestamp if self.is_telling else None
+            yield Digest(offset, offset + count, follows, gap_before, count, found, codec_id, first_timestamp)
+            offset += count
+            follows, gap_before = offset, 0
+
+
+#: One batch, or many in a row.
+Digests: TypeAlias = Digest | DigestRun
+
+
+def count_of(found: Digests) -> int:
+    """Return the number of batches."""
+    return len(found) if isinstance(found, DigestRun) else 1
+
+
+def last_of(found: Digests, most: int) -> Iterator[Digest]:
+    """Yield the last batches, ``most`` of them at most."""
+    return found.last(most).digests() if isinstance(found, DigestRun) else iter((found,))
 
 
 class Entry(NamedTuple):

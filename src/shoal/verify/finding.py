@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, TypeAlias
 
-from .digest import Digest, Entry
+from .digest import Digest, DigestRun, Entry
 
-__all__ = ["Finding", "Kind", "Part", "Run", "SameRecords"]
+__all__ = ["AnyFinding", "Finding", "Kind", "Part", "Run", "SameBatches", "SameRecords"]
 
 
 class Kind(enum.Enum):
@@ -52,6 +52,13 @@ class SameRecords(NamedTuple):
     destination: Run
 
 
+class SameBatches(NamedTuple):
+    """Batches that have the same bytes on both sides."""
+
+    source: DigestRun
+    destination: DigestRun
+
+
 #: A whole batch, or one record.
 Part: TypeAlias = Digest | Entry
 
@@ -76,3 +83,7 @@ class Finding(NamedTuple):
     source_place: int
     destination_place: int
     copy_of: int | None = None
+
+
+#: All that a comparison yields.
+AnyFinding: TypeAlias = Finding | SameBatches | SameRecords

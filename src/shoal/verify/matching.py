@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..records import Fingerprint
-from .digest import Digest, Entry
-from .finding import Finding, Kind
+from .digest import Digest, Digests, Entry, count_of, last_of
+from .finding import Finding, Kind, Part
 
-__all__ = ["OpenSlots", "Recent", "Slot", "have_in_common", "match_up", "reach"]
+__all__ = ["OpenSlots", "Recent", "Slot", "are_alike", "have_in_common", "match_up", "reach"]
 
 
 class Recent:
@@ -28,21 +28,21 @@ class Recent:
         self._batches = _Latest(most_batches)
         self._records = _Latest(most_records)
 
-    def add_batch(self, batch: Digest) -> None:
-        """Remember a batch whose bytes are the same on both sides."""
-        self._batches.add(batch.fingerprint, batch.base_offset)
+    def add_batches(self, found: Digests) -> None:
+        """Remember batches whose bytes are the same on both sides."""
+        self._batches.add_later(found)
 
     def add_record(self, record: Entry) -> None:
         """Remember a record that is the same on both sides."""
         self._records.add(record.fingerprint, record.base_offset)
 
-    def like(self, record: Entry) -> int | None:
-        """Return the source offset of a record with the same content, if there is one."""
-        found = self._records.offset_of(record.fingerprint)
+    def like(self, part: Part) -> int | None:
+        """Return the source offset of a batch or a record with the same content, if there is one."""
+        found = None if isinstance(part, Digest) else self._records.offset_of(part.fingerprint)
         if found is not None:
             return found
-        batch = self._batches.offset_of(record.batch.fingerprint)
-        return None if batch is None else batch + record.base_offset - record.batch.base_offset
+        batch = self._batches.offset_of(part.batch.fingerprint)
+        return None if batch is None else batch + part.base_offset - part.batch.base_offset
 
 
 class _Latest:
@@ -52,6 +52,16 @@ class _Latest:
         self._most = most
         self._order: deque[tuple[Fingerprint | None, int]] = deque()
         self._offsets: dict[Fingerprint | None, int] = {}
+        #: Batches that are not among these yet: as long as nothing is looked up, nothing is unpacked.
+        self._later: deque[Digests] = deque()
+        self._count_later = 0
+
+    def add_later(self, found: Digests) -> None:
+        """Remember batches."""
+        self._later.append(found)
+        self._count_later += count_of(found)
+        while self._count_later - count_of(self._later[0]) >= self._most:
+            self._count_later -= count_of(self._later.popleft())
 
     def add(self, fingerprint: Fingerprint | None, offset: int) -> None:
         """Remember one more."""
@@ -64,6 +74,10 @@ class _Latest:
 
     def offset_of(self, fingerprint: Fingerprint | None) -> int | None:
         """Return the offset of the last one with this content, if it is remembered."""
+        while self._later:
+            for batch in last_of(self._later.popleft(), self._most):
+                self.add(batch.fingerprint, batch.base_offset)
+        self._count_later = 0
         return None if fingerprint is None else self._offsets.get(fingerprint)
 
 
@@ -83,8 +97,8 @@ class Slot:
 
     """
 
-    source: list[Entry]
-    destination: list[Entry]
+    source: list[Part]
+    destination: list[Part]
     source_place: int
     destination_place: int
     is_pair: bool = False
@@ -92,16 +106,16 @@ class Slot:
     is_compacted: bool = False
 
     @property
-    def entries(self) -> list[Entry]:
-        """The records of both sides."""
+    def parts(self) -> list[Part]:
+        """The batches or records of both sides."""
         return [*self.source, *self.destination]
 
     @property
     def kind(self) -> Kind:
         """How its records compare, once none of them can turn up elsewhere; it has at least one."""
-        if any(each.batch.damage for each in self.entries):
+        if any(each.batch.damage for each in self.parts):
             return Kind.ALTERED
-        if any(each.batch.undecoded for each in self.entries):
+        if any(each.batch.undecoded for each in self.parts):
             return Kind.UNDECODED
         if self.source and self.destination:
             return Kind.ALTERED
@@ -129,11 +143,11 @@ class Slot:
 # Matching up
 
 #: Records of one side, and those of the other in their place.
-_Run = tuple[Sequence[Entry], Sequence[Entry]]
+_Run = tuple[Sequence[Part], Sequence[Part]]
 
 
 def match_up(
-    source: Sequence[Entry], destination: Sequence[Entry], places: tuple[int, int], recent: Recent
+    source: Sequence[Part], destination: Sequence[Part], places: tuple[int, int], recent: Recent
 ) -> list[Slot]:
     """
     Put records of two sides into slots, in order.
@@ -164,7 +178,7 @@ def match_up(
 
 
 def _pieces(
-    source: Sequence[Entry], destination: Sequence[Entry], recent: Recent
+    source: Sequence[Part], destination: Sequence[Part], recent: Recent
 ) -> Iterator[tuple[_Run, bool]]:
     for between, pair in _split((source, destination), _in_step(source, destination)):
         for piece in _differing(*between, recent):
@@ -173,7 +187,7 @@ def _pieces(
             yield pair, True
 
 
-def _differing(source: Sequence[Entry], destination: Sequence[Entry], recent: Recent) -> Iterator[_Run]:
+def _differing(source: Sequence[Part], destination: Sequence[Part], recent: Recent) -> Iterator[_Run]:
     """Take a run without agreement apart: moved records, doubles, similar ones, the rest."""
     elsewhere = _fingerprints(source) & _fingerprints(destination)
     ours, our_strays = _partition(source, lambda each: each.fingerprint in elsewhere)
@@ -193,7 +207,7 @@ def _differing(source: Sequence[Entry], destination: Sequence[Entry], recent: Re
             yield pair
 
 
-def _one_by_one(source: Sequence[Entry], destination: Sequence[Entry]) -> Iterator[_Run]:
+def _one_by_one(source: Sequence[Part], destination: Sequence[Part]) -> Iterator[_Run]:
     """Pair records that only their place connects; if one side has fewer, they stay together."""
     if source and destination and len(source) != len(destination):
         yield source, destination
@@ -213,7 +227,7 @@ def _split(run: _Run, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[_Run, 
     yield (source[i:], destination[j:]), None
 
 
-def _in_step(source: Sequence[Entry], destination: Sequence[Entry]) -> list[tuple[int, int]]:
+def _in_step(source: Sequence[Part], destination: Sequence[Part]) -> list[tuple[int, int]]:
     """
     Return the indexes of records that both sides have in the same order.
 
@@ -234,7 +248,7 @@ def _in_step(source: Sequence[Entry], destination: Sequence[Entry]) -> list[tupl
     return ascending if is_most and 2 * _batches(source, ascending) > _batches(source, common) else []
 
 
-def _batches(source: Sequence[Entry], pairs: Sequence[tuple[int, int]]) -> int:
+def _batches(source: Sequence[Part], pairs: Sequence[tuple[int, int]]) -> int:
     return len({source[i].batch.base_offset for i, _ in pairs})
 
 
@@ -259,22 +273,29 @@ def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]
     return found[::-1]
 
 
-def _likeness(each: Entry) -> tuple[int, int] | None:
+def _likeness(each: Part) -> tuple[int, int] | None:
     """Return the properties that an altered copy of a record probably keeps: size and timestamp."""
     found = each.fingerprint
     return None if found is None else (found.size, found.base_timestamp)
 
 
-def _content(each: Entry) -> tuple[int, int] | None:
+def _content(each: Part) -> tuple[int, int] | None:
     """Return the properties that a record keeps if only its timestamp is altered."""
     found = each.fingerprint
     return None if found is None else (found.crc, found.size)
 
 
+def are_alike(source: Entry, destination: Entry) -> bool:
+    """Whether one may be an altered copy of the other: size and time are the same, or all but the time."""
+    if source.fingerprint is None or destination.fingerprint is None:
+        return False
+    return _likeness(source) == _likeness(destination) or _content(source) == _content(destination)
+
+
 def _alike(
-    source: Sequence[Entry],
-    destination: Sequence[Entry],
-    property_of: Callable[[Entry], tuple[int, int] | None],
+    source: Sequence[Part],
+    destination: Sequence[Part],
+    property_of: Callable[[Part], tuple[int, int] | None],
 ) -> list[tuple[int, int]]:
     """Return the indexes of records with the same property, ascending on both sides."""
     places: dict[tuple[int, int], deque[int]] = defaultdict(deque)
@@ -292,13 +313,13 @@ def _alike(
     return pairs
 
 
-def have_in_common(some: Sequence[Entry], others: Sequence[Entry]) -> bool:
+def have_in_common(some: Sequence[Part], others: Sequence[Part]) -> bool:
     """Whether some record is the same on both sides, or has the same size and time."""
     known = {what for each in some for what in (each.fingerprint, _likeness(each)) if what is not None}
     return any(other.fingerprint in known or _likeness(other) in known for other in others)
 
 
-def reach(last: Sequence[Entry], others: Sequence[Entry]) -> int:
+def reach(last: Sequence[Part], others: Sequence[Part]) -> int:
     """
     Return how many of the others stand in place of the last records of their side.
 
@@ -320,13 +341,13 @@ def reach(last: Sequence[Entry], others: Sequence[Entry]) -> int:
     return min(reached + trailing, len(others))
 
 
-def _fingerprints(some: Sequence[Entry]) -> set[Fingerprint]:
+def _fingerprints(some: Sequence[Part]) -> set[Fingerprint]:
     return {each.fingerprint for each in some if each.fingerprint is not None}
 
 
-def _partition(some: Sequence[Entry], is_stray: Callable[[Entry], bool]) -> tuple[list[Entry], list[Entry]]:
-    kept: list[Entry] = []
-    strays: list[Entry] = []
+def _partition(some: Sequence[Part], is_stray: Callable[[Part], bool]) -> tuple[list[Part], list[Part]]:
+    kept: list[Part] = []
+    strays: list[Part] = []
     for each in some:
         (strays if is_stray(each) else kept).append(each)
     return kept, strays
@@ -350,6 +371,36 @@ class OpenSlots:
         self._source = _Whereabouts()
         self._destination = _Whereabouts()
 
+    @property
+    def has_extra_records(self) -> bool:
+        """Whether the destination has records, without their batch, that may still turn up in the source."""
+        return bool(self._destination.alone)
+
+    def split_batches(self, entries_of: Callable[[Digest], Sequence[Entry]]) -> None:
+        """
+        Put the records of missing batches into slots of their own: one may turn up by itself.
+
+        Args:
+            entries_of: Returns the records of a source batch; none if it cannot be read.
+
+        """
+        split: deque[Slot] = deque()
+        count = 0
+        for slot in reversed(self._slots):
+            pieces: Iterable[Slot] = [slot]
+            batch = slot.source[0] if slot.source and not slot.destination else None
+            if isinstance(batch, Digest) and count < self._most and (entries := entries_of(batch)):
+                self._source.forget(batch)
+                pieces = [
+                    Slot([each], [], each.base_offset, slot.destination_place, is_compacted=slot.is_compacted)
+                    for each in entries
+                ]
+                for piece in pieces:
+                    self._source.add(piece.source[0], piece.source)
+                count += len(pieces)
+            split.extendleft(reversed(list(pieces)))
+        self._slots = split
+
     def add(self, slot: Slot) -> Iterator[Finding]:
         """Take a slot; yield records that turn out to be reordered, and slots too old to wait."""
         for each in list(slot.source):
@@ -359,10 +410,11 @@ class OpenSlots:
             else:
                 slot.source.remove(each)
                 yield _reordered(each, found)
+        is_alone = not slot.source and slot.copy_of is None
         for each in list(slot.destination):
             found = self._source.pop(each)
             if found is None:
-                self._destination.add(each, slot.destination)
+                self._destination.add(each, slot.destination, is_alone=is_alone)
             else:
                 slot.destination.remove(each)
                 yield _reordered(found, each)
@@ -378,8 +430,17 @@ class OpenSlots:
         """Whether the destination has something that may still turn up in the source."""
         return self._destination.count > 0
 
-    def last_awaited(self, source: Sequence[Entry]) -> int:
-        """Return how many source records come up to the last that is open at the destination."""
+    @property
+    def awaits_records(self) -> bool:
+        """Whether the destination has records that may still turn up in the source."""
+        return self._destination.records > 0
+
+    def awaits(self, batch: Digest) -> bool:
+        """Whether a batch of the destination is one that was missing before."""
+        return batch in self._source
+
+    def last_awaited(self, source: Sequence[Part]) -> int:
+        """Return how many source batches or records come up to the last that is open at the destination."""
         awaited = [index + 1 for index, each in enumerate(source) if each in self._destination]
         return awaited[-1] if awaited else 0
 
@@ -394,32 +455,45 @@ class OpenSlots:
             self._source.forget(each)
         for each in slot.destination:
             self._destination.forget(each)
-        if slot.entries:
+        if slot.parts:
             slot.name_double(self._recent)
             yield slot.to_finding()
 
 
-def _reordered(source: Entry, destination: Entry) -> Finding:
+def _reordered(source: Part, destination: Part) -> Finding:
     return Finding(Kind.REORDERED, (source,), (destination,), source.base_offset, destination.base_offset)
 
 
 class _Whereabouts:
-    """The open records of one side, by content, and the slots that they are in."""
+    """
+    The open batches and records of one side, by content, and the slots that they are in.
+
+    Attributes:
+        count: How many there are.
+        records: How many of these are records.
+        alone: The offsets of the records for which the other side has nothing.
+
+    """
 
     def __init__(self) -> None:
-        self.count = 0
-        self._places: dict[Fingerprint, list[tuple[Entry, list[Entry]]]] = defaultdict(list)
+        self.count = self.records = 0
+        self.alone: set[int] = set()
+        self._places: dict[Fingerprint, list[tuple[Part, list[Part]]]] = defaultdict(list)
 
-    def add(self, each: Entry, slot: list[Entry]) -> None:
+    def add(self, each: Part, slot: list[Part], *, is_alone: bool = False) -> None:
         """Remember that a record is open, and in which slot."""
         self.count += 1
+        if isinstance(each, Entry):
+            self.records += 1
+            if is_alone:
+                self.alone.add(each.base_offset)
         if each.fingerprint is not None:
             self._places[each.fingerprint].append((each, slot))
 
-    def __contains__(self, each: Entry) -> bool:
+    def __contains__(self, each: Part) -> bool:
         return each.fingerprint in self._places
 
-    def pop(self, like: Entry) -> Entry | None:
+    def pop(self, like: Part) -> Part | None:
         """Take a record with the same content out of its slot, the oldest if there are several."""
         if like.fingerprint is None or like.fingerprint not in self._places:
             return None
@@ -428,9 +502,12 @@ class _Whereabouts:
         self.forget(each)
         return each
 
-    def forget(self, each: Entry) -> None:
+    def forget(self, each: Part) -> None:
         """Stop to wait for a record."""
         self.count -= 1
+        if isinstance(each, Entry):
+            self.records -= 1
+            self.alone.discard(each.base_offset)
         if each.fingerprint is None:
             return
         places = [(one, slot) for one, slot in self._places.pop(each.fingerprint, []) if one is not each]

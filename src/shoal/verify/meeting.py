@@ -55,6 +55,7 @@ def meeting_point(
     begins: Callable[[E, E], bool] | None = None,
     are_the_last: bool,
     proof: Proof,
+    may_be_here: bool = False,
 ) -> MeetingPoint | None:
     """
     Find the nearest place at which two sides agree again.
@@ -67,6 +68,7 @@ def meeting_point(
         are_the_last: Nothing follows on either side: a run to the end of both
             needs no further proof.
         proof: How much has to agree, unless the same number is stepped over on both sides.
+        may_be_here: Whether the place may be at the first of both: these were not compared yet.
 
     """
     places = _Places(destination, begins or agree)
@@ -76,7 +78,7 @@ def meeting_point(
             break
         for j in places.of(each, i):
             point = MeetingPoint(i, j)
-            if point.distance == 0:
+            if point.distance == 0 and not may_be_here:
                 # Whatever suggests these two, they were compared before.
                 continue
             if best is not None and point.distance >= best.distance:

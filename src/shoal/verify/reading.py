@@ -5,12 +5,13 @@ The next fetch is under way while the batches of the last one are checked.
 Transient errors are retried. A batch that does not match its CRC is fetched
 once more, so that the network is not taken for the disk.
 
-A batch that has to be decoded is decoded in the buffer, if it is the last one
-that was yielded; else it is fetched again, and those behind it with it.
+A batch that has to be decoded is decoded in the buffer, if it came with the last
+one that was yielded; else it is fetched again, and those behind it with it.
 """
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -25,22 +26,27 @@ from ..errors import BrokerError, CorruptBatch, ShoalError, Stopped, Unsupported
 from ..mirroring.model.copy_options import CopyOptions
 from ..protocol.fetch import FetchedPartition
 from ..records import (
+    HEADER_SIZE,
+    PACKED_FINGERPRINT,
     AbortedTransactions,
     Decision,
     RecordBatch,
     check_dropped,
     decide,
+    fingerprint_plain,
     split,
     verify_crc,
 )
 from ..topic_partition import TopicPartition
 from .damage import end_of, ended_by, split_all
-from .digest import Digest, digest
+from .digest import Digest, DigestRun, Digests, digest
 from .errors import DamagedLog, NotDecodable
 from .report import Side
 from .side import Decoded
 
 __all__ = ["LogReader"]
+
+_BASE_OFFSET = struct.Struct(">q")
 
 _BUFFER_BYTES = 4 * 1024 * 1024
 
@@ -94,9 +100,8 @@ class LogReader:
         #: Connections that are kept between two readings.
         self._idle: PartitionReader | None = None
         self._again: PartitionReader | None = None
-        #: Batches in a buffer: the last that was yielded, and those fetched again by their ends.
-        self._current: RecordBatch | None = None
-        self._fetched_again: dict[int, RecordBatch] = {}
+        self._buffered = _Batches(memoryview(b""))
+        self._fetched_again = _Batches(memoryview(b""))
 
     def close(self) -> None:
         """Close the connections that are kept between two readings."""
@@ -108,8 +113,17 @@ class LogReader:
     # Digests
 
     def digests(self, start_offset: int, end_offset: int, *, crop_at: int = 0) -> Generator[Digest]:
+        """Yield the digests of :meth:`runs` one by one."""
+        with closing(self.runs(start_offset, end_offset, crop_at=crop_at)) as runs:
+            for found in runs:
+                if isinstance(found, DigestRun):
+                    yield from found.digests()
+                else:
+                    yield found
+
+    def runs(self, start_offset: int, end_offset: int, *, crop_at: int = 0) -> Generator[Digests]:
         """
-        Yield a digest of each batch that a mirror would copy, or would have to rebuild.
+        Yield the digests of all batches that a mirror would copy, or would have to rebuild.
 
         Args:
             start_offset: The first offset; the first batch may begin before it.
@@ -152,12 +166,12 @@ class LogReader:
             if not is_transient(error):
                 raise
 
-    def _until_broken(self, walk: _Walk) -> Iterator[Digest]:
+    def _until_broken(self, walk: _Walk) -> Iterator[Digests]:
         reader, self._idle = self._idle or self._connect(_BUFFER_BYTES), None
         try:
             reader.ask(walk.offset)
             while True:
-                self._current = None
+                self._buffered = _Batches(memoryview(b""))
                 fetched = self._receive(reader)
                 following = end_of(fetched.record_set, walk.offset)
                 if following == walk.offset:
@@ -185,23 +199,40 @@ class LogReader:
         self.bytes_read += len(fetched.record_set)
         return fetched
 
-    def _walk_through(self, walk: _Walk, fetched: FetchedPartition) -> Iterator[Digest]:
+    def _walk_through(self, walk: _Walk, fetched: FetchedPartition) -> Iterator[Digests]:
+        buffered = _Batches(fetched.record_set)
+        for found in self._digests_of(walk, fetched, buffered):
+            self._buffered = buffered
+            yield found
+
+    def _digests_of(self, walk: _Walk, fetched: FetchedPartition, buffered: _Batches) -> Iterator[Digests]:
+        """Yield runs of plain batches, and the others one by one."""
+        record_set = fetched.record_set
         committed = self._isolation_level is IsolationLevel.READ_COMMITTED
         aborted = AbortedTransactions(fetched.aborted_transactions) if committed else None
+        has_aborted = committed and bool(fetched.aborted_transactions)
         position = 0
-        for fetched_batch in split_all(fetched.record_set):
+        while position < len(record_set):
+            run = walk.run(record_set, position, transactional=not has_aborted)
+            if run is not None:
+                position, digests = run
+                yield digests
+            fetched_batch = next(split_all(record_set[position:]), None)
+            if fetched_batch is None:
+                return
             position += fetched_batch.header.size
             if fetched_batch.header.base_offset >= walk.end_offset:
                 walk.offset = walk.end_offset
                 return
             batch, damage = self._checked(fetched_batch)
             if damage:
-                batch = ended_by(batch, fetched.record_set[position:])
+                batch = ended_by(batch, record_set[position:])
+            elif batch is not fetched_batch:
+                buffered.mend(batch)
             decision = decide(batch.header, walk.crop_at, aborted)
             if decision.is_drop and not damage:
                 check_dropped(decision, batch, aborted, crc_is_checked=False)
             if walk.step(batch, decision, damage):
-                self._current = batch
                 yield walk.digest(batch, decision, damage)
 
     def _checked(self, batch: RecordBatch) -> tuple[RecordBatch, str | None]:
@@ -235,15 +266,12 @@ class LogReader:
             ShoalError: The batch cannot be fetched any more.
 
         """
-        found = self._current
-        if found is None or not _is(found, batch):
-            found = self._fetched_again.get(batch.next_offset)
-        if found is None or not _is(found, batch):
-            self._fetched_again = {}
-            self._fetched_again = patiently(
+        found = self._buffered.find(batch) or self._fetched_again.find(batch)
+        if found is None:
+            self._fetched_again = _Batches(memoryview(b""))
+            found = patiently(
                 lambda: self._fetch_again(batch), patience_s=self._patience_s, pause=self._pause
             )
-            found = self._fetched_again[batch.next_offset]
         try:
             records = self._options.decode(found)
         except (CorruptBatch, UnsupportedBatch) as error:
@@ -254,9 +282,9 @@ class LogReader:
         is_appended = found.header.magic == 2 and found.header.is_log_append_time
         return Decoded(records, found.header.max_timestamp if is_appended else None)
 
-    def _fetch_again(self, batch: Digest) -> dict[int, RecordBatch]:
+    def _fetch_again(self, batch: Digest) -> RecordBatch:
         """
-        Fetch batches from one on; return them by the offset after each.
+        Fetch batches from one on, and return that one.
 
         Raises:
             NotDecodable: The batch is not there any more, or damaged now.
@@ -270,17 +298,51 @@ class LogReader:
             reader.close()
             raise
         self._again = reader
-        sound: dict[int, RecordBatch] = {}
-        with suppress(CorruptBatch):
-            for found in split(fetched.record_set):
-                verify_crc(found)
-                sound[found.header.next_offset] = found
-        if batch.next_offset not in sound or not _is(sound[batch.next_offset], batch):
+        self._fetched_again = _Batches(fetched.record_set, are_checked=False)
+        found = self._fetched_again.find(batch)
+        if found is None:
             raise NotDecodable(f"{self._name(batch)} is not what it was when it was read first")
-        return sound
+        return found
 
     def _name(self, batch: Digest) -> str:
         return f"the {self.side.value}'s batch at offset {batch.base_offset}"
+
+
+class _Batches:
+    """
+    The batches of a record set in a buffer, by their ends.
+
+    The record set is split once a batch of it is wanted: most are not.
+
+    """
+
+    def __init__(self, record_set: memoryview, *, are_checked: bool = True) -> None:
+        self._record_set = record_set
+        self._are_checked = are_checked
+        self._by_end: dict[int, RecordBatch] | None = None
+        self._mended: dict[int, RecordBatch] = {}
+
+    def mend(self, batch: RecordBatch) -> None:
+        """Take a batch that was fetched once more for the one in the buffer."""
+        self._mended[batch.header.next_offset] = batch
+
+    def find(self, wanted: Digest) -> RecordBatch | None:
+        """Return the batch that was summarised, if it is here and not damaged."""
+        if self._by_end is None:
+            self._by_end = {}
+            with suppress(CorruptBatch):
+                for each in split_all(self._record_set):
+                    self._by_end[each.header.next_offset] = each
+            self._by_end |= self._mended
+        found = self._by_end.get(wanted.next_offset)
+        if found is None or not _is(found, wanted):
+            return None
+        if not self._are_checked:
+            try:
+                verify_crc(found)
+            except CorruptBatch:
+                return None
+        return found
 
 
 class _Walk:
@@ -301,6 +363,32 @@ class _Walk:
         self._start = offset
         self._follows = offset
         self._gap = 0
+
+    def run(
+        self, record_set: memoryview, position: int, *, transactional: bool
+    ) -> tuple[int, DigestRun] | None:
+        """Go on past the plain batches from a position on; return their end there, and the batches."""
+        if len(record_set) - position < HEADER_SIZE:
+            return None
+        (base_offset,) = _BASE_OFFSET.unpack_from(record_set, position)
+        if not max(self.offset, self.crop_at) <= base_offset < self.end_offset:
+            return None
+        end, count, is_telling, rows = fingerprint_plain(
+            record_set,
+            position,
+            first_offset=base_offset,
+            end_offset=self.end_offset,
+            transactional=transactional,
+        )
+        if not rows:
+            return None
+        next_offset = base_offset + count
+        gap = self._gap + base_offset - self.offset
+        batches = len(rows) // PACKED_FINGERPRINT.size
+        found = DigestRun(rows, 0, batches, base_offset, next_offset, self._follows, gap, is_telling)
+        self.offset = self._follows = next_offset
+        self._gap = 0
+        return end, found
 
     def step(self, batch: RecordBatch, decision: Decision, damage: str | None) -> bool:
         """Go on past a batch; return whether it is to be compared."""

@@ -11,14 +11,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
 from ..errors import ShoalError
 from ..records import Record
-from .digest import UNCOMPARED_TIME, Digest, Entry, entry, unreadable_entry
+from .digest import (
+    UNCOMPARED_TIME,
+    Digest,
+    DigestRun,
+    Digests,
+    Entry,
+    count_of,
+    entry,
+    last_of,
+    unreadable_entry,
+)
 from .errors import NotDecodable
 from .finding import Run
 
@@ -98,7 +107,6 @@ class Side:
 
     Attributes:
         position: The offset after the last record that was taken.
-        taken: The last batches that were taken as a whole.
         index: How many records of the first batch are taken.
         failure: The error that broke the stream of batches off. It has no more
             batches then, but this is not the end of the log.
@@ -106,16 +114,19 @@ class Side:
 
     """
 
-    def __init__(self, batches: Iterable[Digest], position: int, decoder: Decoder) -> None:
+    def __init__(self, batches: Iterable[Digests], position: int, decoder: Decoder) -> None:
         self.position = position
-        self.taken: deque[Digest] = deque(maxlen=_MOST_REMEMBERED)
+        self._taken: deque[Digests] = deque()
+        self._count_taken = 0
         self.index = 0
         self.failure: ShoalError | None = None
         self.times = Times()
         self._rest = iter(batches)
         self._has_ended = False
         self._decoder = decoder
+        #: The next batches that were looked at, and those that were fetched with them.
         self._batches: deque[Digest] = deque()
+        self._run: DigestRun | None = None
         #: Entries of the first batches that are not taken yet, and how many batches these are.
         self._entries: deque[Entry] = deque()
         self._entered = 0
@@ -149,17 +160,56 @@ class Side:
         return self._batches[index] if index < len(self._batches) else None
 
     def _fill(self, count: int) -> None:
-        if self._has_ended or count <= len(self._batches):
-            return
+        while len(self._batches) < count:
+            if self._run is not None:
+                head, self._run = self._run.split(count - len(self._batches))
+                self._batches.extend(head.digests())
+            elif not self._pull():
+                return
+
+    def _pull(self) -> bool:
+        """Take the next batches of the stream; return whether there are any."""
+        if self._has_ended:
+            return False
+        found = None
         try:
-            self._batches.extend(islice(self._rest, count - len(self._batches)))
+            found = next(self._rest, None)
         except ShoalError as error:
             self.failure = error
-        self._has_ended = len(self._batches) < count
+        self._has_ended = found is None
+        if isinstance(found, DigestRun):
+            self._run = found
+        elif found is not None:
+            self._batches.append(found)
+        return found is not None
 
     def batches_end_within(self, count: int) -> bool:
         """Whether no more than ``count`` batches are left that are not begun."""
-        return self._has_ended and not self.failure and len(self._batches) - bool(self.index) <= count
+        is_all = self._has_ended and self._run is None and not self.failure
+        return is_all and len(self._batches) - bool(self.index) <= count
+
+    def run(self) -> DigestRun | None:
+        """Return the next plain batches; None if there are none, or some of them were looked at."""
+        if self._batches or self._left is not None:
+            return None
+        if self._run is None:
+            self._pull()
+        return self._run
+
+    def take_run(self, count: int) -> DigestRun:
+        """Take some of the batches that :meth:`run` returned."""
+        assert self._run is not None
+        taken, self._run = self._run.split(count)
+        self._remember(taken)
+        self._holes = 0
+        self.position = taken.next_offset
+        return taken
+
+    def _remember(self, taken: Digests) -> None:
+        self._taken.append(taken)
+        self._count_taken += count_of(taken)
+        while self._count_taken - count_of(self._taken[0]) >= _MOST_REMEMBERED:
+            self._count_taken -= count_of(self._taken.popleft())
 
     def pop_batch(self) -> Digest:
         """Take the next batch, which is not begun."""
@@ -174,7 +224,7 @@ class Side:
 
     def _finish_batch(self, end: int) -> None:
         batch = self._batches.popleft()
-        self.taken.append(batch)
+        self._remember(batch)
         self._holes = max(0, batch.next_offset - end)
         self.index = 0
         self._is_found = True
@@ -266,7 +316,7 @@ class Side:
         """Whether no more than ``count`` entries are left; :meth:`entries` was asked for so many."""
         if self._left is not None:
             return self._left <= self._entered and len(self.entries(count + 1)) <= count
-        is_all = self._entered == len(self._batches) and self._has_ended
+        is_all = self._entered == len(self._batches) and self._run is None and self._has_ended
         return is_all and self.failure is None and len(self._entries) <= count
 
     def peek(self) -> Entry | None:
@@ -279,6 +329,11 @@ class Side:
         """Return how many offsets have no record before the next one, or at the end of the log."""
         following = self.peek()
         return self._holes if following is None else following.gap_before
+
+    def gap_ahead_of_batch(self) -> int:
+        """Return how many offsets have no record before the next batch, which is not begun, or at the end."""
+        following = self.first()
+        return self._holes + (following.gap_before if following else 0)
 
     def take(self, count: int, *, are_found: bool = False) -> list[Entry]:
         """Take entries; ``are_found`` if the other side has them in the same place."""
@@ -371,25 +426,37 @@ class Side:
     def last_entries(self, since: int, most: int) -> list[Entry]:
         """Return the last entries taken from an offset on, about ``most`` of them, if they can be read."""
         begun = [self._batches[0]] if self.index else []
+        taken = [batch for each in self._taken for batch in last_of(each, _MOST_REMEMBERED)]
         found: list[Entry] = []
-        for batch in (*begun, *reversed(self.taken)):
+        for batch in (*begun, *reversed(taken[-_MOST_REMEMBERED:])):
             if len(found) >= most or batch.next_offset <= since:
                 break
             if batch.is_readable:
-                with suppress(NotDecodable):
-                    found = self._plain_entries(batch) + found
+                found = self.entries_of(batch) + found
         return [each for each in found if since <= each.base_offset < self.position]
 
-    def _plain_entries(self, batch: Digest) -> list[Entry]:
+    def entries_of(self, batch: Digest) -> list[Entry]:
+        """Return all records of a batch, taken or not; none if it cannot be read."""
         is_known = self._decoded is not None and self._decoded[0] == batch
-        decoded = self._decoded[1] if self._decoded and is_known else self._decoder.decode(batch)
-        return [
-            entry(
-                record,
-                self.times.of(record, decoded.append_time),
-                batch,
-                follows=record.offset,
-                gap_before=0,
+        try:
+            decoded = self._decoded[1] if self._decoded and is_known else self._decoder.decode(batch)
+        except NotDecodable:
+            return []
+        last = len(decoded.records) - 1
+        follows = batch.follows
+        found = []
+        for number, record in enumerate(decoded.records):
+            time = self.times.of(record, decoded.append_time)
+            found.append(
+                entry(
+                    record,
+                    time,
+                    batch,
+                    follows=follows,
+                    gap_before=0,
+                    is_first=number == 0,
+                    is_last=number == last,
+                )
             )
-            for record in decoded.records
-        ]
+            follows = record.offset + 1
+        return found

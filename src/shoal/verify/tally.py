@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from .digest import Entry
-from .finding import Finding, Kind, Part, SameRecords
+from .finding import AnyFinding, Finding, Kind, Part, SameBatches, SameRecords
 from .report import Difference, DifferenceKind, NotCompared, OffsetRange, Side
 
 __all__ = ["MOST_RANGES", "Ranges", "Tally"]
@@ -182,10 +182,13 @@ class Tally:
         batches = self.differences.batches
         return {kind: (batches[kind], records) for kind, records in self._records_by_kind.items()}
 
-    def add(self, finding: Finding | SameRecords) -> None:
+    def add(self, finding: AnyFinding) -> None:
         """Count a finding; not for ``NOT_MIRRORED`` and ``DIVERGED``, which end a comparison."""
+        if isinstance(finding, SameBatches):
+            self._add_same_batches(finding)
+            return
         if isinstance(finding, SameRecords):
-            self._add_same(finding)
+            self._add_same_records(finding)
             return
         if finding.source:
             self.source_offset = max(self.source_offset, finding.source[-1].next_offset)
@@ -199,11 +202,18 @@ class Tally:
         else:
             self._add_not_compared(finding)
 
-    def _add_same(self, same: SameRecords) -> None:
-        run = same.source
-        self.source_offset = max(self.source_offset, run.next_offset)
+    def _reach(self, same: SameBatches | SameRecords) -> None:
+        self.source_offset = max(self.source_offset, same.source.next_offset)
         self.destination_offset = max(self.destination_offset, same.destination.next_offset)
-        self.records += run.records
+        self.records += same.source.records
+
+    def _add_same_batches(self, same: SameBatches) -> None:
+        self._reach(same)
+        self.batches += len(same.source)
+
+    def _add_same_records(self, same: SameRecords) -> None:
+        self._reach(same)
+        run = same.source
         self.decoded_records += run.records
         self.batches += run.is_batch_done
         self.decoded_batches += run.is_batch_done
@@ -225,7 +235,7 @@ class Tally:
             0,
             _records(finding),
             tuple(damage),
-            None if copied is None else OffsetRange(copied, copied + 1),
+            None if copied is None else OffsetRange(copied, copied + _length(finding.destination)),
             next(iter(damage.values()), None) or _only_time(finding),
         )
         self.add_difference(difference, _follows(finding), finding)
@@ -252,6 +262,10 @@ def _offsets(finding: Finding) -> tuple[OffsetRange, OffsetRange]:
 
 def _range(parts: Sequence[Part], place: int) -> OffsetRange:
     return OffsetRange(parts[0].base_offset, parts[-1].next_offset) if parts else OffsetRange(place, place)
+
+
+def _length(parts: Sequence[Part]) -> int:
+    return parts[-1].next_offset - parts[0].base_offset
 
 
 def _records(finding: Finding) -> int:
