@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
+from copy import copy
 from dataclasses import dataclass
 
 from ..client.offsets import list_offsets
@@ -21,6 +22,7 @@ from .common_start import (
     CommonStart,
     Found,
     Head,
+    Neighbourhood,
     SeenRecord,
     are_alike,
     are_same,
@@ -254,9 +256,23 @@ def _search_between(
 ) -> list[Found]:
     part = logs.between(begins, ends)
     with ExitStack() as streams:
-        source = streams.enter_context(closing(seen_records(part.source, part.source_log)))
-        destination = streams.enter_context(closing(seen_records(part.destination, part.destination_log)))
+        source = streams.enter_context(closing(_records(part.source, part.source_log, heads[0])))
+        destination = streams.enter_context(
+            closing(_records(part.destination, part.destination_log, heads[1]))
+        )
         return common_starts(heads, source, destination, logs.start, source_is_whole=logs.start.source == 0)
+
+
+def _records(reader: LogReader, log: OffsetRange, head: Head) -> Generator[SeenRecord]:
+    """Yield the records of a part of a log; those of the head are known."""
+    neighbours = None
+    if head.records and log.start <= head.records[0].offset < log.end:
+        known = [record for record in head.records if record.offset < log.end]
+        yield from known
+        log = OffsetRange(known[-1].offset + 1, log.end)
+        neighbours = copy(head.neighbours)
+    if log.start < log.end:
+        yield from seen_records(reader, log, neighbours)
 
 
 def _heads(logs: LogPair) -> tuple[Head, Head]:
@@ -264,14 +280,15 @@ def _heads(logs: LogPair) -> tuple[Head, Head]:
 
 
 def _head(reader: LogReader, log: OffsetRange) -> Head:
-    with closing(_first_records(reader, log)) as records:
-        return Head(records)
+    neighbours = Neighbourhood()
+    with closing(_first_records(reader, log, neighbours)) as records:
+        return Head(records, neighbours)
 
 
-def _first_records(reader: LogReader, log: OffsetRange) -> Generator[SeenRecord]:
+def _first_records(reader: LogReader, log: OffsetRange, neighbours: Neighbourhood) -> Generator[SeenRecord]:
     """Yield a log's first records, and no more large ones than a few fetches bring."""
     read_before = reader.bytes_read
-    with closing(seen_records(reader, log)) as records:
+    with closing(seen_records(reader, log, neighbours)) as records:
         for number, record in enumerate(records, 1):
             yield record
             if number >= _ENOUGH_RECORDS and reader.bytes_read - read_before > _HEAD_BYTES:

@@ -130,11 +130,13 @@ class Head:
         records: The first ones, up to :data:`MOST_HEAD_RECORDS`.
         anchors: How many of them are anchors.
         is_telling: Whether enough of them are by what they hold alone.
+        neighbours: The neighbourhood of the record behind them, if it is known.
 
     """
 
-    def __init__(self, records: Iterable[SeenRecord]) -> None:
-        """Read as many records as it takes to have enough anchors."""
+    def __init__(self, records: Iterable[SeenRecord], neighbours: Neighbourhood | None = None) -> None:
+        """Read as many records as it takes to have enough anchors; ``neighbours`` is that of their source."""
+        self.neighbours = neighbours
         self.records: list[SeenRecord] = []
         plain = _Anchors(0)
         for record in records:

@@ -179,6 +179,8 @@ class PartitionComparison:
             except BrokerError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or attempt + 1 == _MOST_ATTEMPTS:
                     raise
+                logs.source.forget()
+                logs.destination.forget()
                 logs = _from_where_they_begin_now(logs)
                 self._attempt = _Attempt()
 

@@ -5,6 +5,9 @@ The next fetch is under way while the batches of the last one are checked.
 Transient errors are retried. A batch that does not match its CRC is fetched
 once more, so that the network is not taken for the disk.
 
+To find the beginning of both sides, a reading stops early, and the comparison goes
+on with it (:mod:`.tape`): no part of a log is fetched twice for that.
+
 A batch that has to be decoded is decoded in the buffer, if it came with the last
 one that was yielded; else it is fetched again, and those behind it with it.
 """
@@ -43,6 +46,7 @@ from .digest import Digest, DigestRun, Digests, digest
 from .errors import DamagedLog, NotDecodable
 from .report import Side
 from .side import Decoded
+from .tape import Tape
 
 __all__ = ["LogReader"]
 
@@ -52,6 +56,10 @@ _BUFFER_BYTES = 4 * 1024 * 1024
 
 #: The buffer to fetch a batch again, and the batches behind it.
 _AGAIN_BYTES = 1024 * 1024
+
+#: Two readings are kept to go on with: from the log's beginning, and from the place that
+#: times suggest. Each has a buffer.
+_MOST_TAPES = 2
 
 
 class LogReader:
@@ -100,11 +108,13 @@ class LogReader:
         #: Connections that are kept between two readings.
         self._idle: PartitionReader | None = None
         self._again: PartitionReader | None = None
+        self._tapes: list[Tape] = []
         self._buffered = _Batches(memoryview(b""))
         self._fetched_again = _Batches(memoryview(b""))
 
     def close(self) -> None:
         """Close the connections that are kept between two readings."""
+        self.forget()
         for reader in (self._idle, self._again):
             if reader is not None:
                 reader.close()
@@ -139,10 +149,30 @@ class LogReader:
             Stopped: By the event.
 
         """
-        walk = _Walk(start_offset, end_offset, crop_at)
+        if crop_at != start_offset:
+            yield from self._fetched(_Walk(start_offset, end_offset, crop_at))
+            return
+        tape = next((each for each in self._tapes if each.has(start_offset, end_offset)), None)
+        if tape is None:
+            tape = Tape(start_offset, end_offset, self._fetched(_Walk(start_offset, end_offset, crop_at)))
+            if len(self._tapes) == _MOST_TAPES:
+                self._tapes.pop(0).close()
+            self._tapes.append(tape)
+        reached = yield from tape.play(start_offset)
+        if reached < end_offset:
+            yield from self._fetched(_Walk(reached, end_offset, reached))
+
+    def forget(self) -> None:
+        """Forget the digests that were read: the log has changed, or they are not wanted again."""
+        for tape in self._tapes:
+            tape.close()
+        self._tapes = []
+
+    def _fetched(self, walk: _Walk) -> Generator[Digests]:
+        """Yield digests from the cluster; retry transient errors."""
         backoff = Backoff()
-        reached, since = start_offset, time.monotonic()
-        while walk.offset < end_offset:
+        reached, since = walk.offset, time.monotonic()
+        while walk.offset < walk.end_offset:
             try:
                 yield from self._until_broken(walk)
             except CorruptBatch as error:

@@ -49,11 +49,12 @@ def verify(
     """
     Compare topics with their mirrors: batch by batch, and record by record if batches are not the same.
 
-    Everything up to the end offsets at the start is read once, on both sides;
-    around a difference, twice; and once more for each other place that looks
-    like the beginning, if a topic repeats its records and differs. Memory is bounded: two buffers of 4 MiB, a
-    look ahead of some thousand batches or records, and a decoded batch of
-    each side, a thread.
+    Everything up to the end offsets at the start is read once, on both sides.
+    Batches around a difference may be fetched again. If a topic repeats its
+    records and differs, so that other places look like the beginning, a partition of more
+    than 65,536 batches is read once more for each. Memory is bounded: two buffers of
+    4 MiB on each side, a look ahead of some thousand batches or records, and a decoded
+    batch of each side, a thread.
 
     Args:
         source: How to reach the source cluster. With its ``isolation_level``

@@ -16,13 +16,21 @@ from .side import Decoded
 __all__ = ["seen_records"]
 
 
-def seen_records(reader: LogReader, log: OffsetRange) -> Generator[SeenRecord]:
+def seen_records(
+    reader: LogReader, log: OffsetRange, before: Neighbourhood | None = None
+) -> Generator[SeenRecord]:
     """
     Yield the records of a part of a log, up to the first offset that cannot be read.
 
     The comparison reports batches that cannot be read.
+
+    Args:
+        reader: Reads the log.
+        log: Its offsets.
+        before: The neighbourhood of the records before these, if they were seen; it changes.
+
     """
-    before = Neighbourhood()
+    before = Neighbourhood() if before is None else before
     with suppress(DamagedLog), closing(reader.digests(*log, crop_at=log.start)) as batches:
         for batch in batches:
             try:
