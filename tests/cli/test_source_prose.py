@@ -50,9 +50,6 @@ FORBIDDEN_IN_NAMES = re.compile(
     r"^(a|an|the|it)_|(^|_)(what|where|who|whom|whoever|nobody|somebody|told|tells|hears|anew)(_|$)"
 )
 
-#: Folders whose tests still have to be renamed. The list may only shrink.
-FOLDERS_WITH_OLD_NAMES = {"tests/model"}
-
 
 def modules_of(package: str) -> list[Path]:
     """Return the modules of a package, without those of packages in it."""
@@ -130,10 +127,7 @@ def test_rates_of_words_over_rewritten_folders() -> None:
     check_rates(module for folder in REWRITTEN_FOLDERS for module in (ROOT / folder).glob("*.py"))
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [each for each in REWRITTEN_FOLDERS if each.startswith("tests") and each not in FOLDERS_WITH_OLD_NAMES],
-)
+@pytest.mark.parametrize("folder", [each for each in REWRITTEN_FOLDERS if each.startswith("tests")])
 def test_names_of_tests_have_plain_words(folder: str) -> None:
     names = re.findall(
         r"^ *def test_(\w+)", "".join(each.read_text() for each in (ROOT / folder).glob("*.py")), re.MULTILINE

@@ -65,7 +65,7 @@ ENOUGH = {
 
 
 @pytest.mark.parametrize("name", ENOUGH)
-def test_by_its_rules_nothing_is_lost_doubled_or_reordered_and_nothing_stops(name: str) -> None:
+def test_mirror_by_its_rules_is_exact_and_never_stops(name: str) -> None:
     setting = ENOUGH[name]
     found = check(Resume(setting.rules, setting.broker, setting.bounds))
     assert found.violation is None, "\n".join(found.trace)
@@ -88,7 +88,7 @@ def test_by_its_rules_nothing_is_lost_doubled_or_reordered_and_nothing_stops(nam
         ("forgets late, the mirror's own rules", Bounds()),
     ],
 )
-def test_by_its_rules_nothing_is_wrong_however_much_happens(name: str, bounds: Bounds) -> None:
+def test_mirror_by_its_rules_is_exact_under_many_events(name: str, bounds: Bounds) -> None:
     setting = ENOUGH[name]
     found = check(Resume(setting.rules, setting.broker, bounds))
     print(f"\n{name}: {found.states} states")
@@ -236,7 +236,7 @@ COUNTER_EXAMPLES = {
 
 
 @pytest.mark.parametrize("name", COUNTER_EXAMPLES)
-def test_a_mirror_without_one_of_its_rules_breaks_a_promise(name: str) -> None:
+def test_mirror_without_one_of_its_rules_breaks_a_promise(name: str) -> None:
     expected = COUNTER_EXAMPLES[name]
     found = check(Resume(expected.rules, expected.broker))
     assert found.violation == expected.violation
@@ -244,7 +244,7 @@ def test_a_mirror_without_one_of_its_rules_breaks_a_promise(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["remembers", "forgets", "compares"])
-def test_no_rule_of_a_setting_is_one_too_many(name: str) -> None:
+def test_rules_of_a_setting_are_all_needed(name: str) -> None:
     """The result is the same for every choice of the optional rules."""
     setting = ENOUGH[name]
     for rule in setting.rules:
@@ -253,7 +253,7 @@ def test_no_rule_of_a_setting_is_one_too_many(name: str) -> None:
 
 
 @pytest.mark.parametrize("broker", [Broker.REMEMBERS, Broker.COMPARES])
-def test_who_does_not_wait_for_the_watermark_stops_for_a_tail_that_it_never_had_acknowledged(
+def test_mirror_that_ignores_the_watermark_stops_for_an_unacknowledged_tail(
     broker: Broker,
 ) -> None:
     """Even if no step comes too early, and no record in the log is doubled or lost."""
@@ -263,7 +263,7 @@ def test_who_does_not_wait_for_the_watermark_stops_for_a_tail_that_it_never_had_
     assert "the destination lost its tail" in found.endings
 
 
-def test_what_a_zombie_doubles_is_seen_by_the_next_answer_or_alignment_but_not_after_the_last() -> None:
+def test_duplicate_of_a_zombie_is_detected_unless_it_comes_after_the_last_request() -> None:
     found = check(Resume(OLD, Broker.FORGETS, Bounds(disconnects=0)), only_undetected=True)
     assert "landed elsewhere" in found.endings
     assert "the last batch is not the one that it should be" in found.endings
@@ -281,14 +281,14 @@ FOREIGN = Bounds(records=2, processes=2, disconnects=0, foreign=1)
 
 
 @pytest.mark.parametrize("broker", [Broker.REMEMBERS, Broker.FORGETS_LATE])
-def test_sequences_that_go_on_without_a_gap_are_safe_behind_foreign_records(broker: Broker) -> None:
+def test_contiguous_sequences_after_foreign_records_are_safe(broker: Broker) -> None:
     rules = YOUNG if broker is Broker.REMEMBERS else OLD
     found = check(Resume(rules, broker, replace(FOREIGN, expiries=1), Behind.MOVED_BASE))
     assert found.violation is None, "\n".join(found.trace)
     assert set(found.endings) == {"done"}
 
 
-def test_a_new_epoch_behind_foreign_records_doubles_what_a_zombie_writes_before_it_is_known() -> None:
+def test_new_epoch_after_foreign_records_allows_a_zombie_s_duplicate() -> None:
     found = check(Resume(YOUNG, Broker.REMEMBERS, FOREIGN, Behind.NEW_EPOCH))
     assert found.violation == "doubled"
     assert found.trace == (
@@ -306,6 +306,6 @@ def test_a_new_epoch_behind_foreign_records_doubles_what_a_zombie_writes_before_
     )
 
 
-def test_a_new_epoch_is_safe_only_where_no_zombie_can_arrive() -> None:
+def test_new_epoch_without_possible_zombies_is_safe() -> None:
     found = check(Resume(YOUNG | {Rule.AWAIT_ZOMBIES}, Broker.REMEMBERS, FOREIGN, Behind.NEW_EPOCH))
     assert found.violation is None, "\n".join(found.trace)

@@ -26,16 +26,14 @@ def without(rule: SourceRule) -> Compaction:
         pytest.param(6, 354_593, marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
     ],
 )
-def test_by_all_rules_nothing_is_lost_or_doubled_and_only_what_is_undecided_stops(
-    updates: int, states: int
-) -> None:
+def test_mirror_by_all_rules_is_exact_and_stops_only_if_undecided(updates: int, states: int) -> None:
     found = check_source(Compaction(ALL, updates))
     assert found.violation is None, "\n".join(found.trace)
     assert set(found.endings) == {"done", "several places fit"}
     assert found.states == states
 
 
-def test_a_count_and_the_last_record_lose_what_lies_before_a_later_copy() -> None:
+def test_comparison_of_count_and_last_record_loses_records() -> None:
     found = check_source(without(SourceRule.COMPARE_ALL))
     assert found.violation == "lost"
     assert found.trace == (
@@ -54,7 +52,7 @@ def test_a_count_and_the_last_record_lose_what_lies_before_a_later_copy() -> Non
     )
 
 
-def test_the_last_of_several_places_can_leave_an_older_value() -> None:
+def test_choice_of_the_last_fitting_place_leaves_an_older_value() -> None:
     found = check_source(without(SourceRule.ONLY_HARMLESS))
     assert found.violation == "older value"
     assert found.trace == (
@@ -74,7 +72,7 @@ def test_the_last_of_several_places_can_leave_an_older_value() -> None:
     )
 
 
-def test_a_source_that_shows_less_is_taken_for_one_that_lost_its_tail() -> None:
+def test_source_with_stale_leader_is_taken_for_truncated() -> None:
     found = check_source(without(SourceRule.AWAIT_LEADER))
     assert found.endings["nothing fits"][-4:] == (
         "K1 is mirrored",
