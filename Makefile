@@ -49,11 +49,12 @@ test: check audit native $(AGENT_JAR)
 test-integration: $(VENV)/for-test native agent prometheus
 	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
-# The fuzz tests once more, with inputs that no run has drawn before.
+# The fuzz tests once more, with inputs that no run has drawn before, and the native tests with AddressSanitizer.
 test-long: $(VENV)/for-test native $(AGENT_JAR) browser
 	@failed=0; \
 	$(BIN)/python -m pytest -m long $(SLOWEST) $(ARGS) || failed=$$?; \
 	SHOAL_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest tests/fuzz $(SLOWEST) --timeout=1800 || failed=$$?; \
+	scripts/sanitize-native || failed=$$?; \
 	exit $$failed
 
 coverage: check native $(AGENT_JAR) prometheus
