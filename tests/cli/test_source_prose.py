@@ -41,7 +41,6 @@ def folders() -> list[str]:
 #: Folders that still have to be rewritten, with the folders in them. The list may only shrink.
 FOLDERS_NOT_REWRITTEN = {
     "tests/mirroring/task",
-    "tests/verify",
 }
 
 

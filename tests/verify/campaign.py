@@ -1,8 +1,8 @@
 """
 Random topics, copied and damaged, and the findings that verify must report of them.
 
-A trial builds a source log of every batch kind and a destination log, lets
-retention work on either side, and puts up to five faults in. A brute force
+A trial builds a source log of every batch kind, and a destination log. It deletes
+records by retention on either side, and puts up to five faults in. A brute force
 over both lists of records decides here if they are equal, without verify.
 
 `python -m tests.verify.campaign 0 600 --findings FILE` runs many trials, and
@@ -33,7 +33,7 @@ from tests.verifying import Item, encode
 
 __all__ = ["Cuts", "Trial", "run_trial"]
 
-#: A record, and where it is in its log.
+#: An offset, and the record there.
 Placed = tuple[int, Item]
 
 
@@ -60,7 +60,7 @@ class SourceBatch:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that was put in, and where it is to be named."""
+    """A fault that was put in, and the place at which it is to be named."""
 
     kind: str
     source_offset: int | None
@@ -74,11 +74,11 @@ class Trial:
     One trial.
 
     Attributes:
-        source: What a mirror would copy of the source's log, retention's work included.
-        destination: What the destination holds, retention's work included.
-        source_start: Where the source's log begins.
-        faults: What was done to the copy.
-        notes: What the trial is made of, to understand a failure.
+        source: The records that a mirror would copy of the source's log, after retention.
+        destination: The records that the destination holds, after retention.
+        source_start: The log start offset of the source.
+        faults: The changes to the copy.
+        notes: The properties of the trial, to understand a failure.
 
     """
 
@@ -115,7 +115,7 @@ class Trial:
         return best
 
     def complaint(self) -> str | None:
-        """Return what is wrong with the report; None if it is right."""
+        """Return the error of the report; None if it is right."""
         assert self.report is not None
         outcome, overlap = self.report.outcome, self.overlap()
         if self.cuts is Cuts.COMPACTED:
@@ -128,8 +128,8 @@ class Trial:
         if overlap == 0 and outcome is Outcome.DIFFERENT and not self.faults:
             return "false alarm: nothing is on both sides"
         if overlap < 0 and outcome is Outcome.NOT_COMPARED:
-            # Compaction explains a record that only one side has, and what is left of a small copy may be
-            # nothing that the source has.
+            # Compaction explains a record that only one side has. Perhaps the source has none of the records
+            # that are left of a small copy.
             is_explained = self.report.not_compared or len(self.theirs) < 25
             return None if is_explained else f"missed: {self.report.reason}"
         if overlap < 0 and outcome is not Outcome.DIFFERENT:
@@ -139,7 +139,7 @@ class Trial:
         return None
 
     def _of_compacted(self) -> str | None:
-        """Return what is wrong if records may be on one side alone: only alterations are faults then."""
+        """Return the error if records may be on one side alone: only alterations are faults then."""
         assert self.report is not None
         if not self.faults:
             return "false alarm: compaction" if self.report.outcome is Outcome.DIFFERENT else None
@@ -160,7 +160,7 @@ class Trial:
             if places[fault.source_offset, fault.destination_index] > 1:
                 continue  # the second may have undone the first
             if counts[fault.item] > 2 or self.report.differences_omitted:
-                continue  # where one of several like it is missing cannot be said
+                continue  # which of several like it is missing is not known
             is_named = any(
                 (fault.source_offset is not None and _holds(each.source, fault.source_offset))
                 or _near(each.destination, fault.destination_index, offsets)
@@ -171,7 +171,7 @@ class Trial:
         return None
 
     def _matters(self, fault: Fault) -> bool:
-        """Whether both sides still have the fault's neighbours, and enough else to say where it is."""
+        """Whether both sides still have the fault's neighbours, and enough else to find its place."""
         if len(self.destination) < 10 * len(self.faults):
             return False
         kept = {offset for offset, _ in self.source}
@@ -211,7 +211,7 @@ def _items(rng: random.Random, count: int, sameness: float) -> list[Item]:
     while len(found) < count:
         number = len(found)
         if rng.random() < sameness:
-            # A run of records that nothing tells apart.
+            # A run of equal records.
             like = rng.choice([Item(1, None, None), Item(978_307_200_000, b"beat", b""), Item(1, b"", None)])
             found += [like] * rng.randrange(1, 60)
             continue

@@ -1,4 +1,4 @@
-"""Where a verification begins and ends on both sides."""
+"""The offsets at which a verification begins and ends on both sides."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def begin_at(ranges: list[CopyRange], offset: int) -> list[CopyRange]:
 # The end
 
 
-def test_what_is_behind_the_pair_is_not_mirrored_yet(brokers: TwoBrokers, history: History) -> None:
+def test_verify_reports_records_behind_the_position_as_not_mirrored_yet(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(3, 2)
     brokers.run()
     history.plain(5, 1)
@@ -50,7 +52,7 @@ def test_what_is_behind_the_pair_is_not_mirrored_yet(brokers: TwoBrokers, histor
     assert partition(brokers).not_mirrored == (5, 11)
 
 
-def test_markers_behind_the_pair_are_no_lag(brokers: TwoBrokers, history: History) -> None:
+def test_verify_counts_no_markers_behind_the_position_as_lag(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
     history.marker().marker()
@@ -58,7 +60,7 @@ def test_markers_behind_the_pair_are_no_lag(brokers: TwoBrokers, history: Histor
     assert (report.outcome, report.not_mirrored) == (Outcome.EQUAL, None)
 
 
-def test_what_was_copied_after_the_last_commit_is_compared_too(brokers: TwoBrokers, history: History) -> None:
+def test_verify_compares_records_copied_after_the_last_commit(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2)
     brokers.run()
     position = brokers.position()
@@ -73,7 +75,7 @@ def test_what_was_copied_after_the_last_commit_is_compared_too(brokers: TwoBroke
 # A later start
 
 
-def test_a_later_start_is_no_difference(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_of_a_later_start_is_equal(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run(begin_at(brokers.ranges(), 11))
     for group, by in ((brokers.settings.group, Aligned.BY_ORIGIN), ("none", Aligned.BY_CONTENT)):
         report = partition(brokers, group=group)
@@ -81,7 +83,7 @@ def test_a_later_start_is_no_difference(brokers: TwoBrokers, loaded: History) ->
         assert (report.outcome, report.source_skipped, report.records) == (Outcome.EQUAL, (0, 11), 19)
 
 
-def test_content_is_found_where_times_do_not_ascend(brokers: TwoBrokers, history: History) -> None:
+def test_alignment_with_descending_times_finds_the_content(brokers: TwoBrokers, history: History) -> None:
     for number, count in enumerate(COUNTS):
         history.base_timestamp -= 1000 * number
         history.plain(count)
@@ -90,7 +92,7 @@ def test_content_is_found_where_times_do_not_ascend(brokers: TwoBrokers, history
     assert aligned(partition(brokers)) == (Aligned.BY_CONTENT, 11, 0)
 
 
-def test_content_is_found_behind_a_double(brokers: TwoBrokers, loaded: History) -> None:
+def test_alignment_behind_a_doubled_batch_finds_the_content(brokers: TwoBrokers, loaded: History) -> None:
     # The first batch of the mirror is in the source twice; it began with the second.
     again = batches.batch([b"again"], base_offset=30)
     loaded.store(again)
@@ -104,7 +106,7 @@ def test_content_is_found_behind_a_double(brokers: TwoBrokers, loaded: History) 
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-def test_a_mirror_whose_first_batches_are_altered_is_aligned_all_the_same(
+def test_alignment_with_altered_first_batches_finds_the_start(
     brokers: TwoBrokers, loaded: History, index: int
 ) -> None:
     brokers.run(begin_at(brokers.ranges(), 11))
@@ -125,7 +127,7 @@ def test_a_mirror_whose_first_batches_are_altered_is_aligned_all_the_same(
 
 @pytest.mark.parametrize("deleted", [3, 11, 12, 28])
 @pytest.mark.parametrize("side", ["source", "destination"])
-def test_what_retention_deleted_on_one_side_is_no_difference(
+def test_verify_after_retention_on_one_side_is_equal(
     brokers: TwoBrokers, loaded: History, side: str, deleted: int
 ) -> None:
     brokers.run()
@@ -138,7 +140,7 @@ def test_what_retention_deleted_on_one_side_is_no_difference(
         assert (report.outcome, report.records) == (Outcome.EQUAL, 30 - deleted)
 
 
-def test_what_retention_deleted_on_both_sides_is_no_difference(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_after_retention_on_both_sides_is_equal(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run(begin_at(brokers.ranges(), 3))
     brokers.source.log("topic").delete_records(15)
     brokers.destination.log("topic").delete_records(7)
@@ -148,7 +150,7 @@ def test_what_retention_deleted_on_both_sides_is_no_difference(brokers: TwoBroke
         assert (report.outcome, report.records) == (Outcome.EQUAL, 15)
 
 
-def test_damage_behind_what_retention_deleted_is_found(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_after_retention_finds_damage(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
     brokers.destination.log("topic").delete_records(11)
     flip(brokers.destination.log("topic"), 6, -1)
@@ -156,7 +158,7 @@ def test_damage_behind_what_retention_deleted_is_found(brokers: TwoBrokers, load
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
-def test_a_log_start_in_the_middle_of_the_last_batch_is_no_difference(
+def test_verify_with_a_log_start_within_the_last_batch_is_equal(
     brokers: TwoBrokers, history: History, side: str
 ) -> None:
     history.plain(4, 10)
@@ -169,7 +171,9 @@ def test_a_log_start_in_the_middle_of_the_last_batch_is_no_difference(
         assert (report.outcome, report.records) == (Outcome.EQUAL, 5)
 
 
-def test_nothing_is_left_of_what_was_mirrored(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_aligns_by_nothing_after_retention_of_all_mirrored_records(
+    brokers: TwoBrokers, loaded: History
+) -> None:
     brokers.run()
     loaded.plain(3)
     brokers.destination.log("topic").delete_records(30)
@@ -178,7 +182,7 @@ def test_nothing_is_left_of_what_was_mirrored(brokers: TwoBrokers, loaded: Histo
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 0, (30, 33))
 
 
-def test_only_markers_are_left_in_the_source(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_of_a_source_with_only_markers_left_is_equal(brokers: TwoBrokers, loaded: History) -> None:
     loaded.marker()
     brokers.run()
     brokers.source.log("topic").delete_records(30)
@@ -186,7 +190,9 @@ def test_only_markers_are_left_in_the_source(brokers: TwoBrokers, loaded: Histor
     assert (aligned(report)[0], report.outcome) == (Aligned.NOTHING, Outcome.EQUAL)
 
 
-def test_all_that_was_mirrored_is_deleted_and_more(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_begins_at_the_log_start_after_retention_beyond_the_position(
+    brokers: TwoBrokers, loaded: History
+) -> None:
     brokers.run()
     loaded.plain(3, 4)
     brokers.source.log("topic").delete_records(33)
@@ -195,7 +201,9 @@ def test_all_that_was_mirrored_is_deleted_and_more(brokers: TwoBrokers, loaded: 
     assert report.not_mirrored == (33, 37)
 
 
-def test_only_what_lies_behind_the_pair_is_left_in_the_source(brokers: TwoBrokers, loaded: History) -> None:
+def test_alignment_after_retention_up_to_the_position_is_by_position(
+    brokers: TwoBrokers, loaded: History
+) -> None:
     brokers.run()
     position = brokers.position()
     loaded.plain(3)
@@ -207,7 +215,9 @@ def test_only_what_lies_behind_the_pair_is_left_in_the_source(brokers: TwoBroker
     assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 3, (0, 30))
 
 
-def test_an_emptied_source_says_nothing_about_its_mirror(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_of_an_emptied_source_without_a_position_is_not_compared(
+    brokers: TwoBrokers, loaded: History
+) -> None:
     brokers.run()
     brokers.source.log("topic").delete_records(30)
     report = partition(brokers)
@@ -221,7 +231,7 @@ def test_an_emptied_source_says_nothing_about_its_mirror(brokers: TwoBrokers, lo
 # Pairs
 
 
-def test_a_mirror_that_an_older_one_began_is_compared_from_there(
+def test_alignment_of_a_continued_copy_is_the_start_of_the_older_mirror(
     brokers: TwoBrokers, loaded: History
 ) -> None:
     brokers.run(begin_at(brokers.ranges(), 3))
@@ -236,7 +246,7 @@ def test_a_mirror_that_an_older_one_began_is_compared_from_there(
     assert partition(newer).altered == [((3, 5), (0, 2))]
 
 
-def test_what_was_there_before_the_mirror_is_not_compared(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_skips_records_from_before_the_mirror(brokers: TwoBrokers, loaded: History) -> None:
     brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
     brokers.with_settings(allow_nonempty=True).run()
     report = partition(brokers)
@@ -244,7 +254,7 @@ def test_what_was_there_before_the_mirror_is_not_compared(brokers: TwoBrokers, l
     assert (report.outcome, report.destination_skipped) == (Outcome.EQUAL, (0, 2))
 
 
-def test_a_pair_of_a_topic_that_was_created_anew_is_no_pair(brokers: TwoBrokers, loaded: History) -> None:
+def test_alignment_ignores_the_position_of_a_recreated_topic(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
     brokers.commit(replace(brokers.position(), source_topic_id="00000000-0000-0000-0000-000000000001"))
     report = partition(brokers)
@@ -253,7 +263,7 @@ def test_a_pair_of_a_topic_that_was_created_anew_is_no_pair(brokers: TwoBrokers,
     assert "deleted and created again" in report.alignment.why
 
 
-def test_a_position_of_a_copy_under_another_name_is_named_so(brokers: TwoBrokers, loaded: History) -> None:
+def test_alignment_names_the_other_copy_of_a_position(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
     brokers.destination.create_topic("other")
     for batch in batches_of(brokers.destination.log("topic")):
@@ -266,7 +276,7 @@ def test_a_position_of_a_copy_under_another_name_is_named_so(brokers: TwoBrokers
     assert report.outcome is Outcome.EQUAL
 
 
-def test_a_transaction_before_the_origin_does_not_disturb(brokers: TwoBrokers, history: History) -> None:
+def test_verify_with_a_transaction_before_the_origin_is_equal(brokers: TwoBrokers, history: History) -> None:
     history.transaction(2, ends=COMMIT).plain(3)
     brokers.run(begin_at(brokers.ranges(), 3))
     assert aligned(partition(brokers)) == (Aligned.BY_ORIGIN, 3, 0)
@@ -276,25 +286,27 @@ def test_a_transaction_before_the_origin_does_not_disturb(brokers: TwoBrokers, h
 # Nothing to go by
 
 
-def test_an_empty_destination_without_a_pair_is_not_compared(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_of_an_empty_destination_without_a_position_is_not_compared(
+    brokers: TwoBrokers, loaded: History
+) -> None:
     report = partition(brokers)
     assert (report.outcome, report.alignment) == (Outcome.NOT_COMPARED, None)
     assert "the destination is empty" in str(report.reason)
 
 
-def test_a_source_that_never_held_a_record_makes_all_extra(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_an_unused_source_reports_all_as_extra(brokers: TwoBrokers, history: History) -> None:
     brokers.destination.log("topic").store(bytes(batches.batch(3)))
     assert partition(brokers).extra == [(0, 3)]
 
 
-def test_logs_that_have_nothing_in_common_are_not_compared(brokers: TwoBrokers, loaded: History) -> None:
+def test_verify_of_logs_with_nothing_in_common_is_not_compared(brokers: TwoBrokers, loaded: History) -> None:
     brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
     report = partition(brokers)
     assert report.outcome is Outcome.NOT_COMPARED
     assert "this is no copy of the topic" in str(report.reason)
 
 
-def test_a_mirror_of_one_altered_batch_is_different(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_a_single_altered_batch_is_different(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
     brokers.forget_pairs()
@@ -303,7 +315,7 @@ def test_a_mirror_of_one_altered_batch_is_different(brokers: TwoBrokers, history
 
 
 @pytest.mark.parametrize("timestamp", [1, batches.TIMESTAMP * 2])
-def test_a_foreign_batch_in_front_of_a_whole_history_is_extra(
+def test_verify_reports_a_foreign_first_batch_as_extra(
     brokers: TwoBrokers, loaded: History, timestamp: int
 ) -> None:
     brokers.run()
@@ -315,7 +327,7 @@ def test_a_foreign_batch_in_front_of_a_whole_history_is_extra(
     assert (report.extra, report.records, len(report.differences)) == ([(0, 2)], 30, 1)
 
 
-def test_a_later_start_is_found_without_reading_all_that_is_before_it(
+def test_alignment_of_a_later_start_does_not_read_all_before_it(
     brokers: TwoBrokers, history: History
 ) -> None:
     # Both sides are read by 4 MiB; 55 MB lie before the start.
@@ -345,7 +357,7 @@ def copied_twice(brokers: TwoBrokers, loaded: History) -> TwoBrokers:
     return newer
 
 
-def test_records_of_an_earlier_copy_before_the_comparison_are_extra(copied_twice: TwoBrokers) -> None:
+def test_verify_reports_an_earlier_copy_before_the_comparison_as_extra(copied_twice: TwoBrokers) -> None:
     report = partition(copied_twice)
     assert aligned(report) == (Aligned.BY_ORIGIN, 0, 32)
     assert (report.outcome, report.records) == (Outcome.DIFFERENT, 32)
@@ -354,9 +366,7 @@ def test_records_of_an_earlier_copy_before_the_comparison_are_extra(copied_twice
     assert "before the comparison begins" in str(extra)
 
 
-def test_records_of_an_earlier_copy_cut_in_another_way_are_extra(
-    brokers: TwoBrokers, loaded: History
-) -> None:
+def test_verify_reports_an_earlier_recut_copy_as_extra(brokers: TwoBrokers, loaded: History) -> None:
     values = [(each.key, each.value, each.timestamp) for each in loaded.committed]
     found = [Item(timestamp, key, value) for key, value, timestamp in values]
     lay_out(brokers, cut(found, 1, 7, 9, codec=Codec.ZSTD))
@@ -366,14 +376,16 @@ def test_records_of_an_earlier_copy_cut_in_another_way_are_extra(
     assert [each.copy_of for each in report.of_kind(DifferenceKind.EXTRA)] == [(0, 30)]
 
 
-def test_an_earlier_copy_is_extra_after_retention_at_the_source(copied_twice: TwoBrokers) -> None:
+def test_verify_after_retention_at_the_source_reports_an_earlier_copy_as_extra(
+    copied_twice: TwoBrokers,
+) -> None:
     copied_twice.source.log("topic").delete_records(11)
     report = partition(copied_twice)
     assert aligned(report) == (Aligned.BY_CONTENT, 11, 43)
     assert (report.extra, report.destination_skipped) == ([(11, 30)], (0, 43))
 
 
-def test_older_records_that_the_source_has_deleted_are_no_doubles(
+def test_verify_does_not_report_deleted_source_records_as_doubles(
     brokers: TwoBrokers, history: History
 ) -> None:
     # One that repeats, among others.

@@ -1,4 +1,4 @@
-"""Where two logs have the same in common first, found by their records."""
+"""The first place that two logs have in common, found by their records."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_begin_alike_needs_all_or_a_proof() -> None:
     assert begin("", "a") is None
 
 
-def test_no_more_is_read_than_needed() -> None:
+def test_common_starts_read_no_more_than_needed() -> None:
     taken = []
 
     def counted(side: str, records: Sequence[SeenRecord]) -> Iterator[SeenRecord]:

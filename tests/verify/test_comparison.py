@@ -33,7 +33,7 @@ def mirrored(request: pytest.FixtureRequest, brokers: TwoBrokers, history: Histo
 # Equal
 
 
-def test_a_mirror_is_equal(mirrored: TwoBrokers, request: pytest.FixtureRequest) -> None:
+def test_verify_of_a_mirror_is_equal(mirrored: TwoBrokers, request: pytest.FixtureRequest) -> None:
     report = verified(mirrored)
     assert report.equal
     assert report.exit_code == 0
@@ -46,7 +46,7 @@ def test_a_mirror_is_equal(mirrored: TwoBrokers, request: pytest.FixtureRequest)
     assert found.not_mirrored is found.source_skipped is found.destination_skipped is None
 
 
-def test_dropped_batches_are_no_difference(brokers: TwoBrokers, history: History) -> None:
+def test_verify_ignores_dropped_batches(brokers: TwoBrokers, history: History) -> None:
     history.plain(3).transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT).empty().gap(7)
     history.plain(1).transaction(1, ends=ABORT).gap(2).marker().plain(2)
     brokers.run()
@@ -55,9 +55,7 @@ def test_dropped_batches_are_no_difference(brokers: TwoBrokers, history: History
     assert report.records == len(history.committed) == 11
 
 
-def test_aborted_batches_are_expected_where_a_mirror_reads_uncommitted(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_verify_expects_aborted_batches_with_read_uncommitted(brokers: TwoBrokers, history: History) -> None:
     history.plain(3).transaction(4, ends=ABORT).plain(1)
     uncommitted = brokers.read_uncommitted()
     uncommitted.run()
@@ -65,7 +63,7 @@ def test_aborted_batches_are_expected_where_a_mirror_reads_uncommitted(
     assert partition(brokers).extra == [(3, 7)]
 
 
-def test_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
     assert partition(brokers, rules={"rules"}).outcome is Outcome.EQUAL
@@ -74,7 +72,7 @@ def test_a_mirror_by_other_rules_is_not_compared(brokers: TwoBrokers, history: H
     assert "other rules" in str(other.reason)
 
 
-def test_an_open_transaction_is_not_looked_at(brokers: TwoBrokers, history: History) -> None:
+def test_verify_ends_before_an_open_transaction(brokers: TwoBrokers, history: History) -> None:
     history.plain(2)
     history.store(history.batch(3, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0))
     history.plain(1)
@@ -83,7 +81,7 @@ def test_an_open_transaction_is_not_looked_at(brokers: TwoBrokers, history: Hist
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 2, None)
 
 
-def test_a_log_append_time_destination_is_equal(brokers: TwoBrokers) -> None:
+def test_verify_of_a_log_append_time_destination_is_equal(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic(message_timestamp_type="LogAppendTime")
     history.plain(3).plain(2, codec=Codec.LZ4)
     brokers.run()
@@ -92,7 +90,7 @@ def test_a_log_append_time_destination_is_equal(brokers: TwoBrokers) -> None:
     assert partition(brokers).outcome is Outcome.EQUAL
 
 
-def test_two_empty_logs_are_equal(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_two_empty_logs_is_equal(brokers: TwoBrokers, history: History) -> None:
     report = partition(brokers)
     assert report.outcome is Outcome.EQUAL
     assert report.alignment is not None
@@ -103,7 +101,7 @@ def test_two_empty_logs_are_equal(brokers: TwoBrokers, history: History) -> None
 
 
 @pytest.mark.parametrize("index", [0, 4, 9])
-def test_a_flipped_bit_in_the_payload_is_found_with_its_side(mirrored: TwoBrokers, index: int) -> None:
+def test_verify_reports_a_flipped_payload_bit_with_its_side(mirrored: TwoBrokers, index: int) -> None:
     flip(mirrored.destination.log("topic"), index, -1)
     report = verified(mirrored)
     assert report.exit_code == 1
@@ -113,21 +111,21 @@ def test_a_flipped_bit_in_the_payload_is_found_with_its_side(mirrored: TwoBroker
     assert f"destination's batch at offset {STARTS[index]} is damaged" in str(difference)
 
 
-def test_a_flipped_bit_in_the_source_is_found_with_its_side(mirrored: TwoBrokers) -> None:
+def test_verify_reports_a_flipped_source_bit_with_its_side(mirrored: TwoBrokers) -> None:
     flip(mirrored.source.log("topic"), 4, -1)
     (difference,) = partition(mirrored).differences
     assert (difference.source, difference.damaged) == ((11, 15), (Side.SOURCE,))
 
 
 @pytest.mark.parametrize(("position", "bit"), [(17, 3), (22, 0), (22, 5), (30, 1), (42, 0), (50, 7), (59, 0)])
-def test_a_flipped_bit_in_a_header_is_found(mirrored: TwoBrokers, position: int, bit: int) -> None:
+def test_verify_reports_a_flipped_header_bit(mirrored: TwoBrokers, position: int, bit: int) -> None:
     flip(mirrored.destination.log("topic"), 4, position, bit)
     report = partition(mirrored)
     assert report.altered == [((11, 15), (11, 15))]
     assert report.differences[0].damaged == (Side.DESTINATION,)
 
 
-def test_altered_records_with_a_right_checksum_are_found(mirrored: TwoBrokers) -> None:
+def test_verify_reports_altered_records_with_a_right_checksum(mirrored: TwoBrokers) -> None:
     def alter(found: list[bytearray]) -> list[bytearray]:
         found[5] = batches.patched(found[5], len(found[5]) - 1, b"!")
         return found
@@ -138,7 +136,7 @@ def test_altered_records_with_a_right_checksum_are_found(mirrored: TwoBrokers) -
     assert (difference.damaged, difference.batches, difference.records) == ((), 0, 1)
 
 
-def test_an_altered_create_time_is_found(mirrored: TwoBrokers) -> None:
+def test_verify_reports_an_altered_create_time(mirrored: TwoBrokers) -> None:
     def alter(found: list[bytearray]) -> list[bytearray]:
         found[5] = batches.patched(found[5], 27, struct.pack(">q", 1))
         return found
@@ -148,7 +146,7 @@ def test_an_altered_create_time_is_found(mirrored: TwoBrokers) -> None:
 
 
 @pytest.mark.parametrize("index", [1, 4, 8])
-def test_a_missing_batch_is_found(mirrored: TwoBrokers, index: int) -> None:
+def test_verify_reports_a_missing_batch(mirrored: TwoBrokers, index: int) -> None:
     rewrite(mirrored, lambda found: found[:index] + found[index + 1 :])
     report = partition(mirrored)
     assert report.missing == [(STARTS[index], STARTS[index + 1])]
@@ -157,7 +155,7 @@ def test_a_missing_batch_is_found(mirrored: TwoBrokers, index: int) -> None:
     assert report.records == sum(COUNTS) - COUNTS[index]
 
 
-def test_missing_batches_that_follow_each_other_are_one_range(mirrored: TwoBrokers) -> None:
+def test_verify_joins_consecutive_missing_batches(mirrored: TwoBrokers) -> None:
     rewrite(mirrored, lambda found: found[:2] + found[6:])
     report = partition(mirrored)
     assert report.missing == [(5, 17)]
@@ -165,7 +163,7 @@ def test_missing_batches_that_follow_each_other_are_one_range(mirrored: TwoBroke
 
 
 @pytest.mark.parametrize("index", [0, 4, 9])
-def test_a_doubled_batch_is_found(mirrored: TwoBrokers, index: int) -> None:
+def test_verify_reports_a_doubled_batch(mirrored: TwoBrokers, index: int) -> None:
     rewrite(mirrored, lambda found: [*found[: index + 1], bytearray(found[index]), *found[index + 1 :]])
     report = partition(mirrored)
     count = COUNTS[index]
@@ -175,7 +173,7 @@ def test_a_doubled_batch_is_found(mirrored: TwoBrokers, index: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "second", "named"), [(4, 5, [4, 5]), (2, 7, [2, 7])])
-def test_swapped_batches_are_found_by_the_records_that_moved(
+def test_verify_reports_both_of_two_swapped_batches(
     mirrored: TwoBrokers, first: int, second: int, named: list[int]
 ) -> None:
     order = list(range(len(COUNTS)))
@@ -190,7 +188,7 @@ def test_swapped_batches_are_found_by_the_records_that_moved(
     assert all(difference.batches == 1 for difference in report.differences)
 
 
-def test_a_lost_tail_is_missing_where_a_pair_says_that_it_was_there(
+def test_verify_reports_a_lost_tail_before_the_position_as_missing(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3, 2, 5)
@@ -202,7 +200,7 @@ def test_a_lost_tail_is_missing_where_a_pair_says_that_it_was_there(
 
 
 @pytest.mark.parametrize("is_back", [False, True])
-def test_a_copy_that_was_deleted_is_missing_where_a_pair_says_that_it_was_there(
+def test_verify_reports_a_deleted_copy_before_the_position_as_missing(
     brokers: TwoBrokers, history: History, is_back: bool
 ) -> None:
     history.plain(3, 4)
@@ -216,7 +214,7 @@ def test_a_copy_that_was_deleted_is_missing_where_a_pair_says_that_it_was_there(
     assert report.not_mirrored == (7, 9)
 
 
-def test_a_topic_that_nobody_mirrored_is_not_compared(brokers: TwoBrokers) -> None:
+def test_verify_of_a_topic_without_a_copy_is_not_compared(brokers: TwoBrokers) -> None:
     brokers.source.create_topic("topic", 1)
     report = partition(brokers)
     assert report.outcome is Outcome.NOT_COMPARED
@@ -224,12 +222,12 @@ def test_a_topic_that_nobody_mirrored_is_not_compared(brokers: TwoBrokers) -> No
     assert "there is no such topic" in report.reason
 
 
-def test_records_of_somebody_else_are_extra(mirrored: TwoBrokers) -> None:
+def test_verify_reports_foreign_records_as_extra(mirrored: TwoBrokers) -> None:
     rewrite(mirrored, lambda found: [*found, batches.batch([b"somebody", b"else"])])
     assert partition(mirrored).extra == [(30, 32)]
 
 
-def test_a_length_that_cannot_be_is_damage_from_there_on(mirrored: TwoBrokers) -> None:
+def test_verify_reports_an_impossible_length_as_damage_up_to_the_end(mirrored: TwoBrokers) -> None:
     flip(mirrored.destination.log("topic"), 4, 8, 7)
     report = partition(mirrored)
     assert report.outcome is Outcome.DIFFERENT

@@ -15,7 +15,7 @@ from tests.verify.digests import DECODERS, RECORDS, Letters, one, packed, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
-#: Both sides end where they do, and all of the source must be there.
+#: All of the source must be at the destination.
 ALL = 1_000_000
 
 DIFFERENCES = {Kind.MISSING, Kind.EXTRA, Kind.ALTERED, Kind.REORDERED}
@@ -43,7 +43,7 @@ def differences(findings: Iterable[AnyFinding]) -> list[tuple[str, list[int], li
 
 
 def _numbers(finding: Finding) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers of the batches of a finding; of one that only says where, that place."""
+    """Return the numbers of the batches of a finding; of one that has only a place, that place."""
     if finding.kind in (Kind.NOT_MIRRORED, Kind.DIVERGED):
         return (finding.source_place // RECORDS,), ()
     source, destination = (
@@ -57,7 +57,7 @@ def altered(letters: Sequence[str], *indexes: int) -> list[str]:
     return [letter + "'" if index in indexes else letter for index, letter in enumerate(letters)]
 
 
-def test_equal_streams_have_no_difference() -> None:
+def test_diff_of_equal_streams_finds_nothing() -> None:
     findings = list(diff(stream(ALPHABET), stream(ALPHABET), DECODERS, mirrored_until=ALL))
     assert all(isinstance(finding, Finding) and finding.kind is Kind.SAME for finding in findings)
     assert len(findings) == len(ALPHABET)
@@ -66,17 +66,17 @@ def test_equal_streams_have_no_difference() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1, 13, 24, 25])
-def test_one_altered_batch_is_found_in_its_place(index: int) -> None:
+def test_diff_finds_one_altered_batch_in_its_place(index: int) -> None:
     assert compare(ALPHABET, altered(ALPHABET, index)) == [("altered", [index], [index])]
 
 
 @pytest.mark.parametrize("index", [0, 1, 13, 24, 25])
-def test_one_missing_batch_is_found(index: int) -> None:
+def test_diff_finds_one_missing_batch(index: int) -> None:
     assert compare(ALPHABET, ALPHABET[:index] + ALPHABET[index + 1 :]) == [("missing", [index], [])]
 
 
 @pytest.mark.parametrize("index", [0, 1, 13, 24, 25])
-def test_one_doubled_batch_is_found_and_named(index: int) -> None:
+def test_diff_finds_one_doubled_batch_and_its_original(index: int) -> None:
     doubled = ALPHABET[: index + 1] + ALPHABET[index:]
     findings = list(diff(stream(ALPHABET), stream(doubled), DECODERS, mirrored_until=ALL))
     assert differences(iter(findings)) == [("extra", [], [index + 1])]
@@ -91,7 +91,7 @@ def test_one_doubled_batch_is_found_and_named(index: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (13, 14), (24, 25), (0, 2), (3, 9), (0, 25)])
-def test_two_swapped_batches_are_found_wherever_they_are(first: int, second: int) -> None:
+def test_diff_finds_two_swapped_batches_at_any_distance(first: int, second: int) -> None:
     letters = list(ALPHABET)
     letters[first], letters[second] = letters[second], letters[first]
     assert compare(ALPHABET, letters) == [
@@ -100,11 +100,11 @@ def test_two_swapped_batches_are_found_wherever_they_are(first: int, second: int
     ]
 
 
-def test_a_batch_that_moved_far_is_the_only_one_reordered() -> None:
+def test_diff_of_one_batch_moved_far_reports_only_that() -> None:
     assert compare("abcdefghij", "acdefghbij") == [("reordered", [1], [7])]
 
 
-def test_several_differences_are_kept_apart() -> None:
+def test_diff_keeps_several_differences_apart() -> None:
     # b is missing, f altered, j doubled, n and o swapped.
     destination = [*"acde", "f'", *"ghijjklmonpqr"]
     assert compare("abcdefghijklmnopqr", destination) == [
@@ -116,20 +116,20 @@ def test_several_differences_are_kept_apart() -> None:
     ]
 
 
-def test_every_other_batch_altered_is_no_reason_to_lose_step() -> None:
+def test_diff_of_alternately_altered_batches_stays_in_step() -> None:
     changed = range(1, 26, 2)
     assert compare(ALPHABET, altered(ALPHABET, *changed)) == [("altered", [i], [i]) for i in changed]
 
 
-def test_a_batch_that_replaces_two_is_an_altered_range() -> None:
+def test_diff_of_a_batch_replacing_two_is_an_altered_range() -> None:
     assert compare("abcdefgh", "abXefgh") == [("altered", [2, 3], [2])]
 
 
-def test_what_the_destination_does_not_have_yet_is_no_difference() -> None:
+def test_diff_reports_a_lagging_destination_as_not_mirrored_yet() -> None:
     assert compare("abcdef", "abc", mirrored_until=0) == [("not mirrored yet", [3], [])]
 
 
-def test_what_was_committed_must_be_there() -> None:
+def test_diff_reports_records_before_the_position_as_missing() -> None:
     assert compare("abcdef", "abc", mirrored_until=5 * RECORDS) == [
         ("missing", [3], []),
         ("missing", [4], []),
@@ -137,7 +137,7 @@ def test_what_was_committed_must_be_there() -> None:
     ]
 
 
-def test_the_last_batch_of_a_lagging_destination_may_be_altered_missing_or_doubled() -> None:
+def test_diff_of_a_lagging_destination_finds_faults_in_its_last_batch() -> None:
     lag: tuple[str, list[int], list[int]] = ("not mirrored yet", [3], [])
     assert compare(ALPHABET, ["a", "b", "c'"], 0) == [("altered", [2], [2]), lag]
     assert compare(ALPHABET, "abcc", 0) == [("extra", [], [3]), lag]
@@ -145,7 +145,7 @@ def test_the_last_batch_of_a_lagging_destination_may_be_altered_missing_or_doubl
     assert compare(ALPHABET, "acb", 0) == [lag, ("reordered", [2], [1])]
 
 
-def test_nothing_is_looked_at_behind_the_end_of_a_destination_that_lags() -> None:
+def test_diff_of_a_lagging_destination_reads_no_further() -> None:
     def endless() -> Iterator[Digest]:
         yield from stream("abcd")
         pytest.fail("the source was read on")
@@ -153,24 +153,24 @@ def test_nothing_is_looked_at_behind_the_end_of_a_destination_that_lags() -> Non
     assert differences(diff(endless(), stream("abc"), DECODERS)) == [("not mirrored yet", [3], [])]
 
 
-def test_an_empty_side_is_missing_or_extra_as_a_whole() -> None:
+def test_diff_of_an_empty_side_reports_all_of_the_other() -> None:
     assert compare("ab", "") == [("missing", [0], []), ("missing", [1], [])]
     assert compare("", "ab") == [("extra", [], [0]), ("extra", [], [1])]
     assert compare("", "") == []
 
 
-def test_sides_that_do_not_meet_again_within_the_look_ahead_have_diverged() -> None:
+def test_diff_beyond_the_look_ahead_reports_diverged() -> None:
     source, destination = stream(["a", *range(100)]), stream(["a", *range(1000, 1100)])
     findings = list(diff(source, destination, DECODERS, look_ahead_batches=32, look_ahead_records=320))
     assert findings[1:] == [Finding(Kind.DIVERGED, (), (), RECORDS, RECORDS)]
 
 
-def test_a_missing_run_shorter_than_the_look_ahead_is_one_gap() -> None:
+def test_diff_of_a_long_missing_run_is_one_gap() -> None:
     source = list(range(200))
     assert compare(source, source[:50] + source[150:]) == [("missing", [i], []) for i in range(50, 150)]
 
 
-def test_places_say_where_the_other_side_would_have_it() -> None:
+def test_diff_findings_have_the_place_on_the_other_side() -> None:
     findings = diff(stream("abcd", 1), stream("abd", 1), DECODERS, mirrored_until=ALL)
     found = [each for each in findings if isinstance(each, Finding) and each.kind is Kind.MISSING]
     assert [(each.source_place, each.destination_place) for each in found] == [(2, 2)]
@@ -203,7 +203,7 @@ def test_diff_of_whole_batches_decodes_only_those_at_which_the_sides_part(edit: 
     assert decoders[0].count + decoders[1].count <= 3 * 200
 
 
-# What cannot be compared
+# Batches that cannot be compared
 
 
 def undecoded(letters: str) -> list[Digest]:
@@ -213,13 +213,13 @@ def undecoded(letters: str) -> list[Digest]:
     ]
 
 
-def test_a_damaged_batch_is_altered_though_its_header_agrees() -> None:
+def test_diff_reports_a_damaged_batch_as_altered() -> None:
     source = stream("abc")
     destination = [*stream("ab"), one("c", 20, damage="its CRC is wrong")]
     assert differences(diff(source, destination, DECODERS)) == [("altered", [2], [2])]
 
 
-def test_what_cannot_be_decoded_is_not_compared_as_long_as_nothing_contradicts() -> None:
+def test_diff_reports_undecodable_batches_as_not_decoded() -> None:
     source = stream("abcd")
     large = [
         one(letter, number * RECORDS, codec=1, undecoded="large") for number, letter in enumerate("abcd")
@@ -227,7 +227,7 @@ def test_what_cannot_be_decoded_is_not_compared_as_long_as_nothing_contradicts()
     assert differences(diff(source, large, DECODERS)) == [("not decoded", [i], [i]) for i in range(4)]
 
 
-def test_a_missing_batch_is_found_by_the_times_of_those_that_cannot_be_decoded() -> None:
+def test_diff_among_undecodable_batches_finds_a_missing_one_by_times() -> None:
     source = stream("abcdefg")
     large = [
         one(letter, number * RECORDS, codec=1, undecoded="large") for number, letter in enumerate("abdefg")
@@ -236,7 +236,7 @@ def test_a_missing_batch_is_found_by_the_times_of_those_that_cannot_be_decoded()
     assert [each for each in found if each[0] != "not decoded"] == [("missing", [2], [])]
 
 
-def test_a_batch_that_cannot_be_decoded_stands_for_as_many_records_as_its_header_states() -> None:
+def test_diff_counts_an_undecodable_batch_by_its_header() -> None:
     source = [one("a", 0), one("b", 10), one("c", 20)]
     destination = [one("a", 0), one("b", 10, 9, codec=1, undecoded="large"), one("c", 19)]
     found = [each for each in diff(source, destination, DECODERS) if isinstance(each, Finding)]
@@ -244,22 +244,22 @@ def test_a_batch_that_cannot_be_decoded_stands_for_as_many_records_as_its_header
     assert sum(each.kind is Kind.UNDECODED for each in found) == 9
 
 
-def test_a_gap_that_compaction_left_explains_what_is_missing() -> None:
+def test_diff_explains_missing_batches_by_a_gap_of_the_destination() -> None:
     destination = [*stream("ab"), one("d", 30, gap=10)]
     assert differences(diff(stream("abcd"), destination, DECODERS)) == [("compacted", [2], [])]
 
 
-def test_a_gap_in_the_source_explains_what_only_the_destination_has() -> None:
+def test_diff_explains_extra_batches_by_a_gap_of_the_source() -> None:
     source = [*stream("ab"), one("d", 30, gap=10)]
     assert differences(diff(source, stream("abcd"), DECODERS)) == [("compacted", [], [2])]
 
 
-def test_a_gap_does_not_explain_what_is_there_twice() -> None:
+def test_diff_does_not_explain_doubles_by_a_gap() -> None:
     source = [*stream("ab"), one("d", 30, gap=10)]
     assert differences(diff(source, stream("abbd"), DECODERS)) == [("extra", [], [2])]
 
 
-def test_a_gap_that_is_too_small_explains_nothing() -> None:
+def test_diff_explains_nothing_by_a_gap_that_is_too_small() -> None:
     destination = [*stream("ab"), one("d", 25, gap=5)]
     assert differences(diff(stream("abcd"), destination, DECODERS)) == [("missing", [2], [])]
 
@@ -313,7 +313,7 @@ def offsets(findings: Iterable[AnyFinding], side: int) -> list[int]:
     st.sampled_from([0, 10, ALL]),
     st.sampled_from([0, 1, 4, 1000]),
 )
-def test_every_batch_is_in_one_finding_and_differences_are_found(
+def test_diff_puts_every_batch_into_one_finding_and_finds_differences(
     sides: tuple[list[str], list[str]], look_ahead: int, mirrored_until: int, packed_by: int
 ) -> None:
     source, destination = (stream(side, 1) for side in sides)
@@ -349,7 +349,7 @@ def test_every_batch_is_in_one_finding_and_differences_are_found(
 
 
 @given(st.lists(st.integers(0, 10**6), unique=True, min_size=2, max_size=60), st.data())
-def test_one_edit_of_distinct_batches_is_found_as_what_it_is(letters: list[int], data: st.DataObject) -> None:
+def test_diff_classifies_one_edit_of_distinct_batches(letters: list[int], data: st.DataObject) -> None:
     at, other = sorted(
         data.draw(st.lists(st.integers(0, len(letters) - 1), unique=True, min_size=2, max_size=2))
     )
@@ -366,7 +366,7 @@ def test_one_edit_of_distinct_batches_is_found_as_what_it_is(letters: list[int],
 
 
 @given(edited(), st.sampled_from([1, 4, 16]))
-def test_no_more_than_the_look_ahead_is_held(sides: tuple[list[str], list[str]], look_ahead: int) -> None:
+def test_diff_holds_no_more_than_the_look_ahead(sides: tuple[list[str], list[str]], look_ahead: int) -> None:
     taken = Counter[str]()
 
     def counted(side: str, batches: list[Digest]) -> Iterator[Digest]:
@@ -386,6 +386,6 @@ def test_no_more_than_the_look_ahead_is_held(sides: tuple[list[str], list[str]],
         out["source"] += len(offsets([finding], 0))
         out["destination"] += len(offsets([finding], 1))
         held = taken - out
-        # What is looked at ahead, what waits to turn up elsewhere, one run
-        # that is being handed out, and a record of each side behind it.
+        # The look ahead, the records that may turn up elsewhere, one run that is
+        # yielded, and a record of each side behind it.
         assert held.total() <= 2 * look_ahead + look_ahead + 2 * look_ahead + 4

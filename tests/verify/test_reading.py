@@ -1,4 +1,4 @@
-"""One side's log as digests: what is fetched again, what is damaged, what ends a reading."""
+"""One side's log as digests: second fetches, damage, and errors that end a reading."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ranges(reader: LogReader, start: int, end: int, **options: int) -> list[tupl
     return [(batch.base_offset, batch.next_offset) for batch in reader.digests(start, end, **options)]
 
 
-def test_what_a_mirror_copies_is_read(reader: LogReader, history: History) -> None:
+def test_digests_are_of_the_batches_that_a_mirror_copies(reader: LogReader, history: History) -> None:
     history.plain(3).transaction(2, ends=ABORT).transaction(1, ends=COMMIT).empty(2).plain(2)
     found = list(reader.digests(0, history.next_offset))
     assert [(each.base_offset, each.next_offset, each.follows, each.gap_before) for each in found] == [
@@ -70,7 +70,7 @@ def test_what_a_mirror_copies_is_read(reader: LogReader, history: History) -> No
     assert reader.bytes_read == sum(len(batch.view) for batch in batches_of(history.log))
 
 
-def test_the_range_begins_with_the_batch_that_holds_its_start_and_ends_before_its_end(
+def test_digests_begin_with_the_batch_of_the_start_and_stop_before_the_end(
     reader: LogReader, history: History
 ) -> None:
     history.plain(3, 2, 4, 1)
@@ -79,9 +79,7 @@ def test_the_range_begins_with_the_batch_that_holds_its_start_and_ends_before_it
     assert ranges(reader, 5, 5) == []
 
 
-def test_of_a_batch_in_the_middle_of_which_the_comparison_begins_only_the_rest_counts(
-    reader: LogReader, history: History
-) -> None:
+def test_digests_crop_the_batch_in_which_the_comparison_begins(reader: LogReader, history: History) -> None:
     history.plain(3, 2)
     first, second = reader.digests(1, 5, crop_at=1)
     assert (first.base_offset, first.next_offset, first.records_count, first.fingerprint) == (
@@ -94,7 +92,7 @@ def test_of_a_batch_in_the_middle_of_which_the_comparison_begins_only_the_rest_c
     assert [record.offset for record in reader.decode(first).records] == [1, 2]
 
 
-def test_a_batch_is_decoded_where_it_lies_or_fetched_again(
+def test_decode_uses_the_buffer_or_fetches_again(
     reader: LogReader, brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3, 2, 4, codec=Codec.LZ4)
@@ -114,9 +112,7 @@ def test_a_batch_is_decoded_where_it_lies_or_fetched_again(
     assert reader.bytes_read == again
 
 
-def test_a_batch_that_is_fetched_again_is_asked_for_until_it_comes(
-    reader: LogReader, brokers: TwoBrokers, history: History
-) -> None:
+def test_decode_retries_the_second_fetch(reader: LogReader, brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     (batch,) = reader.digests(0, 3)
     empty_buffer(reader)
@@ -125,7 +121,7 @@ def test_a_batch_that_is_fetched_again_is_asked_for_until_it_comes(
     assert len(reader.decode(batch).records) == 3
 
 
-def test_a_batch_that_is_damaged_meanwhile_is_not_decoded(reader: LogReader, history: History) -> None:
+def test_decode_refuses_a_batch_damaged_meanwhile(reader: LogReader, history: History) -> None:
     history.plain(3)
     (batch,) = reader.digests(0, 3)
     empty_buffer(reader)
@@ -134,7 +130,7 @@ def test_a_batch_that_is_damaged_meanwhile_is_not_decoded(reader: LogReader, his
         reader.decode(batch)
 
 
-def test_a_batch_that_is_too_large_is_not_decoded(reader: LogReader, history: History) -> None:
+def test_decode_refuses_a_batch_that_is_too_large(reader: LogReader, history: History) -> None:
     history.store(history.batch(2**15, codec=Codec.GZIP))
     (batch,) = reader.digests(0, 2**15)
     with pytest.raises(
@@ -143,7 +139,7 @@ def test_a_batch_that_is_too_large_is_not_decoded(reader: LogReader, history: Hi
         reader.decode(batch)
 
 
-def test_the_append_time_of_a_batch_is_told(reader: LogReader, history: History) -> None:
+def test_decode_returns_the_append_time(reader: LogReader, history: History) -> None:
     history.store(history.batch(2, flags=batches.LOG_APPEND_TIME))
     (batch,) = reader.digests(0, 2)
     decoded = reader.decode(batch)
@@ -154,7 +150,7 @@ def test_the_append_time_of_a_batch_is_told(reader: LogReader, history: History)
     ]
 
 
-def test_a_topic_is_read_by_many_fetches(
+def test_digests_of_many_fetches_are_complete(
     reader: LogReader, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_BUFFER_BYTES", 80_000)
@@ -163,7 +159,7 @@ def test_a_topic_is_read_by_many_fetches(
     assert ranges(reader, 0, 1000) == [(start, start + 5) for start in range(0, 1000, 5)]
 
 
-def test_what_was_damaged_on_its_way_is_fetched_again(
+def test_digests_fetch_a_batch_damaged_in_transit_again(
     reader: LogReader, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history.plain(3, 2)
@@ -184,7 +180,7 @@ def test_what_was_damaged_on_its_way_is_fetched_again(
     assert len(reader.decode(second).records) == 2
 
 
-def test_a_second_look_that_fails_leaves_the_damage(
+def test_digests_keep_the_damage_if_the_second_fetch_fails(
     reader: LogReader, brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3, 2)
@@ -194,7 +190,7 @@ def test_a_second_look_that_fails_leaves_the_damage(
     assert [bool(batch.damage) for batch in reader.digests(0, 5)] == [False, True]
 
 
-def test_a_damaged_batch_ends_where_the_next_begins(reader: LogReader, history: History) -> None:
+def test_digests_end_a_damaged_batch_before_the_next(reader: LogReader, history: History) -> None:
     history.plain(3, 2, 1)
     flip(history.log, 1, 24, 3)  # it says that it has half a million offsets more
     found = list(reader.digests(0, 6))
@@ -202,13 +198,13 @@ def test_a_damaged_batch_ends_where_the_next_begins(reader: LogReader, history: 
     assert [bool(each.damage) for each in found] == [False, True, False]
 
 
-def test_a_damaged_marker_is_not_dropped(reader: LogReader, history: History) -> None:
+def test_digests_keep_a_damaged_marker(reader: LogReader, history: History) -> None:
     history.transaction(2, ends=COMMIT).plain(1)
     flip(history.log, 1, -1)
     assert [bool(batch.damage) for batch in reader.digests(0, 4)] == [False, True, False]
 
 
-def test_messages_of_old_formats_are_read(reader: LogReader, history: History) -> None:
+def test_digests_include_messages_of_old_formats(reader: LogReader, history: History) -> None:
     history.store(batches.message(0, offset=0))
     history.store(batches.message(1, offset=1))
     inner = [batches.message(1, offset=offset) for offset in range(3)]
@@ -226,7 +222,7 @@ def test_messages_of_old_formats_are_read(reader: LogReader, history: History) -
     assert [record.offset for record in reader.decode(found[2]).records] == [2, 3, 4]
 
 
-def test_bytes_that_are_no_batches_end_the_reading(reader: LogReader, history: History) -> None:
+def test_digests_raise_damaged_log_for_bytes_that_are_no_batches(reader: LogReader, history: History) -> None:
     history.plain(3, 2)
     flip(history.log, 1, 16, 3)
     found = reader.digests(0, 5)
@@ -236,7 +232,7 @@ def test_bytes_that_are_no_batches_end_the_reading(reader: LogReader, history: H
     assert (raised.value.side, raised.value.offset) == (Side.SOURCE, 3)
 
 
-def test_a_log_that_ends_earlier_than_it_should_ends_patience(reader: LogReader, history: History) -> None:
+def test_digests_of_a_log_that_ends_early_raise_after_patience(reader: LogReader, history: History) -> None:
     history.plain(3)
     found = reader.digests(0, 5)
     assert next(found).base_offset == 0
@@ -245,7 +241,7 @@ def test_a_log_that_ends_earlier_than_it_should_ends_patience(reader: LogReader,
     assert raised.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def test_a_leader_that_is_gone_ends_patience(
+def test_digests_without_a_leader_raise_after_patience(
     reader: LogReader, brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3)
@@ -255,9 +251,7 @@ def test_a_leader_that_is_gone_ends_patience(
     brokers.source.start()
 
 
-def test_a_reader_raises_stopped_if_it_is_asked_to_stop(
-    reader: LogReader, history: History, stop: threading.Event
-) -> None:
+def test_digests_raise_stopped_on_request(reader: LogReader, history: History, stop: threading.Event) -> None:
     history.plain(3)
     stop.set()
     with pytest.raises(Stopped):
@@ -265,7 +259,7 @@ def test_a_reader_raises_stopped_if_it_is_asked_to_stop(
 
 
 class StopWhileWaiting(threading.Event):
-    """Is set as soon as somebody waits for it."""
+    """Is set as soon as a thread waits for it."""
 
     def wait(self, timeout: float | None = None) -> bool:
         self.set()
@@ -273,7 +267,9 @@ class StopWhileWaiting(threading.Event):
 
 
 @pytest.mark.parametrize("stop", [StopWhileWaiting()])
-def test_a_reading_that_waits_is_stopped(reader: LogReader, brokers: TwoBrokers, history: History) -> None:
+def test_digests_raise_stopped_while_waiting(
+    reader: LogReader, brokers: TwoBrokers, history: History
+) -> None:
     history.plain(3)
     brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
     with pytest.raises(Stopped):

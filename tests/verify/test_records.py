@@ -1,4 +1,4 @@
-"""Batches that are not the same on both sides, and what is in them: no difference, or exactly one."""
+"""Batches that are not the same on both sides, and their records: no difference, or exactly one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Sides:
     A source's log whose records a mirror has copied into the destination's, in other batches.
 
     Attributes:
-        items: What the destination must have.
+        items: The records that the destination must have.
         offsets: Where each of them is in the source.
 
     """
@@ -163,7 +163,7 @@ def rebuilt(request: pytest.FixtureRequest, sides: Sides) -> Sides:
 # Equal
 
 
-def test_what_a_mirror_rebuilt_is_equal(rebuilt: Sides) -> None:
+def test_verify_of_rebuilt_batches_is_equal(rebuilt: Sides) -> None:
     report = rebuilt.report()
     assert (report.outcome, report.records, report.decoded_records) == (Outcome.EQUAL, 13, 6)
     assert (report.differences, report.not_compared) == ((), ())
@@ -174,7 +174,7 @@ def test_what_a_mirror_rebuilt_is_equal(rebuilt: Sides) -> None:
 @pytest.mark.parametrize(
     ("sizes", "codec"), [*zip(CUTS.values(), [*Codec, Codec.LZ4], strict=True)], ids=list(CUTS)
 )
-def test_it_is_equal_wherever_it_is_cut(rebuilt: Sides, sizes: tuple[int, ...], codec: Codec) -> None:
+def test_verify_of_recut_batches_is_equal(rebuilt: Sides, sizes: tuple[int, ...], codec: Codec) -> None:
     lay_out(rebuilt.brokers, cut(rebuilt.items, *sizes, codec=codec))
     report = rebuilt.report()
     assert (report.outcome, report.records) == (Outcome.EQUAL, 13)
@@ -182,7 +182,7 @@ def test_it_is_equal_wherever_it_is_cut(rebuilt: Sides, sizes: tuple[int, ...], 
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_mirror_that_began_in_the_middle_of_a_batch_is_equal(sides: Sides, codec: Codec) -> None:
+def test_verify_of_a_start_within_a_batch_is_equal(sides: Sides, codec: Codec) -> None:
     sides.plain(5, codec)
     sides.plain(3)
     brokers = sides.brokers
@@ -195,9 +195,7 @@ def test_a_mirror_that_began_in_the_middle_of_a_batch_is_equal(sides: Sides, cod
 
 @pytest.mark.parametrize("codec", LEGACY_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-def test_a_mirror_that_began_in_the_middle_of_an_old_batch_is_equal(
-    sides: Sides, magic: int, codec: Codec
-) -> None:
+def test_verify_of_a_start_within_an_old_batch_is_equal(sides: Sides, magic: int, codec: Codec) -> None:
     sides.wrapped(7, magic, codec)
     sides.plain(3)
     brokers = sides.brokers
@@ -207,7 +205,7 @@ def test_a_mirror_that_began_in_the_middle_of_an_old_batch_is_equal(
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [*itertools.pairwise([*Codec, Codec.NONE, Codec.NONE])])
-def test_a_destination_that_recompresses_is_equal(sides: Sides, ours: Codec, theirs: Codec) -> None:
+def test_verify_of_recompressed_batches_is_equal(sides: Sides, ours: Codec, theirs: Codec) -> None:
     for count in (3, 1, 5):
         sides.plain(count, ours)
     sides.mirror()
@@ -219,7 +217,7 @@ def test_a_destination_that_recompresses_is_equal(sides: Sides, ours: Codec, the
         assert (report.batches, report.decoded_batches) == (3, 3 if decoded else 0)
 
 
-def test_both_times_of_a_log_append_time_batch_are_faithful(sides: Sides) -> None:
+def test_verify_accepts_both_times_of_a_log_append_time_batch(sides: Sides) -> None:
     found = items(4)
     appended = NOW_MS + 1000
     sides.add(encode(found, Codec.LZ4, append_time=appended), found)
@@ -237,7 +235,7 @@ def test_both_times_of_a_log_append_time_batch_are_faithful(sides: Sides) -> Non
 
 
 @pytest.mark.parametrize("of_append", [False, True])
-def test_next_to_a_difference_both_times_are_faithful_too(sides: Sides, of_append: bool) -> None:
+def test_verify_accepts_both_times_next_to_a_difference(sides: Sides, of_append: bool) -> None:
     found = items(6)
     appended = NOW_MS + 1000
     sides.add(encode(found, Codec.LZ4, append_time=appended), found)
@@ -249,7 +247,7 @@ def test_next_to_a_difference_both_times_are_faithful_too(sides: Sides, of_appen
     assert (report.altered, report.records) == ([((2, 3), (2, 3))], 5)
 
 
-def test_a_log_append_time_destination_has_times_of_its_own(sides: Sides) -> None:
+def test_verify_ignores_times_of_a_log_append_time_destination(sides: Sides) -> None:
     sides.wrapped(6, 1, Codec.GZIP)
     sides.plain(3)
     sides.mirror()
@@ -269,7 +267,7 @@ def test_a_log_append_time_destination_has_times_of_its_own(sides: Sides) -> Non
     assert sides.report().altered == [((5, 6), (5, 6))]
 
 
-def test_cuts_of_a_resumed_mirror_are_no_difference(sides: Sides) -> None:
+def test_verify_of_a_resumed_mirror_is_equal(sides: Sides) -> None:
     sides.messages(10, 1)
     brokers = sides.brokers
     brokers.run([each._replace(end_offset=4) for each in brokers.ranges()])
@@ -278,7 +276,7 @@ def test_cuts_of_a_resumed_mirror_are_no_difference(sides: Sides) -> None:
     assert (report.outcome, report.records) == (Outcome.EQUAL, 10)
 
 
-def test_an_old_batch_of_which_only_the_beginning_is_mirrored_is_no_difference(sides: Sides) -> None:
+def test_verify_of_a_partly_mirrored_old_batch_is_equal(sides: Sides) -> None:
     sides.plain(2)
     sides.wrapped(8, 1, Codec.GZIP)
     sides.mirror()
@@ -290,7 +288,7 @@ def test_an_old_batch_of_which_only_the_beginning_is_mirrored_is_no_difference(s
     assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 7, (7, 10))
 
 
-def test_transactions_between_are_no_difference(sides: Sides) -> None:
+def test_verify_with_transactions_between_old_batches_is_equal(sides: Sides) -> None:
     sides.messages(3, 1)
     history = History(sides.log)
     history.transaction(2, ends=COMMIT)
@@ -300,11 +298,11 @@ def test_transactions_between_are_no_difference(sides: Sides) -> None:
     assert (report.outcome, report.records) == (Outcome.EQUAL, 8)
 
 
-# What compaction did after the copy
+# Compaction after the copy
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_what_compaction_took_from_the_source_since_is_not_compared(sides: Sides, codec: Codec) -> None:
+def test_verify_after_compaction_of_the_source_is_not_compared(sides: Sides, codec: Codec) -> None:
     sides.plain(3)
     sides.holed([0, 2, 3], 5, codec)
     sides.plain(2)
@@ -321,7 +319,7 @@ def test_what_compaction_took_from_the_source_since_is_not_compared(sides: Sides
     assert "source cluster since it was copied" in report.not_compared[0].reason
 
 
-def test_what_compaction_took_from_the_destination_is_not_compared(sides: Sides) -> None:
+def test_verify_after_compaction_of_the_destination_is_not_compared(sides: Sides) -> None:
     sides.plain(3)
     sides.plain(5, Codec.LZ4)
     sides.plain(2)
@@ -343,7 +341,7 @@ def test_what_compaction_took_from_the_destination_is_not_compared(sides: Sides)
 
 @pytest.mark.parametrize("is_last", [False, True])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_records_that_compaction_took_from_the_end_of_a_batch_are_not_compared(
+def test_verify_after_compaction_at_the_end_of_a_batch_is_not_compared(
     sides: Sides, is_last: bool, codec: Codec
 ) -> None:
     sides.plain(3)
@@ -358,7 +356,7 @@ def test_records_that_compaction_took_from_the_end_of_a_batch_are_not_compared(
     assert [each.source for each in report.not_compared] == [(6, 8)]
 
 
-def test_what_compaction_left_is_compared_all_the_same(sides: Sides) -> None:
+def test_verify_after_compaction_compares_the_records_left(sides: Sides) -> None:
     sides.plain(3)
     sides.plain(5, Codec.LZ4)
     sides.plain(2)
@@ -370,7 +368,7 @@ def test_what_compaction_left_is_compared_all_the_same(sides: Sides) -> None:
     )
     report = sides.report()
     assert report.outcome is Outcome.DIFFERENT
-    # What was taken and what was altered stand side by side: one range.
+    # The deleted records and the altered one are side by side: one range.
     assert (report.altered, report.records) == ([((4, 7), (6, 7))], 7)
 
 
@@ -401,7 +399,7 @@ at_and_sizes = pytest.mark.parametrize(
         ({"timestamp": 5}, 3, CUTS["split"]),
     ],
 )
-def test_one_altered_record_is_named(
+def test_verify_names_one_altered_record(
     rebuilt: Sides, at: int, change: dict[str, object], sizes: tuple[int, ...]
 ) -> None:
     changed = list(rebuilt.items)
@@ -414,7 +412,7 @@ def test_one_altered_record_is_named(
 
 
 @at_and_sizes
-def test_one_missing_record_is_named(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
+def test_verify_names_one_missing_record(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
     changed = [*rebuilt.items[:at], *rebuilt.items[at + 1 :]]
     before = sum(1 for end in itertools.accumulate(sizes) if end <= at)
     shorter = [size - (number == before) for number, size in enumerate(sizes)]
@@ -426,7 +424,7 @@ def test_one_missing_record_is_named(rebuilt: Sides, at: int, sizes: tuple[int, 
 
 
 @at_and_sizes
-def test_one_doubled_record_is_named(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
+def test_verify_names_one_doubled_record(rebuilt: Sides, at: int, sizes: tuple[int, ...]) -> None:
     changed = [*rebuilt.items[: at + 1], *rebuilt.items[at:]]
     report = differing(rebuilt, changed, sizes, Codec.GZIP)
     assert report.extra == [(at + 1, at + 2)]
@@ -439,7 +437,9 @@ def test_one_doubled_record_is_named(rebuilt: Sides, at: int, sizes: tuple[int, 
     ("at", "other", "sizes"),
     [(3, 4, CUTS["as one batch"]), (5, 7, CUTS["together with all"]), (4, 8, CUTS["split"])],
 )
-def test_two_swapped_records_are_named(rebuilt: Sides, at: int, other: int, sizes: tuple[int, ...]) -> None:
+def test_verify_names_two_swapped_records(
+    rebuilt: Sides, at: int, other: int, sizes: tuple[int, ...]
+) -> None:
     changed = list(rebuilt.items)
     changed[at], changed[other] = changed[other], changed[at]
     report = differing(rebuilt, changed, sizes, Codec.SNAPPY)
@@ -451,7 +451,7 @@ def test_two_swapped_records_are_named(rebuilt: Sides, at: int, other: int, size
     assert (len(report.differences), report.records) == (2, 11)
 
 
-def test_a_rebuilt_batch_that_is_missing_as_a_whole_is_named(rebuilt: Sides) -> None:
+def test_verify_names_a_missing_rebuilt_batch(rebuilt: Sides) -> None:
     report = differing(rebuilt, [*rebuilt.items[:3], *rebuilt.items[9:]], (3, 4), Codec.GZIP)
     assert sum(end - start for start, end in report.missing) >= 6
     assert report.missing[0][0] == rebuilt.offsets[3]
@@ -459,16 +459,16 @@ def test_a_rebuilt_batch_that_is_missing_as_a_whole_is_named(rebuilt: Sides) -> 
     assert report.records == 7
 
 
-def test_a_rebuilt_batch_that_is_there_twice_is_named(rebuilt: Sides) -> None:
+def test_verify_names_a_doubled_rebuilt_batch(rebuilt: Sides) -> None:
     report = differing(rebuilt, [*rebuilt.items[:9], *rebuilt.items[3:]], (3, 6, 6, 4), Codec.GZIP)
-    # Holes in the source keep what is doubled apart.
+    # Holes in the source keep the doubles apart.
     assert [offset for doubled in report.extra for offset in range(*doubled)] == list(range(9, 15))
     doubled = [offset for each in report.differences if each.copy_of for offset in range(*each.copy_of)]
     assert doubled == rebuilt.offsets[3:9]
     assert report.records == 13
 
 
-def test_a_damaged_rebuilt_batch_is_named_with_all_its_records(rebuilt: Sides) -> None:
+def test_verify_names_a_damaged_rebuilt_batch_with_all_its_records(rebuilt: Sides) -> None:
     found = cut(rebuilt.items, 3, 6)
     found[1][-1] ^= 1
     lay_out(rebuilt.brokers, found)
@@ -489,7 +489,7 @@ KINDS_OF_BATCHES = ["plain", "holes", "append time", "messages 0", "messages 1",
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Item], list[int]]]:
-    """Draw what the source has: kinds of batches, codecs, records that repeat, and holes before each."""
+    """Draw a source: kinds of batches, codecs, records that repeat, and holes before each."""
     texts = st.sampled_from([b"a", b"b", None])
     item = st.builds(
         Item,
@@ -515,7 +515,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Codec, list[Item], list[int]]]
     return found
 
 
-def tell(sides: Sides, history: Sequence[tuple[str, Codec, list[Item], list[int]]]) -> None:
+def fill_source(sides: Sides, history: Sequence[tuple[str, Codec, list[Item], list[int]]]) -> None:
     """Put a history into the source."""
     for kind, codec, found, holes in history:
         begin = sides.end
@@ -561,12 +561,12 @@ topics = itertools.count()
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(history=histories(), data=st.data())
-def test_an_equal_copy_is_never_called_altered_and_one_change_is_always_found(
+def test_verify_of_any_copy_is_equal_and_of_any_change_different(
     brokers: TwoBrokers, history: list[tuple[str, Codec, list[Item], list[int]]], data: st.DataObject
 ) -> None:
     sides = Sides(brokers, f"topic-{next(topics)}")
     brokers.topic(sides.topic)
-    tell(sides, history)
+    fill_source(sides, history)
     sides.mirror()
     assert sides.report().outcome is Outcome.EQUAL
 
@@ -592,7 +592,7 @@ def test_an_equal_copy_is_never_called_altered_and_one_change_is_always_found(
 # Bounds
 
 
-def test_a_batch_that_is_too_large_is_not_compared_by_name(rebuilt: Sides) -> None:
+def test_verify_names_a_batch_that_is_too_large_as_not_compared(rebuilt: Sides) -> None:
     large = Item(NOW_MS, b"key", bytes(300_000))
     rebuilt.plain(2)
     rebuilt.add(encode([large], Codec.GZIP, base_offset=rebuilt.end), [large])
@@ -609,7 +609,7 @@ def test_a_batch_that_is_too_large_is_not_compared_by_name(rebuilt: Sides) -> No
     assert "the maximum size of a decompressed batch" in left_out.reason
 
 
-def test_a_batch_that_is_too_large_on_one_side_takes_its_records_out(sides: Sides) -> None:
+def test_verify_leaves_out_records_of_a_batch_too_large_on_one_side(sides: Sides) -> None:
     found = [Item(NOW_MS + number, b"key", bytes(100_000)) for number in range(4)]
     sides.plain(2)
     sides.add(encode(found, Codec.GZIP, base_offset=2), found)
@@ -621,7 +621,7 @@ def test_a_batch_that_is_too_large_on_one_side_takes_its_records_out(sides: Side
     assert [(each.source, each.destination) for each in report.not_compared] == [((2, 6), (2, 6))]
 
 
-def test_a_copy_by_a_consumer_and_a_producer_is_compared(sides: Sides) -> None:
+def test_verify_of_a_copy_by_consumer_and_producer_names_each_change(sides: Sides) -> None:
     rng = random.Random(4)
     for _ in range(400):
         sides.plain(rng.randint(1, 20), rng.choice(list(Codec)))
@@ -639,7 +639,7 @@ def test_a_copy_by_a_consumer_and_a_producer_is_compared(sides: Sides) -> None:
     assert report.records == len(changed) - 30
 
 
-def test_a_copy_in_other_batches_that_differs_at_once_is_compared_all_the_same(sides: Sides) -> None:
+def test_verify_of_a_recut_copy_that_differs_at_once_names_each_change(sides: Sides) -> None:
     for _ in range(30):
         sides.plain(7)
     changed = [sides.items[0]._replace(value=b"other"), *sides.items[1:100], *sides.items[101:]]
@@ -651,7 +651,7 @@ def test_a_copy_in_other_batches_that_differs_at_once_is_compared_all_the_same(s
 
 
 @pytest.mark.parametrize("count", [1_000, 40_000])
-def test_a_large_batch_that_a_recompressed_copy_lacks_is_named(sides: Sides, count: int) -> None:
+def test_verify_names_a_large_batch_missing_in_a_recompressed_copy(sides: Sides, count: int) -> None:
     sizes = [*range(3, 9), count, *range(3, 9)]
     for size in sizes:
         sides.plain(size, Codec.SNAPPY)
@@ -663,7 +663,7 @@ def test_a_large_batch_that_a_recompressed_copy_lacks_is_named(sides: Sides, cou
     assert len(report.differences) == 1
 
 
-def test_records_of_which_only_the_time_is_another_are_altered_in_their_places(sides: Sides) -> None:
+def test_verify_reports_records_with_other_times_as_altered_in_place(sides: Sides) -> None:
     for _ in range(10):
         sides.plain(10)
     sides.mirror()
@@ -676,7 +676,7 @@ def test_records_of_which_only_the_time_is_another_are_altered_in_their_places(s
     assert report.counts == {DifferenceKind.ALTERED: (4, 40)}
 
 
-def test_records_that_differ_all_the_way_are_not_collected(sides: Sides) -> None:
+def test_verify_of_records_that_differ_throughout_lists_the_first(sides: Sides) -> None:
     for _ in range(20):
         sides.messages(250, 1)
     sides.mirror()
@@ -705,7 +705,7 @@ class Endless:
         return Decoded([Record(first, first, b"%d" % first), Record(first + 1, first, self.value)], None)
 
 
-def test_however_long_both_sides_differ_no_more_is_held() -> None:
+def test_diff_of_ever_differing_sides_holds_no_more() -> None:
     """The last record of each batch is altered, so no batch ends as the same on both sides."""
     ours, theirs = Endless(b"same size"), Endless(b"same_size")
     held = []

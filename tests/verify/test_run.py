@@ -1,4 +1,4 @@
-"""What cannot be compared, or not at once: topics that are not there, brokers that fail, long ways."""
+"""Absent topics, failing brokers, and differences longer than the look ahead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(60)
 # Topics and partitions
 
 
-def test_a_topic_or_partition_that_is_not_there_is_not_compared(brokers: TwoBrokers) -> None:
+def test_verify_of_an_absent_topic_or_partition_is_not_compared(brokers: TwoBrokers) -> None:
     brokers.source.create_topic("topic", 2)
     brokers.destination.create_topic("topic", 1)
     report = verified(brokers)
@@ -40,7 +40,7 @@ def test_a_topic_or_partition_that_is_not_there_is_not_compared(brokers: TwoBrok
     assert report.exit_code == 3
 
 
-def test_records_in_a_partition_that_the_source_does_not_have_are_extra(brokers: TwoBrokers) -> None:
+def test_verify_reports_records_of_a_surplus_partition_as_extra(brokers: TwoBrokers) -> None:
     brokers.source.create_topic("topic", 1)
     brokers.destination.create_topic("topic", 3)
     brokers.destination.log("topic", 2).store(bytes(batches.batch(3)))
@@ -52,7 +52,7 @@ def test_records_in_a_partition_that_the_source_does_not_have_are_extra(brokers:
     assert report.partitions[1].extra == [(0, 3)]
 
 
-def test_many_partitions_are_compared_by_several_threads(brokers: TwoBrokers) -> None:
+def test_verify_of_many_partitions_reports_each(brokers: TwoBrokers) -> None:
     histories = brokers.topic("topic", 10)
     for number, history in enumerate(histories):
         history.plain(*range(1, number + 2))
@@ -67,7 +67,7 @@ def test_many_partitions_are_compared_by_several_threads(brokers: TwoBrokers) ->
     assert (last.records, last.bytes_read) == (report.records, report.bytes_read)
 
 
-def test_other_names_at_the_destination(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_a_renamed_topic_is_equal(brokers: TwoBrokers, history: History) -> None:
     brokers.destination.create_topic("renamed", 1)
     history.plain(3)
     brokers.run([each._replace(destination_topic="renamed") for each in brokers.ranges()])
@@ -91,7 +91,7 @@ def test_other_names_at_the_destination(brokers: TwoBrokers, history: History) -
         {"api": ApiKey.METADATA, "drop": "before"},
     ],
 )
-def test_what_time_can_heal_is_tried_again(
+def test_verify_retries_transient_errors(
     brokers: TwoBrokers, history: History, fault: dict[str, object]
 ) -> None:
     history.plain(3, 2)
@@ -102,7 +102,7 @@ def test_what_time_can_heal_is_tried_again(
     assert (report.equal, report.records) == (True, 5)
 
 
-def test_what_time_does_not_heal_is_not_compared(brokers: TwoBrokers, history: History) -> None:
+def test_verify_with_a_lasting_error_is_not_compared(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
     fault = brokers.source.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=None)
@@ -112,7 +112,7 @@ def test_what_time_does_not_heal_is_not_compared(brokers: TwoBrokers, history: H
     assert fault.hits == 1
 
 
-def test_a_partition_without_a_leader_is_not_compared_when_patience_ends(
+def test_verify_without_a_leader_is_not_compared_after_patience(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3)
@@ -123,7 +123,7 @@ def test_a_partition_without_a_leader_is_not_compared_when_patience_ends(
     assert "NOT_LEADER_OR_FOLLOWER" in str(report.reason)
 
 
-def test_differences_found_before_a_failure_are_told(brokers: TwoBrokers, history: History) -> None:
+def test_verify_reports_differences_found_before_a_failure(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2, 1, 4)
     brokers.run()
     rewrite(brokers, lambda found: [batches.patched(found[0], len(found[0]) - 1, b"!"), *found[1:]])
@@ -136,7 +136,7 @@ def test_differences_found_before_a_failure_are_told(brokers: TwoBrokers, histor
     assert report.altered[1] == ((6, 10), (6, 6))
 
 
-def test_a_group_that_may_not_be_read_is_a_warning(brokers: TwoBrokers, history: History) -> None:
+def test_verify_without_access_to_the_group_warns(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
     brokers.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
@@ -145,13 +145,13 @@ def test_a_group_that_may_not_be_read_is_a_warning(brokers: TwoBrokers, history:
     assert "cannot be read" in report.warnings[0]
 
 
-def test_an_unreachable_cluster_is_an_error(brokers: TwoBrokers) -> None:
+def test_verify_of_an_unreachable_cluster_raises_disconnected(brokers: TwoBrokers) -> None:
     nowhere = ClientConfig("destination", (Address("127.0.0.1", 1),))
     with pytest.raises(Disconnected, match="destination cluster"):
         verify(brokers.settings.source, nowhere, {"topic": "topic"}, patience_s=0.1)
 
 
-def test_a_log_start_that_moves_meanwhile_begins_the_comparison_anew(
+def test_verify_restarts_the_comparison_if_the_log_start_moves(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
@@ -170,7 +170,7 @@ def test_a_log_start_that_moves_meanwhile_begins_the_comparison_anew(
     assert (report.outcome, report.records, report.destination_skipped) == (Outcome.EQUAL, 9, (0, 6))
 
 
-def test_the_default_group_is_that_of_the_mirror(brokers: TwoBrokers, history: History) -> None:
+def test_verify_uses_the_group_of_the_mirror_by_default(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     named = brokers.with_settings(group="shoal.source.destination")
     named.run()
@@ -191,7 +191,7 @@ def singles(numbers: range, base_offset: int = 0) -> bytes:
     )
 
 
-def test_a_gap_longer_than_the_look_ahead_is_found_exactly(brokers: TwoBrokers, history: History) -> None:
+def test_verify_names_a_gap_longer_than_the_look_ahead(brokers: TwoBrokers, history: History) -> None:
     history.store(singles(range(7000)))
     log = brokers.destination.log("topic")
     log.store(singles(range(500)))
@@ -201,9 +201,7 @@ def test_a_gap_longer_than_the_look_ahead_is_found_exactly(brokers: TwoBrokers, 
     assert (report.differences[0].batches, len(report.differences)) == (5500, 1)
 
 
-def test_an_insertion_longer_than_the_look_ahead_is_found_exactly(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_verify_names_an_insertion_longer_than_the_look_ahead(brokers: TwoBrokers, history: History) -> None:
     history.store(singles(range(1500)))
     log = brokers.destination.log("topic")
     log.store(singles(range(500)))
@@ -213,7 +211,7 @@ def test_an_insertion_longer_than_the_look_ahead_is_found_exactly(
     assert (report.extra, report.records) == ([(500, 6500)], 1500)
 
 
-def test_logs_that_part_for_good_are_not_compared_any_further(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_logs_that_part_for_good_stops_there(brokers: TwoBrokers, history: History) -> None:
     history.store(singles(range(500)))
     log = brokers.destination.log("topic")
     log.store(singles(range(500)))
@@ -226,7 +224,7 @@ def test_logs_that_part_for_good_are_not_compared_any_further(brokers: TwoBroker
     assert "the rest was not compared" in str(report.reason)
 
 
-def test_only_so_many_ranges_are_listed_and_all_are_counted(brokers: TwoBrokers, history: History) -> None:
+def test_verify_lists_the_first_ranges_and_counts_all(brokers: TwoBrokers, history: History) -> None:
     history.store(singles(range(500)))
     log = brokers.destination.log("topic")
     for number in range(500):
@@ -238,7 +236,7 @@ def test_only_so_many_ranges_are_listed_and_all_are_counted(brokers: TwoBrokers,
     assert report.records == 250
 
 
-def test_a_mirror_at_work_is_equal_at_any_time(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_a_running_mirror_is_equal(brokers: TwoBrokers, history: History) -> None:
     history.plain(1)
     brokers.run()
     stop = threading.Event()
