@@ -65,7 +65,7 @@ def completes(brokers: TwoBrokers) -> None:
 
 
 def mirrors_exactly(brokers: TwoBrokers, history: History, skipped: int = 0) -> None:
-    """Run a lane that adopts, then copy more records with a crash, and expect each record once."""
+    """Run a task that adopts, then copy more records with a crash, and expect each record once."""
     completes(brokers)
     assert brokers.copied() == history.committed[skipped:]
     varied(history, 2, 3, 1)
@@ -75,7 +75,7 @@ def mirrors_exactly(brokers: TwoBrokers, history: History, skipped: int = 0) -> 
 
 
 def refused(brokers: TwoBrokers) -> str:
-    """Run a lane that adopts nothing, and expect that it wrote and committed nothing; return the sentence."""
+    """Run a task that refuses a copy, and expect that it writes and commits nothing; return the reason."""
     before = [bytes(each.view) for each in batches_of(brokers.destination.log("topic"))]
     (stopped,) = brokers.start().result().stopped
     assert [bytes(each.view) for each in batches_of(brokers.destination.log("topic"))] == before
@@ -92,7 +92,7 @@ def has_pair(brokers: TwoBrokers) -> bool:
 # Faithful copies
 
 
-def test_a_copy_of_another_group_goes_on_exactly_once(adopting: TwoBrokers, history: History) -> None:
+def test_copy_of_another_group_continues_exactly_once(adopting: TwoBrokers, history: History) -> None:
     varied(history, 3, 1, 4)
     adopting.with_settings(group="former").run()
     varied(history, 2)
@@ -100,7 +100,7 @@ def test_a_copy_of_another_group_goes_on_exactly_once(adopting: TwoBrokers, hist
 
 
 @pytest.mark.parametrize("copied", [1, 4, 9, 12])
-def test_a_copy_in_other_batches_goes_on_exactly_once(
+def test_copy_in_other_batches_continues_exactly_once(
     adopting: TwoBrokers, history: History, copied: int
 ) -> None:
     varied(history, 4, 4, 4)
@@ -108,7 +108,7 @@ def test_a_copy_in_other_batches_goes_on_exactly_once(
     mirrors_exactly(adopting, history)
 
 
-def test_a_copy_that_began_later_is_refused_with_what_is_missing_and_the_option(
+def test_copy_that_began_later_is_refused_with_the_missing_records_and_the_option(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 4, 4, 4, 4)
@@ -122,7 +122,7 @@ def test_a_copy_that_began_later_is_refused_with_what_is_missing_and_the_option(
     assert "Use option adopt-from-later if they are not wanted" in said
 
 
-def test_only_records_to_mirror_count_as_missing_before_a_copy(
+def test_records_before_a_copy_count_as_missing_only_if_they_are_to_be_mirrored(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 4).transaction(3, ends=ABORT)
@@ -131,7 +131,7 @@ def test_only_records_to_mirror_count_as_missing_before_a_copy(
     assert "the source has 6 records before the copy's first one, which is at offset 10" in refused(adopting)
 
 
-def test_a_copy_that_lacks_aborted_records_before_its_first_one_lacks_nothing(
+def test_copy_without_the_aborted_records_before_its_first_one_is_adopted(
     adopting: TwoBrokers, history: History
 ) -> None:
     history.transaction(3, ends=ABORT)
@@ -140,7 +140,7 @@ def test_a_copy_that_lacks_aborted_records_before_its_first_one_lacks_nothing(
     mirrors_exactly(adopting, history)
 
 
-def test_a_copy_that_began_later_goes_on_exactly_once_if_that_is_allowed(
+def test_copy_that_began_later_continues_exactly_once_if_that_is_allowed(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 4, 4, 4, 4)
@@ -162,7 +162,7 @@ def test_records_before_the_start_of_the_mirror_are_not_missing(
     assert adopting.copied() == history.committed[6 : 14 if missing else 16]
 
 
-def test_a_copy_that_began_later_and_deleted_its_beginning_is_refused(
+def test_copy_that_began_later_and_deleted_its_beginning_is_refused(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, *[4] * 10)
@@ -175,7 +175,7 @@ def test_a_copy_that_began_later_and_deleted_its_beginning_is_refused(
     ) in said
 
 
-def test_a_copy_whose_source_lost_its_beginning_to_retention_goes_on(
+def test_copy_whose_source_lost_its_beginning_to_retention_continues(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, *[4] * 8)
@@ -185,7 +185,7 @@ def test_a_copy_whose_source_lost_its_beginning_to_retention_goes_on(
     assert adopting.copied() == history.committed
 
 
-def test_a_copy_that_lost_its_beginning_to_retention_goes_on(adopting: TwoBrokers, history: History) -> None:
+def test_copy_that_lost_its_beginning_to_retention_continues(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4, 4)
     recut(adopting, history.committed[:14], 4, 4)
     adopting.destination.log("topic").delete_records(8)
@@ -193,7 +193,7 @@ def test_a_copy_that_lost_its_beginning_to_retention_goes_on(adopting: TwoBroker
     assert adopting.copied() == history.committed[8:]
 
 
-def test_a_copy_of_transactions_goes_on_behind_the_last_committed_record(
+def test_copy_of_transactions_continues_behind_the_last_committed_record(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 2).transaction(2, 3, ends=COMMIT).transaction(2, ends=ABORT)
@@ -202,7 +202,7 @@ def test_a_copy_of_transactions_goes_on_behind_the_last_committed_record(
     mirrors_exactly(adopting, history)
 
 
-def test_a_copy_with_append_times_of_the_destination_goes_on(adopting: TwoBrokers, history: History) -> None:
+def test_copy_with_append_times_of_the_destination_continues(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
     items = [Item(*each) for each in history.committed[:9]]
     lay_out(adopting, [encode(items[:5], append_time=NOW_MS), encode(items[5:], append_time=NOW_MS + 1)])
@@ -210,7 +210,7 @@ def test_a_copy_with_append_times_of_the_destination_goes_on(adopting: TwoBroker
     assert [each[1:] for each in adopting.copied()] == [each[1:] for each in history.committed]
 
 
-def test_an_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: History) -> None:
+def test_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
     recut(adopting, history.committed[:9], 3, 2)
     completes(adopting)
@@ -219,7 +219,7 @@ def test_an_adopted_copy_is_verified_as_a_whole(adopting: TwoBrokers, history: H
     assert (report.source_skipped, report.destination_skipped) == (None, None)
 
 
-def test_an_adopted_copy_needs_no_second_comparison(adopting: TwoBrokers, history: History) -> None:
+def test_adopted_copy_needs_no_second_comparison(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, history.committed[:5], 3)
     completes(adopting)
@@ -228,7 +228,7 @@ def test_an_adopted_copy_needs_no_second_comparison(adopting: TwoBrokers, histor
     assert adopting.copied() == history.committed
 
 
-def test_an_adopted_copy_is_mirrored_on_while_records_come(adopting: TwoBrokers, history: History) -> None:
+def test_adopted_copy_continues_while_records_arrive(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, history.committed[:5], 3)
     control = Watched()
@@ -242,12 +242,12 @@ def test_an_adopted_copy_is_mirrored_on_while_records_come(adopting: TwoBrokers,
     assert control.waited_for == set()
 
 
-def test_an_empty_destination_begins_as_without_the_option(adopting: TwoBrokers, history: History) -> None:
+def test_empty_destination_begins_as_without_adopt(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     mirrors_exactly(adopting, history)
 
 
-def test_a_copy_of_committed_transactions_at_the_destination_goes_on(
+def test_copy_of_committed_transactions_at_the_destination_continues(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 2, 3)
@@ -282,7 +282,9 @@ def test_records_of_an_aborted_transaction_at_the_destination_do_not_count_as_co
     assert adopting.position().destination_offset == 2 + 1 + 3 + 1 + 3
 
 
-def test_an_open_transaction_at_the_destination_is_waited_for(adopting: TwoBrokers, history: History) -> None:
+def test_open_transaction_at_the_destination_delays_the_adoption(
+    adopting: TwoBrokers, history: History
+) -> None:
     varied(history, 2, 3)
     items = [Item(*each) for each in history.committed]
     there = History(adopting.destination.log("topic"))
@@ -314,7 +316,7 @@ def test_an_open_transaction_at_the_destination_is_waited_for(adopting: TwoBroke
     ],
     ids=["missing", "altered", "doubled", "foreign"],
 )
-def test_a_copy_with_one_record_that_differs_is_refused_with_its_offset(
+def test_copy_with_one_record_that_differs_is_refused_with_its_offset(
     adopting: TwoBrokers,
     history: History,
     edit: Callable[[list[Item]], list[Item]],
@@ -329,25 +331,25 @@ def test_a_copy_with_one_record_that_differs_is_refused_with_its_offset(
     assert "Nothing was written" in said
 
 
-def test_a_foreign_record_at_the_end_is_refused(adopting: TwoBrokers, history: History) -> None:
+def test_foreign_record_at_the_end_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, [*history.committed[:6], Content(NOW_MS, None, b"foreign", ())], 3)
     assert "destination offsets 6" in refused(adopting)
 
 
-def test_a_foreign_record_at_the_beginning_is_refused(adopting: TwoBrokers, history: History) -> None:
+def test_foreign_record_at_the_beginning_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, [Content(NOW_MS, None, b"foreign", ()), *history.committed[:6]], 3)
     assert "destination offsets 0" in refused(adopting)
 
 
-def test_records_of_something_else_are_refused(adopting: TwoBrokers, history: History) -> None:
+def test_copy_of_other_records_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, [Content(NOW_MS + number, None, b"%d" % number, ()) for number in range(5)], 3)
     assert "is not shown to be a faithful copy" in refused(adopting)
 
 
-def test_a_copy_with_aborted_records_is_refused_with_the_isolation_level_that_takes_it(
+def test_copy_with_aborted_records_is_refused_with_the_isolation_level_that_takes_it(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 4).transaction(3, ends=ABORT)
@@ -363,23 +365,21 @@ def test_a_copy_with_aborted_records_is_refused_with_the_isolation_level_that_ta
     assert uncommitted.copied() == history.uncommitted
 
 
-def test_a_copy_of_which_nothing_is_left_is_refused(adopting: TwoBrokers, history: History) -> None:
+def test_copy_of_which_nothing_is_left_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     adopting.destination.log("topic").delete_records(6)
     assert "option adopt: " in refused(adopting)
 
 
-def test_a_copy_of_which_the_source_has_nothing_left_is_refused(
-    adopting: TwoBrokers, history: History
-) -> None:
+def test_copy_of_which_the_source_has_nothing_left_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     history.log.delete_records(8)
     assert "option adopt: " in refused(adopting)
 
 
-def test_a_copy_whose_records_are_in_the_source_several_times_is_refused(
+def test_copy_whose_records_are_in_the_source_several_times_is_refused(
     adopting: TwoBrokers, history: History
 ) -> None:
     history.plain(1)
@@ -391,9 +391,7 @@ def test_a_copy_whose_records_are_in_the_source_several_times_is_refused(
     assert "in several places" in refused(adopting)
 
 
-def test_a_later_start_with_another_place_before_it_is_refused(
-    adopting: TwoBrokers, history: History
-) -> None:
+def test_later_start_with_another_place_before_it_is_refused(adopting: TwoBrokers, history: History) -> None:
     twin = batches.batch([b"a", b"b"], base_timestamp=NOW_MS)
     for _ in range(2):
         twin[:8] = history.next_offset.to_bytes(8)
@@ -403,7 +401,7 @@ def test_a_later_start_with_another_place_before_it_is_refused(
     assert "in several places, as from offset 1 and from offset 3 on" in refused(adopting)
 
 
-def test_a_later_start_whose_first_record_alone_comes_again_is_adopted(
+def test_later_start_whose_first_record_alone_comes_again_is_adopted(
     adopting: TwoBrokers, history: History
 ) -> None:
     twin = batches.batch([b"twin"], base_timestamp=NOW_MS)
@@ -416,7 +414,7 @@ def test_a_later_start_whose_first_record_alone_comes_again_is_adopted(
     mirrors_exactly(adopting.with_settings(adopt_from_later=True), history, skipped=4)
 
 
-def test_a_destination_that_lost_a_part_of_what_was_adopted_gets_it_again_once(
+def test_destination_that_lost_a_part_of_what_was_adopted_gets_it_again_once(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 4, 4, 4)
@@ -428,7 +426,7 @@ def test_a_destination_that_lost_a_part_of_what_was_adopted_gets_it_again_once(
     assert adopting.copied() == history.committed
 
 
-def test_a_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
+def test_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 3)
@@ -442,10 +440,10 @@ def test_a_copy_that_ends_with_a_record_which_the_source_has_again_is_refused(
     assert "the source holds only the last 1 records of" in refused(adopting)
 
 
-# What happens meanwhile
+# Events during an adoption
 
 
-def test_a_lane_that_dies_before_the_commit_leaves_no_trace(adopting: TwoBrokers, history: History) -> None:
+def test_task_that_dies_before_the_commit_leaves_no_trace(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
     recut(adopting, history.committed[:9], 3)
     adopting.source.faults.add(ApiKey.OFFSET_COMMIT, drop="before")
@@ -456,7 +454,7 @@ def test_a_lane_that_dies_before_the_commit_leaves_no_trace(adopting: TwoBrokers
     mirrors_exactly(adopting, history)
 
 
-def test_a_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers, history: History) -> None:
+def test_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4, 4)
     items = [Item(*each) for each in history.committed]
     lay_out(adopting, cut(items[:6], 3))
@@ -473,7 +471,7 @@ def test_a_copy_that_grows_while_it_is_compared_is_refused(adopting: TwoBrokers,
     assert not has_pair(adopting)
 
 
-def test_a_copy_that_another_mirror_is_at_work_on_is_refused(adopting: TwoBrokers, history: History) -> None:
+def test_copy_with_a_running_mirror_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     former = adopting.with_settings(group="former")
     former.run()
@@ -488,7 +486,7 @@ def test_a_copy_that_another_mirror_is_at_work_on_is_refused(adopting: TwoBroker
         member.leave()
 
 
-def test_a_comparison_says_how_far_it_is_and_ends_with_its_task(
+def test_comparison_reports_its_progress_and_ends_with_its_task(
     adopting: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.mirroring.task.resume.adopt._LOOK_INTERVAL_S", 0.01)
@@ -505,7 +503,7 @@ def test_a_comparison_says_how_far_it_is_and_ends_with_its_task(
     mirrors_exactly(adopting, history)
 
 
-def test_a_broker_that_fails_for_a_while_does_not_stop_the_partition(
+def test_broker_error_during_a_comparison_does_not_stop_the_partition(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 4, 4)
@@ -516,7 +514,7 @@ def test_a_broker_that_fails_for_a_while_does_not_stop_the_partition(
     mirrors_exactly(adopting, history)
 
 
-def test_a_copy_that_differs_holds_up_no_other(adopting: TwoBrokers) -> None:
+def test_copy_that_differs_does_not_delay_the_others(adopting: TwoBrokers) -> None:
     histories = adopting.topic("topic", 3)
     for history in histories:
         varied(history, 4, 4)
@@ -527,7 +525,7 @@ def test_a_copy_that_differs_holds_up_no_other(adopting: TwoBrokers) -> None:
     assert adopting.copied(partition=2) == histories[2].committed
 
 
-def test_a_copy_of_a_former_topic_that_ends_like_the_new_one_is_refused(
+def test_copy_of_a_former_topic_that_ends_like_the_new_one_is_refused(
     adopting: TwoBrokers, history: History
 ) -> None:
     """Both sides hold other records before those that they have in common."""

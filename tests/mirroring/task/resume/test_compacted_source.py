@@ -91,7 +91,7 @@ class Compacted:
         Keep the last record of each key, as the log cleaner does.
 
         Args:
-            before: The cleaner has come so far; what lies behind stays, and counts for no key.
+            before: The end of the cleaned part; later records stay, and count for no key.
             empties: Whether a batch that lost all its records stays without them.
 
         """
@@ -137,7 +137,7 @@ class Compacted:
 
     @property
     def left(self) -> list[Update]:
-        """What the source still has to mirror."""
+        """Return the records that the source still has to mirror."""
         return [
             Update(key or b"", value, record.timestamp)
             for batch in batches_of(self.log)
@@ -176,10 +176,10 @@ REPEATED = "a=1 b=1 c=1 d=1 e=1 K=on f=1 g=1 K=off K=on d=2 g=2"
 @pytest.mark.parametrize("text", [REPEATED, f"{REPEATED} e=2"], ids=["counted", "searched"])
 @pytest.mark.parametrize("repeats_its_time", [False, True])
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
-def test_a_repeated_update_does_not_pass_for_the_one_that_was_mirrored(
+def test_repeated_update_is_not_taken_for_the_mirrored_one(
     brokers: TwoBrokers, text: str, repeats_its_time: bool, timestamp_type: str
 ) -> None:
-    """Of K=on the source has only the second: what lies between the two was never mirrored."""
+    """The source has only the second K=on: the records between the two were never mirrored."""
     source = Compacted(brokers, message_timestamp_type=timestamp_type)
     for update in updates_of(
         text, lambda number: NOW_MS + (5 if repeats_its_time and number == 9 else number)
@@ -193,7 +193,7 @@ def test_a_repeated_update_does_not_pass_for_the_one_that_was_mirrored(
     assert is_in_order_in(copied(brokers), source.updates)
 
 
-def test_a_place_that_nothing_shows_stops_the_partition(brokers: TwoBrokers) -> None:
+def test_undecided_place_stops_the_partition(brokers: TwoBrokers) -> None:
     """Whether the first K=on was mirrored, or the second, and then another K that is gone."""
     source = Compacted(brokers)
     for update in updates_of("K=on K=off K=on a=1 b=1 a=2", lambda number: NOW_MS):
@@ -207,10 +207,10 @@ def test_a_place_that_nothing_shows_stops_the_partition(brokers: TwoBrokers) -> 
     assert brokers.copied() == before
 
 
-def test_a_lost_tail_is_mirrored_again_from_before_a_later_copy_of_its_last_update(
+def test_lost_tail_is_mirrored_again_from_before_a_later_copy_of_its_last_update(
     brokers: TwoBrokers,
 ) -> None:
-    """What is left at the destination ends with the first K=on, and the source has only the second."""
+    """The destination's records end with the first K=on, and the source has only the second."""
     source = Compacted(brokers)
     for update in updates_of("a=1 K=on b=1 c=1 K=on d=1", lambda number: NOW_MS):
         source.write([update])
@@ -226,7 +226,7 @@ def test_a_lost_tail_is_mirrored_again_from_before_a_later_copy_of_its_last_upda
 def test_another_group_s_records_that_the_source_compacted_stop_a_former_group(
     brokers: TwoBrokers, policy: frozenset[IncidentKind]
 ) -> None:
-    """To go on behind them would double what the source still has of them."""
+    """A task that continues behind them would double those that the source still has."""
     one, other = (brokers.with_settings(group=name, continue_on=policy) for name in ("one", "other"))
     source = Compacted(brokers)
     for group, text in ((one, "a=1 b=1"), (other, "c=1 d=1 e=1")):
@@ -349,7 +349,7 @@ class Campaign:
         self.source.clean(before, empties=lambda: self.dice.random() < 0.3)
 
     def mirror(self, *, dies: bool) -> tuple[str, ...]:
-        """Run a lane, which may die; return why it stopped."""
+        """Run a task, which may die; return the reason that it stopped for."""
         rebatch = self.dice.choice([None, None, Rebatch(self.dice.choice([200, 2_000]), None)])
         brokers = self.brokers.with_settings(rebatch=rebatch, commit_interval_ms=60_000)
         if not dies:
@@ -394,7 +394,7 @@ def resume_at_random(brokers: TwoBrokers, seed: int, timestamps: str, timestamp_
 
 @pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_compacted_source_is_mirrored_exactly_whatever_happens(
+def test_compacted_source_is_mirrored_exactly_after_any_crash(
     brokers: TwoBrokers, seed: int, timestamp_type: str
 ) -> None:
     assert not resume_at_random(brokers, seed, "each its own", timestamp_type)

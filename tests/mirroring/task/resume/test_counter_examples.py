@@ -1,9 +1,8 @@
 """
-What goes wrong in the model of the resume protocol, where a rule is missing, played to the real code.
+Play failures of the resume protocol's model without one of its rules to the real code.
 
-The traces are in ``tests/model/test_resume.py`` under the same names. A request
-that is left behind has the very bytes that a lane sent; it never arrived, and
-arrives when the test wants it to.
+The traces are in ``tests/model/test_resume.py``. A late request has the very bytes
+that a task sent. It did not arrive then, and arrives when the test delivers it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 DAY_MS = 86_400_000
 OLD_MS = NOW_MS - 30 * DAY_MS
 
-#: More checks of the lease than any lane here needs.
+#: More checks of the lease than any task here needs.
 LATER_THAN_ALL = 30
 
 ages = pytest.mark.parametrize("timestamp", [NOW_MS, OLD_MS], ids=["young", "old"])
@@ -54,7 +53,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
 
 
 def crash(brokers: TwoBrokers, requests: Requests, after: int = 0) -> list[bytes]:
-    """Run a lane that is killed after so many acknowledgements; return what it sent and nobody received."""
+    """Run a task that dies after so many acknowledgements; return the requests that did not arrive."""
     requests.sent.clear()
     let_pass(brokers.destination, ApiKey.PRODUCE, after)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="before", times=None)
@@ -83,7 +82,7 @@ def forget_before_each_request(broker: Broker) -> None:
 
 
 def run_and_let_arrive(brokers: TwoBrokers, requests: Sequence[bytes], at_check: int) -> bool:
-    """Run a lane, and let requests arrive at a certain check of its lease; tell whether there was one."""
+    """Run a task, and deliver requests at a certain check of its lease; return whether it came to that."""
     arrived = []
     control = Acting(at_check, lambda: arrived.append(arrive(brokers.settings.destination, requests)))
     result = brokers.start(control=control).result()
@@ -98,7 +97,7 @@ def run_and_let_arrive(brokers: TwoBrokers, requests: Sequence[bytes], at_check:
 @ages
 @pytest.mark.parametrize("acknowledged", [0, 1, 2])
 @pytest.mark.parametrize("at_check", [*range(8), LATER_THAN_ALL])
-def test_what_a_dead_lane_sent_arrives_at_any_moment_of_the_next_one(
+def test_late_request_of_a_dead_task_at_any_moment_of_the_next_one_doubles_nothing(
     brokers: TwoBrokers,
     history: History,
     requests: Requests,
@@ -117,7 +116,7 @@ def test_what_a_dead_lane_sent_arrives_at_any_moment_of_the_next_one(
     assert brokers.copied() == history.committed
 
 
-def test_there_are_checks_of_the_lease_for_all_these_moments(
+def test_lease_is_checked_at_each_moment_of_a_late_request(
     brokers: TwoBrokers, history: History, requests: Requests
 ) -> None:
     history.plain(1, 2, 1, 3)
@@ -126,10 +125,10 @@ def test_there_are_checks_of_the_lease_for_all_these_moments(
 
 @ages
 @pytest.mark.parametrize("at_check", range(6))
-def test_what_a_dead_lane_sent_was_cut_differently(
+def test_late_request_of_a_dead_task_with_other_batches_doubles_nothing(
     brokers: TwoBrokers, history: History, requests: Requests, timestamp: int, at_check: int
 ) -> None:
-    """As where records were decoded, and the batches made of them had another size then."""
+    """The task before decoded the records, and made batches of another size of them."""
     history.base_timestamp = timestamp
     history.plain(1, 1, 1, 1)
     crash(brokers, requests)
@@ -154,7 +153,7 @@ def test_what_a_dead_lane_sent_was_cut_differently(
 
 @ages
 @pytest.mark.parametrize("acknowledged", [0, 1])
-def test_a_first_request_that_is_refused_has_no_other_behind_it(
+def test_first_request_after_an_alignment_is_in_flight_alone(
     brokers: TwoBrokers, history: History, requests: Requests, timestamp: int, acknowledged: int
 ) -> None:
     history.base_timestamp = timestamp
@@ -182,7 +181,7 @@ def test_a_first_request_that_is_refused_has_no_other_behind_it(
 
 
 @ages
-def test_a_lane_at_a_log_end_that_an_election_takes_back_is_not_done(
+def test_task_is_not_done_at_a_log_end_that_an_election_takes_back(
     brokers: TwoBrokers, history: History, timestamp: int
 ) -> None:
     history.base_timestamp = timestamp
@@ -216,7 +215,7 @@ def test_a_lane_at_a_log_end_that_an_election_takes_back_is_not_done(
     ids=lambda fault: "-".join(map(str, fault.values())),
 )
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
-def test_a_broker_that_forgets_at_any_moment_and_fails_once(
+def test_broker_that_forgets_producers_and_fails_once_gets_each_record_once(
     brokers: TwoBrokers, history: History, request_number: int, fault: dict[str, Any], dies: bool
 ) -> None:
     history.base_timestamp = OLD_MS
@@ -231,7 +230,7 @@ def test_a_broker_that_forgets_at_any_moment_and_fails_once(
     assert brokers.copied() == history.committed
 
 
-def test_a_refused_request_has_no_other_behind_it_where_the_broker_may_forget(
+def test_request_is_in_flight_alone_if_the_broker_may_forget_its_producer(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.base_timestamp = OLD_MS
@@ -244,7 +243,7 @@ def test_a_refused_request_has_no_other_behind_it_where_the_broker_may_forget(
     assert [each.header.base_sequence for each in batches_of(brokers.destination.log("topic"))] == [0, 1, 2]
 
 
-# forgets, a zombie: what cannot be prevented is seen
+# forgets, a zombie: a late request that cannot be prevented is found
 
 
 def doubled(history: History, *indexes: int) -> list[Content]:
@@ -260,7 +259,7 @@ def zombie_after(brokers: TwoBrokers, left_behind: bytes) -> Callable[[], None]:
     return act
 
 
-def test_a_request_that_outlives_the_memory_of_the_broker_shows_as_an_unexpected_offset(
+def test_request_of_a_forgotten_producer_shows_as_an_unexpected_offset(
     brokers: TwoBrokers, history: History, requests: Requests
 ) -> None:
     history.base_timestamp = OLD_MS
@@ -272,14 +271,14 @@ def test_a_request_that_outlives_the_memory_of_the_broker_shows_as_an_unexpected
     assert "landed at offset 2" in stopped.reason
     assert "instead of 1" in stopped.reason
     assert brokers.copied() == doubled(history, 0, 0, 1)
-    # And nobody goes on behind it as if nothing had been, even where the broker would take it.
+    # No task continues behind it unnoticed, even if the broker would take the next request.
     forget_before_each_request(brokers.destination)
     (stopped,) = brokers.start().result().stopped
     assert "another program wrote there" in stopped.reason
     assert brokers.copied() == doubled(history, 0, 0, 1)
 
 
-def test_a_request_that_outlives_the_memory_of_the_broker_and_a_lane_is_seen_by_the_next_one(
+def test_request_of_a_forgotten_producer_and_a_dead_task_is_found_by_the_next_task(
     brokers: TwoBrokers, history: History, requests: Requests
 ) -> None:
     history.base_timestamp = OLD_MS
@@ -293,7 +292,7 @@ def test_a_request_that_outlives_the_memory_of_the_broker_and_a_lane_is_seen_by_
     assert brokers.copied() == doubled(history, 0, 0)
 
 
-def test_a_request_that_arrives_when_all_is_done_is_seen_by_the_next_lane(
+def test_request_that_arrives_after_the_end_is_found_by_the_next_task(
     brokers: TwoBrokers, history: History, requests: Requests
 ) -> None:
     history.base_timestamp = OLD_MS
@@ -307,13 +306,13 @@ def test_a_request_that_arrives_when_all_is_done_is_seen_by_the_next_lane(
     assert brokers.copied() == doubled(history, 0, 1, 0)
 
 
-# Behind somebody else's records
+# Behind another program's records
 
 
 @ages
 @pytest.mark.parametrize("acknowledged", [0, 1])
 @pytest.mark.parametrize("at_check", range(6))
-def test_a_lane_that_goes_on_behind_foreign_records_knows_its_own_requests_again(
+def test_task_behind_foreign_records_recognizes_its_own_requests(
     brokers: TwoBrokers,
     history: History,
     requests: Requests,
@@ -330,13 +329,13 @@ def test_a_lane_that_goes_on_behind_foreign_records_knows_its_own_requests_again
     run_and_let_arrive(brokers, left_behind, at_check)
     ours = [each for each in brokers.copied() if each.value != b"foreign"]
     assert ours == history.committed
-    # Through control of the identity: still the one that the dead lane had.
+    # Through control of the identity: still the one of the dead task.
     assert len({each.header.producer_id for each in batches_of(log)} - {-1}) == 1
     assert {each.header.producer_epoch for each in batches_of(log)} <= {-1, 0}
 
 
 @pytest.mark.parametrize("at_check", range(3))
-def test_foreign_records_before_a_request_that_was_left_behind_stop_the_partition(
+def test_foreign_records_before_a_late_request_stop_the_partition(
     brokers: TwoBrokers, history: History, requests: Requests, at_check: int
 ) -> None:
     history.plain(1, 1)

@@ -1,4 +1,4 @@
-"""Where a mirror may have stood: each possible place and no other, compared with trying all."""
+"""A merge finds each possible place of the mirror and no other, compared with a search of all."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests import batches
 
 class Case(NamedTuple):
     """
-    A log that lost records, and what was mirrored of it.
+    A log that lost records, and the records mirrored of it.
 
     Attributes:
-        slots: What each offset of the source has: a value; None for a record that it lost, or that never
-            was; "marker" for what is never mirrored.
+        slots: The value at each offset of the source; None for a record that it lost, or an offset without
+            one; "marker" for a batch that is never mirrored.
         written: The values at the destination; None for one that it lost.
         foreign: The numbers of those that others wrote.
         stood: How many of the source's records were mirrored, in truth.
@@ -111,7 +111,7 @@ def record_of(value: str, offset_delta: int = 0) -> batches.Record:
 
 
 def batches_of(case: Case, cut: Sequence[int]) -> Iterator[WrittenBatch]:
-    """Yield what was written, cut at some numbers; a batch that lost all its records is gone."""
+    """Yield the written batches, cut at some numbers; one that lost all its records is gone."""
     numbers = range(len(case.written))
     ends = sorted({*cut, *case.foreign, *(each + 1 for each in case.foreign), len(numbers)})
     start = 0
@@ -135,7 +135,7 @@ def batches_of(case: Case, cut: Sequence[int]) -> Iterator[WrittenBatch]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_merge_finds_each_possible_place_and_no_other(seed: int) -> None:
+def test_merge_of_random_logs_finds_each_possible_place_and_no_other(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(100):
         case = random_case(dice)
@@ -146,7 +146,7 @@ def test_the_merge_finds_each_possible_place_and_no_other(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_merge_never_takes_what_others_wrote_for_something_that_the_source_lost(seed: int) -> None:
+def test_merge_with_foreign_records_never_takes_them_for_lost_ones(seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(100):
         case = with_foreign(random_case(dice), dice)

@@ -1,4 +1,4 @@
-"""What a partition says that stops before a copy which its group has no position for."""
+"""A partition without a position continues behind a copy, or stops with its reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTITION = TopicPartition("topic", 0)
 
 
 def reason(brokers: TwoBrokers) -> str:
-    """Run a lane that stops its one partition and writes nothing; return the sentence."""
+    """Run a task that stops its one partition and writes nothing; return the reason."""
     end = brokers.destination.log("topic").log_end_offset
     (stopped,) = brokers.start().result().stopped
     assert brokers.destination.log("topic").log_end_offset == end
@@ -61,7 +61,7 @@ def recut(brokers: TwoBrokers, records: list[Content], *sizes: int) -> None:
     lay_out(brokers, cut([Item(*each) for each in records], *sizes, codec=Codec.GZIP))
 
 
-def test_a_copy_of_another_group_names_that_group_and_its_position(
+def test_copy_of_another_group_names_that_group_and_its_position(
     brokers: TwoBrokers, history: History
 ) -> None:
     twins(history.plain(2))
@@ -75,13 +75,13 @@ def test_a_copy_of_another_group_names_that_group_and_its_position(
     assert "allow-nonempty" not in said
 
 
-def test_a_group_is_named_that_is_not_called_shoal(brokers: TwoBrokers, history: History) -> None:
+def test_group_of_any_name_is_named(brokers: TwoBrokers, history: History) -> None:
     twins(history)
     brokers.with_settings(group="mig").run()
     assert "Use group mig to continue there" in reason(brokers)
 
 
-def test_of_several_groups_the_one_that_came_furthest_is_named(brokers: TwoBrokers, history: History) -> None:
+def test_furthest_of_several_groups_is_named(brokers: TwoBrokers, history: History) -> None:
     history.plain(2)
     brokers.with_settings(group="shoal.first").run()
     twins(history)
@@ -89,7 +89,7 @@ def test_of_several_groups_the_one_that_came_furthest_is_named(brokers: TwoBroke
     assert "Use group shoal.second to continue there" in reason(brokers)
 
 
-def test_a_group_that_mirrored_a_former_destination_topic_is_not_named(
+def test_group_that_mirrored_a_former_destination_topic_is_not_named(
     brokers: TwoBrokers, history: History
 ) -> None:
     twins(history)
@@ -101,7 +101,7 @@ def test_a_group_that_mirrored_a_former_destination_topic_is_not_named(
     assert "shoal.a.b" not in reason(brokers)
 
 
-def test_a_group_of_consumers_is_not_named(brokers: TwoBrokers, history: History) -> None:
+def test_group_of_consumers_is_not_named(brokers: TwoBrokers, history: History) -> None:
     twins(history)
     brokers.with_settings(group="former").run()
     brokers.source.groups.delete("former")
@@ -110,7 +110,7 @@ def test_a_group_of_consumers_is_not_named(brokers: TwoBrokers, history: History
     assert "its last batch is 3 times in the source" in reason(brokers)
 
 
-def test_groups_are_not_searched_where_the_partition_goes_on(brokers: TwoBrokers, history: History) -> None:
+def test_groups_are_not_searched_if_the_partition_continues(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.with_settings(group="shoal.a.b").run()
     asked = brokers.source.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=1)
@@ -118,14 +118,14 @@ def test_groups_are_not_searched_where_the_partition_goes_on(brokers: TwoBrokers
     assert asked.hits == 0
 
 
-def test_groups_that_may_not_be_listed_are_no_reason_to_fail(brokers: TwoBrokers, history: History) -> None:
+def test_unauthorized_list_of_groups_is_no_failure(brokers: TwoBrokers, history: History) -> None:
     twins(history)
     brokers.with_settings(group="shoal.a.b").run()
     brokers.source.faults.add(ApiKey.LIST_GROUPS, drop="before", times=None)
     assert "its last batch is 3 times in the source" in reason(brokers)
 
 
-def test_a_last_batch_that_is_there_several_times_says_that_records_would_double(
+def test_last_batch_that_is_several_times_in_the_source_warns_of_duplicates(
     brokers: TwoBrokers, history: History
 ) -> None:
     twins(history.plain(2))
@@ -138,9 +138,7 @@ def test_a_last_batch_that_is_there_several_times_says_that_records_would_double
     ) in said
 
 
-def test_a_copy_in_other_batches_is_another_programs_and_no_reset_of_the_source(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_copy_in_other_batches_is_reported_as_another_programs(brokers: TwoBrokers, history: History) -> None:
     history.plain(4, 4, 4)
     recut(brokers, history.committed[:9], 2, 3)
     said = reason(brokers)
@@ -150,7 +148,7 @@ def test_a_copy_in_other_batches_is_another_programs_and_no_reset_of_the_source(
     assert "?" not in said
 
 
-def test_a_copy_in_other_batches_is_not_doubled_by_continuing_after_a_reset(
+def test_copy_in_other_batches_is_not_doubled_by_continuing_after_a_reset(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(4, 4, 4)
@@ -160,7 +158,7 @@ def test_a_copy_in_other_batches_is_not_doubled_by_continuing_after_a_reset(
     )
 
 
-def test_new_topic_behind_a_former_one_begins_at_its_beginning_also_with_start_latest(
+def test_new_topic_behind_a_former_one_with_start_latest_begins_at_its_beginning(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(5, 5)
@@ -177,7 +175,9 @@ def test_new_topic_behind_a_former_one_begins_at_its_beginning_also_with_start_l
     assert brokers.copied() == [*former, *new.committed]
 
 
-def test_records_of_others_may_come_from_a_topic_of_before(brokers: TwoBrokers, history: History) -> None:
+def test_last_batch_of_another_program_may_be_of_a_former_topic(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(1, 2)
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))
     said = reason(brokers)
@@ -197,7 +197,7 @@ def test_committed_by_groups_yields_each_group_that_committed_something(brokers:
         assert dict(committed_by_groups(cluster, [])) == {}
 
 
-def test_committed_by_groups_leaves_out_a_group_that_may_not_be_read(brokers: TwoBrokers) -> None:
+def test_committed_by_groups_leaves_out_a_group_that_cannot_be_read(brokers: TwoBrokers) -> None:
     brokers.topic()
     with Cluster(brokers.settings.source) as cluster:
         for group in ("one", "two"):
@@ -252,9 +252,7 @@ def test_other_records_are_not_passed_over_with_start_latest(brokers: TwoBrokers
     assert "behind other records than in the copy" in stopped.reason
 
 
-def test_the_only_batch_of_a_copy_does_not_hide_records_before_it(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_only_batch_of_a_copy_does_not_hide_records_before_it(brokers: TwoBrokers, history: History) -> None:
     history.plain(40)
     assert brokers.run().complete
     last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
@@ -264,10 +262,8 @@ def test_the_only_batch_of_a_copy_does_not_hide_records_before_it(
     assert "nothing shows that the records were mirrored" in reason(brokers)
 
 
-def test_a_record_that_compaction_may_have_taken_hides_none_before_it(
-    brokers: TwoBrokers, history: History
-) -> None:
-    """The former topic had a record more; where the new one has a gap, it is not the same."""
+def test_gap_of_compaction_does_not_hide_records_before_it(brokers: TwoBrokers, history: History) -> None:
+    """The former topic had a record at the offset of the new topic's gap, so the two differ."""
     history.plain(1, 20)
     assert brokers.run().complete
     last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
@@ -277,7 +273,7 @@ def test_a_record_that_compaction_may_have_taken_hides_none_before_it(
     assert "nothing shows that the records were mirrored" in reason(brokers)
 
 
-def test_a_longer_copy_than_the_source_is_compared_as_a_whole(
+def test_copy_longer_than_the_source_is_compared_as_a_whole(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many same batches before the last one are enough only if the rest may be the same, too."""
@@ -342,7 +338,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("most_records", [35, 10_000])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_copy_whose_position_was_lost_goes_on_behind_its_last_batch(
+def test_copy_whose_position_was_lost_continues_behind_its_last_batch(
     brokers: TwoBrokers,
     history: History,
     monkeypatch: pytest.MonkeyPatch,
@@ -364,7 +360,7 @@ def test_a_copy_whose_position_was_lost_goes_on_behind_its_last_batch(
 
 
 @pytest.mark.parametrize("most_records", [35, 10_000])
-def test_a_compacted_copy_whose_position_was_lost_goes_on(
+def test_compacted_copy_whose_position_was_lost_continues(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch, most_records: int
 ) -> None:
     """Each side has been cleaned at another time, and has the newest record of each key."""
@@ -384,7 +380,7 @@ def test_a_compacted_copy_whose_position_was_lost_goes_on(
     assert brokers.position().source_offset == 108
 
 
-def test_a_compacted_copy_that_lacks_a_key_of_the_source_stops(brokers: TwoBrokers, history: History) -> None:
+def test_compacted_copy_that_lacks_a_key_of_the_source_stops(brokers: TwoBrokers, history: History) -> None:
     history.plain(30, 3)
     assert brokers.run().complete
     clean(brokers.destination, lambda offset: offset >= 30)
@@ -396,7 +392,7 @@ def test_a_compacted_copy_that_lacks_a_key_of_the_source_stops(brokers: TwoBroke
 
 
 @pytest.mark.parametrize("left", [15, 16])
-def test_a_copy_that_deleted_its_first_records_goes_on_if_enough_are_left(
+def test_copy_that_deleted_its_first_records_continues_if_enough_are_left(
     brokers: TwoBrokers, history: History, left: int
 ) -> None:
     for _ in range(7):
@@ -411,10 +407,10 @@ def test_a_copy_that_deleted_its_first_records_goes_on_if_enough_are_left(
         assert "nothing shows that the records were mirrored" in reason(brokers)
 
 
-def test_a_copy_of_a_recreated_topic_whose_position_was_lost_goes_on(
+def test_copy_of_a_recreated_topic_whose_position_was_lost_continues(
     brokers: TwoBrokers, history: History
 ) -> None:
-    """The former topic's records lie before what the source has."""
+    """The former topic's records lie before those of the source."""
     history.plain(5, 5)
     assert brokers.run().complete
     new = fill_again(brokers)
@@ -430,7 +426,7 @@ def test_a_copy_of_a_recreated_topic_whose_position_was_lost_goes_on(
 
 
 @pytest.mark.parametrize("count", [3, 30])
-def test_a_copy_that_began_later_goes_on_with_start_latest_if_it_is_long_enough(
+def test_copy_that_began_later_continues_with_start_latest_if_it_is_long_enough(
     brokers: TwoBrokers, history: History, count: int
 ) -> None:
     history.plain(6)
@@ -444,7 +440,7 @@ def test_a_copy_that_began_later_goes_on_with_start_latest_if_it_is_long_enough(
     assert len(result.stopped) == (0 if count == 30 else 1)
 
 
-def test_a_copy_that_began_later_than_this_mirror_stops(brokers: TwoBrokers, history: History) -> None:
+def test_copy_that_began_later_than_this_mirror_stops(brokers: TwoBrokers, history: History) -> None:
     history.plain(6)
     history.plain(*[1] * 30)
     assert brokers.run([brokers.ranges()[0]._replace(start_offset=6)]).complete
@@ -452,7 +448,7 @@ def test_a_copy_that_began_later_than_this_mirror_stops(brokers: TwoBrokers, his
     assert "or the copy began later than this mirror" in reason(brokers)
 
 
-def test_a_copy_that_began_at_this_mirrors_start_goes_on(brokers: TwoBrokers, history: History) -> None:
+def test_copy_that_began_at_this_mirrors_start_continues(brokers: TwoBrokers, history: History) -> None:
     history.plain(6, 3)
     begins = brokers.ranges()[0]._replace(start_offset=6)
     assert brokers.run([begins]).complete
@@ -496,7 +492,7 @@ GOES_ON_AFTER_RESET = frozenset({IncidentKind.SOURCE_RESET})
 def test_messages_without_times_that_the_source_cut_are_not_mirrored_again(
     brokers: TwoBrokers, history: History, codec: Codec, deleted: int
 ) -> None:
-    """What made the copy's last batch begins before the source's log: single messages, or one around many."""
+    """The copy's last batch holds messages before the source's log: single ones, or one around many."""
     store_old(brokers, range(30), codec)
     assert brokers.run().complete
     brokers.forget_pairs()
@@ -508,10 +504,10 @@ def test_messages_without_times_that_the_source_cut_are_not_mirrored_again(
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_too_few_messages_without_times_stop_and_are_not_mirrored_again(
+def test_too_few_messages_without_times_stop_the_partition(
     brokers: TwoBrokers, history: History, allow: bool
 ) -> None:
-    """A new topic may begin with the former one's last messages, as nothing tells them apart."""
+    """A new topic may begin with the former one's last messages, which look the same."""
     store_old(brokers, range(30))
     assert brokers.run().complete
     brokers.forget_pairs()
@@ -521,7 +517,7 @@ def test_too_few_messages_without_times_stop_and_are_not_mirrored_again(
     assert "nothing shows that the records were mirrored" in said
 
 
-def test_messages_without_times_that_the_source_compacted_stop_and_are_not_mirrored_again(
+def test_messages_without_times_that_the_source_compacted_stop_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     numbers = [*range(5), *range(6, 30)]
@@ -535,7 +531,7 @@ def test_messages_without_times_that_the_source_compacted_stop_and_are_not_mirro
     assert "the source has its last record in another batch" in said
 
 
-def test_a_new_topic_of_other_messages_without_times_is_mirrored_behind_the_former_one(
+def test_new_topic_of_other_messages_without_times_is_mirrored_behind_the_former_one(
     brokers: TwoBrokers, history: History
 ) -> None:
     store_old(brokers, range(30))
@@ -550,7 +546,7 @@ def test_a_new_topic_of_other_messages_without_times_is_mirrored_behind_the_form
 
 
 def goes_on(brokers: TwoBrokers, ranges: list[CopyRange] | None = None) -> None:
-    """Run a lane without a position, and again with allow_nonempty: neither stops nor copies again."""
+    """Run a task without a position, and again with allow_nonempty: neither stops nor copies again."""
     end = brokers.destination.log("topic").log_end_offset
     for allow in (False, True):
         brokers.forget_pairs()
@@ -560,7 +556,7 @@ def goes_on(brokers: TwoBrokers, ranges: list[CopyRange] | None = None) -> None:
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_a_copy_that_shows_nothing_stops_also_with_allow_nonempty(
+def test_copy_without_evidence_stops_with_and_without_allow_nonempty(
     brokers: TwoBrokers, history: History, allow: bool
 ) -> None:
     history.plain(30, 3)
@@ -573,7 +569,7 @@ def test_a_copy_that_shows_nothing_stops_also_with_allow_nonempty(
     assert "Option allow-nonempty does not apply, since it would copy them twice" in said
 
 
-def test_allow_nonempty_begins_at_the_start_behind_other_records_than_the_sources(
+def test_allow_nonempty_behind_other_records_begins_at_the_start(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(4, 4, 20)
@@ -612,14 +608,14 @@ def test_allow_nonempty_hides_no_incident_of_a_source_that_was_filled_again(
     assert incidents == ([("source-reset", None, True)] if policy else [])
 
 
-def test_a_copy_of_which_only_its_last_batch_is_left_goes_on(brokers: TwoBrokers, history: History) -> None:
+def test_copy_of_which_only_its_last_batch_is_left_continues(brokers: TwoBrokers, history: History) -> None:
     history.plain(500, 500)
     assert brokers.run().complete
     brokers.destination.log("topic").delete_records(500)
     goes_on(brokers)
 
 
-def test_a_copy_that_began_later_with_one_batch_goes_on_with_start_latest(
+def test_copy_that_began_later_with_one_batch_continues_with_start_latest(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(6, 500)
@@ -651,7 +647,7 @@ def test_more_records_in_front_of_a_long_log_are_not_passed_over(
 
 
 @pytest.mark.parametrize("ends", [COMMIT, ABORT])
-def test_a_long_copy_whose_position_was_lost_goes_on_behind_markers(
+def test_long_copy_whose_position_was_lost_continues_behind_markers(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch, ends: int
 ) -> None:
     monkeypatch.setattr(preceding, "_MOST_RECORDS", 100)
@@ -663,7 +659,7 @@ def test_a_long_copy_whose_position_was_lost_goes_on_behind_markers(
     goes_on(brokers)
 
 
-def test_a_long_copy_of_a_recreated_topic_whose_position_was_lost_goes_on(
+def test_long_copy_of_a_recreated_topic_whose_position_was_lost_continues(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of the new topic than is compared, and less than the copy holds with the former one's."""
@@ -699,7 +695,7 @@ def test_few_records_of_a_strongly_compacted_source_are_compared_as_a_whole(
     goes_on(brokers)
 
 
-def test_a_long_copy_of_a_strongly_compacted_source_goes_on(
+def test_long_copy_of_a_strongly_compacted_source_continues(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source's first records lay further apart than the copy is searched for them."""
@@ -712,7 +708,7 @@ def test_a_long_copy_of_a_strongly_compacted_source_goes_on(
     goes_on(brokers)
 
 
-def test_a_long_copy_that_begins_with_large_batches_goes_on(
+def test_long_copy_that_begins_with_large_batches_continues(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preceding, "_MOST_RECORDS", 100)
@@ -723,7 +719,7 @@ def test_a_long_copy_that_begins_with_large_batches_goes_on(
 
 
 @pytest.mark.parametrize("value", [None, b"v"])
-def test_a_record_that_only_the_source_has_was_mirrored_if_it_is_a_tombstone(
+def test_record_missing_in_a_compacted_copy_was_mirrored_if_it_is_a_tombstone(
     brokers: TwoBrokers, history: History, value: bytes | None
 ) -> None:
     """A cleaner removes tombstones after delete.retention.ms: at another time on each side."""
@@ -772,7 +768,7 @@ def test_other_records_in_a_batch_that_cannot_be_decoded_are_not_passed_over(
     assert "nothing shows that the records were mirrored" in said
 
 
-def test_a_batch_that_cannot_be_decoded_is_known_by_its_fingerprint(
+def test_batch_that_cannot_be_decoded_is_known_by_its_fingerprint(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3)
@@ -782,7 +778,7 @@ def test_a_batch_that_cannot_be_decoded_is_known_by_its_fingerprint(
     goes_on(brokers.with_settings(max_decompressed_bytes=2000))
 
 
-def test_a_compacted_copy_that_deleted_its_first_records_goes_on(
+def test_compacted_copy_that_deleted_its_first_records_continues(
     brokers: TwoBrokers, history: History
 ) -> None:
     """Some keys of the deleted records never came again."""
@@ -797,7 +793,7 @@ def test_a_compacted_copy_that_deleted_its_first_records_goes_on(
     goes_on(brokers)
 
 
-def test_a_batch_that_cannot_be_decoded_may_lie_before_what_the_copy_has_left(
+def test_batch_that_cannot_be_decoded_may_lie_before_the_copy_s_first_record(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.store(history.batch(200, codec=Codec.GZIP), shown=True)
@@ -807,7 +803,7 @@ def test_a_batch_that_cannot_be_decoded_may_lie_before_what_the_copy_has_left(
     goes_on(brokers.with_settings(max_decompressed_bytes=2000))
 
 
-def test_a_damaged_batch_of_the_copy_hides_no_other_records(brokers: TwoBrokers, history: History) -> None:
+def test_damaged_batch_of_the_copy_hides_no_other_records(brokers: TwoBrokers, history: History) -> None:
     history.plain(5, 3)
     assert brokers.run().complete
     last = bytes(batches_of(brokers.source.log("topic"))[-1].view)
@@ -823,7 +819,7 @@ def test_a_damaged_batch_of_the_copy_hides_no_other_records(brokers: TwoBrokers,
 
 
 @pytest.mark.parametrize(("count", "pieces"), [(30, 1), (2000, 3)])
-def test_what_precedes_the_last_batch_is_read_once_of_each_side(
+def test_records_before_the_last_batch_are_read_once_of_each_side(
     brokers: TwoBrokers, history: History, count: int, pieces: int
 ) -> None:
     """The broker sends the longer log in three answers. The last batch is looked for in the source, too."""

@@ -1,4 +1,4 @@
-"""Where a lane goes on: exactly behind what the destination has, or nowhere."""
+"""A task resumes exactly behind the destination's records, or stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
 
 
 def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
-    """Run a lane, and expect that its partition stops with these words and that nothing is written."""
+    """Run a task, and expect that its partition stops with these words and that nothing is written."""
     end = brokers.destination.log("topic").log_end_offset
     (stopped,) = brokers.start().result().stopped
     for sentence in sentences:
@@ -54,7 +54,7 @@ def stopped_with(brokers: TwoBrokers, *sentences: str) -> None:
 # ProducerIdentity and sequence
 
 
-def test_a_new_lane_writes_with_the_identity_of_the_one_before(brokers: TwoBrokers, history: History) -> None:
+def test_new_task_writes_with_the_identity_of_the_one_before(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2, 3)
     die_after(brokers, 2)
     history.plain(2)
@@ -65,7 +65,7 @@ def test_a_new_lane_writes_with_the_identity_of_the_one_before(brokers: TwoBroke
     assert brokers.copied() == history.committed
 
 
-def test_what_a_dead_lane_wrote_is_reported_by_the_next_one(brokers: TwoBrokers, history: History) -> None:
+def test_records_of_a_dead_task_are_reported_by_the_next_one(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2).gap(2).plain(1, 1)
     die_after(brokers, 3)
     control = Watched()
@@ -73,7 +73,7 @@ def test_what_a_dead_lane_wrote_is_reported_by_the_next_one(brokers: TwoBrokers,
     assert control.runs == [[0, 3, 0], [5, 7, 3]]
 
 
-def test_a_destination_that_retention_emptied_is_not_taken_for_a_new_one(
+def test_destination_emptied_by_retention_is_not_taken_for_a_new_one(
     brokers: TwoBrokers, history: History
 ) -> None:
     begin_at(brokers.destination.log("topic"), 7)
@@ -84,9 +84,7 @@ def test_a_destination_that_retention_emptied_is_not_taken_for_a_new_one(
 
 
 @pytest.mark.parametrize("requests", range(6))
-def test_sequences_begin_anew_after_two_to_the_31(
-    brokers: TwoBrokers, history: History, requests: int
-) -> None:
+def test_sequences_wrap_after_two_to_the_31(brokers: TwoBrokers, history: History, requests: int) -> None:
     begin_at(brokers.destination.log("topic"), 2**31 - 4)
     brokers = brokers.with_settings(allow_nonempty=True)
     history.plain(1, 2, 3, 1, 1, 1)
@@ -97,7 +95,7 @@ def test_sequences_begin_anew_after_two_to_the_31(
     assert sequences == [2**31 - 4, 2**31 - 3, 2**31 - 1, 2, 3, 4]
 
 
-def test_the_first_pair_is_committed_before_the_first_batch_is_produced(
+def test_first_position_is_committed_before_the_first_batch_is_produced(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -106,7 +104,7 @@ def test_the_first_pair_is_committed_before_the_first_batch_is_produced(
     assert found == [0]
 
 
-def test_nothing_is_produced_where_the_first_pair_cannot_be_committed(
+def test_nothing_is_produced_if_the_first_position_cannot_be_committed(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -116,7 +114,7 @@ def test_nothing_is_produced_where_the_first_pair_cannot_be_committed(
     assert brokers.copied() == []
 
 
-def test_a_partition_whose_position_cannot_be_committed_holds_up_no_other(brokers: TwoBrokers) -> None:
+def test_partition_whose_position_cannot_be_committed_does_not_delay_the_others(brokers: TwoBrokers) -> None:
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(1, 2)
@@ -134,7 +132,7 @@ def test_a_partition_whose_position_cannot_be_committed_holds_up_no_other(broker
 # With a position
 
 
-def test_what_was_written_after_the_last_commit_is_skipped(brokers: TwoBrokers, history: History) -> None:
+def test_records_written_after_the_last_commit_are_skipped(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2).transaction(2, ends=ABORT).plain(1).empty().gap(2).transaction(1, 1, ends=COMMIT)
     for requests in range(4):
         die_after(brokers, 1)
@@ -143,7 +141,7 @@ def test_what_was_written_after_the_last_commit_is_skipped(brokers: TwoBrokers, 
     assert brokers.copied() == history.committed
 
 
-def test_a_foreign_record_after_the_pair_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+def test_foreign_record_after_the_position_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     brokers.destination.log("topic").store(memoryview(batches.batch(1, base_offset=3)))
@@ -157,7 +155,7 @@ def test_a_foreign_record_after_the_pair_stops_the_partition(brokers: TwoBrokers
 
 
 @pytest.mark.parametrize("foreign", [1, 2, 3])
-def test_foreign_records_stop_the_partition_also_where_a_dead_lane_wrote_before_them(
+def test_foreign_records_behind_those_of_a_dead_task_stop_the_partition(
     brokers: TwoBrokers, history: History, foreign: int
 ) -> None:
     history.plain(1, 1, 1, 1, 1, 1)
@@ -166,7 +164,7 @@ def test_foreign_records_stop_the_partition_also_where_a_dead_lane_wrote_before_
     stopped_with(brokers, "another program wrote there")
 
 
-def test_a_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+def test_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     log = lose_tail(brokers.destination, "topic", 1)
@@ -177,7 +175,7 @@ def test_a_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBroke
     )
 
 
-def test_a_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+def test_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     lose_tail(brokers.destination, "topic", 1)
@@ -193,7 +191,7 @@ def recreate(broker: Broker) -> None:
     topics.create("topic", 1, {})
 
 
-def test_a_destination_topic_that_was_created_again_stops_the_partition(
+def test_destination_topic_that_was_created_again_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -203,7 +201,7 @@ def test_a_destination_topic_that_was_created_again_stops_the_partition(
     stopped_with(brokers, "topic topic on the destination cluster", "was deleted and created again")
 
 
-def test_a_source_topic_that_was_created_again_stops_the_partition(
+def test_source_topic_that_was_created_again_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -213,7 +211,7 @@ def test_a_source_topic_that_was_created_again_stops_the_partition(
     stopped_with(brokers, "topic topic on the source cluster", "was deleted and created again")
 
 
-def test_a_source_that_lost_its_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
+def test_source_that_lost_its_tail_stops_the_partition(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     lose_tail(brokers.source, "topic", 1)
@@ -221,14 +219,16 @@ def test_a_source_that_lost_its_tail_stops_the_partition(brokers: TwoBrokers, hi
     assert "only up to offset 1, and 3 was mirrored already" in stopped.reason
 
 
-def test_other_rules_than_those_of_the_pair_stop_the_partition(brokers: TwoBrokers, history: History) -> None:
+def test_other_rules_than_those_of_the_position_stop_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(1, 2)
     brokers.run()
     history.plain(1)
     stopped_with(brokers.with_settings(rules="other"), "group 'mirror' mirrored it by other rules")
 
 
-def test_a_source_whose_retention_overtook_the_position_stops_the_partition(
+def test_source_whose_retention_overtook_the_position_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -238,7 +238,7 @@ def test_a_source_whose_retention_overtook_the_position_stops_the_partition(
     stopped_with(brokers, "does not have offset 3", "begins at 4", "its retention overtook the mirror")
 
 
-def test_a_source_whose_retention_overtook_a_dead_lane_stops_the_partition(
+def test_source_whose_retention_overtook_a_dead_task_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 1, 1, 1, 1)
@@ -248,7 +248,7 @@ def test_a_source_whose_retention_overtook_a_dead_lane_stops_the_partition(
 
 
 @pytest.mark.parametrize("deleted", [1, 2])
-def test_retention_that_took_only_what_a_dead_lane_had_written_loses_nothing(
+def test_retention_of_records_that_a_dead_task_had_written_loses_nothing(
     brokers: TwoBrokers, history: History, deleted: int
 ) -> None:
     history.plain(1, 1, 1, 1, 1)
@@ -259,7 +259,7 @@ def test_retention_that_took_only_what_a_dead_lane_had_written_loses_nothing(
     assert brokers.copied() == history.committed
 
 
-def test_a_destination_whose_retention_took_what_a_dead_lane_wrote_stops_the_partition(
+def test_destination_whose_retention_took_the_records_of_a_dead_task_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 1, 1, 1, 1)
@@ -268,7 +268,7 @@ def test_a_destination_whose_retention_took_what_a_dead_lane_wrote_stops_the_par
     stopped_with(brokers, "holds nothing any more", "retention")
 
 
-def test_a_destination_whose_retention_took_everything_goes_on_at_its_end(
+def test_destination_whose_retention_took_everything_continues_at_its_end(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -279,7 +279,7 @@ def test_a_destination_whose_retention_took_everything_goes_on_at_its_end(
     assert brokers.copied() == history.committed[3:]
 
 
-def test_a_destination_that_recompresses_is_recognised(brokers: TwoBrokers, history: History) -> None:
+def test_destination_that_recompresses_is_recognised(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 4, 2, codec=Codec.GZIP)
     die_after(brokers, 2)
     log = lose_tail(brokers.destination, "topic", 1)
@@ -298,7 +298,7 @@ def test_a_destination_that_recompresses_is_recognised(brokers: TwoBrokers, hist
     assert brokers.copied() == history.committed
 
 
-def test_a_log_append_time_destination_is_recognised(brokers: TwoBrokers) -> None:
+def test_log_append_time_destination_is_recognised(brokers: TwoBrokers) -> None:
     history = brokers.topic("topic", message_timestamp_type="LogAppendTime")[0]
     history.plain(1, 2, 3, 1)
     die_after(brokers, 2)
@@ -307,7 +307,7 @@ def test_a_log_append_time_destination_is_recognised(brokers: TwoBrokers) -> Non
     assert [each.value for each in brokers.copied()] == [each.value for each in history.committed]
 
 
-def test_a_lane_waits_until_the_high_watermark_reaches_the_log_end(
+def test_task_waits_until_the_high_watermark_reaches_the_log_end(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2, 3)
@@ -324,7 +324,7 @@ def test_a_lane_waits_until_the_high_watermark_reaches_the_log_end(
 
 
 @pytest.mark.parametrize("mirrored", [9, 4])
-def test_a_source_whose_new_leader_does_not_show_what_was_mirrored_is_waited_for(
+def test_task_waits_if_the_source_s_new_leader_does_not_show_the_mirrored_records_yet(
     brokers: TwoBrokers, history: History, mirrored: int
 ) -> None:
     history.plain(*[1] * 10)
@@ -342,7 +342,7 @@ def test_a_source_whose_new_leader_does_not_show_what_was_mirrored_is_waited_for
     assert brokers.copied() == history.committed
 
 
-def test_a_group_goes_on_behind_what_another_group_mirrored(brokers: TwoBrokers, history: History) -> None:
+def test_group_continues_behind_the_records_of_another_group(brokers: TwoBrokers, history: History) -> None:
     one, other = brokers.with_settings(group="one"), brokers.with_settings(group="other")
     for group in (one, other, one, one, other, one):
         history.plain(2, 2)
@@ -352,7 +352,7 @@ def test_a_group_goes_on_behind_what_another_group_mirrored(brokers: TwoBrokers,
 
 
 @pytest.mark.parametrize("requests", range(3))
-def test_a_group_that_died_behind_another_group_is_continued(
+def test_group_that_died_behind_another_group_is_continued(
     brokers: TwoBrokers, history: History, requests: int
 ) -> None:
     """Its new writer is committed before it writes."""
@@ -370,7 +370,7 @@ def test_a_group_that_died_behind_another_group_is_continued(
 # Without a position
 
 
-def test_a_destination_that_ends_with_a_batch_of_the_source_goes_on_behind_it(
+def test_destination_that_ends_with_a_batch_of_the_source_continues_behind_it(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2).transaction(2, ends=ABORT).plain(3)
@@ -381,7 +381,7 @@ def test_a_destination_that_ends_with_a_batch_of_the_source_goes_on_behind_it(
     assert brokers.copied() == history.committed
 
 
-def test_a_destination_of_old_records_goes_on_behind_them(brokers: TwoBrokers, history: History) -> None:
+def test_destination_of_old_records_continues_behind_them(brokers: TwoBrokers, history: History) -> None:
     for timestamp in (5_000, -1, 3_000, 4_000):
         history.base_timestamp = timestamp
         history.plain(2, codec=Codec.GZIP)
@@ -391,7 +391,7 @@ def test_a_destination_of_old_records_goes_on_behind_them(brokers: TwoBrokers, h
     assert brokers.copied() == history.committed
 
 
-def test_a_destination_whose_last_batch_is_not_in_the_source_is_refused(
+def test_destination_whose_last_batch_is_not_in_the_source_is_refused(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -405,7 +405,7 @@ def test_a_destination_whose_last_batch_is_not_in_the_source_is_refused(
     )
 
 
-def test_a_destination_whose_last_batch_is_twice_in_the_source_is_refused(
+def test_destination_whose_last_batch_is_twice_in_the_source_is_refused(
     brokers: TwoBrokers, history: History
 ) -> None:
     twin = batches.batch([b"twin"], base_timestamp=NOW_MS)
@@ -416,7 +416,9 @@ def test_a_destination_whose_last_batch_is_twice_in_the_source_is_refused(
     stopped_with(brokers, "its last batch is 2 times in the source")
 
 
-def test_allow_nonempty_copies_behind_what_is_there(brokers: TwoBrokers, history: History) -> None:
+def test_allow_nonempty_copies_behind_the_records_that_are_there(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(1, 2)
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))
     allowing = brokers.with_settings(allow_nonempty=True)
@@ -427,7 +429,7 @@ def test_allow_nonempty_copies_behind_what_is_there(brokers: TwoBrokers, history
     assert brokers.copied()[3:] == history.committed
 
 
-def test_allow_nonempty_copies_nothing_twice_where_the_pair_was_forgotten(
+def test_allow_nonempty_without_the_former_position_copies_nothing_twice(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -440,7 +442,7 @@ def test_allow_nonempty_copies_nothing_twice_where_the_pair_was_forgotten(
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_a_destination_whose_records_were_all_deleted_is_begun_anew_only_where_that_is_allowed(
+def test_destination_without_its_records_is_copied_again_only_if_that_is_allowed(
     brokers: TwoBrokers, history: History, allow: bool
 ) -> None:
     history.plain(1, 2)
@@ -455,7 +457,7 @@ def test_a_destination_whose_records_were_all_deleted_is_begun_anew_only_where_t
 
 
 @pytest.mark.parametrize("requests", range(4))
-def test_a_lane_that_died_behind_foreign_records_is_continued(
+def test_task_that_died_behind_foreign_records_is_continued(
     brokers: TwoBrokers, history: History, requests: int
 ) -> None:
     history.plain(1, 2, 1, 3)
@@ -466,7 +468,7 @@ def test_a_lane_that_died_behind_foreign_records_is_continued(
     assert brokers.copied()[3:] == history.committed
 
 
-def test_a_commit_by_somebody_else_is_no_pair(brokers: TwoBrokers, history: History) -> None:
+def test_commit_by_another_program_is_no_position(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     brokers.run()
     history.plain(1)
@@ -479,7 +481,7 @@ def test_a_commit_by_somebody_else_is_no_pair(brokers: TwoBrokers, history: Hist
 # Looking at the source first
 
 
-def test_a_damaged_source_batch_is_read_again_while_looking(brokers: TwoBrokers, history: History) -> None:
+def test_damaged_source_batch_is_read_again_in_a_search(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 1, 1, 1)
     die_after(brokers, 2)
 
@@ -493,7 +495,7 @@ def test_a_damaged_source_batch_is_read_again_while_looking(brokers: TwoBrokers,
     assert brokers.copied() == history.committed
 
 
-def test_an_empty_answer_under_a_quota_ends_no_look(brokers: TwoBrokers, history: History) -> None:
+def test_empty_answer_under_a_quota_does_not_end_a_search(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 1, 1, 1)
     die_after(brokers, 2)
     for broker in (brokers.source, brokers.destination):
@@ -502,13 +504,13 @@ def test_an_empty_answer_under_a_quota_ends_no_look(brokers: TwoBrokers, history
     assert brokers.copied() == history.committed
 
 
-def test_a_look_ends_where_the_log_has_nothing_more(brokers: TwoBrokers, history: History) -> None:
+def test_search_ends_at_the_end_of_the_log(brokers: TwoBrokers, history: History) -> None:
     history.plain(1).gap_at_the_end(3)
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))
     stopped_with(brokers, "its last batch is not in the source")
 
 
-def test_an_error_of_a_whole_fetch_is_no_crash(brokers: TwoBrokers, history: History) -> None:
+def test_error_of_a_whole_fetch_is_no_crash(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 1, 1, 1)
     die_after(brokers, 2)
     answers(brokers.source, ApiKey.FETCH, lambda _: FetchResponse(0, ErrorCode.KAFKA_STORAGE_ERROR, 0, ()), 2)
@@ -531,7 +533,7 @@ def test_an_error_of_a_whole_fetch_is_no_crash(brokers: TwoBrokers, history: His
     ],
 )
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
-def test_a_connection_lost_at_any_question_is_made_again(
+def test_connection_lost_at_any_request_is_opened_again(
     brokers: TwoBrokers, history: History, api: ApiKey, drop: str
 ) -> None:
     history.plain(1, 1, 1, 1)
@@ -557,7 +559,7 @@ def test_a_connection_lost_at_any_question_is_made_again(
         (ApiKey.INIT_PRODUCER_ID, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_what_time_can_heal_is_asked_again(
+def test_transient_errors_are_retried(
     brokers: TwoBrokers, history: History, api: ApiKey, code: ErrorCode
 ) -> None:
     history.plain(1, 1, 1, 1)
@@ -567,7 +569,7 @@ def test_what_time_can_heal_is_asked_again(
     assert brokers.copied() == history.committed
 
 
-def test_offsets_that_somebody_else_committed_are_known_and_not_used(
+def test_offsets_committed_by_another_program_are_reported_and_not_used(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -583,8 +585,8 @@ def test_offsets_that_somebody_else_committed_are_known_and_not_used(
         assert GroupPositions(cluster, brokers.settings.group, MemberId).read_all([key])[1] == {}
 
 
-def test_an_end_that_lies_inside_a_batch_is_asked_for_again(brokers: TwoBrokers, history: History) -> None:
-    """Elections between two answers: the log is another than the one whose end was told."""
+def test_log_end_inside_a_batch_is_requested_again(brokers: TwoBrokers, history: History) -> None:
+    """Elections between two answers: the log is not the one whose end was requested."""
     history.plain(1, 2, 1)
     die_after(brokers, 2)
 
@@ -634,7 +636,7 @@ LEFT: dict[str, Callable[[int], bool] | None] = {
 
 @pytest.mark.parametrize("keep", LEFT.values(), ids=LEFT)
 @pytest.mark.parametrize("last", [1, 2])
-def test_a_destination_that_compacted_what_was_mirrored_last_is_gone_on_from(
+def test_destination_that_compacted_the_last_mirrored_records_continues(
     brokers: TwoBrokers, history: History, keep: Callable[[int], bool] | None, last: int
 ) -> None:
     history.plain(1, 2, 3)
@@ -649,7 +651,7 @@ def test_a_destination_that_compacted_what_was_mirrored_last_is_gone_on_from(
 
 @pytest.mark.parametrize("keep", LEFT.values(), ids=LEFT)
 @pytest.mark.parametrize("last", [1, 2])
-def test_a_destination_that_compacted_what_a_dead_lane_wrote_is_gone_on_from(
+def test_destination_that_compacted_records_of_a_dead_task_continues(
     brokers: TwoBrokers, history: History, keep: Callable[[int], bool] | None, last: int
 ) -> None:
     history.plain(1, 2, 3, 2)
@@ -661,7 +663,7 @@ def test_a_destination_that_compacted_what_a_dead_lane_wrote_is_gone_on_from(
     assert batches_of(brokers.destination.log("topic"))[-1].header.base_offset == 6
 
 
-def test_a_destination_that_compacted_all_that_a_dead_lane_wrote_stops_the_partition(
+def test_destination_that_compacted_all_records_of_a_dead_task_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -672,7 +674,7 @@ def test_a_destination_that_compacted_all_that_a_dead_lane_wrote_stops_the_parti
     stopped_with(brokers, "holds nothing any more of what was mirrored from offset 3 to 6")
 
 
-def test_gap_behind_an_election_does_not_look_like_a_lost_tail(brokers: TwoBrokers, history: History) -> None:
+def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 3)
     history.log.begin_leader_epoch(1)
     # Compaction took the first batch of the new epoch; the next one is not visible yet.
@@ -690,7 +692,7 @@ def test_gap_behind_an_election_does_not_look_like_a_lost_tail(brokers: TwoBroke
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_partitions_without_a_position_ask_for_one_producer_id_together(
+def test_partitions_without_a_position_request_one_producer_id_together(
     brokers: TwoBrokers, is_lost: bool
 ) -> None:
     for history in brokers.topic("topic", 30):
@@ -712,7 +714,7 @@ def test_partitions_without_a_position_ask_for_one_producer_id_together(
     assert {each.source_offset for each in positions} == {20}
 
 
-def test_a_producer_that_writes_several_partitions_goes_on_in_each_after_a_crash(brokers: TwoBrokers) -> None:
+def test_producer_that_writes_several_partitions_continues_in_each_after_a_crash(brokers: TwoBrokers) -> None:
     histories = brokers.topic("topic", 4)
     for history in histories:
         history.plain(3)
