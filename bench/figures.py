@@ -61,7 +61,9 @@ class Ratio:
         least, most = min(self.turns), max(self.turns)
         if self.is_quotable:
             return f"{_short(self.median)} times ({_short(least)} to {_short(most)})"
-        return f"not quoted: {_short(least)} to {_short(most)} times in {len(self.turns)} runs"
+        if len(self.turns) < LEAST_TURNS:
+            return f"not quoted, of {len(self.turns)} turns alone: {_short(self.median)} times"
+        return f"not quoted: {_short(least)} to {_short(most)} times"
 
 
 Figures = dict[Key, Figure]
