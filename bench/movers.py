@@ -10,8 +10,10 @@ __all__ = ["MIRROR_MAKER_2", "MOVER_NAMES", "codes", "movers", "usual_codes"]
 
 MIRROR_MAKER_2 = MirrorMaker2()
 
-#: The names for ``--movers``.
-MOVER_NAMES = ("mm2", "confluent", "shoal", "shoal-pure", "loop", "loop-pure", "floor")
+#: The names for ``--movers``; the last two are there with ``--before``.
+MOVER_NAMES = (
+    "mm2", "confluent", "shoal", "shoal-pure", "loop", "loop-pure", "floor", "shoal-before", "loop-before",
+)  # fmt: skip
 
 
 def codes(before: Code | None) -> dict[str, Code]:

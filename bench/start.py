@@ -90,7 +90,9 @@ def measure_start(code: Code, state: Path, *, is_last: bool) -> Start:
 def _brokers() -> Iterator[tuple[Broker, Broker]]:
     with Broker(cluster_id="source") as source, Broker(cluster_id="destination") as destination:
         source.create_topic(_TOPIC, _PARTITIONS)
-        producer = Producer({"bootstrap.servers": source.bootstrap, "compression.type": "lz4"})
+        producer = Producer(
+            {"bootstrap.servers": source.bootstrap, "compression.type": "lz4", "log_level": 0}
+        )
         for number in range(_RECORDS):
             producer.produce(_TOPIC, f"record {number}", partition=number % _PARTITIONS)
         if producer.flush(60):

@@ -80,7 +80,9 @@ def _start(name: str, settings: CopySettings, ranges: Sequence[CopyRange]) -> St
 
 def _load(source: KafkaCluster, topics: Sequence[str]) -> None:
     """Send each partition a batch of distinct records."""
-    producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 500, "compression.type": "lz4"})
+    producer = Producer(
+        {"bootstrap.servers": source.bootstrap, "linger.ms": 500, "compression.type": "lz4", "log_level": 0}
+    )
     for topic, number, record in itertools.product(topics, range(_PER_TOPIC), range(_RECORDS)):
         producer.produce(topic, f"{topic} {number} {record}".encode(), partition=number)
         producer.poll(0)

@@ -127,7 +127,8 @@ def await_leaders(bootstrap: str, topic: str, partitions: int = 1) -> None:
             return False
         return True
 
-    wait_until(leaders_answer, f"leaders of {topic}", _METADATA_TIMEOUT_S)
+    # A broker opens the logs of a thousand partitions one after the other.
+    wait_until(leaders_answer, f"leaders of {topic}", _METADATA_TIMEOUT_S + 0.1 * partitions)
 
 
 def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
