@@ -24,6 +24,7 @@ import struct
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from ..errors import ProtocolError
@@ -100,15 +101,8 @@ def encode_produce_request(
     """
     flexible = version >= FLEXIBLE_FROM
     tags = b"\0" if flexible else b""
-    head = b"".join(
-        (
-            _HEADER.pack(ApiKey.PRODUCE, version, correlation_id),
-            write_string(client_id, compact=False),  # never compact, in any header
-            tags,
-            _no_transactional_id(version),
-            _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
-            write_array_length(len(topics), flexible),
-        )
+    head = _HEADER.pack(ApiKey.PRODUCE, version, correlation_id) + _after_header(
+        version, client_id, acks, timeout_ms, len(topics)
     )
     parts: list[bytes | memoryview] = []
     for topic, partitions in topics.items():
@@ -125,6 +119,21 @@ def encode_produce_request(
         head += tags
     parts.append(head + tags)
     return [INT32.pack(sum(map(len, parts))), *parts]
+
+
+@lru_cache(maxsize=256)
+def _after_header(version: int, client_id: str, acks: int, timeout_ms: int, topics: int) -> bytes:
+    """Encode the fields between the correlation id and the first topic: most requests share them."""
+    flexible = version >= FLEXIBLE_FROM
+    return b"".join(
+        (
+            write_string(client_id, compact=False),  # never compact, in any header
+            b"\0" if flexible else b"",
+            _no_transactional_id(version),
+            _ACKS_AND_TIMEOUT.pack(acks, timeout_ms),
+            write_array_length(topics, flexible),
+        )
+    )
 
 
 def _no_transactional_id(version: int) -> bytes:
