@@ -9,10 +9,12 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
+from ..gateway.settings import GatewaySettings
 from ..mirroring.model.option_values import parse_listen
 from ..nearest import did_you_mean
 from ..printable import printable_lines
@@ -23,11 +25,15 @@ from .serving import allow_many_files, give_freed_memory_back, signals_held
 
 if TYPE_CHECKING:
     from ..client.config import ClientConfig
-    from ..gateway import Gateway, GatewaySettings, TlsFiles, UserFile
+    from ..gateway.gateway import Gateway
+    from ..gateway.login import UserFile
+    from ..net.server_tls import TlsFiles
 
 __all__ = ["add_parser", "parse", "run"]
 
 _DEFAULT_LISTEN = "127.0.0.1:9092"
+
+_DEFAULTS = {each.name: each.default for each in fields(GatewaySettings)}
 
 #: One id, or a range; none is larger than a port.
 _BROKER_IDS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
@@ -147,11 +153,10 @@ def _add_logins(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
-    # GatewaySettings has these defaults, too, but importing it would delay every other verb by 0.2 s.
     group.add_argument(
         "--buffer-bytes",
         type=int,
-        default=128 * 1024,
+        default=_DEFAULTS["buffer_bytes"],
         metavar="N",
         help="maximum size of a fetch from a broker for one fetch of an old client; a single larger batch "
         "comes whole (default: %(default)s)",
@@ -159,14 +164,14 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--chunk-bytes",
         type=int,
-        default=16 * 1024,
+        default=_DEFAULTS["chunk_bytes"],
         metavar="N",
         help="number of bytes that are converted at a time, in whole batches (default: %(default)s)",
     )
     group.add_argument(
         "--max-connections",
         type=int,
-        default=1000,
+        default=_DEFAULTS["most_connections"],
         metavar="N",
         help="maximum number of client connections; one client may have one for bootstrap, one to each "
         "broker and one to its coordinator (default: %(default)s)",
@@ -181,7 +186,7 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-produced-bytes",
         type=int,
-        default=16 * 1024 * 1024,
+        default=_DEFAULTS["largest_produced_bytes"],
         metavar="N",
         help="maximum decompressed size of a message set from an old producer, with at least 64 bytes for "
         "each message; a larger one is refused (default: %(default)s)",
@@ -189,7 +194,7 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-request-bytes",
         type=int,
-        default=16 * 1024 * 1024,
+        default=_DEFAULTS["largest_request_bytes"],
         metavar="N",
         help="maximum size of a request that needs translation; a larger one closes its connection "
         "(default: %(default)s)",
@@ -197,7 +202,7 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-queued-request-bytes",
         type=int,
-        default=256 * 1024 * 1024,
+        default=_DEFAULTS["queued_request_bytes"],
         metavar="N",
         help="maximum size of all requests above 64 KiB that need translation, together; further ones wait "
         "(default: %(default)s)",
@@ -205,7 +210,7 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-decompressed-bytes",
         type=int,
-        default=64 * 1024 * 1024,
+        default=_DEFAULTS["largest_batch_bytes"],
         metavar="N",
         help="maximum size of a batch that is converted, compressed or not; a larger one is refused "
         "(default: %(default)s)",
@@ -220,7 +225,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         ConfigError: An option cannot be used.
 
     """
-    from ..gateway import GatewaySettings, parse_apis
+    from ..gateway.allowed_apis import parse_apis
 
     host, port = parse_listen("listen", args.listen)
     tls = _tls_files(args)
@@ -267,7 +272,7 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    from ..gateway import Gateway
+    from ..gateway.gateway import Gateway
 
     settings = parse(args)
     allow_many_files()
@@ -290,7 +295,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
-    from ..gateway import TlsFiles
+    from ..net.server_tls import TlsFiles
 
     if args.tls_certificate and args.tls_key:
         return TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_authorities)
@@ -300,7 +305,7 @@ def _tls_files(args: argparse.Namespace) -> TlsFiles | None:
 
 
 def _users(args: argparse.Namespace) -> UserFile | None:
-    from ..gateway import UserFile
+    from ..gateway.login import UserFile
 
     if args.users is not None and args.sasl_pass_through:
         raise ConfigError("--users and --sasl-pass-through exclude each other. Remove one of them")
@@ -310,7 +315,7 @@ def _users(args: argparse.Namespace) -> UserFile | None:
 
 
 def _mechanisms(args: argparse.Namespace, *, is_encrypted: bool) -> tuple[str, ...]:
-    from ..gateway import MECHANISMS
+    from ..gateway.login import MECHANISMS
 
     if args.users is None:
         return ()

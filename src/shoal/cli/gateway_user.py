@@ -30,7 +30,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
-    from ..gateway import make_entry
+    from ..gateway.login import make_entry
 
     print(make_entry(args.name, _password(args.name)))
     return 0

@@ -6,11 +6,16 @@ gateway sends the request in a newer one and translates the answer. Record sets 
 are sent (KIP-283).
 """
 
-from ..net.server_tls import TlsFiles
-from .allowed_apis import parse_apis
-from .gateway import Gateway
-from .login import MECHANISMS, UserFile, make_entry
-from .settings import GatewaySettings
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..net.server_tls import TlsFiles
+    from .allowed_apis import parse_apis
+    from .gateway import Gateway
+    from .login import MECHANISMS, UserFile, make_entry
+    from .settings import GatewaySettings
 
 __all__ = [
     "MECHANISMS",
@@ -21,3 +26,23 @@ __all__ = [
     "make_entry",
     "parse_apis",
 ]
+
+# Looked up when they are used: for every verb the command line reads the settings' defaults, and the gateway
+# takes 0.2 s to import.
+_WHERE = {
+    "MECHANISMS": "shoal.gateway.login",
+    "Gateway": "shoal.gateway.gateway",
+    "GatewaySettings": "shoal.gateway.settings",
+    "TlsFiles": "shoal.net.server_tls",
+    "UserFile": "shoal.gateway.login",
+    "make_entry": "shoal.gateway.login",
+    "parse_apis": "shoal.gateway.allowed_apis",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_WHERE[name]), name)

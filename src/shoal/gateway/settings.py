@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..client.config import ClientConfig
 from ..client.security import Security
 from ..net.server_tls import TlsFiles
 from ..records.compression import DEFAULT_LIMIT_BYTES
 from ..records.down_conversion.response import DEFAULT_CHUNK_BYTES
-from .login import UserFile
 from .versions import API_NAMES
+
+if TYPE_CHECKING:
+    # The command line reads the defaults here for every verb, and the logins take long to import.
+    from .login import UserFile
 
 __all__ = ["DEFAULT_BUFFER_BYTES", "GatewaySettings"]
 
