@@ -151,7 +151,7 @@ def test_copy_of_another_group_is_reported_with_the_group(sides: Sides) -> None:
     sides.group = own
     (warning,) = sides.found()["warnings"]
     assert "orders-0: without a committed position" in warning
-    assert "Group 'mig' holds the position of this copy: give --group mig to go on there" in warning
+    assert "Group 'mig' holds the position of this copy: give --group mig to continue there" in warning
     (warning,) = sides.found("--adopt")["warnings"]
     assert "Group 'mig' holds the position of this copy: --adopt compares the whole copy" in warning
     assert "stops the partition if they differ, or if the source has records before the copy's" in warning
@@ -189,7 +189,7 @@ def test_committed_position_is_reported_as_start(sides: Sides) -> None:
     assert (topic["created"], topic["added_partitions"]) == (None, 0)
     (warning,) = found["warnings"]
     assert warning.startswith("orders-1: without a committed position, and the destination holds records")
-    assert "copies all from --start on (--allow-nonempty), also what the copy holds already" in warning
+    assert "copies all from the start position (--allow-nonempty), also records that the copy has" in warning
 
 
 def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides) -> None:

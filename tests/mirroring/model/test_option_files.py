@@ -30,10 +30,9 @@ SUBJECTS = {"source", "destination", "topics", "group", "copy"}
 #: Options that more files name, and the reason.
 EXCEPTIONS = {
     "allow_unauthenticated_spark": "also an option of Spark's data source, for reading and for writing",
-    "keep_append_time": "the decision about a batch, which resuming repeats in each of its searches",
+    "keep_append_time": "the decision about a batch, and the time of its records, which resuming repeats",
     "multi_batch": "also the tasks' word for a request with several batches of a partition",
     "once": "the two kinds of a run, which the driver and the engine tell apart",
-    "start": "also a part of other options' texts: --start latest",
     "takes_over_offsets": "also an option for reading: Spark's planner reads the group's positions",
 }
 

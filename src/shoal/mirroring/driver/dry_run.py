@@ -330,11 +330,11 @@ class _DryRun:
         if self._options.copy.allow_nonempty:
             return (
                 f"{held}: {_LOOKS}. If the source does not have the batch exactly once, or has other records "
-                "before it, the mirror copies all from --start on (--allow-nonempty), also what the copy "
-                "holds already; stops the partition if nothing shows which records precede the batch"
+                "before it, the mirror copies all from the start position (--allow-nonempty), also records "
+                "that the copy has; stops the partition if nothing shows which records precede the batch"
             )
         if other:
-            return f"{held}: give --group {other.group} to go on there, or --adopt to take the copy over"
+            return f"{held}: give --group {other.group} to continue there, or --adopt to take the copy over"
         return (
             f"{held}: {_LOOKS}; stops the partition otherwise. --adopt compares the whole copy with the "
             "source and takes it over"
@@ -345,8 +345,8 @@ class _DryRun:
     ) -> Iterable[str]:
         if position.rules != self._options.rules():
             yield (
-                "mirrored so far by other rules (isolation.level, --keep-append-time): stops; use the "
-                "options of then, or a new --group into an empty topic"
+                "mirrored so far by other rules (isolation.level, append times): stops; use the same options "
+                "as before, or a new --group into an empty topic"
             )
         if state is not None and state.is_loss:
             yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")
