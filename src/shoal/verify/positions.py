@@ -8,7 +8,7 @@ from ..client.cluster import Cluster, patiently
 from ..client.committed_offsets import Committed, fetch_offsets
 from ..errors import ConfigError, ShoalError
 from ..mirroring.model.options import default_group
-from ..mirroring.model.position import MirrorPosition
+from ..mirroring.model.position import MirrorPosition, is_another_topic
 from ..topic_partition import TopicPartition
 from .errors import NotComparable
 
@@ -123,5 +123,4 @@ class CommittedPositions:
     @staticmethod
     def _is_another(cluster: Cluster, partition: TopicPartition, then: str | None) -> bool:
         topic = cluster.metadata.topics.get(partition.topic)
-        now = topic.topic_id if topic else None
-        return bool(then and now and then != str(now))
+        return is_another_topic(then, topic.topic_id if topic else None)

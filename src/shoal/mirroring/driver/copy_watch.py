@@ -16,7 +16,7 @@ from ...topic_partition import TopicPartition
 from ..control import ControlServer
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
-from ..model.position import MirrorPosition
+from ..model.position import MirrorPosition, is_another_topic
 from ..model.reports import left_out_report, stopped_report
 from ..positions import GroupPositions
 from ..prepare.copies import (
@@ -163,8 +163,4 @@ class CopyWatch(Lookout):
 def _is_of(position: MirrorPosition, partition: TopicPartition, source: Cluster) -> bool:
     """Whether a position is of the source's present topic: Kafka deletes positions with their topic."""
     topic = source.metadata.topics.get(partition.topic)
-    if topic is None:
-        return False
-    return not (position.source_topic_id and topic.topic_id) or position.source_topic_id == str(
-        topic.topic_id
-    )
+    return topic is not None and not is_another_topic(position.source_topic_id, topic.topic_id)

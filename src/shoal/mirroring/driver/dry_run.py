@@ -22,7 +22,7 @@ from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
-from ..model.position import MirrorPosition
+from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupPositions, GroupState, warning_of_others
@@ -382,7 +382,7 @@ def _copy_of(changes: TopicChanges, partition: TopicPartition) -> TopicPartition
 def _is_another(topic_id: str | None, cluster: Cluster, partition: TopicPartition) -> bool:
     """Whether a topic that had an id has another one now."""
     topic = cluster.metadata.topics.get(partition.topic)
-    return bool(topic_id and topic and topic.topic_id and topic_id != str(topic.topic_id))
+    return is_another_topic(topic_id, topic.topic_id if topic else None)
 
 
 def _policy(*, goes_on: bool) -> str:

@@ -17,7 +17,7 @@ from ...client.committed_offsets import Committed
 from ...errors import ConfigError
 from .first_start import FirstStart
 
-__all__ = ["SEQUENCES", "MirrorPosition", "ProducerIdentity", "topic_id_of"]
+__all__ = ["SEQUENCES", "MirrorPosition", "ProducerIdentity", "is_another_topic", "topic_id_of"]
 
 #: The prefix of the JSON. The number is the version of its layout.
 _ANY_VERSION = "shoal"
@@ -152,6 +152,11 @@ class MirrorPosition:
             _number(values.get("source_epoch", -1), -1, 31),
             FirstStart.from_json_object(values["first"]) if "first" in values else None,
         )
+
+
+def is_another_topic(then: str | None, now: str | uuid.UUID | None) -> bool:
+    """Whether a topic was created again since it had an id; without the id of both, nothing shows that."""
+    return bool(then and now and then != str(now))
 
 
 def topic_id_of(text: str | None) -> uuid.UUID | None:

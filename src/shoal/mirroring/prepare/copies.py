@@ -18,7 +18,7 @@ from ...error_codes import ErrorCode
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.incidents import Incident, IncidentKind
-from ..model.position import MirrorPosition
+from ..model.position import MirrorPosition, is_another_topic
 
 __all__ = [
     "CopyState",
@@ -86,11 +86,7 @@ def _state_of_topic(destination: Cluster, copy: TopicPartition, position: Mirror
     topic = destination.metadata.topics.get(copy.topic)
     if topic is None:
         return None  # not authorized, for example: no sign of a loss
-    if (
-        position.destination_topic_id
-        and topic.topic_id
-        and position.destination_topic_id != str(topic.topic_id)
-    ):
+    if is_another_topic(position.destination_topic_id, topic.topic_id):
         return CopyState.RECREATED
     return None if copy.partition in topic.partitions else CopyState.RECREATED
 

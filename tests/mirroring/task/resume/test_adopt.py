@@ -414,7 +414,7 @@ def test_later_start_whose_first_record_alone_comes_again_is_adopted(
     mirrors_exactly(adopting.with_settings(adopt_from_later=True), history, skipped=4)
 
 
-def test_destination_that_lost_a_part_of_what_was_adopted_gets_it_again_once(
+def test_destination_that_lost_adopted_records_gets_them_again_once(
     adopting: TwoBrokers, history: History
 ) -> None:
     varied(history, 4, 4, 4)

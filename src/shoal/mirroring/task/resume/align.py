@@ -11,7 +11,7 @@ from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
 from ...model.handover import InheritedPosition
 from ...model.incidents import Incident
-from ...model.position import MirrorPosition
+from ...model.position import MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
 from ...positions import Positions
 from ..partition import PartitionCopy
@@ -186,14 +186,9 @@ def still_aligned(copy: PartitionCopy, source: Cluster, destination: Cluster) ->
     assert copy.position is not None, "it is aligned"
     return (
         copy.leader_epochs == leader_epochs_of(copy, source, destination)
-        and _is_same(copy.position.source_topic_id, topic_id(source, copy.source))
-        and _is_same(copy.position.destination_topic_id, topic_id(destination, copy.destination))
+        and not is_another_topic(copy.position.source_topic_id, topic_id(source, copy.source))
+        and not is_another_topic(copy.position.destination_topic_id, topic_id(destination, copy.destination))
     )
-
-
-def _is_same(then: str | None, now: str | None) -> bool:
-    """Compare topic ids; a broker that is too old to send any proves nothing."""
-    return then is None or now is None or then == now
 
 
 def _still_holds(

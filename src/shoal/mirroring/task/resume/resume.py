@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ....errors import PartitionStopped
 from ....records import BatchHeader, fingerprint
 from ...model.incidents import Incident, IncidentKind
-from ...model.position import SEQUENCES, MirrorPosition
+from ...model.position import SEQUENCES, MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
 from .already_mirrored import place_behind_already_mirrored
 from .begin import new_identity
@@ -128,7 +128,7 @@ class Resumption:
     def _check_destination(self) -> None:
         destination, partition = self._clusters.destination, self._copy.destination
         then, now = self.position.destination_topic_id, topic_id(destination, partition)
-        if then and now and then != now:
+        if is_another_topic(then, now):
             reason = (
                 f"topic {partition.topic} on {destination} was deleted and created again since it was "
                 f"mirrored (its id was {then} and is {now}); it ends at offset {self._log.end}"
@@ -186,7 +186,7 @@ class Resumption:
         """Whether the destination topic was deleted and created again since it was mirrored."""
         then = self.position.destination_topic_id
         now = topic_id(self._clusters.destination, self._copy.destination)
-        return bool(then and now and then != now)
+        return is_another_topic(then, now)
 
     def _go_to_the_end(self, **changes: object) -> None:
         """Let the next record land at the destination's end, whatever lies before it."""
@@ -203,7 +203,7 @@ class Resumption:
     def _check_source(self) -> None:
         source, partition = self._clusters.source, self._copy.source
         then, now = self.position.source_topic_id, topic_id(source, partition)
-        if then and now and then != now:
+        if is_another_topic(then, now):
             self._meet(
                 IncidentKind.SOURCE_RESET,
                 f"topic {partition.topic} on {source} was deleted and created again since it was mirrored up "
