@@ -563,6 +563,8 @@ mod tests {
 
     const ORDERS: &[u8] = b"\x07orders";
 
+    type Lie = fn(usize, Vec<u8>) -> Vec<u8>;
+
     /// A broker that appends what it is sent, and answers a request at a time.
     struct Broker<'a> {
         sent: Vec<u8>,
@@ -573,7 +575,7 @@ mod tests {
         requests: Vec<Vec<i32>>,
         may_send: &'a Cell<usize>,
         /// Changes the answer to a request, by its number.
-        lie: fn(usize, Vec<u8>) -> Vec<u8>,
+        lie: Lie,
         closes_after: usize,
         /// How many bytes it takes, and how many more after it was waited for.
         room: usize,
@@ -793,7 +795,7 @@ mod tests {
     }
 
     /// Answers that are not the expected one, each to the fourth request.
-    const LIES: [fn(usize, Vec<u8>) -> Vec<u8>; 5] = [
+    const LIES: [Lie; 5] = [
         |request, answer| changed(request, answer, 25, 1), // the base offset
         |request, answer| changed(request, answer, 18, 74), // an error
         |request, answer| changed(request, answer, 16, 1), // partition 1 twice
