@@ -126,8 +126,8 @@ def stops_of_deleted(
     """
     kind = IncidentKind.DESTINATION_LOSS
     advice = (
-        f"{kind.option} continue creates it again and mirrors again what the source still has of it; with a "
-        "new --group it is mirrored as a new topic"
+        f"{kind.option} continue creates it again and mirrors the records that the source still has; a new "
+        "group mirrors it as a new topic"
     )
     stops = {}
     for partition, reason in reasons.items():
