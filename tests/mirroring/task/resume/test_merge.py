@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS
-from shoal.mirroring.task.resume.merge import Merge
+from shoal.mirroring.task.resume.merge import Merge, Reach
 from shoal.mirroring.task.resume.record_key import RecordKey
 from shoal.mirroring.task.resume.source_walk import Gap, Stored
 from shoal.mirroring.task.resume.written import Written, WrittenBatch
@@ -151,3 +151,33 @@ def test_merge_with_foreign_records_never_takes_them_for_lost_ones(seed: int) ->
     for _ in range(100):
         case = with_foreign(random_case(dice), dice)
         assert places_by_merging(case, ()) == places_by_trying_all(case), case
+
+
+def reaches_all(case: Case, cut: Sequence[int], *, is_backwards: bool) -> bool:
+    """Return whether all written records can lie between both ends of the source's slots."""
+    written = Written(batches_of(case, cut), len(case.written), COPY_DEFAULTS)
+    slots = case.slots
+    if is_backwards:
+        written.load_all()
+        written.fill(len(case.written))
+        written.reverse()
+        slots = slots[::-1]
+    reach = Reach(written)
+    for slot in slots:
+        if slot is None:
+            reach.pass_gap(1)
+        elif slot != "marker":
+            reach.take(RecordKey(hash(body_of(slot)), batches.TIMESTAMP))
+    return len(case.written) in reach.numbers()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_reach_of_random_logs_is_the_same_in_both_directions(seed: int) -> None:
+    dice = random.Random(seed)
+    found = set()
+    for _ in range(100):
+        case, cut = random_case(dice), dice.sample(range(10), 3)
+        forwards = reaches_all(case, cut, is_backwards=False)
+        assert reaches_all(case, cut, is_backwards=True) == forwards, case
+        found.add(forwards)
+    assert found == {True, False}
