@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.compare import CPU, MEMORY
 from bench.far import SPEED_FROM_AFAR
-from bench.figures import Figure, Figures, Key, Ratio
+from bench.figures import LEAST_TURNS, Figure, Figures, Key, Ratio
 from bench.growth import PARTITIONS_OF_GROWTH
 from bench.lag import CPU_OF_A_CORE
 from bench.movers import MIRROR_MAKER_2
@@ -52,6 +52,8 @@ class Times:
 
     def is_met(self, figures: Figures) -> bool | None:
         ratio = self._ratio(figures)
+        if len(ratio.turns) < LEAST_TURNS:
+            return None
         decided = [ratio.median] if ratio.is_quotable else ratio.turns
         found = {self._is_within(each) for each in decided}
         return found.pop() if len(found) == 1 else None
@@ -185,7 +187,9 @@ def verdict(aim: Aim, figures: Figures) -> str:
     """Return ``met``, ``missed``, or the reason why neither can be said."""
     if aim.measured(figures) is None:
         return "not measured"
-    return {True: "met", False: "**missed**", None: "undecided: the runs do not agree"}[aim.is_met(figures)]
+    return {True: "met", False: "**missed**", None: "undecided: too few runs, or they differ"}[
+        aim.is_met(figures)
+    ]
 
 
 def table(figures: Figures) -> str:
@@ -247,6 +251,8 @@ def against_before(figures: Figures) -> str:
 
 
 def _change(ratio: Ratio) -> str:
+    if len(ratio.turns) < LEAST_TURNS:
+        return "too few runs"
     if ratio.median > _SLOWER_FROM and min(ratio.turns) > 1:
         return "**worse**"
     if ratio.median < 1 / _SLOWER_FROM and max(ratio.turns) < 1:

@@ -40,7 +40,8 @@ def test_ratio_pairs_the_turns() -> None:
         pytest.param([20.0, 21.0, 22.0], "met", id="repeats above"),
         pytest.param([17.0, 18.0, 19.0], "**missed**", id="repeats below"),
         pytest.param([20.0, 30.0, 40.0], "met", id="does not repeat, but all are above"),
-        pytest.param([10.0, 30.0, 40.0], "undecided: the runs do not agree", id="does not repeat"),
+        pytest.param([10.0, 30.0, 40.0], "undecided: too few runs, or they differ", id="does not repeat"),
+        pytest.param([30.0, 30.0], "undecided: too few runs, or they differ", id="two runs"),
         pytest.param(None, "not measured", id="not measured"),
     ],
 )
@@ -77,6 +78,7 @@ def test_readme_omits_a_ratio_that_does_not_repeat() -> None:
         ("CPU-s/GB", [1.0, 1.0, 1.0], [1.2, 1.1, 1.3], "**worse**"),
         ("CPU-s/GB", [1.0, 1.0, 1.0], [1.2, 0.9, 1.3], "the same"),
         ("CPU-s/GB", [1.0, 1.0, 1.0], [0.5, 0.6, 0.5], "better"),
+        ("CPU-s/GB", [1.0], [2.0], "too few runs"),
         ("wire MB/s a core", [100.0, 100.0, 100.0], [80.0, 80.0, 80.0], "**worse**"),
     ],
 )
