@@ -365,7 +365,7 @@ def test_mirror_between_locked_clusters_reveals_no_secret(
 
     # The search covers Spark's environment page.
     assert "spark.ui.port" in seen["environment"]
-    assert any("BatchScan" in text for name, text in seen.items() if str(events) in name)
+    assert any("SparkListenerJobStart" in text for name, text in seen.items() if str(events) in name)
     assert any("spark.log" in name for name in seen)
     assert any(str(checkpoint / "spark") in name for name in seen)
     assert sum(name.startswith("arguments") for name in seen) >= 2
