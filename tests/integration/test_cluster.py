@@ -73,6 +73,6 @@ def test_executors_log_in_to_locked_clusters_without_visible_secrets(
     # The search covers the executors.
     assert sum("CoarseGrainedExecutorBackend" in text for text in seen.values()) >= 2
     assert any("/work/app-" in name and name.endswith("/stderr") for name in seen)
-    assert any("BatchScan" in text for name, text in seen.items() if str(events) in name)
+    assert any("SparkListenerJobStart" in text for name, text in seen.items() if str(events) in name)
     secrets = PASSWORDS.values()
     assert {name: secret for name, text in seen.items() for secret in secrets if secret in text} == {}
