@@ -85,12 +85,12 @@ def test_common_start_of_an_altered_first_record_is_its_place() -> None:
     assert start(source, destination) == (1, 0)
 
 
-def test_common_start_leaves_out_what_may_have_been_deleted_in_the_source() -> None:
+def test_common_start_leaves_out_records_that_the_source_may_have_deleted() -> None:
     assert start("bcdefghijklm", "abcdefghijklm") == (0, 1)
     assert start("bcdefghijklm", "abcdefghijklm", whole=True) == (0, 0)
 
 
-def test_common_start_of_a_record_sent_twice_is_where_the_rest_follows() -> None:
+def test_common_start_of_a_record_sent_twice_is_the_one_that_the_rest_follows() -> None:
     # 40 records twice, as a producer without idempotence sends a batch again.
     source = [*range(40), *range(40), *range(40, 400)]
     assert start(source, [*range(400)]) == (40, 0)

@@ -6,7 +6,7 @@ decides about each batch from its header. If it drops a batch, it verifies the
 CRC. If that batch is a marker, it ends a transaction. :func:`scan` takes all
 four steps. :func:`check_dropped` takes the last two, for readers that act
 between the steps: the mirror's copy loop, the down-conversion, and verify, which
-fetches a damaged batch again and goes on behind it.
+fetches a damaged batch again and then continues behind it.
 
 The header alone decides whether a batch is dropped. So without the CRC a flipped
 attribute bit would turn records into a marker, and lose them without an error.

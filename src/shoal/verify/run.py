@@ -51,10 +51,10 @@ def verify(
 
     Everything up to the end offsets at the start is read once, on both sides.
     Batches around a difference may be fetched again. If a topic repeats its
-    records and differs, so that other places look like the beginning, a partition of more
-    than 65,536 batches is read once more for each. Memory is bounded: two buffers of
-    4 MiB on each side, a look ahead of some thousand batches or records, and a decoded
-    batch of each side, a thread.
+    records and differs, other places look like the beginning. A partition of more than
+    65,536 batches is then read once more for each place. Memory is bounded. Each
+    side of a thread has two buffers of 4 MiB, and one decoded batch. The look ahead is
+    some thousand batches or records.
 
     Args:
         source: How to reach the source cluster. With its ``isolation_level``

@@ -1,9 +1,9 @@
 """
-The digests of a reading, so that a later one begins with them and goes on from there. No I/O of its own.
+The digests of a reading, so that a later one begins with them and continues behind them. No I/O of its own.
 
 The beginning of both sides is found by reading their first records. The comparison
 then begins there, or a little later, and takes the digests of those batches from
-here. Their number is bounded: a reading that goes on far costs no memory.
+here. Their number is bounded: a long reading costs no memory.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Tape:
         while True:
             if number == len(self._kept):
                 if self._rows > _MOST_BATCHES and self._reading is not None:
-                    # There is no room for more: this one goes on by itself.
+                    # There is no room for more: this reading continues by itself.
                     reading, self._reading = self._reading, None
                     with closing(reading):
                         yield from reading
@@ -100,7 +100,7 @@ class Tape:
         """Keep one more; return whether there was one."""
         reading, self._reading = self._reading, None
         assert reading is not None
-        # An error ends the reading: it is not whole then, and is not gone on with.
+        # An error ends the reading: it is not whole then, and does not continue.
         try:
             found = next(reading, None)
         except DamagedLog as error:
