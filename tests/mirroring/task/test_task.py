@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -294,3 +295,16 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_and_others_go_on(brokers: T
     brokers.destination.create_topic("later")
     assert running.result().complete
     assert brokers.copied("later") == later.committed
+
+
+def test_ended_task_leaves_no_fetch_buffer_to_the_process(brokers: TwoBrokers, history: History) -> None:
+    """A process runs one task after the other for days, and its collector seldom walks old objects."""
+    history.plain(3)
+    gc.disable()  # what is left to the collector is seen
+    try:
+        before = [each for each in gc.get_objects() if isinstance(each, worker.LeaderPairWorker)]
+        brokers.run()
+        left = [each for each in gc.get_objects() if isinstance(each, worker.LeaderPairWorker)]
+    finally:
+        gc.enable()
+    assert len(left) <= len(before)

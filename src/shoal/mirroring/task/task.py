@@ -82,6 +82,9 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
         return _CopyTask(ranges, settings, control).run()
     finally:
         gc.unfreeze()
+        # A worker and its connections form cycles, which hold its fetch buffer of 16 MB. Unfrozen objects are
+        # old, and Python collects old ones when a quarter is new: after dozens of windows.
+        gc.collect()
 
 
 class _CopyTask:
