@@ -161,16 +161,17 @@ class _GroupAccount(_Memory):
     def __init__(self, group: Path) -> None:
         self._group = group
         self._seen: set[int] = set()
+        # The last readings of processes that have ended, too.
         self._jvm_s: dict[int, float] = {}
+        self._others_s: dict[int, float] = {}
 
     def cpu(self) -> Cpu:
         fields = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
-        others: dict[int, float] = {}
         for pid in self.pids():
             if (found := _own_cpu(pid)) is not None:
                 is_jvm, cpu_s, _ = found
-                (self._jvm_s if is_jvm else others)[pid] = cpu_s
-        return Cpu(int(fields["usage_usec"]) / 1e6, sum(self._jvm_s.values()), others)
+                (self._jvm_s if is_jvm else self._others_s)[pid] = cpu_s
+        return Cpu(int(fields["usage_usec"]) / 1e6, sum(self._jvm_s.values()), dict(self._others_s))
 
     def pids(self) -> Sequence[int]:
         pids = [int(pid) for pid in (self._group / "cgroup.procs").read_text().split()]

@@ -70,7 +70,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mover, flo
 def test_window_excludes_the_first_tenth(run: Callable[[Mover, float], measuring.Window]) -> None:
     code = (
         PROGRESS
-        + "burn(1.0); copied(1); time.sleep(0.2); copied(200); time.sleep(0.2); burn(0.4); copied(1000)"
+        + "burn(1.0); copied(1); time.sleep(0.2); copied(200); time.sleep(0.2); burn(0.4); copied(1000); "
+        "time.sleep(0.5)"
     )
     window = run(Mover(code), 300)
     assert window.part == 0.8

@@ -163,7 +163,7 @@ def test_settings_against_kip_3_warn_with_their_meaning(
 
 
 def test_handler_has_few_producers(read: Read) -> None:
-    assert read().mirror.slice_s == 15
+    assert read().mirror.slice_s == 60
     for given in (["--repartition"], ["--message.handler=a:B"]):
         assert read(*given).mirror.slice_s == 300
 
