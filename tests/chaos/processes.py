@@ -88,7 +88,7 @@ class MirrorRun:
             case EventKind.KILL_WORKER:
                 # The driver survives it: if the mirror ends without success, the trial is not the cause.
                 killed = 0
-                while not killed:  # they may have just ended by themselves, with their slice
+                while not killed:  # they may have just ended by themselves, with their window
                     killed = sum(map(_kill, self._await_any(_is_worker)))
             case (
                 EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER | EventKind.PAUSE_WORKERS | EventKind.PAUSE_ALL

@@ -50,7 +50,7 @@ CONFIG = {
     "replica.lag.time.max.ms": 5_000,
 }
 
-#: Several slices pass while a partition is stuck: it must not delay their ends and beginnings either.
+#: Several windows pass while a partition is stuck: it must not delay their ends and beginnings either.
 SLICE_S = 5
 STUCK_FOR_S = 15.0
 
@@ -75,7 +75,7 @@ GROUP = "stuck"
 #: From the command to the first record, on a busy machine.
 START_WITHIN_S = 300.0
 
-#: From SIGTERM to the end of the process: 3 s for the slice, and Spark's own end on a busy machine.
+#: From SIGTERM to the end of the process: 3 s for the window, and Spark's own end on a busy machine.
 END_WITHIN_S = 12.0
 
 

@@ -126,7 +126,7 @@ class Driver:
 
     @contextmanager
     def slice(self, partitions: int = 1) -> Iterator[RunningLane]:
-        """Run a lane with open ranges; end its slice at the end of the block, and wait for the lane's."""
+        """Run a lane with open ranges; end its window at the end of the block, and wait for the lane's."""
         ranges = [CopyRange("topic", number, "topic", 0, OPEN_END) for number in range(partitions)]
         self.server.plan()
         with self.connect() as control:

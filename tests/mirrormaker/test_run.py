@@ -644,7 +644,7 @@ def test_start_position_is_committed_before_any_record(makers: Makers) -> None:
     makers.consumer_properties = "auto.offset.reset=latest\n"
     rarely = ["--offset.commit.interval.ms", "60000"]
     maker = makers.start("--message.handler", f"{__name__}:Yielding", *rarely)
-    wait_until(lambda: makers.committed() == makers.ends(), 30)  # a handler's slice is longer than that
+    wait_until(lambda: makers.committed() == makers.ends(), 30)  # a handler's window is longer than that
     maker.end()
     assert makers.copied() == []
 

@@ -97,7 +97,7 @@ def test_tasks_of_revoked_partitions_commit_and_end_at_once(
         asked_at = time.monotonic()
         closing = RunningLane(lambda: driver.server.end_tasks(30.0))  # type: ignore[arg-type, return-value]
         running.result()
-        assert time.monotonic() - asked_at < 3.0  # a slice is otherwise not ended so soon after its begin
+        assert time.monotonic() - asked_at < 3.0  # a window is otherwise not ended so soon after its begin
     assert closing.result() is True  # type: ignore[comparison-overlap]
     assert brokers.position().source_offset == history.next_offset
 

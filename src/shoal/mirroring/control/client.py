@@ -56,11 +56,11 @@ class Control(Protocol):
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the task should finish what is in flight, commit and end: now, or with its slice."""
+        """Whether the task should finish what is in flight, commit and end: now, or with its window."""
 
     @property
     def mirror_ends(self) -> bool:
-        """Whether no task follows this one: a stop was requested, and not only of the slice."""
+        """Whether no task follows this one: a stop was requested, and not only of the window."""
 
     @property
     def remaining_s(self) -> float:

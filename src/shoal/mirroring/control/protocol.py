@@ -26,7 +26,7 @@ __all__ = [
 #: The longest line of the driver, which names partitions. Another program may listen on its address.
 LONGEST_LINE = 64 * 1024 * 1024
 
-#: No lease and no slice lasts longer, in seconds.
+#: No lease and no window lasts longer, in seconds.
 LONGEST_LEASE_S = 100_000.0
 
 #: The errors of a broken connection, and of lines that no shoal has sent, such as thousands of brackets.

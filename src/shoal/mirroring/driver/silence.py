@@ -12,7 +12,7 @@ from ..monitoring.metrics import Metrics
 
 __all__ = ["Silence"]
 
-#: A task answers each heartbeat of the group, 3 s after the last one. Between two slices Spark may need some
+#: A task answers each heartbeat of the group, 3 s after the last one. Between two windows Spark may need some
 #: seconds, and to replace an executor some more.
 _PATIENCE_S = 60.0
 

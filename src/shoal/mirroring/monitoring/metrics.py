@@ -205,7 +205,7 @@ class Metrics:
         before = self._partitions.get(partition)
         self._partitions[partition] = metrics
         if metrics == before:
-            return  # each micro-batch begins with a report of every partition
+            return  # each window begins with a report of every partition
         if before is not None:
             self._count(before, -1)
         self._count(metrics, 1)

@@ -41,8 +41,8 @@ _LAST_COMMIT_PATIENCE_S = 60.0
 #: The same if the mirror ends: a person may be waiting.
 _REQUESTED_COMMIT_PATIENCE_S = 5.0
 
-#: The same if only the micro-batch ends: the next one's tasks know the positions, and commit them.
-_SLICE_COMMIT_PATIENCE_S = 1.0
+#: The same if only the window ends: the next one's tasks know the positions, and commit them.
+_WINDOW_COMMIT_PATIENCE_S = 1.0
 
 
 class Commits:
@@ -161,7 +161,7 @@ class Commits:
     def _patience_s(self) -> float:
         if not self._control.stop_requested:
             return _LAST_COMMIT_PATIENCE_S
-        return _REQUESTED_COMMIT_PATIENCE_S if self._control.mirror_ends else _SLICE_COMMIT_PATIENCE_S
+        return _REQUESTED_COMMIT_PATIENCE_S if self._control.mirror_ends else _WINDOW_COMMIT_PATIENCE_S
 
     def _begin(self, copies: Iterable[PartitionCopy]) -> None:
         all_anew = self.doubted_for_s > 0

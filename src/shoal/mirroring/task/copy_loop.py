@@ -186,7 +186,7 @@ class CopyLoop:
         for copy in self._changed:
             self._ask(copy)
         self._changed.clear()
-        # All tasks of a micro-batch end together: a longer fetch would delay the next one.
+        # All tasks of a window end together: a longer fetch would delay the next one.
         self._fetcher.send(self._control.remaining_s * 1000)
         self._asked_at = time.monotonic()
 

@@ -3,7 +3,7 @@ A task's session with its driver: one for the copy task, and one for a MirrorMak
 
 The session sends the task's reports, with the resources of its process, and knows the times that both
 sorts of tasks keep to. A task is quiet after :data:`QUIET_S` without data, and then it reports itself idle
-in the last moments of its micro-batch: the driver prolongs a micro-batch in which all tasks are idle.
+in the last moments of its window: the driver prolongs a window in which all tasks are idle.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ QUIET_S = 5.0
 #: A task without news reports at least so often that it is there, and the resources that it uses.
 _SIGN_OF_LIFE_S = 15.0
 
-#: The last moments of a micro-batch, in which a task reports that it is idle, or must not be interrupted.
+#: The last moments of a window, in which a task reports that it is idle, or must not be interrupted.
 _LAST_MOMENTS_S = 1.0
 
 
@@ -76,7 +76,7 @@ class TaskSession:
 
     @property
     def ends_soon(self) -> bool:
-        """Whether these are the last moments of the micro-batch."""
+        """Whether these are the last moments of the window."""
         return self.control.remaining_s < _LAST_MOMENTS_S
 
     @property

@@ -3,7 +3,7 @@
 
 const POLL_MS = 1000;
 const POLL_TIMEOUT_MS = 10000;
-// Tasks are silent for seconds between two micro-batches.
+// Tasks are silent for seconds between two windows.
 const SILENT_S = 30;
 
 const written = JSON.parse(document.getElementById("data").textContent);
