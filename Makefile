@@ -19,10 +19,10 @@ help:
 	@echo 'make native     the inner loops in Rust, built with cargo, tested and installed; demo does not need them'
 	@echo 'make agent      the Java agent for real Kafka (docs/java-agent.md), tested: agent/start/target/shoal-agent.jar'
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
-	@echo 'make hostile    a million hostile requests and a thousand lies of a cluster; ARGS=--help says more'
-	@echo 'make soak       an hour between two locked clusters that are never left in peace; ARGS=--help says more'
+	@echo 'make hostile    a million hostile requests and a thousand false responses of a cluster; ARGS=--help says more'
+	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'
 	@echo 'make bench      an hour: shoal and its rivals between two real clusters, and the aims; ARGS=--help says more'
-	@echo 'make check      ruff, mypy, import-linter, and the language of the documents'
+	@echo 'make check      ruff, mypy, import-linter, and the language of documents and source'
 	@echo 'make audit      known vulnerabilities of the dependencies, if a service can be asked'
 	@echo 'make docs       the site, in site/; a broken link is an error'
 	@echo 'make format     let ruff format the code'
@@ -92,7 +92,7 @@ check: $(VENV)/for-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --quiet --no-header tests/cli/test_prose.py
+	$(BIN)/python -m pytest --quiet --no-header tests/cli/test_prose.py tests/cli/test_source_prose.py
 
 audit: $(VENV)/for-test
 	@scripts/audit
