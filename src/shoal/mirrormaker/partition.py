@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..errors import PartitionStopped
 from ..mirroring.model.incidents import Incident, IncidentKind
 from ..mirroring.model.reports import Counters, PartitionReport
+from ..records import Decision
 from ..topic_partition import TopicPartition
 
 __all__ = ["HandledPartition", "PendingInput"]
@@ -45,7 +46,7 @@ class HandledPartition:
         source: The source partition.
         position: The first source offset that is not read, or has an output that is not acknowledged.
         skips_failures: Whether a record that cannot be sent is skipped, as an incident.
-        ways: The pending records or batches, in the source's order.
+        pending_inputs: The pending records or batches, in the source's order.
         committed: The committed offset; None without one.
         end_offset: The last known end offset of the source partition.
         newest_ms: The newest timestamp of the last record or batch.
@@ -70,6 +71,31 @@ class HandledPartition:
     counters: Counters = field(default_factory=Counters)
     _last_report: object = None
 
+    def take(
+        self, pending: PendingInput, decision: Decision, *, newest_ms: int | None, size_bytes: int
+    ) -> None:
+        """Add a record or batch that the consumer returned."""
+        self.pending_inputs.append(pending)
+        self.newest_ms = newest_ms
+        self.counters.decisions[decision] += 1
+        self.counters.bytes_in += size_bytes
+
+    def wait(self, reason: str) -> None:
+        """Record why the partition waits until an output can be sent."""
+        self.waiting_for = reason
+
+    def stop_waiting(self) -> None:
+        """Record that the output was sent."""
+        self.waiting_for = None
+
+    def note_end(self, end_offset: int) -> None:
+        """Record the end offset of the source partition."""
+        self.end_offset = end_offset
+
+    def note_commit(self, offset: int) -> None:
+        """Record the committed offset."""
+        self.committed = offset
+
     def go_over(self, position: int) -> None:
         """Add the offsets up to a position for which the consumer returned no record."""
         behind = self.pending_inputs[-1].next_offset if self.pending_inputs else self.position
@@ -78,9 +104,18 @@ class HandledPartition:
 
     def refuse(self, pending: PendingInput, reason: str) -> None:
         """Record that one output will never be sent."""
-        self.waiting_for = None
+        self.stop_waiting()
+        self.reject(pending, reason)
+
+    def acknowledge(self, pending: PendingInput, size_bytes: int) -> None:
+        """Record that the destination has one output."""
         pending.left -= 1
-        self.fail(pending, reason)
+        self.counters.bytes_out += size_bytes
+
+    def reject(self, pending: PendingInput, reason: str, *, stops: bool = False) -> None:
+        """Record that one output was sent in vain, or not at all."""
+        pending.left -= 1
+        self.fail(pending, reason, stops=stops)
 
     def fail(self, pending: PendingInput, reason: str, *, stops: bool = False) -> None:
         """Record why an output of a source record or batch will never be at the destination."""

@@ -240,7 +240,7 @@ class _HandlerTask:
                 self._source, dict.fromkeys(self._partitions, LATEST), level
             ).items():
                 if isinstance(end, int):
-                    self._partitions[partition].end_offset = end
+                    self._partitions[partition].note_end(end)
 
     def _take(self, record: ConsumerRecord | RawRecord, producer: RawProducer) -> None:
         partition = self._partitions[record.topic_partition]
@@ -248,14 +248,11 @@ class _HandlerTask:
             return
         if isinstance(record, RawRecord):
             pending = PendingInput(record.base_offset, record.next_offset, record.record_count)
-            partition.newest_ms = record.max_timestamp
-            partition.counters.decisions[Decision.COPY] += 1
+            decision, newest_ms = Decision.COPY, record.max_timestamp
         else:
             pending = PendingInput(record.offset, record.next_offset, 1)
-            partition.newest_ms = record.timestamp
-            partition.counters.decisions[Decision.JOIN] += 1
-        partition.pending_inputs.append(pending)
-        partition.counters.bytes_in += _size(record)
+            decision, newest_ms = Decision.JOIN, record.timestamp
+        partition.take(pending, decision, newest_ms=newest_ms, size_bytes=_size(record))
         try:
             outputs = self._handle(record)
         except Exception as error:
@@ -319,7 +316,7 @@ class _HandlerTask:
                     give_up_at = time.monotonic() + _PATIENCE_S
                 self._partitions_there.pop(output.topic, None)
                 self._hold_up(partition, str(error), backoff.next_delay_s())
-        partition.waiting_for = None
+        partition.stop_waiting()
         self._unacknowledged += 1
         future.add_done_callback(partial(self._acknowledged, partition, pending, _size(output)))
 
@@ -339,7 +336,7 @@ class _HandlerTask:
 
     def _hold_up(self, partition: HandledPartition, reason: str, seconds: float) -> None:
         """Wait after a transient error, and commit and report meanwhile; raises _Ended."""
-        partition.waiting_for = reason
+        partition.wait(reason)
         self._look_after()
         self._control.wait(seconds)
 
@@ -403,11 +400,10 @@ class _HandlerTask:
             self._unacknowledged -= 1
             if error is not None and error is self._failure:
                 continue  # the next task sends the output again
-            pending.left -= 1
             if error is not None:
-                partition.fail(pending, str(error), stops=_refuses_the_writer(error))
+                partition.reject(pending, str(error), stops=_refuses_the_writer(error))
             else:
-                partition.counters.bytes_out += size
+                partition.acknowledge(pending, size)
         for partition in self._partitions.values():
             partition.advance()
 
@@ -430,7 +426,7 @@ class _HandlerTask:
         )
         for partition, offset in wanted.items():
             if partition not in refused:
-                self._partitions[partition].committed = offset
+                self._partitions[partition].note_commit(offset)
         for error in refused.values():
             raise error
 
