@@ -89,7 +89,7 @@ class Rule(enum.Enum):
     """Rules that the mirror may keep or not."""
 
     SAME_IDENTITY = "go on with the producer id and epoch of the committed position"
-    FIRST_PAIR_FIRST = "commit the first position before the first batch is produced"
+    FIRST_POSITION_FIRST = "commit the first position before the first batch is produced"
     FIRST_ALONE = "the first request after each alignment goes alone, until it is acknowledged"
     ONE_IN_FLIGHT = "one request in flight, never more"
     NO_RESEND = "send nothing again without having asked the destination"
@@ -392,7 +392,7 @@ class Resume:
         """Begin without a position: after the existing records, as if their tail was found in the source."""
         others = others_of(self._between(state.log, 0, log_end))
         position = MirrorPosition(log_end - others, log_end, ProducerIdentity(state.process))
-        if Rule.FIRST_PAIR_FIRST in self.rules:
+        if Rule.FIRST_POSITION_FIRST in self.rules:
             state = state._replace(committed=position)
         return f"begins at {log_end}", self._align(state, position)
 

@@ -41,7 +41,7 @@ class Setting:
 ENOUGH = {
     "remembers": Setting(
         Broker.REMEMBERS,
-        frozenset({Rule.SAME_IDENTITY, Rule.FIRST_PAIR_FIRST, Rule.FIRST_ALONE, Rule.AWAIT_WATERMARK}),
+        frozenset({Rule.SAME_IDENTITY, Rule.FIRST_POSITION_FIRST, Rule.FIRST_ALONE, Rule.AWAIT_WATERMARK}),
         Bounds(disconnects=0),
         30_392,
     ),
@@ -133,7 +133,7 @@ NEW_IDENTITY = (
     "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
 )
 #: The same, without any record of its producer.
-NO_FIRST_PAIR = tuple("begins at 0" if label == "aligned at (0, 0)" else label for label in NEW_IDENTITY)
+NO_FIRST_POSITION = tuple("begins at 0" if label == "aligned at (0, 0)" else label for label in NEW_IDENTITY)
 TWO_AT_FIRST = (
     "the log end is asked for: 0",
     "begins at 0",
@@ -190,14 +190,14 @@ A_ZOMBIE = (
     "the leader forgets its producers",
     "a request that was left behind arrives: [0] (producer 1, sequence 0) is appended at 1",
 )
-IDENTITY = (Rule.SAME_IDENTITY, Rule.FIRST_PAIR_FIRST)
+IDENTITY = (Rule.SAME_IDENTITY, Rule.FIRST_POSITION_FIRST)
 
 COUNTER_EXAMPLES = {
     "remembers, a new identity": CounterExample(
         Broker.REMEMBERS, without("remembers", Rule.SAME_IDENTITY), "doubled", NEW_IDENTITY
     ),
     "remembers, no first position": CounterExample(
-        Broker.REMEMBERS, without("remembers", Rule.FIRST_PAIR_FIRST), "doubled", NO_FIRST_PAIR
+        Broker.REMEMBERS, without("remembers", Rule.FIRST_POSITION_FIRST), "doubled", NO_FIRST_POSITION
     ),
     "remembers, the first not alone": CounterExample(
         Broker.REMEMBERS, without("remembers", Rule.FIRST_ALONE), "lost", TWO_AT_FIRST
