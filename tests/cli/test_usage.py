@@ -103,9 +103,12 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         (("mirror", "--from", "a:1", "--topics", "a"), ("--to is required",)),
         (
             ("mirror", "--from", "a", "--to", "b:1", "--topics", "a"),
-            ("--from: 'a' is no HOST:PORT; is it a:9092?",),
+            ("--from: invalid address 'a'. Use HOST:PORT, such as a:9092",),
         ),
-        (("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"), ("--to: 'c:0' is no HOST:PORT",)),
+        (
+            ("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"),
+            ("--to: invalid address 'c:0'. Use HOST:PORT",),
+        ),
         (("broker", "--listen", "9092"), ("--listen '9092' is not HOST:PORT",)),
         (("broker", "--listen", "192.0.2.1:0"), ("loopback",)),
         (
@@ -114,7 +117,7 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (("broker", "--config", "nonsense=1"), ("nonsense",)),
         (("gateway",), ("--upstream is required: the bootstrap servers of the upstream cluster",)),
-        (("gateway", "--upstream", "a"), ("--upstream: 'a' is no HOST:PORT",)),
+        (("gateway", "--upstream", "a"), ("--upstream: invalid address 'a'. Use HOST:PORT",)),
         (("gateway", "--upstream", "a:1", "--listen", "9092"), ("--listen '9092' is not HOST:PORT",)),
         (("gateway", "--upstream", "a:1", "--listen", "192.0.2.1:0"), ("loopback", "--allow-any-address")),
         (
@@ -185,14 +188,14 @@ def test_directory_as_properties_file_is_refused(tmp_path: Path) -> None:
     ("content", "part"),
     [
         (b"bootstrap.servers=\\u12", "not a properties file"),
-        (b"bootstrap.servers=a", "bootstrap.servers: 'a' is no HOST:PORT"),
+        (b"bootstrap.servers=a", "bootstrap.servers: invalid address 'a'. Use HOST:PORT"),
         (b"client.id=me", "--from is required"),
         (b"bootstrap.servers=a:1\nisolation.level=dirty", "isolation.level=dirty is neither"),
         (
             b"bootstrap.servers=a:1\nrequest.timeout.ms=99999999999999999999999",
-            "request.timeout.ms=99999999999999999999999 is no number of milliseconds from 1 to 2147483647",
+            "request.timeout.ms=99999999999999999999999 is not a number of milliseconds from 1 to 2147483647",
         ),
-        (b"bootstrap.servers=a:1\ntransactional.id=t", "shoal cannot honour transactional.id=t; remove it"),
+        (b"bootstrap.servers=a:1\ntransactional.id=t", "transactional.id=t is not supported; remove it"),
     ],
 )
 def test_bad_properties_file_is_named(tmp_path: Path, content: bytes, part: str) -> None:

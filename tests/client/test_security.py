@@ -71,13 +71,13 @@ def test_invalid_jaas_is_refused_without_its_secret(text: str, sentence: str) ->
     ("properties", "sentence"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS is none of"),
-        (sasl(sasl_mechanism="OAUTHBEARER"), "OAUTHBEARER is not supported; shoal speaks PLAIN, SCRAM"),
-        (sasl(sasl_mechanism="GSSAPI"), "GSSAPI is not supported; shoal speaks PLAIN, SCRAM"),
+        (sasl(sasl_mechanism="OAUTHBEARER"), "OAUTHBEARER is not supported; shoal supports PLAIN, SCRAM"),
+        (sasl(sasl_mechanism="GSSAPI"), "GSSAPI is not supported; shoal supports PLAIN, SCRAM"),
         ({"security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "no sasl.jaas.config"),
         (sasl(sasl_mechanism="SCRAM-SHA-256"), f"has not the login module of SCRAM-SHA-256: {SCRAM}"),
         (sasl(sasl_jaas_config=f'{PLAIN} required password="{SECRET}";'), "has no username"),
-        (sasl(sasl_login_class="com.example.Login"), "cannot honour sasl.login.class"),
+        (sasl(sasl_login_class="com.example.Login"), "sasl.login.class is not supported"),
         ({"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1"}, "ssl.enabled.protocols has none"),
         ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "neither https nor"),
         (
@@ -165,7 +165,7 @@ def test_fewer_scram_iterations_if_allowed_warn() -> None:
     assert config.security is not None
     assert config.security.least_scram_iterations == 1000
     assert "shoal.scram.min.iterations=1000 lets a false broker guess the password" in warning
-    with pytest.raises(ConfigError, match=r"shoal.scram.min.iterations=few is no number"):
+    with pytest.raises(ConfigError, match=r"shoal.scram.min.iterations=few is not a number"):
         read_security(sasl(shoal_scram_min_iterations="few"), "the file")
 
 

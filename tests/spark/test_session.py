@@ -123,7 +123,7 @@ def test_class_path_does_not_depend_on_the_state_directory(tmp_path: Path) -> No
 
 
 def test_invalid_spark_setting_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'driver\.memory' is no Spark setting"):
+    with pytest.raises(ConfigError, match=r"invalid Spark setting 'driver\.memory'"):
         spark_session("local", {"driver.memory": "1g"}, tmp_path / "log", tmp_path)
 
 

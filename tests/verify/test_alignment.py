@@ -303,7 +303,7 @@ def test_verify_of_logs_with_nothing_in_common_is_not_compared(brokers: TwoBroke
     brokers.destination.log("topic").store(bytes(batches.batch([b"not", b"ours"])))
     report = partition(brokers)
     assert report.outcome is Outcome.NOT_COMPARED
-    assert "this is no copy of the topic" in str(report.reason)
+    assert "this is not a copy of the topic" in str(report.reason)
 
 
 def test_verify_of_a_single_altered_batch_is_different(brokers: TwoBrokers, history: History) -> None:

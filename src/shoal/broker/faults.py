@@ -113,7 +113,7 @@ class Faults:
         if error is not None and api in _WITHOUT_ERRORS:
             raise ValueError(f"{api.name} has no error to answer; drop or delay it")
         if error is not None and effect == "after" and api in _WITHOUT_EFFECT:
-            raise ValueError(f"{api.name} has no effect that an error could come after")
+            raise ValueError(f"{api.name} changes nothing, so a fault after it has no effect")
         fault = Fault(api, times, error, effect, drop, delay_s, topic, partition, client_id)
         with self._changed:
             self._faults.append(fault)

@@ -60,7 +60,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--allow-any-address",
         action="store_true",
-        help="let --listen name an address that other machines can reach; every client there can read, "
+        help="allow --listen to use an address that other machines can reach; every client there can read, "
         "write and delete everything",
     )
     add_metrics_option(parser)

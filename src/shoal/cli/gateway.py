@@ -75,7 +75,7 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--allow-any-address",
         action="store_true",
-        help="let --listen name an address that other machines can reach; clients there act as the "
+        help="allow --listen to use an address that other machines can reach; clients there act as the "
         "upstream user, unless they log in by --sasl-pass-through",
     )
     group.add_argument(

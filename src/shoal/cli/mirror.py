@@ -208,7 +208,7 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
 
 def add_watching_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for metrics, the status page and the report."""
-    group = parser.add_argument_group("watching")
+    group = parser.add_argument_group("monitoring")
     group.add_argument(
         "--metrics",
         metavar="HOST:PORT",
@@ -226,14 +226,14 @@ def add_watching_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_spark_options(parser: argparse.ArgumentParser, default_master: str = DEFAULT_MASTER) -> None:
-    """Add Spark's master, checkpoint and settings."""
+    """Add Spark's master and settings, and the mirror's directory."""
     group = parser.add_argument_group("Spark")
     group.add_argument("--master", metavar="MASTER", help=f"any Spark master (default: {default_master})")
     group.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="Spark's checkpoint directory; no position is lost with it "
-        "(default: by group, under the user's state directory)",
+        help="directory for the mirror's id in its group and for Spark's log; positions are in the group, "
+        "not here (default: by group, under the user's state directory)",
     )
     group.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; may be repeated"

@@ -290,7 +290,7 @@ def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings
     properties["enable.auto.commit"] = "false"
     if properties.get("auto.offset.reset", "").lower() == "none":
         raise ConfigError(
-            f"{where}: shoal cannot honour auto.offset.reset=none; set it to earliest or latest (the default)"
+            f"{where}: auto.offset.reset=none is not supported; set it to earliest or latest (the default)"
         )
     client = _client("source", properties, where)
     kept = _without_connection(properties, CONSUMER_PROPERTIES)
@@ -348,7 +348,7 @@ def _check_together(where: str, value: str | None, name: str, raw: bool) -> None
     """Refuse a file that contradicts ``--use.raw.bytes``."""
     if value is not None and value.strip().lower() != str(raw).lower():
         raise ConfigError(
-            f"{where}: {name}={value}, and --use.raw.bytes says {str(raw).lower()}: {TOGETHER}; "
+            f"{where}: {name}={value}, and --use.raw.bytes is {str(raw).lower()}: {TOGETHER}; "
             f"--use.raw.bytes does that, so leave {name} out"
         )
 

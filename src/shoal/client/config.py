@@ -125,7 +125,7 @@ class ClientConfig:
         warnings = []
         for key, value in properties.items():
             if key in _REFUSED or not _is_honoured(key, value):
-                raise ConfigError(f"{where}: shoal cannot honour {key}={_shown(key, value)}; remove it")
+                raise ConfigError(f"{where}: {key}={_shown(key, value)} is not supported; remove it")
             if not _is_known(key):
                 warnings.append(f"{where}: shoal does not know the property {key!r}; it has no effect")
         if "bootstrap.servers" not in properties:
@@ -219,7 +219,7 @@ def _positive(properties: Mapping[str, str], key: str, default: int, where: str,
     value = properties.get(key, str(default))
     # Digits are checked first: Python itself refuses to read a number with thousands of them.
     if not value.isdecimal() or len(value) > 18 or not 0 < int(value) <= _LARGEST_INT32:
-        raise ConfigError(f"{where}: {key}={value} is no number of {unit} from 1 to {_LARGEST_INT32}")
+        raise ConfigError(f"{where}: {key}={value} is not a number of {unit} from 1 to {_LARGEST_INT32}")
     return int(value)
 
 

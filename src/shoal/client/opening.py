@@ -44,7 +44,7 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
         return socket.create_connection(address, timeout_s)
     except (ValueError, OverflowError) as error:
         # Metadata may contain anything: labels too long for DNS, a NUL, ports above 65,535.
-        raise Disconnected(str(address), "that is no host's name and port") from error
+        raise Disconnected(str(address), "invalid host or port") from error
     except socket.gaierror as error:
         here = socket.gethostname()
         reason = f"the name {address.host!r} does not resolve on host {here} ({error.strerror})"
@@ -90,7 +90,7 @@ def open_tls(
         raise broken(address, error, is_tls_opening=True) from error
     except ValueError as error:
         # A name that no certificate can contain, such as one that begins with a dot.
-        raise Disconnected(str(address), f"that is no host's name: {error}") from error
+        raise Disconnected(str(address), f"invalid host: {error}") from error
 
 
 def log_in(request: Callable[..., Any], address: Address, security: Security) -> int:

@@ -75,7 +75,7 @@ def integer(smallest: int = 0, largest: int = _INT32_MAX) -> Callable[[str], int
         digits = value.removeprefix("-")
         # Digits are checked first: Python itself refuses to read a number with thousands of them.
         if not digits.isdecimal() or len(digits) > 19 or not smallest <= int(value) <= largest:
-            raise ValueError(f"is no number from {smallest} to {largest}")
+            raise ValueError(f"is not a number from {smallest} to {largest}")
         return int(value)
 
     return read
@@ -102,7 +102,7 @@ def bytes_only(java_class: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         if value != java_class:
             raise ValueError(
-                f"cannot be honoured: keys and values are bytes here; remove it, or say {java_class}"
+                f"is not supported: keys and values are bytes here; remove it, or set it to {java_class}"
             )
         return value
 

@@ -40,7 +40,7 @@ def load(option: str, name: str, args: str | None, kind: type[T], *, takes_init:
     except Exception as error:
         raise ConfigError(f"{option} {name}: importing it failed: {_said(error)}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
-        what = "there is no such class" if found is None else f"it is no {kind.__name__}"
+        what = "there is no such class" if found is None else f"it is not a subclass of {kind.__name__}"
         raise ConfigError(f"{option} {name}: {what}")
     try:
         if takes_init and callable(getattr(found, "init", None)):
@@ -52,7 +52,7 @@ def load(option: str, name: str, args: str | None, kind: type[T], *, takes_init:
         raise ConfigError(f"{option} {name}: {error}") from error
     except Exception as error:
         given = "without arguments" if args is None else f"with {args!r}"
-        raise ConfigError(f"{option} {name}: it could not be made {given}: {_said(error)}") from error
+        raise ConfigError(f"{option} {name}: cannot create the class {given}: {_said(error)}") from error
     return made
 
 

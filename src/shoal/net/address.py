@@ -36,14 +36,14 @@ def parse_bootstrap(servers: str) -> list[Address]:
     for server in filter(None, (part.strip() for part in servers.split(","))):
         parts = _HOST_AND_PORT.fullmatch(server)
         if not parts or not 0 < int(parts["port"]) < 65536:
-            raise ValueError(f"{server!r} is no HOST:PORT{_with_port(server)}")
+            raise ValueError(f"invalid address {server!r}. Use HOST:PORT{_with_port(server)}")
         addresses.append(Address(parts["ipv6"] or parts["host"], int(parts["port"])))
     if not addresses:
-        raise ValueError(f"{servers!r} names no HOST:PORT")
+        raise ValueError(f"no address in {servers!r}. Use HOST:PORT")
     return addresses
 
 
 def _with_port(server: str) -> str:
     """Suggest Kafka's port if the port is missing."""
     suggested = f"{server}:{_KAFKA_S_PORT}"
-    return f"; is it {suggested}?" if _HOST_AND_PORT.fullmatch(suggested) else ""
+    return f", such as {suggested}" if _HOST_AND_PORT.fullmatch(suggested) else ""

@@ -33,7 +33,7 @@ def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Ad
     try:
         found = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError as error:
-        raise ConfigError(f"there is no address of {host!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot resolve host {host!r}: {error.strerror}") from error
     return [ipaddress.ip_address(str(address).partition("%")[0]) for address in found]
 
 

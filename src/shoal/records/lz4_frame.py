@@ -73,7 +73,7 @@ def lz4_blocks(frame: memoryview) -> Iterator[bytes]:
 def _read_header(frame: memoryview) -> tuple[int, bool, int]:
     """Return the largest block's size, whether blocks have checksums, and the position of the first one."""
     if len(frame) <= _FIELDS_OFFSET or frame[: len(_MAGIC)] != _MAGIC:
-        raise CorruptBatch("its records are no LZ4 frame")
+        raise CorruptBatch("its records are not an LZ4 frame")
     flags, most_bytes = frame[_FLAGS_OFFSET], _BLOCK_BYTES.get(frame[_DESCRIPTOR_OFFSET])
     known = _VERSION | _INDEPENDENT | _BLOCK_CHECKSUM | _CONTENT_SIZE | _CONTENT_CHECKSUM
     if flags & (_VERSION | _INDEPENDENT) != _VERSION | _INDEPENDENT or flags & ~known or most_bytes is None:

@@ -302,7 +302,7 @@ def _decompressed(wrapper: _Message, limit_bytes: int) -> bytes:
         raise NotConvertible(ErrorCode.INVALID_RECORD, f"a wrapper {what}")
     try:
         if not wrapper.value:
-            raise CorruptBatch(f"no bytes are no stream of {wrapper.codec.name.lower()}")
+            raise CorruptBatch(f"the empty value is not a {wrapper.codec.name.lower()} stream")
         if wrapper.codec is Codec.LZ4 and wrapper.magic == 0:
             return bytes(decompress_legacy_lz4(wrapper.value, limit_bytes))
         return bytes(decompress(wrapper.codec, wrapper.value, limit_bytes))

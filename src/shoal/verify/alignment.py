@@ -210,7 +210,7 @@ def _by_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[P
     if not tried:
         raise NotComparable(
             f"{why}, and none of the first {len(heads[0].records):,} records of the source and the first "
-            f"{len(heads[1].records):,} of the destination is on the other side: this is no copy of the "
+            f"{len(heads[1].records):,} of the destination is on the other side: this is not a copy of the "
             "topic, or retention has deleted all that both sides had"
         )
 

@@ -280,7 +280,7 @@ def _follows(finding: Finding) -> tuple[int, int]:
 
 
 def _damage(finding: Finding) -> dict[Side, str]:
-    """Say of each side that has a damaged batch which one and how."""
+    """Describe the damaged batch of each side."""
     return {
         side: f"the {side.value}'s batch at offset {batch.base_offset} is damaged: {batch.damage}"
         for side, batches in ((Side.DESTINATION, finding.destination), (Side.SOURCE, finding.source))

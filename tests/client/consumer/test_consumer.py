@@ -697,7 +697,7 @@ def test_poll_returns_at_records_or_timeout(log: History, broker: Broker) -> Non
     [
         ({"fetch.raw.byte": True}, "there is no property 'fetch.raw.byte'; did you mean fetch.raw.bytes?"),
         ({"grupo": "x"}, "there is no property 'grupo'"),
-        ({"max.poll.records": 0}, "max.poll.records=0 is no number from 1 to 2147483647"),
+        ({"max.poll.records": 0}, "max.poll.records=0 is not a number from 1 to 2147483647"),
         ({"fetch.raw.bytes": "yes"}, "fetch.raw.bytes=yes is neither true nor false"),
         ({"auto.offset.reset": "smallest"}, "auto.offset.reset=smallest is none of earliest, latest, none"),
         ({"group.protocol": "consumer"}, "group.protocol=consumer is none of classic"),
@@ -711,7 +711,7 @@ def test_poll_returns_at_records_or_timeout(log: History, broker: Broker) -> Non
             "there is no 'sticky'; shoal has range, roundrobin, cooperative-sticky",
         ),
         ({"isolation.level": "serializable"}, "is neither read_committed nor read_uncommitted"),
-        ({"interceptor.classes": "x"}, "shoal cannot honour interceptor.classes=x; remove it"),
+        ({"interceptor.classes": "x"}, "interceptor.classes=x is not supported; remove it"),
     ],
 )
 def test_unsupported_property_value_is_refused(properties: dict[str, object], sentence: str) -> None:
@@ -756,7 +756,9 @@ def test_group_methods_without_group_and_subscribe_after_assign_raise(broker: Br
 
 @pytest.mark.parametrize("partition", ["topic", "topic-0", ("topic",), ("topic", "0"), ("topic", -1), (5, 0)])
 def test_invalid_partition_argument_is_refused(broker: Broker, partition: object) -> None:
-    sentence = re.escape(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
+    sentence = re.escape(
+        f"invalid partition {partition!r}. Use TopicPartition(topic, number), or such a pair"
+    )
     with consumer(broker, group_id="group") as ours:
         for wrong in (
             lambda: ours.assign([partition]),  # type: ignore[list-item]
@@ -771,7 +773,7 @@ def test_invalid_partition_argument_is_refused(broker: Broker, partition: object
 def test_invalid_topic_name_is_refused_without_a_request(broker: Broker) -> None:
     with consumer(broker, group_id="group") as ours:
         for topic in (b"topic", None, FIRST):
-            with pytest.raises(ConfigError, match=re.escape(f"subscribe: {topic!r} is no topic's name")):
+            with pytest.raises(ConfigError, match=re.escape(f"subscribe: {topic!r} is not a topic's name")):
                 ours.subscribe([topic])  # type: ignore[list-item]
 
 

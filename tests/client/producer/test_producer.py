@@ -164,7 +164,7 @@ def test_partition_newer_than_the_metadata_is_found(broker: Broker) -> None:
 def test_invalid_timestamp_is_refused_and_the_producer_continues(broker: Broker) -> None:
     with producer(broker) as ours:
         for nonsense in (1.5, 2**63, "now"):
-            with pytest.raises(ConfigError, match="is no number of milliseconds since 1970"):
+            with pytest.raises(ConfigError, match="is not a number of milliseconds since 1970"):
                 ours.send("topic", b"x", partition=0, timestamp_ms=nonsense)  # type: ignore[arg-type]
         assert ours.send("topic", b"x", partition=0, timestamp_ms=0).result(10).offset == 0
         assert ours.failure is None
@@ -326,11 +326,11 @@ def test_raw_producer_refuses_ordinary_values(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"topic": None}, "topic=None is no topic's name"),
-        ({"topic": b"topic"}, "topic=b'topic' is no topic's name"),
-        ({"partition": "0"}, "partition='0' is no partition's number"),
-        ({"partition": 0.5}, "partition=0.5 is no partition's number"),
-        ({"partition": -1}, "partition=-1 is no partition's number"),
+        ({"topic": None}, "topic=None is not a topic's name"),
+        ({"topic": b"topic"}, "topic=b'topic' is not a topic's name"),
+        ({"partition": "0"}, "partition='0' is not a partition's number"),
+        ({"partition": 0.5}, "partition=0.5 is not a partition's number"),
+        ({"partition": -1}, "partition=-1 is not a partition's number"),
         ({"key": "text"}, "a record's key is bytes, not str; encode it first"),
         ({"headers": {"name": "text"}}, "a record's header 'name' is bytes, not str; encode it first"),
         ({"headers": {b"name": b"x"}}, "headers={b'name': b'x'}: they are names, as text, with values"),
@@ -850,7 +850,7 @@ def test_acknowledged_records_under_random_faults_are_stored_once_in_order(
             "delivery.timeout.ms=1000 must be at least linger.ms + request.timeout.ms, 1001",
         ),
         ({"compression.type": "brotli"}, "is none of none, gzip, snappy, lz4, zstd"),
-        ({"transactional.id": "x"}, "shoal cannot honour transactional.id=x; remove it"),
+        ({"transactional.id": "x"}, "transactional.id=x is not supported; remove it"),
         ({"partitioner.class": "x.Y"}, "is not supported: the producer hashes keys by murmur2"),
         ({"value.serializer": "x.StringSerializer"}, "keys and values are bytes here; remove it"),
     ],

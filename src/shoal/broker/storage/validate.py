@@ -248,7 +248,9 @@ def decompressed(batch: RecordBatch) -> Iterator[Iterator[bytes]]:
     """
     payload, codec = batch.payload, Codec(batch.header.codec_id)
     if not payload and codec in _NEEDS_BYTES:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no bytes are no stream of {codec.name.lower()}")
+        raise ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"the empty value is not a {codec.name.lower()} stream"
+        )
     if codec is not Codec.ZSTD:
         yield _refusing(decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES))
         return

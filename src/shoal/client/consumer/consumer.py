@@ -128,7 +128,7 @@ class RawConsumer:
         wanted = topics if isinstance(topics, re.Pattern) else list(topics)
         for topic in wanted if isinstance(wanted, list) else ():
             if not isinstance(topic, str):
-                raise ConfigError(f"subscribe: {topic!r} is no topic's name")
+                raise ConfigError(f"subscribe: {topic!r} is not a topic's name")
         if not wanted:
             self.unsubscribe()
             return
@@ -548,7 +548,7 @@ def _named(partition: object) -> TopicPartition:
     match partition:
         case (str() as topic, int() as number) if number >= 0:
             return TopicPartition(topic, number)
-    raise ConfigError(f"{partition!r} is no partition: give TopicPartition(topic, number), or such a pair")
+    raise ConfigError(f"invalid partition {partition!r}. Use TopicPartition(topic, number), or such a pair")
 
 
 def _all_named(partitions: object) -> list[TopicPartition]:

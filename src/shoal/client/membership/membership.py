@@ -602,7 +602,7 @@ def _assignors(names: Sequence[str]) -> dict[str, Assignor]:
     for name in names:
         if name not in ASSIGNORS:
             raise ConfigError(
-                f"partition.assignment.strategy: there is no {name!r}; shoal has {', '.join(ASSIGNORS)}"
+                f"partition.assignment.strategy: unknown assignor {name!r}; shoal has {', '.join(ASSIGNORS)}"
             )
     if not names:
         raise ConfigError("partition.assignment.strategy is empty")

@@ -117,7 +117,7 @@ class RawProducer:
                 timestamp_ms = time.time_ns() // 1_000_000
             elif not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= _INT64_MAX:
                 # In the sending thread, this error would end the producer.
-                raise ConfigError(f"timestamp_ms={timestamp_ms!r} is no number of milliseconds since 1970")
+                raise ConfigError(f"timestamp_ms={timestamp_ms!r} is not a number of milliseconds since 1970")
             key = _bytes_of("key", key)
             body = write_body(key, _ordinary(value), _encoded(headers))
             self._send_record(topic, key, partition, Record(0, timestamp_ms, body), future, deadline)
@@ -174,9 +174,9 @@ class RawProducer:
         """Return the number of partitions of a topic; a given partition must be one of them."""
         # In the sending thread, these errors would end the producer.
         if not isinstance(topic, str):
-            raise ConfigError(f"topic={topic!r} is no topic's name")
+            raise ConfigError(f"topic={topic!r} is not a topic's name")
         if partition is not None and (not isinstance(partition, int) or partition < 0):
-            raise ConfigError(f"partition={partition!r} is no partition's number")
+            raise ConfigError(f"partition={partition!r} is not a partition's number")
         count = self._sender.partitions_of(topic, partition or 0, max(0.0, deadline - time.monotonic()))
         if count is None:
             if self._sender.failure is not None:

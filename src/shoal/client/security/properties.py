@@ -21,7 +21,7 @@ _MODULES = {
 }
 _MECHANISMS = tuple(mechanism for served in _MODULES.values() for mechanism in served)
 
-#: Properties that name Java classes or Java's cipher names: shoal cannot honour them.
+#: Properties that name Java classes or Java's cipher names: shoal does not support them.
 _REFUSED = frozenset(
     """
     sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class
@@ -74,7 +74,7 @@ def read_security(properties: Mapping[str, str], where: str) -> Security | None:
         return None
     for key in sorted(_REFUSED & properties.keys()):
         if properties[key].strip():
-            raise ConfigError(f"{where}: shoal cannot honour {key}; remove it")
+            raise ConfigError(f"{where}: {key} is not supported; remove it")
     mechanism, username, password = (
         _login(properties, where) if protocol.startswith("SASL_") else (None, "", "")
     )
@@ -101,7 +101,7 @@ def _login(properties: Mapping[str, str], where: str) -> tuple[str, str, str]:
     if mechanism not in _MECHANISMS:
         # Java's default is GSSAPI, but a user who sets no mechanism hardly means Kerberos.
         found = f"sasl.mechanism={mechanism} is not supported" if mechanism else "no sasl.mechanism"
-        raise ConfigError(f"{where}: {found}; shoal speaks {', '.join(_MECHANISMS)}")
+        raise ConfigError(f"{where}: {found}; shoal supports {', '.join(_MECHANISMS)}")
     if "sasl.jaas.config" not in properties:
         raise ConfigError(f"{where}: no sasl.jaas.config, which has the username and the password")
     try:
@@ -122,7 +122,7 @@ def _login(properties: Mapping[str, str], where: str) -> tuple[str, str, str]:
 def _least_iterations(properties: Mapping[str, str], where: str) -> int:
     value = properties.get(LEAST_ITERATIONS_PROPERTY, str(LEAST_SCRAM_ITERATIONS)).strip()
     if not (value.isascii() and value.isdigit() and len(value) <= 7 and int(value) > 0):
-        raise ConfigError(f"{where}: {LEAST_ITERATIONS_PROPERTY}={value} is no number from 1 to 9999999")
+        raise ConfigError(f"{where}: {LEAST_ITERATIONS_PROPERTY}={value} is not a number from 1 to 9999999")
     return int(value)
 
 

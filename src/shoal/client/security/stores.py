@@ -158,7 +158,7 @@ def _pkcs12(data: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificate
     try:
         return pkcs12.load_pkcs12(data, password.encode() if password else None)
     except Exception as error:  # OpenSSL raises many types
-        raise StoreError("cannot be opened: the password is wrong or missing, or it is no PKCS12") from error
+        raise StoreError("cannot be opened: the password is wrong or missing, or it is not PKCS12") from error
 
 
 def _pem(certificates: Sequence[x509.Certificate]) -> str:

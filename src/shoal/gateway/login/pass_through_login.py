@@ -102,7 +102,7 @@ class PassThroughLogin:
         while self._tokens_left:
             token = self._client.begin_token(LARGEST_TOKEN)
             if token is None:
-                raise ClientGone("it hung up within a login")
+                raise ClientGone("the client closed the connection during the login")
             answer = self._broker().ask(
                 request.header, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, auth_bytes=token
             )

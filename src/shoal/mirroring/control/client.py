@@ -189,7 +189,7 @@ class WorkerControl:
 
     def _check_owned(self) -> None:
         if self.is_fenced:
-            raise Stopped("its task has ended without this carrier, which may be in the way of the next one")
+            raise Stopped("the task has ended without this worker, which may no longer produce")
 
     def wait(self, seconds: float) -> None:
         """Wait as the task does."""

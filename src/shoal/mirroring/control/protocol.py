@@ -63,7 +63,7 @@ def line(message: Mapping[str, Any]) -> bytes:
 def of(kind: type[T], value: Any) -> T:
     """Return a value if it is exactly of this kind; raises TypeError."""
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 

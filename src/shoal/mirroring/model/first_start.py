@@ -100,7 +100,7 @@ class FirstStart:
         match values:
             case [int(at_ms), list(selections)] if 0 <= at_ms < 2**63:
                 return cls(at_ms, tuple(_selection(each) for each in selections))
-        raise ValueError(f"{values!r} is no first start")
+        raise ValueError(f"{values!r} is not a first start")
 
     def to_json_object(self) -> Any:
         """Return the first start as values of JSON."""
@@ -111,7 +111,7 @@ def _selection(values: Any) -> tuple[str, str | None]:
     match values:
         case [str(topics), str() | None as exclude]:
             return topics, exclude
-    raise ValueError(f"{values!r} is no selection of topics")
+    raise ValueError(f"{values!r} is not a selection of topics")
 
 
 def _matches(topics: str, exclude: str | None, topic: TopicMetadata) -> bool:

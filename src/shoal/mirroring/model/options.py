@@ -159,7 +159,8 @@ class MirrorOptions:
         ui: The address of the status page; None for none.
         report: The file for the report of the run; None for none.
         master: The Spark master.
-        checkpoint: Spark's checkpoint directory; None for one by group, under the user's state directory.
+        checkpoint: The directory for the mirror's id in its group and for Spark's log; None for one by group,
+            under the user's state directory. It holds no position.
         conf: Spark's settings, as pairs of a name and a value.
         http: The requests that metrics and page answer.
         allow_unauthenticated_spark: Send credentials to tasks even if Spark does not authenticate or encrypt.

@@ -169,7 +169,7 @@ def topic_id_of(text: str | None) -> uuid.UUID | None:
 
 def _of(kind: type[T], value: Any) -> T:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 
 

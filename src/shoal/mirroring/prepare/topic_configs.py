@@ -88,7 +88,7 @@ class TopicState:
         try:
             return int(text)
         except ValueError as error:
-            raise ProtocolError(f"the configuration {name} is {text!r}, which is no number") from error
+            raise ProtocolError(f"the configuration {name} is {text!r}, which is not a number") from error
 
     @property
     def cleanup_policies(self) -> frozenset[str]:
@@ -150,7 +150,7 @@ def _is_set(configs: Configs, name: str) -> bool:
 
 
 def compare(source: TopicState, destination: TopicState) -> Iterator[Finding]:
-    """Yield what in a destination topic is in the way of a mirror of a source topic."""
+    """Yield the settings that prevent a mirror of a source topic into a destination topic."""
     yield from _compare_partitions(source, destination)
     if destination.configs:
         yield from _check_compression(source, destination)

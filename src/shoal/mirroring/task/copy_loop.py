@@ -10,7 +10,7 @@ Invariants:
 
 - Before the buffer is used again, everything in it is acknowledged or forgotten: :meth:`CopyLoop.produce`
   returns with nothing in flight, and only then may the worker call :meth:`CopyLoop.receive` again.
-- A partition has one batch in a request, unless the broker has said that it takes several. The loop asks
+- A partition has one batch in a request, unless the broker accepts several. The loop asks
   for that once a response has several, and again on each connection (``client/multi_batch.py``).
 - A turn looks at the partitions that the response has something for, and at those that wait, never at all:
   most of a thousand may be idle.
@@ -285,7 +285,7 @@ class CopyLoop:
                 copy.skip_gap()
             else:
                 copy.wait(
-                    f"{self._source} to send offset {copy.fetch_offset}, or to say again that it is empty"
+                    f"{self._source} to send offset {copy.fetch_offset}, or to return another empty response"
                 )
         else:
             copy.wait(f"{self._source} to have it up to offset {copy.range.end_offset} again, not to {end}")

@@ -106,7 +106,7 @@ def _only_batch(row: Any) -> RecordBatch:
     decision = decide(batch.header, batch.header.base_offset, None)
     if decision is not Decision.COPY:
         raise UnsupportedBatch(
-            f"{where} can only be written as it is, and this one is for a mirror ({decision.value})",
+            f'{where} needs decoding ({decision.value}), which format("shoal") cannot do. Use shoal mirror',
             batch.header.base_offset,
         )
     verify_crc(batch)

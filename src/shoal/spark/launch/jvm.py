@@ -149,7 +149,9 @@ def _command(java: Path, settings: Path, environ: Mapping[str, str]) -> list[str
         return [str(home / "bin" / "spark-submit"), *arguments]
     jar = next((home / "jars").glob("spark-launcher_*.jar"), None)
     if jar is None:
-        raise ConfigError(f"{home} is no Spark: it has no jars/spark-launcher_*.jar; is SPARK_HOME right?")
+        raise ConfigError(
+            f"{home} is not a Spark directory: it has no jars/spark-launcher_*.jar. Check SPARK_HOME"
+        )
     launcher = [str(java), *_LAUNCHER_OPTIONS, "-cp", str(jar), "org.apache.spark.launcher.Main"]
     answer = subprocess.run(
         [*launcher, _MAIN_CLASS, *arguments],

@@ -206,7 +206,7 @@ def _make_slim_home(real: Path, home: Path) -> None:
 def _check(conf: Mapping[str, str]) -> None:
     for name in conf:
         if not name.startswith("spark."):
-            raise ConfigError(f"{name!r} is no Spark setting: their names begin with 'spark.'")
+            raise ConfigError(f"invalid Spark setting {name!r}: the name must begin with 'spark.'")
 
 
 def _environment(local: bool, conf: Mapping[str, str], state_dir: Path) -> dict[str, str]:

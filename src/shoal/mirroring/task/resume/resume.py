@@ -221,8 +221,8 @@ class Resumption:
                 f"{self.position.source_offset} was mirrored already: the source lost its tail "
                 "(unclean leader election?)",
                 lambda: self._go_on_at_source(same_up_to, lost=0),
-                f"{IncidentKind.SOURCE_RESET.continuing} mirrors what is there now behind what was "
-                "there then; or mirror it with a new group into an empty topic",
+                f"{IncidentKind.SOURCE_RESET.continuing} copies the source's present records after "
+                "those already mirrored; or mirror it with a new group into an empty topic",
                 same_up_to,
             )
 
