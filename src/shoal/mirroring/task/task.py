@@ -100,7 +100,7 @@ class _CopyTask:
         self._threads: dict[LeaderPairWorker, threading.Thread] = {}
         self._ended: queue.SimpleQueue[LeaderPairWorker] = queue.SimpleQueue()
         self._starting = threading.Lock()
-        self._dealing_anew = False
+        self._requested_rebalance = False
 
     def run(self) -> TaskResult:
         self._session.report()  # the driver's clock starts here
@@ -127,7 +127,7 @@ class _CopyTask:
         stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
         return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
 
-    # Carriers
+    # Workers
 
     def _share_out(self) -> dict[tuple[_Leaders, bool], list[PartitionCopy]]:
         """Group the partitions by their leaders, and by whether they are in trouble."""
@@ -241,8 +241,8 @@ class _CopyTask:
                 self._session.report(TaskReport(aligns=True))
             elif all(each.is_quiet for each in self._threads):
                 self._session.report(TaskReport(is_idle=True))
-        if not self._dealing_anew and any(worker.could_be_dealt_anew for worker in list(self._threads)):
-            self._dealing_anew = True
+        if not self._requested_rebalance and any(worker.needs_rebalance for worker in list(self._threads)):
+            self._requested_rebalance = True
             self._session.report(TaskReport(assign_again=True))
 
     def _hurry(self) -> None:

@@ -236,7 +236,7 @@ class LeaderPairWorker:
         return [*self._source.open, *self._destination.open]
 
     def waits_for(self) -> str:
-        """Say whose answer it waits for."""
+        """Return the broker whose response is awaited."""
         for cluster in (self._destination, self._source):
             waited_for = [connection.address for connection in cluster.open if connection.in_flight]
             if cluster.connecting is not None:
@@ -254,8 +254,8 @@ class LeaderPairWorker:
         )
 
     @property
-    def could_be_dealt_anew(self) -> bool:
-        """Whether healthy partitions share this carrier with others that are not of their leaders."""
+    def needs_rebalance(self) -> bool:
+        """Whether healthy partitions share this worker with others that are not of their leaders."""
         if self._stays:
             return any(copy.is_well for copy in list(self.copies))
         return self._loops > 1
@@ -297,7 +297,7 @@ class LeaderPairWorker:
 
     @property
     def _has_work(self) -> bool:
-        # Asked in this order: who admits partitions does so before it lets this carrier leave.
+        # Checked in this order: another thread admits partitions first, and then lets this worker end.
         return self._stays or not self._admitted.empty() or bool(self._unfinished())
 
     def _unfinished(self) -> list[PartitionCopy]:
