@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from shoal.errors import CorruptBatch
 from shoal.native import NATIVE
-from shoal.records import ENTRY, Codec, PlainRun, split, stamp, stamp_plain, verify_crc
+from shoal.protocol.fetch import decode_fetch_response
+from shoal.records import (
+    ENTRY,
+    AbortedTransactions,
+    Codec,
+    Decision,
+    PlainRun,
+    decide,
+    split,
+    stamp,
+    stamp_plain,
+    verify_crc,
+)
 from shoal.records import plain as module
 from tests.batches import (
     DELETE_HORIZON,
@@ -17,6 +31,8 @@ from tests.batches import (
     patched,
 )
 from tests.native_path import PATHS
+from tests.strategies import batches
+from tests.vectors import old_vectors, vectors
 
 IDENTITY = {"producer_id": 4_000_000_000, "producer_epoch": 7, "base_sequence": 2**31 - 3}
 NO_END = 2**63 - 1
@@ -113,3 +129,67 @@ def test_damaged_payload_keeps_a_crc_that_does_not_match() -> None:
     with pytest.raises(CorruptBatch):
         verify_crc(found[0])
     verify_crc(found[1])
+
+
+def recorded() -> list[memoryview]:
+    """Return the record sets that real brokers sent."""
+    return [
+        partition.record_set
+        for vector in (*vectors(), *old_vectors())
+        if vector.api == "Fetch" and vector.direction == "response"
+        for partition in decode_fetch_response(
+            memoryview(vector.frame), vector.version, vector.names
+        ).partitions
+        if len(partition.record_set)
+    ]
+
+
+def count_decisions(record_set: bytes | bytearray | memoryview) -> int:
+    """
+    Walk over a record set as the copy loop does, and decide about each batch that a plain walk stamped.
+
+    Every producer has an aborted transaction from its first batch on: no list of a broker covers more.
+
+    """
+    fetched, stamped = memoryview(bytes(record_set)), memoryview(bytearray(record_set))
+    producers = [(each.header.producer_id, each.header.base_offset) for each in split(fetched)]
+    decided = position = 0
+    offset = next((each.header.base_offset for each in split(fetched)), 0)
+    while (first := next(split(fetched[position:]), None)) is not None:
+        run = stamp_plain(stamped, position, first_offset=offset, end_offset=NO_END, **IDENTITY)
+        for each in split(fetched[position : run.end]):
+            for aborted in (None, AbortedTransactions(producers)):
+                for keep_append_time in (False, True):
+                    decision = decide(each.header, offset, aborted, keep_append_time=keep_append_time)
+                    assert decision is Decision.COPY, each.header
+            offset = each.header.next_offset
+            decided += 1
+        if run.end > position:
+            position = run.end
+        else:
+            offset, position = first.header.next_offset, position + len(first.view)
+    return decided
+
+
+def test_decide_copies_each_plain_batch_of_a_real_broker() -> None:
+    assert sum(count_decisions(each) for each in recorded()) > 20
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(batches(), st.sampled_from(plain(1, 3, 2, 4, 1))), max_size=5))
+def test_decide_copies_each_plain_batch_of_any_record_set(fetched: list[bytearray]) -> None:
+    count_decisions(b"".join(fetched))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(Codec), st.integers(-1, 3)), min_size=1, max_size=6)
+)
+def test_decide_copies_plain_batches_of_any_codec_and_producer(
+    fetched: list[tuple[int, Codec, int]],
+) -> None:
+    built, offset = [], 7
+    for count, codec, producer_id in fetched:
+        built.append(batch(count, base_offset=offset, codec=codec, producer_id=producer_id))
+        offset += count
+    assert count_decisions(b"".join(built)) == len(built)

@@ -1,4 +1,8 @@
-"""One decision per batch, from its header."""
+"""
+One decision per batch, from its header.
+
+Plain batches never reach :func:`decide`: ``plain.py`` stamps those for which the answer is always COPY.
+"""
 
 from __future__ import annotations
 
