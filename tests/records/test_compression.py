@@ -209,7 +209,7 @@ def test_output_of_exactly_the_limit_is_accepted(name: str, plain: bytes) -> Non
             assert str(caught.value) == (
                 "the batch at offset 77 cannot be mirrored: "
                 f"it expands to more than {limit} bytes, the maximum size of a decompressed batch; raise the "
-                "maximum if the batch is no attack"
+                "maximum if the batch is not an attack"
             )
 
 

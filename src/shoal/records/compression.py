@@ -226,7 +226,7 @@ def compress_legacy_lz4(data: Bytes) -> bytes:
 def _refusal(what: str, limit_bytes: int, base_offset: int) -> ExpandsTooFar:
     return ExpandsTooFar(
         f"{what} to more than {limit_bytes} bytes, the maximum size of a decompressed batch; raise the "
-        "maximum if the batch is no attack",
+        "maximum if the batch is not an attack",
         base_offset,
     )
 
