@@ -708,7 +708,7 @@ def test_poll_returns_at_records_or_timeout(log: History, broker: Broker) -> Non
         ),
         (
             {"group.id": "g", "partition.assignment.strategy": ["sticky"]},
-            "there is no 'sticky'; shoal has range, roundrobin, cooperative-sticky",
+            "unknown assignor 'sticky'; shoal has range, roundrobin, cooperative-sticky",
         ),
         ({"isolation.level": "serializable"}, "is neither read_committed nor read_uncommitted"),
         ({"interceptor.classes": "x"}, "interceptor.classes=x is not supported; remove it"),

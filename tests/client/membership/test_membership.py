@@ -523,7 +523,10 @@ def test_poll_raises_listener_error_after_the_rebalance(broker: Broker) -> None:
 
 @pytest.mark.parametrize(
     ("assignors", "sentence"),
-    [((), "partition.assignment.strategy is empty"), (("sticky",), "there is no 'sticky'; shoal has range")],
+    [
+        ((), "partition.assignment.strategy is empty"),
+        (("sticky",), "unknown assignor 'sticky'; shoal has range"),
+    ],
 )
 def test_membership_with_unknown_assignor_raises(
     broker: Broker, assignors: tuple[str, ...], sentence: str
