@@ -120,7 +120,7 @@ def named(fault: dict[str, Any]) -> str:
 
 @pytest.mark.usefixtures("each_path")
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
-def test_a_lane_goes_on_after_a_failure_of_any_produce_request(
+def test_task_after_a_failure_of_any_produce_request_continues(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
 ) -> None:
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
@@ -138,7 +138,7 @@ def test_a_lane_goes_on_after_a_failure_of_any_produce_request(
 
 @pytest.mark.usefixtures("each_path")
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
-def test_a_new_lane_goes_on_where_one_died_at_any_produce_request(
+def test_task_after_one_that_died_at_any_produce_request_continues(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
 ) -> None:
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
@@ -157,7 +157,7 @@ def test_a_new_lane_goes_on_where_one_died_at_any_produce_request(
 
 
 @pytest.mark.parametrize("commit_interval_ms", [0, 60_000])
-def test_a_new_lane_goes_on_where_one_was_killed_between_any_two_requests(
+def test_task_after_one_killed_between_any_two_requests_continues(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], commit_interval_ms: int
 ) -> None:
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER, commit_interval_ms=commit_interval_ms)
@@ -171,7 +171,7 @@ def test_a_new_lane_goes_on_where_one_was_killed_between_any_two_requests(
         assert_exact(brokers, topic, histories)
 
 
-def test_lanes_that_are_killed_again_and_again_get_there(
+def test_tasks_killed_repeatedly_copy_everything_once(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]]
 ) -> None:
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
@@ -187,7 +187,7 @@ def test_lanes_that_are_killed_again_and_again_get_there(
 
 @pytest.mark.usefixtures("each_path")
 @pytest.mark.parametrize("fault", OTHER_FAILURES, ids=named)
-def test_a_lane_goes_on_after_an_error_that_need_not_come_again(
+def test_task_after_a_single_other_error_of_produce_continues(
     brokers: TwoBrokers, history: History, fault: dict[str, Any]
 ) -> None:
     fill([history])
@@ -261,7 +261,7 @@ def test_at_most_five_requests_are_in_flight(brokers: TwoBrokers, history: Histo
     assert brokers.copied() == history.committed
 
 
-def test_the_first_request_of_an_identity_goes_alone(
+def test_first_request_of_an_identity_is_in_flight_alone(
     brokers: TwoBrokers, history: History, sent: list[Sent]
 ) -> None:
     history.plain(*[1] * 8)
@@ -269,7 +269,9 @@ def test_the_first_request_of_an_identity_goes_alone(
     assert [len(each.before_it) for each in sent][:3] == [0, 0, 1]
 
 
-def test_a_request_has_one_batch_of_a_partition(brokers: TwoBrokers, sent: list[Sent]) -> None:
+def test_request_without_multi_batch_has_one_batch_of_each_partition(
+    brokers: TwoBrokers, sent: list[Sent]
+) -> None:
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(*[1] * 6)
@@ -279,7 +281,7 @@ def test_a_request_has_one_batch_of_a_partition(brokers: TwoBrokers, sent: list[
     assert sorted(each.partition for each in sent) == [0] * 6 + [1] * 6 + [2] * 6
 
 
-def test_batches_so_old_that_their_producer_may_be_forgotten_go_one_by_one(
+def test_old_batches_are_in_flight_alone_as_the_broker_may_forget_their_producer(
     brokers: TwoBrokers, history: History, sent: list[Sent]
 ) -> None:
     history.base_timestamp = NOW_MS - 2 * DAY_MS
@@ -288,7 +290,7 @@ def test_batches_so_old_that_their_producer_may_be_forgotten_go_one_by_one(
     assert {len(each.before_it) for each in sent} == {0}
 
 
-def test_nothing_is_sent_behind_an_old_batch_among_young_ones(
+def test_old_batch_among_young_ones_is_acknowledged_before_the_next_request(
     brokers: TwoBrokers, history: History, sent: list[Sent]
 ) -> None:
     for age_ms in (0, 0, 0, 2 * DAY_MS, 0, 0, 0):
@@ -303,7 +305,7 @@ def test_nothing_is_sent_behind_an_old_batch_among_young_ones(
 # Nobody is held up by others
 
 
-def test_a_partition_that_failed_comes_back_while_others_go_on(brokers: TwoBrokers, sent: list[Sent]) -> None:
+def test_failed_partition_is_retried_while_others_continue(brokers: TwoBrokers, sent: list[Sent]) -> None:
     histories = brokers.topic("topic", 2)
     for _ in range(400):  # they take longer than the wait before the other partition's retry
         histories[0].plain(10)
@@ -315,7 +317,7 @@ def test_a_partition_that_failed_comes_back_while_others_go_on(brokers: TwoBroke
     assert last[1] < last[0]
 
 
-def test_partitions_that_lost_a_connection_come_back_together(brokers: TwoBrokers, sent: list[Sent]) -> None:
+def test_partitions_of_a_lost_connection_are_retried_together(brokers: TwoBrokers, sent: list[Sent]) -> None:
     histories = brokers.topic("topic", 8)
     for history in histories:
         history.plain(1, 1)
@@ -326,7 +328,7 @@ def test_partitions_that_lost_a_connection_come_back_together(brokers: TwoBroker
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
-def test_a_leader_that_cannot_be_reached_holds_up_only_what_it_leads(
+def test_unreachable_leader_delays_only_its_own_partitions(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
     monkeypatch.setattr(worker, "_TURN_S", 0.0)
@@ -349,7 +351,7 @@ def test_a_leader_that_cannot_be_reached_holds_up_only_what_it_leads(
 # Leaders that go away
 
 
-def test_a_lane_finds_the_source_leader_that_took_over(brokers: TwoBrokers, history: History) -> None:
+def test_task_after_an_election_finds_the_new_source_leader(brokers: TwoBrokers, history: History) -> None:
     with second_node(brokers.source) as second:
         fill([history])
         source = config_of("source", brokers.source, second)
@@ -363,7 +365,9 @@ def test_a_lane_finds_the_source_leader_that_took_over(brokers: TwoBrokers, hist
         assert brokers.copied() == history.committed
 
 
-def test_a_lane_finds_the_destination_leader_that_took_over(brokers: TwoBrokers, history: History) -> None:
+def test_task_after_an_election_finds_the_new_destination_leader(
+    brokers: TwoBrokers, history: History
+) -> None:
     with second_node(brokers.destination) as second:
         fill([history])
         destination = config_of("destination", brokers.destination, second)
@@ -372,7 +376,7 @@ def test_a_lane_finds_the_destination_leader_that_took_over(brokers: TwoBrokers,
         assert brokers.copied() == history.committed
 
 
-def test_a_batch_that_stops_its_partition_waits_for_the_retry_of_those_before_it(
+def test_batch_that_stops_its_partition_waits_for_retries_before_it(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -397,7 +401,7 @@ SOURCE_FAILURES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fault", SOURCE_FAILURES, ids=named)
-def test_a_lane_goes_on_after_a_failure_of_any_fetch(brokers: TwoBrokers, fault: dict[str, Any]) -> None:
+def test_task_after_a_failure_of_any_fetch_continues(brokers: TwoBrokers, fault: dict[str, Any]) -> None:
     brokers = brokers.with_settings(fetch_buffer_bytes=SMALL_BUFFER)
     for request, (topic, histories) in enumerate(alike_topics(brokers, NOW_MS)):
         let_pass(brokers.source, ApiKey.FETCH, request)
@@ -409,7 +413,7 @@ def test_a_lane_goes_on_after_a_failure_of_any_fetch(brokers: TwoBrokers, fault:
             break
 
 
-def test_an_error_of_a_whole_fetch_is_waited_out(brokers: TwoBrokers, history: History) -> None:
+def test_error_of_a_whole_fetch_is_retried(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     answers(
         brokers.source,
@@ -422,7 +426,7 @@ def test_an_error_of_a_whole_fetch_is_waited_out(brokers: TwoBrokers, history: H
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
-def test_a_lane_waits_for_a_broker_that_starts_again_in_mid_copy(
+def test_task_waits_for_a_broker_that_restarts_during_the_copy(
     brokers: TwoBrokers, history: History, side: str
 ) -> None:
     fill([history])
@@ -436,7 +440,7 @@ def test_a_lane_waits_for_a_broker_that_starts_again_in_mid_copy(
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_an_empty_answer_under_a_quota_is_no_gap(brokers: TwoBrokers, history: History, times: int) -> None:
+def test_empty_answer_under_a_quota_is_no_gap(brokers: TwoBrokers, history: History, times: int) -> None:
     history.plain(3, 2)
     answers(brokers.source, ApiKey.FETCH, lambda _: FetchResponse(1, ErrorCode.NONE, 0, ()), times)
     assert brokers.run().complete
@@ -450,14 +454,14 @@ def without_records(response: FetchResponse, **changes: Any) -> FetchResponse:
     )
 
 
-def test_a_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: History) -> None:
+def test_referral_to_another_replica_is_no_gap(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2)
     answers(brokers.source, ApiKey.FETCH, lambda each: without_records(each, preferred_read_replica=2))
     assert brokers.run().complete
     assert brokers.copied() == history.committed
 
 
-def test_an_answer_without_records_now_and_then_is_no_gap(brokers: TwoBrokers, history: History) -> None:
+def test_occasional_answers_without_records_are_no_gap(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2)
     answers(brokers.source, ApiKey.FETCH, without_records, times=4)
     assert brokers.run().complete
@@ -479,7 +483,7 @@ def local_log_begins_at(broker: Broker, offset: int) -> None:
 
 
 @pytest.mark.parametrize("looking", [False, True])
-def test_what_lies_in_remote_storage_is_no_gap_however_long_it_takes(
+def test_slow_records_in_remote_storage_are_no_gap(
     brokers: TwoBrokers, history: History, looking: bool
 ) -> None:
     history.plain(3, 2)
@@ -496,7 +500,7 @@ def test_what_lies_in_remote_storage_is_no_gap_however_long_it_takes(
     assert brokers.copied() == history.committed
 
 
-def test_a_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
+def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1)
@@ -547,7 +551,7 @@ each_damage = pytest.mark.parametrize(("position", "bit"), DAMAGES.values(), ids
 
 @each_damage
 @pytest.mark.parametrize("offset", [0, 1])
-def test_a_batch_that_was_damaged_on_its_way_is_fetched_again(
+def test_batch_damaged_in_transit_is_fetched_again(
     brokers: TwoBrokers, history: History, position: int, bit: int, offset: int
 ) -> None:
     history.plain(1, 3, codec=Codec.ZSTD).plain(1)
@@ -557,7 +561,7 @@ def test_a_batch_that_was_damaged_on_its_way_is_fetched_again(
 
 
 @each_damage
-def test_a_batch_that_stays_damaged_stops_its_partition_and_no_other(
+def test_batch_that_stays_damaged_stops_only_its_partition(
     brokers: TwoBrokers, position: int, bit: int
 ) -> None:
     damaged, other = brokers.topic("topic", 2)
@@ -574,7 +578,7 @@ def test_a_batch_that_stays_damaged_stops_its_partition_and_no_other(
     assert brokers.copied("topic", 0) == damaged.committed
 
 
-def test_a_batch_that_seems_to_lie_further_on_loses_nothing(brokers: TwoBrokers, history: History) -> None:
+def test_batch_with_a_base_offset_too_large_loses_no_records(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 3, 2, 2, 3)
     low_byte_of_base_offset = 7
     answers(brokers.source, ApiKey.FETCH, flipping(1, low_byte_of_base_offset, 0x04))
@@ -600,7 +604,7 @@ PERMANENT: dict[ErrorCode, str] = {
 
 
 @pytest.mark.parametrize("code", PERMANENT)
-def test_a_batch_that_the_destination_refuses_stops_its_partition_and_no_other(
+def test_batch_refused_by_the_destination_stops_only_its_partition(
     brokers: TwoBrokers, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusals, "_UNEXPLAINED_PATIENCE_S", 0.1)
@@ -625,7 +629,7 @@ def test_a_batch_that_the_destination_refuses_stops_its_partition_and_no_other(
     assert brokers.copied("topic", 0) == refused.committed
 
 
-def test_a_batch_larger_than_the_destination_takes_stops_its_partition(brokers: TwoBrokers) -> None:
+def test_batch_larger_than_the_destination_accepts_stops_its_partition(brokers: TwoBrokers) -> None:
     history = brokers.topic("topic", max_message_bytes="200")[0]
     history.plain(1, 1, 20, 1)
     (stopped,) = brokers.start().result().stopped
@@ -638,9 +642,7 @@ def test_a_batch_larger_than_the_destination_takes_stops_its_partition(brokers: 
     "code",
     [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED],
 )
-def test_a_source_that_refuses_to_be_read_stops_the_partition_and_no_other(
-    brokers: TwoBrokers, code: ErrorCode
-) -> None:
+def test_source_that_refuses_a_fetch_stops_only_that_partition(brokers: TwoBrokers, code: ErrorCode) -> None:
     refused, other = brokers.topic("topic", 2)
     refused.plain(1, 2)
     other.plain(1, 2)
@@ -667,7 +669,7 @@ def test_a_source_that_refuses_to_be_read_stops_the_partition_and_no_other(
         (ApiKey.PRODUCE, "destination"),
     ],
 )
-def test_lane_unknown_server_error_is_retried_and_named(
+def test_unknown_server_error_is_retried_and_named(
     brokers: TwoBrokers, history: History, api: ApiKey, side: str
 ) -> None:
     if api is not ApiKey.INIT_PRODUCER_ID:  # asked for before the first batch alone
@@ -684,7 +686,7 @@ def test_lane_unknown_server_error_is_retried_and_named(
         assert any("error -1 UNKNOWN_SERVER_ERROR" in each for each in control.waited_for)
 
 
-def test_lane_unknown_code_of_fetch_keeps_its_number(brokers: TwoBrokers, history: History) -> None:
+def test_unknown_error_code_of_fetch_keeps_its_number(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
 
     def refuse(response: FetchResponse) -> FetchResponse:
@@ -698,7 +700,7 @@ def test_lane_unknown_code_of_fetch_keeps_its_number(brokers: TwoBrokers, histor
     assert brokers.copied() == history.committed
 
 
-def test_lane_unknown_outcome_of_produce_is_resumed(brokers: TwoBrokers, history: History) -> None:
+def test_unknown_outcome_of_produce_is_aligned_and_continued(brokers: TwoBrokers, history: History) -> None:
     history.plain(*[1] * 8)
     let_pass(brokers.destination, ApiKey.PRODUCE, 2)
     brokers.destination.faults.add(
@@ -708,7 +710,7 @@ def test_lane_unknown_outcome_of_produce_is_resumed(brokers: TwoBrokers, history
     assert brokers.copied() == history.committed
 
 
-def test_lane_failing_commits_are_named_while_records_are_copied(
+def test_failing_commits_are_named_while_records_are_copied(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "REPORT_INTERVAL_S", 0.0)
@@ -729,7 +731,7 @@ def test_lane_failing_commits_are_named_while_records_are_copied(
 # Somebody else
 
 
-def test_a_record_that_somebody_else_writes_during_a_run_stops_the_partition(
+def test_foreign_record_during_a_run_stops_the_partition(
     brokers: TwoBrokers,
 ) -> None:
     histories = brokers.topic("topic", 2)
@@ -753,7 +755,7 @@ def test_a_record_that_somebody_else_writes_during_a_run_stops_the_partition(
     assert brokers.copied("topic", 0) == before
 
 
-def test_a_destination_that_loses_its_tail_during_a_run_stops_the_partition(
+def test_destination_that_loses_its_tail_during_a_run_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
     fill([history])

@@ -67,7 +67,7 @@ def filled(brokers: TwoBrokers) -> tuple[History, list[Content], list[Content]]:
 
 
 @pytest.mark.parametrize("rebatch", [None, DECODED], ids=["raw", "decoded"])
-def test_what_is_refused_is_left_out_and_told_and_the_rest_arrives(
+def test_refused_records_are_left_out_and_reported_and_the_rest_arrives(
     brokers: TwoBrokers, rebatch: Rebatch | None
 ) -> None:
     history, by_batch, by_record = filled(brokers)
@@ -85,7 +85,7 @@ def test_what_is_refused_is_left_out_and_told_and_the_rest_arrives(
         assert "refuses offsets 2 to 4 of topic-0" in told[0][0]
 
 
-def test_without_the_policy_it_stops_before_what_is_refused(brokers: TwoBrokers) -> None:
+def test_refused_batch_without_the_policy_stops_the_partition_before_it(brokers: TwoBrokers) -> None:
     _, by_batch, _ = filled(brokers)
     (stopped,) = brokers.start().result().stopped
     assert stopped.offset == 2
@@ -94,7 +94,7 @@ def test_without_the_policy_it_stops_before_what_is_refused(brokers: TwoBrokers)
 
 
 @pytest.mark.parametrize("rebatch", [None, DECODED], ids=["raw", "decoded"])
-def test_wherever_a_task_dies_the_next_leaves_out_the_same_and_doubles_nothing(
+def test_task_that_dies_anywhere_is_continued_with_the_same_records_left_out(
     brokers: TwoBrokers, rebatch: Rebatch | None
 ) -> None:
     history, by_batch, by_record = filled(brokers)
@@ -121,7 +121,7 @@ class Dying(Mortal):
             raise Killed
 
 
-def test_a_batch_that_is_too_large_is_left_out(brokers: TwoBrokers) -> None:
+def test_too_large_batch_is_left_out(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic(max_message_bytes="600")
     history.plain(1).plain(30).plain(2)
     control = Watched()
@@ -140,9 +140,7 @@ def test_a_batch_that_is_too_large_is_left_out(brokers: TwoBrokers) -> None:
     ],
     ids=lambda code: code.name,
 )
-def test_where_the_writer_is_refused_and_not_what_it_writes_nothing_is_left_out(
-    brokers: TwoBrokers, history: History, code: ErrorCode
-) -> None:
+def test_refused_writer_leaves_no_records_out(brokers: TwoBrokers, history: History, code: ErrorCode) -> None:
     history.plain(2)
     brokers.destination.faults.add(ApiKey.PRODUCE, error=code)
     (stopped,) = going_on(brokers).start().result().stopped
@@ -150,7 +148,7 @@ def test_where_the_writer_is_refused_and_not_what_it_writes_nothing_is_left_out(
     assert brokers.position().source_offset == 0
 
 
-def test_everything_is_decoded_and_cut_into_batches_of_the_size_that_is_wanted(brokers: TwoBrokers) -> None:
+def test_rebatch_of_everything_decodes_and_cuts_batches_to_the_size(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic()
     history.plain(*([3] * 20), codec=Codec.ZSTD).holed(5, [1, 3]).plain(400).plain(1)
     mirror = brokers.with_settings(rebatch=Rebatch(1024, Codec.NONE, everything=True))
@@ -163,7 +161,9 @@ def test_everything_is_decoded_and_cut_into_batches_of_the_size_that_is_wanted(b
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_wherever_a_task_dies_what_is_decoded_arrives_once(brokers: TwoBrokers, seed: int) -> None:
+def test_task_that_dies_anywhere_is_continued_with_decoded_records_once(
+    brokers: TwoBrokers, seed: int
+) -> None:
     """Each attempt may have other fetches, and cut other batches of the same records."""
     (history,) = brokers.topic()
     history.plain(3).plain(2, codec=Codec.LZ4).plain(5, codec=Codec.GZIP)

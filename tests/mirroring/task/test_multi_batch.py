@@ -116,7 +116,7 @@ def fingerprints(broker: Broker, topic: str = "topic") -> list[Any]:
 # That they go so
 
 
-def test_all_of_a_partition_goes_in_one_request_and_stays_as_it_is(
+def test_batches_of_a_partition_fit_one_request_and_stay_unchanged(
     brokers: TwoBrokers, history: History, sent: Sent
 ) -> None:
     for codec in Codec:
@@ -127,7 +127,7 @@ def test_all_of_a_partition_goes_in_one_request_and_stays_as_it_is(
     assert fingerprints(brokers.destination) == fingerprints(brokers.source)
 
 
-def test_partitions_go_together_and_none_waits_for_a_large_one(
+def test_partitions_share_a_request_and_do_not_wait_for_a_large_one(
     brokers: TwoBrokers, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbound_queue, "TOGETHER_BYTES", 1_000)
@@ -142,7 +142,7 @@ def test_partitions_go_together_and_none_waits_for_a_large_one(
     assert 5 <= max(sent.counts(partition=0)) <= 15
 
 
-def test_a_batch_that_is_larger_than_what_goes_together_goes_alone(
+def test_batch_larger_than_the_limit_of_a_request_is_sent_alone(
     brokers: TwoBrokers, history: History, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbound_queue, "TOGETHER_BYTES", 10)
@@ -152,9 +152,7 @@ def test_a_batch_that_is_larger_than_what_goes_together_goes_alone(
     assert_exact(brokers, history)
 
 
-def test_where_there_is_never_more_than_one_to_send_nobody_is_asked(
-    brokers: TwoBrokers, history: History, sent: Sent
-) -> None:
+def test_topic_with_a_single_batch_is_not_probed(brokers: TwoBrokers, history: History, sent: Sent) -> None:
     history.plain(1)
     asked = brokers.destination.faults.add(ApiKey.PRODUCE, times=None)
     brokers.run()
@@ -162,7 +160,7 @@ def test_where_there_is_never_more_than_one_to_send_nobody_is_asked(
     assert sent.is_marked("topic") == {False}
 
 
-def test_all_topics_are_asked_about_at_once(brokers: TwoBrokers, sent: Sent) -> None:
+def test_topics_are_probed_together(brokers: TwoBrokers, sent: Sent) -> None:
     names = [f"topic-{number}" for number in range(5)]
     for name in names:
         brokers.topic(name)[0].plain(*[1] * 5)
@@ -172,7 +170,7 @@ def test_all_topics_are_asked_about_at_once(brokers: TwoBrokers, sent: Sent) -> 
     assert {each for name in names for each in sent.counts(name)} == {5}
 
 
-def test_a_mirror_with_multi_batch_off_sends_one_batch_a_request_and_asks_nobody(
+def test_multi_batch_off_sends_one_batch_in_each_request_without_a_probe(
     brokers: TwoBrokers, history: History, sent: Sent
 ) -> None:
     history.plain(*[1] * 5)
@@ -183,7 +181,7 @@ def test_a_mirror_with_multi_batch_off_sends_one_batch_a_request_and_asks_nobody
     assert_exact(brokers, history)
 
 
-def test_a_stock_broker_gets_one_batch_a_request_as_ever(sent: Sent) -> None:
+def test_stock_broker_receives_one_batch_in_each_request(sent: Sent) -> None:
     with TwoBrokers.started() as brokers:
         brokers = brokers.with_settings(multi_batch=MultiBatch.AUTO)
         (history,) = brokers.topic()
@@ -194,7 +192,9 @@ def test_a_stock_broker_gets_one_batch_a_request_as_ever(sent: Sent) -> None:
         assert_exact(brokers, history)
 
 
-def test_at_least_once_sends_one_batch_a_request(brokers: TwoBrokers, history: History, sent: Sent) -> None:
+def test_at_least_once_sends_one_batch_in_each_request(
+    brokers: TwoBrokers, history: History, sent: Sent
+) -> None:
     history.plain(*[1] * 5)
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))  # another writer's
     assert brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE).run().complete
@@ -202,7 +202,7 @@ def test_at_least_once_sends_one_batch_a_request(brokers: TwoBrokers, history: H
     assert sent.is_marked("topic") == {False}
 
 
-def test_partitions_behind_foreign_records_go_one_by_one_beside_the_others(
+def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
     brokers: TwoBrokers, sent: Sent
 ) -> None:
     brokers = brokers.with_settings(continue_on=frozenset({IncidentKind.FOREIGN_RECORDS}))
@@ -229,7 +229,7 @@ def test_partitions_behind_foreign_records_go_one_by_one_beside_the_others(
 # Refusals
 
 
-def test_a_batch_that_is_refused_is_found_among_those_that_it_went_with(
+def test_refused_batch_is_found_among_the_others_of_its_request(
     brokers: TwoBrokers, history: History, sent: Sent
 ) -> None:
     history.plain(*[1] * 7)
@@ -246,7 +246,7 @@ def test_a_batch_that_is_refused_is_found_among_those_that_it_went_with(
     assert sent.counts()[0] == 12
 
 
-def test_a_broker_that_takes_them_no_more_gets_one_at_a_time_and_nothing_is_lost(
+def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
     brokers: TwoBrokers, history: History, sent: Sent
 ) -> None:
     """Its agent was removed, and it was not restarted: only an embedded broker can do that."""
@@ -268,7 +268,7 @@ def test_a_broker_that_takes_them_no_more_gets_one_at_a_time_and_nothing_is_lost
     assert any("they follow one by one" in each for each in control.waited_for)
 
 
-def test_a_record_set_that_is_larger_than_a_segment_is_cut(
+def test_record_set_larger_than_a_segment_is_cut(
     brokers: TwoBrokers, history: History, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history.plain(*[1] * 40)
@@ -285,7 +285,7 @@ def test_a_record_set_that_is_larger_than_a_segment_is_cut(
 # Required
 
 
-def test_required_waits_for_a_leader_that_takes_one_at_a_time(sent: Sent) -> None:
+def test_required_waits_for_a_leader_that_accepts_one_batch_at_a_time(sent: Sent) -> None:
     with TwoBrokers.started() as brokers:
         brokers = brokers.with_settings(multi_batch=MultiBatch.REQUIRED)
         (history,) = brokers.topic()
@@ -305,7 +305,7 @@ def test_required_waits_for_a_leader_that_takes_one_at_a_time(sent: Sent) -> Non
         assert_exact(brokers, history)
 
 
-def test_a_mirror_that_requires_it_does_not_begin_where_a_broker_does_not_take_them() -> None:
+def test_required_does_not_begin_if_a_broker_accepts_one_batch_only() -> None:
     for takes in (True, False):
         with TwoBrokers.started(multi_batch=takes) as brokers:
             brokers.topic("topic", 2)
@@ -318,7 +318,7 @@ def test_a_mirror_that_requires_it_does_not_begin_where_a_broker_does_not_take_t
                         require_multi_batch(destination, ["topic", "unknown"])
 
 
-def test_a_broker_that_does_not_answer_is_not_asked_at_the_start(brokers: TwoBrokers) -> None:
+def test_broker_that_does_not_answer_passes_the_check_at_the_start(brokers: TwoBrokers) -> None:
     brokers.topic()
     with Cluster(brokers.settings.destination) as destination:
         destination.refresh()
@@ -332,7 +332,7 @@ def test_a_broker_that_does_not_answer_is_not_asked_at_the_start(brokers: TwoBro
 @pytest.mark.parametrize("timestamp", [NOW_MS, NOW_MS - 30 * DAY_MS], ids=["young", "old"])
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
-def test_a_lost_acknowledgement_of_fifty_batches(
+def test_lost_acknowledgement_of_fifty_batches_doubles_nothing(
     brokers: TwoBrokers, history: History, sent: Sent, timestamp: int, dies: bool, drop: Any
 ) -> None:
     history.base_timestamp = timestamp
@@ -351,7 +351,7 @@ def test_a_lost_acknowledgement_of_fifty_batches(
 
 
 @pytest.mark.parametrize("survive", [0, 1, 19, 20, 49, 50])
-def test_a_leader_is_killed_and_its_successor_has_some_of_the_batches(
+def test_successor_of_a_killed_leader_with_some_of_the_batches_receives_the_rest(
     brokers: TwoBrokers, history: History, sent: Sent, survive: int
 ) -> None:
     """A follower fetches by bytes: it may have a part of what the leader wrote together."""
@@ -384,7 +384,7 @@ def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:
 @pytest.mark.parametrize("forgets", [False, True], ids=["remembers", "forgets"])
 @pytest.mark.parametrize("at_check", [*range(8), None])
 @pytest.mark.parametrize("together", [None, 2_000, 1], ids=["cut alike", "cut smaller", "one by one"])
-def test_a_request_arrives_late_at_any_moment_of_the_next_lane(
+def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     brokers: TwoBrokers,
     history: History,
     sent: Sent,
@@ -432,7 +432,7 @@ def _forget_before_each_request(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_makes_no_difference_whether_batches_are_told_apart(
+def test_batches_stamped_in_runs_equal_those_stamped_one_by_one(
     brokers: TwoBrokers, sent: Sent, seed: int
 ) -> None:
     """Where several go together, plain ones are stamped in runs; all others are looked at as ever."""

@@ -90,7 +90,7 @@ def listed(brokers: TwoBrokers) -> list[list[int]]:
     return seen
 
 
-def test_what_comes_is_copied_until_the_end_is_requested(
+def test_new_records_are_copied_until_the_end_is_requested(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror
 ) -> None:
     for round in range(5):
@@ -106,7 +106,7 @@ def test_what_comes_is_copied_until_the_end_is_requested(
     assert mirror.control.waited_for == set()
 
 
-def test_requests_list_only_partitions_that_had_something(
+def test_fetch_requests_list_only_partitions_that_had_records(
     brokers: TwoBrokers, histories: list[History], listed: list[list[int]]
 ) -> None:
     mirror = Mirror(brokers, histories)
@@ -120,7 +120,7 @@ def test_requests_list_only_partitions_that_had_something(
     assert {tuple(each) for each in listed if each not in full} == {(), (3,)}
 
 
-def test_a_session_that_the_source_forgets_costs_a_request(
+def test_fetch_session_that_the_source_forgets_costs_one_full_request(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror, listed: list[list[int]]
 ) -> None:
     for number in range(4):
@@ -133,7 +133,7 @@ def test_a_session_that_the_source_forgets_costs_a_request(
     assert mirror.control.total("retries") == 0
 
 
-def test_a_source_without_room_for_sessions_is_copied_as_well(
+def test_source_without_room_for_fetch_sessions_is_copied(
     brokers: TwoBrokers, histories: list[History], listed: list[list[int]]
 ) -> None:
     brokers.source.fetch_sessions.slots = 0
@@ -145,7 +145,7 @@ def test_a_source_without_room_for_sessions_is_copied_as_well(
     assert {len(each) for each in listed} == {PARTITIONS}
 
 
-def test_a_source_that_starts_again_is_copied_on(
+def test_source_that_restarts_is_copied_further(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror
 ) -> None:
     for history in histories:
@@ -169,7 +169,7 @@ def test_a_source_that_starts_again_is_copied_on(
     ],
     ids=str,
 )
-def test_a_partition_that_failed_comes_back(
+def test_partition_refused_once_by_the_destination_continues(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror, fault: dict[str, Any]
 ) -> None:
     for history in histories:
@@ -186,7 +186,7 @@ def test_a_partition_that_failed_comes_back(
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_NOT_AVAILABLE]
 )
-def test_a_partition_that_the_source_refuses_for_once_comes_back(
+def test_partition_refused_once_by_the_source_continues(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror, code: ErrorCode
 ) -> None:
     for history in histories:
@@ -199,7 +199,7 @@ def test_a_partition_that_the_source_refuses_for_once_comes_back(
     mirror.wait_until_copied()
 
 
-def test_who_ends_while_a_fetch_waits_leaves_no_session_behind(
+def test_task_that_ends_during_a_fetch_closes_its_fetch_session(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror
 ) -> None:
     histories[0].plain(1)
@@ -236,7 +236,7 @@ def test_records_that_an_answer_leaves_out_are_copied_later(
     mirror.wait_until_copied()
 
 
-def test_a_gap_at_the_end_is_passed_and_what_comes_after_it_is_copied(
+def test_gap_at_the_end_is_passed_and_later_records_are_copied(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror
 ) -> None:
     for history in histories[:3]:
@@ -266,7 +266,7 @@ def position_of(mirror: Mirror, partition: int) -> int | None:
     return offsets[-1] if offsets else None
 
 
-def test_a_gap_is_passed_while_others_are_busy(
+def test_gap_is_passed_while_others_are_busy(
     brokers: TwoBrokers, histories: list[History], mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "_LONGEST_LEFT_OUT_S", 0.05)
@@ -280,7 +280,7 @@ def test_a_gap_is_passed_while_others_are_busy(
     mirror.wait_until_copied()
 
 
-def test_an_end_that_the_source_takes_back_is_waited_for_by_name(
+def test_end_that_the_source_withdraws_is_awaited_and_reported(
     brokers: TwoBrokers, histories: list[History]
 ) -> None:
     for history in histories[:2]:
@@ -311,7 +311,7 @@ def copy_of(brokers: TwoBrokers) -> Copy:
     return make
 
 
-def test_the_end_of_an_open_range_is_what_the_source_said_last(copy_of: Copy) -> None:
+def test_end_of_an_open_range_is_the_source_s_last_answer(copy_of: Copy) -> None:
     copy = copy_of()
     assert copy.end_offset == 3, "where it begins, as long as nothing is known"
     assert copy.known_end_offset is None
@@ -324,13 +324,13 @@ def test_the_end_of_an_open_range_is_what_the_source_said_last(copy_of: Copy) ->
     assert not copy.state.is_over
 
 
-def test_the_end_of_another_range_is_its_own(copy_of: Copy) -> None:
+def test_end_of_a_bounded_range_is_its_own(copy_of: Copy) -> None:
     copy = copy_of(end_offset=8)
     copy.update_end_offset(12)
     assert copy.end_offset == 8
 
 
-def test_a_gap_ends_where_the_source_ended_when_it_was_found(copy_of: Copy) -> None:
+def test_gap_ends_at_the_source_s_end_of_its_discovery(copy_of: Copy) -> None:
     for end_offset, reached in ((OPEN_END, 12), (8, 8)):
         copy = copy_of(end_offset)
         copy.count_empty_answer()
@@ -339,7 +339,7 @@ def test_a_gap_ends_where_the_source_ended_when_it_was_found(copy_of: Copy) -> N
         assert (copy.fetch_offset, copy.empty_answers) == (reached, 0)
 
 
-def test_an_empty_partition_begins_where_its_log_does(brokers: TwoBrokers, histories: list[History]) -> None:
+def test_empty_partition_begins_at_its_log_start(brokers: TwoBrokers, histories: list[History]) -> None:
     begin_at(brokers.source.log("topic", 4), 50)
     mirror = Mirror(brokers, histories)
     wait_until(lambda: position_of(mirror, 4) == 50)

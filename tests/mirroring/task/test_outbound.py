@@ -61,7 +61,7 @@ def run(brokers: TwoBrokers) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_small_batches_become_one_with_their_own_codec(
+def test_small_batches_are_joined_with_their_own_codec(
     brokers: TwoBrokers, history: History, codec: Codec
 ) -> None:
     history.plain(*[2] * 50, codec=codec)
@@ -71,7 +71,7 @@ def test_small_batches_become_one_with_their_own_codec(
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_codec_that_is_named_is_for_all_of_them(
+def test_named_codec_is_used_for_joined_batches_of_all_codecs(
     brokers: TwoBrokers, history: History, codec: Codec
 ) -> None:
     for each in Codec:
@@ -82,7 +82,7 @@ def test_a_codec_that_is_named_is_for_all_of_them(
     assert (counts(brokers), codecs(brokers)) == ([15], [codec])
 
 
-def test_batches_of_different_codecs_stay_apart(brokers: TwoBrokers, history: History) -> None:
+def test_batches_of_different_codecs_are_not_joined(brokers: TwoBrokers, history: History) -> None:
     for codec in (Codec.LZ4, Codec.ZSTD, Codec.NONE):
         history.plain(1, 2, codec=codec)
     run(brokers)
@@ -90,7 +90,7 @@ def test_batches_of_different_codecs_stay_apart(brokers: TwoBrokers, history: Hi
     assert codecs(brokers) == [Codec.LZ4, Codec.ZSTD, Codec.NONE]
 
 
-def test_a_batch_is_made_when_there_are_enough_bytes(brokers: TwoBrokers, history: History) -> None:
+def test_joined_batch_is_complete_at_the_wanted_size(brokers: TwoBrokers, history: History) -> None:
     history.plain(*[1] * 50)
     size = batches_of(history.log)[0].header.size
     run(brokers.with_settings(rebatch=Rebatch(10 * size)))
@@ -99,7 +99,7 @@ def test_a_batch_is_made_when_there_are_enough_bytes(brokers: TwoBrokers, histor
     assert len(counts(brokers)) <= 6
 
 
-def test_large_batches_stay_as_they_are_between_small_ones(brokers: TwoBrokers, history: History) -> None:
+def test_large_batch_between_small_ones_stays_unchanged(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 1, 200, 1, 1, codec=Codec.LZ4)
     large = batches_of(history.log)[2]
     brokers = brokers.with_settings(rebatch=Rebatch(large.header.size))
@@ -109,21 +109,21 @@ def test_large_batches_stay_as_they_are_between_small_ones(brokers: TwoBrokers, 
     assert fingerprint(batches_of(brokers.destination.log("topic"))[1]) == fingerprint(large)
 
 
-def test_one_that_has_nothing_to_be_joined_with_stays_as_it_is(brokers: TwoBrokers, history: History) -> None:
+def test_single_batch_stays_unchanged(brokers: TwoBrokers, history: History) -> None:
     history.plain(2, codec=Codec.GZIP)
     assert run(brokers) == {Decision.COPY.value: 1}
     source, copy = (batches_of(each.log("topic"))[0] for each in (brokers.source, brokers.destination))
     assert fingerprint(source) == fingerprint(copy)
 
 
-def test_one_alone_gets_the_codec_that_is_named(brokers: TwoBrokers, history: History) -> None:
+def test_single_batch_is_compressed_with_the_named_codec(brokers: TwoBrokers, history: History) -> None:
     history.plain(2)
     assert run(brokers.with_settings(rebatch=Rebatch(1_000, Codec.ZSTD))) == {Decision.JOIN.value: 1}
     assert brokers.copied() == history.committed
     assert codecs(brokers) == [Codec.ZSTD]
 
 
-def test_transactions_are_joined_without_markers_and_without_what_was_aborted(
+def test_transactions_are_joined_without_markers_and_aborted_records(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1).transaction(2, 1, ends=COMMIT).transaction(3, ends=ABORT).plain(2).empty().gap(4)
@@ -137,7 +137,7 @@ def test_transactions_are_joined_without_markers_and_without_what_was_aborted(
     assert brokers.position().source_offset == history.next_offset
 
 
-def test_what_is_decoded_anyway_is_made_anew_by_itself(brokers: TwoBrokers, history: History) -> None:
+def test_batch_with_holes_is_rebuilt_and_not_joined(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 1).holed(5, [1, 3]).plain(1, 1)
     found = run(brokers)
     assert brokers.copied() == history.committed
@@ -145,7 +145,9 @@ def test_what_is_decoded_anyway_is_made_anew_by_itself(brokers: TwoBrokers, hist
     assert found == {Decision.JOIN.value: 2, Decision.REBUILD_HOLES.value: 1}
 
 
-def test_a_batch_that_may_not_be_decoded_is_copied(brokers: TwoBrokers, history: History) -> None:
+def test_batch_over_the_decompression_limit_is_copied_unchanged(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(1, 1)
     large = [b"x" * 3_000]
     history.store(batches.batch(large, base_offset=2, base_timestamp=NOW_MS, codec=Codec.GZIP), shown=True)
@@ -155,7 +157,7 @@ def test_a_batch_that_may_not_be_decoded_is_copied(brokers: TwoBrokers, history:
     assert counts(brokers) == [2, 1, 2]
 
 
-def test_no_batch_is_made_that_may_not_be_decoded(brokers: TwoBrokers, history: History) -> None:
+def test_joined_batches_stay_under_the_decompression_limit(brokers: TwoBrokers, history: History) -> None:
     history.plain(*[10] * 10, codec=Codec.GZIP)
     assert brokers.with_settings(max_decompressed_bytes=900).run().complete
     assert brokers.copied() == history.committed
@@ -169,7 +171,7 @@ def test_runs_translate_offsets_through_joined_batches(brokers: TwoBrokers, hist
     assert control.runs == [[0, 2, 0], [5, 8, 2], [9, 10, 5]]
 
 
-def test_nothing_is_held_back_for_more_to_come(brokers: TwoBrokers, history: History) -> None:
+def test_single_records_of_an_open_range_are_sent_at_once(brokers: TwoBrokers, history: History) -> None:
     open_end = CopyRange("topic", 0, "topic", 0, 2**62)
     control = Watched()
     lane = brokers.start([open_end], control)
@@ -186,7 +188,7 @@ def _holds(brokers: TwoBrokers, records: int) -> bool:
     return brokers.destination.log("topic").log_end_offset >= records
 
 
-def test_verify_finds_joined_batches_equal(brokers: TwoBrokers, history: History) -> None:
+def test_verify_of_joined_batches_finds_them_equal(brokers: TwoBrokers, history: History) -> None:
     history.plain(*[2] * 30, codec=Codec.LZ4).transaction(2, ends=ABORT).holed(5, [1]).plain(*[1] * 9)
     run(brokers.with_settings(rebatch=Rebatch(400, Codec.ZSTD)))
     assert len(counts(brokers)) < 35
@@ -197,7 +199,7 @@ def test_verify_finds_joined_batches_equal(brokers: TwoBrokers, history: History
 # Refused
 
 
-def test_a_joined_batch_that_is_too_large_is_cut(brokers: TwoBrokers) -> None:
+def test_joined_batch_too_large_for_the_destination_is_cut(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic(max_message_bytes="400")
     history.plain(*[1] * 30)
     assert brokers.start().result().complete
@@ -205,9 +207,7 @@ def test_a_joined_batch_that_is_too_large_is_cut(brokers: TwoBrokers) -> None:
     assert 2 < len(counts(brokers)) < 30
 
 
-def test_a_batch_that_is_refused_is_found_among_those_that_it_was_joined_with(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_refused_batch_is_found_among_those_joined_with_it(brokers: TwoBrokers, history: History) -> None:
     history.plain(*[1] * 5)
     history.base_timestamp = NOW_MS + 30 * 86_400_000
     history.plain(2)
@@ -220,7 +220,9 @@ def test_a_batch_that_is_refused_is_found_among_those_that_it_was_joined_with(
     assert brokers.copied() == history.committed[:5]
 
 
-def test_a_damaged_batch_among_them_is_named(brokers: TwoBrokers, history: History) -> None:
+def test_damaged_batch_among_joined_ones_stops_the_partition_at_its_offset(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(1, 1)
     damaged = history.batch(2)
     damaged[-1] ^= 1
@@ -251,7 +253,7 @@ SETTINGS: dict[str, Rebatch | None] = {
 @pytest.mark.parametrize("afterwards", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("requests", range(1, 7))
 @pytest.mark.parametrize("effect", ["before", "after"])
-def test_what_a_dead_lane_joined_and_wrote_is_skipped(
+def test_joined_records_written_by_a_dead_task_are_skipped(
     brokers: TwoBrokers, history: History, requests: int, effect: str, afterwards: Rebatch | None
 ) -> None:
     everything(history)
@@ -269,7 +271,7 @@ def test_what_a_dead_lane_joined_and_wrote_is_skipped(
     "afterwards", [ALL, Rebatch(150), None], ids=["joins", "joins less", "joins nothing"]
 )
 @pytest.mark.parametrize("survive", range(1, 60, 6))
-def test_a_part_of_a_batch_that_was_joined_and_cut_is_skipped(
+def test_surviving_part_of_a_joined_and_cut_batch_is_skipped(
     brokers: TwoBrokers, survive: int, afterwards: Rebatch | None
 ) -> None:
     (history,) = brokers.topic(max_message_bytes="400")
@@ -285,7 +287,7 @@ def test_a_part_of_a_batch_that_was_joined_and_cut_is_skipped(
 
 @pytest.mark.parametrize("codec", [None, Codec.ZSTD])
 @pytest.mark.parametrize("forget", [TwoBrokers.forget_pairs, None], ids=["no position", "pair"])
-def test_a_joined_batch_at_the_end_is_found_again_in_the_source(
+def test_joined_batch_at_the_destination_s_end_is_found_in_the_source(
     brokers: TwoBrokers, history: History, codec: Codec | None, forget: Callable[[TwoBrokers], None] | None
 ) -> None:
     brokers = brokers.with_settings(rebatch=Rebatch(300, codec))
@@ -313,12 +315,12 @@ def test_a_joined_batch_at_the_end_is_found_again_in_the_source(
         ("500:LZ4", Rebatch(500, Codec.LZ4)),
     ],
 )
-def test_bytes_and_codec_are_read(text: str, rebatch: Rebatch) -> None:
+def test_rebatch_option_yields_bytes_and_codec(text: str, rebatch: Rebatch) -> None:
     assert Rebatch.parse("rebatch", text) == rebatch
     assert Rebatch.parse("rebatch", str(rebatch)) == rebatch
 
 
 @pytest.mark.parametrize("text", ["", "x", "64k:", "64k:brotli", "121", "2m", ":zstd", "64k:zstd:9"])
-def test_what_makes_no_sense_is_refused(text: str) -> None:
+def test_invalid_rebatch_option_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="rebatch"):
         Rebatch.parse("rebatch", text)

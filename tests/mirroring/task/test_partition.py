@@ -31,7 +31,7 @@ REFUSED: dict[str, tuple[Callable[[History], bytearray], str]] = {
 
 @pytest.mark.parametrize(("make", "reason"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("before", [0, 3])
-def test_a_batch_that_cannot_be_mirrored_stops_its_partition_and_no_other(
+def test_batch_with_an_unknown_codec_stops_only_its_partition(
     brokers: TwoBrokers, make: Callable[[History], bytearray], reason: str, before: int
 ) -> None:
     refusing, other = brokers.topic("topic", 2)
@@ -50,13 +50,13 @@ def test_a_batch_that_cannot_be_mirrored_stops_its_partition_and_no_other(
         assert brokers.position("topic", 0).source_offset == 2 * before
 
 
-def test_a_start_between_batches_copies_from_there(brokers: TwoBrokers, history: History) -> None:
+def test_start_between_batches_copies_from_the_next_batch(brokers: TwoBrokers, history: History) -> None:
     history.plain(3, 2).gap(3).plain(2)
     brokers.run([CopyRange("topic", 0, "topic", 6, history.next_offset)])
     assert brokers.copied() == history.committed[5:]
 
 
-def test_an_aborted_batch_with_holes_is_dropped_like_any_other(brokers: TwoBrokers, history: History) -> None:
+def test_aborted_batch_with_holes_is_dropped(brokers: TwoBrokers, history: History) -> None:
     history.plain(1)
     history.store(history.batch(4, holes=[1], flags=batches.TRANSACTIONAL, producer_id=7, producer_epoch=0))
     history.marker(0, 7).plain(2)
@@ -64,7 +64,7 @@ def test_an_aborted_batch_with_holes_is_dropped_like_any_other(brokers: TwoBroke
     assert brokers.copied() == history.committed
 
 
-def test_the_bits_that_no_client_may_send_are_cleared(brokers: TwoBrokers, history: History) -> None:
+def test_attribute_bits_reserved_for_brokers_are_cleared(brokers: TwoBrokers, history: History) -> None:
     flags = batches.LOG_APPEND_TIME | batches.TRANSACTIONAL | batches.DELETE_HORIZON
     history.plain(2, flags=batches.LOG_APPEND_TIME).plain(1, flags=batches.DELETE_HORIZON)
     history.plain(3, flags=batches.LOG_APPEND_TIME | batches.DELETE_HORIZON, codec=Codec.GZIP)
@@ -73,9 +73,7 @@ def test_the_bits_that_no_client_may_send_are_cleared(brokers: TwoBrokers, histo
     assert all(not each.header.attributes & flags for each in batches_of(brokers.destination.log("topic")))
 
 
-def test_decisions_are_counted_once_each_also_where_requests_fail(
-    brokers: TwoBrokers, history: History
-) -> None:
+def test_decisions_are_counted_once_for_each_batch(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2).transaction(2, ends=0).empty().plain(1)
     control = Watched()
     brokers.run(control=control)
@@ -95,7 +93,7 @@ def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history
     assert control.runs == [[0, 5, 0], [8, 9, 5], [13, 15, 6]]
 
 
-def test_a_partition_waits_longer_each_time(brokers: TwoBrokers) -> None:
+def test_partition_that_waits_is_not_due_and_names_its_reason(brokers: TwoBrokers) -> None:
     copy = PartitionCopy(CopyRange("topic", 3, "other", 0, 10), brokers.settings)
     assert copy.state.is_due
     copy.wait("a leader", 100.0)
@@ -104,7 +102,7 @@ def test_a_partition_waits_longer_each_time(brokers: TwoBrokers) -> None:
     assert (copy.source, copy.destination) == (TopicPartition("topic", 3), TopicPartition("other", 3))
 
 
-def test_a_stopped_partition_holds_nothing_of_what_was_read(brokers: TwoBrokers) -> None:
+def test_stopped_partition_releases_the_data_of_its_fetches(brokers: TwoBrokers) -> None:
     class Read:
         """What a task has read of a cluster."""
 
@@ -140,7 +138,7 @@ def test_suspect_second_refusal_soon_stops_the_partition(refused_once: Partition
     assert refused_once.state.stopped.reason == "it is refused; a second try ended the same"
 
 
-def test_suspect_second_refusal_minutes_later_has_another_try(
+def test_suspect_second_refusal_minutes_later_counts_as_the_first(
     refused_once: PartitionCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.0)
@@ -159,7 +157,7 @@ def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy)
     assert refused_once.state.stopped.reason == "error -1; 4 more tries ended the same"
 
 
-def test_suspect_unexplained_refusals_do_not_count_as_explained_ones(brokers: TwoBrokers) -> None:
+def test_suspect_explained_refusal_after_unexplained_ones_counts_as_the_first(brokers: TwoBrokers) -> None:
     copy = PartitionCopy(CopyRange("topic", 0, "topic", 0, 9), brokers.settings)
     for _ in range(2):
         copy.suspect(5, "error -1", patience_s=60.0)
@@ -168,7 +166,7 @@ def test_suspect_unexplained_refusals_do_not_count_as_explained_ones(brokers: Tw
     assert copy.is_suspect(5)
 
 
-def test_refused_batch_stops_its_partition_however_long_aligning_takes(
+def test_second_refusal_after_a_long_alignment_stops_the_partition(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A comparison of the logs may take minutes, and a refusal minutes later counts as the first."""

@@ -17,7 +17,7 @@ _EDGE = re.compile(r"^ +([A-Z_]+) --> ([A-Z_]+): ([a-z_]+)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, Event)))
-def test_happens_each_event_in_each_state_moves_or_raises(state: State, event: Event) -> None:
+def test_each_event_in_each_state_moves_or_raises(state: State, event: Event) -> None:
     machine = StateMachine(state)
     after = TRANSITIONS.get((state, event))
     if after is None:
@@ -75,7 +75,7 @@ def test_hand_on_keeps_state_and_pause_for_the_heir() -> None:
     assert (heir.current, heir.waiting_for, heir.is_due) == (State.NEW, "a leader", False)
 
 
-def test_stop_ends_the_pause() -> None:
+def test_stop_during_a_pause_ends_it() -> None:
     machine = StateMachine()
     machine.wait("a leader", 100.0)
     machine.stop(PartitionStopped("topic", 0, 3, "reason"))

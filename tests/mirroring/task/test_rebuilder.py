@@ -44,7 +44,7 @@ def codecs(brokers: TwoBrokers) -> list[int]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("start", [1, 3])
-def test_a_start_in_the_middle_of_a_batch_crops_it(
+def test_start_in_the_middle_of_a_batch_crops_it(
     brokers: TwoBrokers, history: History, codec: Codec, start: int
 ) -> None:
     history.plain(4, 2, codec=codec)
@@ -57,7 +57,7 @@ def test_a_start_in_the_middle_of_a_batch_crops_it(
     assert brokers.position().origin == (start, 0)
 
 
-def test_a_dropped_batch_is_not_cropped(brokers: TwoBrokers, history: History) -> None:
+def test_dropped_batch_is_not_cropped(brokers: TwoBrokers, history: History) -> None:
     history.transaction(4, ends=ABORT).plain(2)
     assert brokers.run([CopyRange("topic", 0, "topic", 2, history.next_offset)]).complete
     assert brokers.copied() == history.committed
@@ -68,7 +68,7 @@ def test_a_dropped_batch_is_not_cropped(brokers: TwoBrokers, history: History) -
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("holes", [[0], [1, 2], [4], [0, 4]])
-def test_a_batch_with_holes_is_copied_without_them(
+def test_batch_with_holes_is_copied_without_them(
     brokers: TwoBrokers, history: History, codec: Codec, holes: list[int]
 ) -> None:
     history.plain(1).holed(5, holes, codec=codec).plain(2)
@@ -86,7 +86,7 @@ def test_offsets_around_holes_are_translated(brokers: TwoBrokers, history: Histo
     assert control.runs == [[0, 1, 0], [3, 5, 1], [6, 7, 3]]
 
 
-def test_a_flipped_bit_does_not_pass_for_a_hole(brokers: TwoBrokers, history: History) -> None:
+def test_damaged_records_count_is_not_taken_for_a_hole(brokers: TwoBrokers, history: History) -> None:
     history.plain(1)
     damaged = history.batch(3)
     damaged[60] = 2  # the count
@@ -97,7 +97,9 @@ def test_a_flipped_bit_does_not_pass_for_a_hole(brokers: TwoBrokers, history: Hi
     assert brokers.copied() == history.committed
 
 
-def test_a_bomb_is_refused(brokers: TwoBrokers, history: History) -> None:
+def test_batch_that_decompresses_over_the_limit_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
     history.plain(1)
     bomb = batches.payload([batches.Record(bytes(3_000_000))], Codec.GZIP)
     history.store(
@@ -139,7 +141,7 @@ def legacy(history: History, magic: int, codec: Codec, count: int) -> None:
     ("magic", "codec"),
     [(magic, codec) for magic in (0, 1) for codec in LEGACY_CODECS if magic or codec != Codec.LZ4],
 )
-def test_messages_of_old_formats_become_batches(
+def test_messages_of_old_formats_are_rebuilt_as_batches(
     brokers: TwoBrokers, history: History, magic: int, codec: Codec
 ) -> None:
     for count in (3, 1, 5):
@@ -155,7 +157,7 @@ def test_messages_of_old_formats_become_batches(
 
 @pytest.mark.parametrize("codec", LEGACY_CODECS)
 @pytest.mark.parametrize("start", range(6))
-def test_a_start_inside_a_wrapper_leaves_out_what_is_before(
+def test_start_inside_a_wrapper_leaves_out_earlier_messages(
     brokers: TwoBrokers, history: History, codec: Codec, start: int
 ) -> None:
     legacy(history, 1, codec, 3)
@@ -176,7 +178,7 @@ def test_messages_before_a_damaged_batch_arrive_whole(brokers: TwoBrokers, histo
     assert brokers.copied() == history.committed[:5]
 
 
-def test_an_append_time_of_magic_1_stays(brokers: TwoBrokers, history: History) -> None:
+def test_append_time_of_magic_1_is_kept(brokers: TwoBrokers, history: History) -> None:
     covered = struct.pack(">bbqii", 1, batches.LOG_APPEND_TIME, 77, -1, 1) + b"v"
     history.store(bytearray(struct.pack(">qiI", 0, len(covered) + 4, zlib.crc32(covered)) + covered))
     assert brokers.run().complete
@@ -187,7 +189,7 @@ def test_an_append_time_of_magic_1_stays(brokers: TwoBrokers, history: History) 
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-def test_append_times_are_kept_where_that_is_asked_for(
+def test_append_times_with_keep_append_time_are_kept(
     brokers: TwoBrokers, history: History, codec: Codec
 ) -> None:
     history.plain(3, codec=codec, flags=batches.LOG_APPEND_TIME).plain(1)
@@ -216,7 +218,7 @@ def test_old_create_times_under_a_new_append_time_are_sent_one_at_a_time(
 # Too large for the destination
 
 
-def test_what_was_decoded_is_cut_until_the_destination_takes_it(brokers: TwoBrokers) -> None:
+def test_rebuilt_batch_is_cut_until_the_destination_accepts_it(brokers: TwoBrokers) -> None:
     history = brokers.topic("topic", max_message_bytes="300")[0]
     history.holed(30, [3]).plain(1)
     assert brokers.start().result().complete
@@ -224,7 +226,7 @@ def test_what_was_decoded_is_cut_until_the_destination_takes_it(brokers: TwoBrok
     assert len(batches_of(brokers.destination.log("topic"))) > 3
 
 
-def test_a_record_that_is_too_large_is_named(brokers: TwoBrokers) -> None:
+def test_record_too_large_for_the_destination_is_named(brokers: TwoBrokers) -> None:
     history = brokers.topic("topic", max_message_bytes="300")[0]
     values = [b"small", b"hole", b"x" * 400, b"small"]
     history.store(history.batch(1), shown=True)
@@ -249,7 +251,7 @@ def everything(history: History) -> None:
 
 @pytest.mark.parametrize("requests", range(1, 7))
 @pytest.mark.parametrize("effect", ["before", "after"])
-def test_what_a_dead_lane_decoded_and_wrote_is_skipped(
+def test_rebuilt_records_written_by_a_dead_task_are_skipped(
     brokers: TwoBrokers, history: History, requests: int, effect: Literal["before", "after"]
 ) -> None:
     everything(history)
@@ -263,7 +265,9 @@ def test_what_a_dead_lane_decoded_and_wrote_is_skipped(
 
 
 @pytest.mark.parametrize("requests", range(1, 9))
-def test_a_dead_lane_may_have_cut_batches_in_another_way(brokers: TwoBrokers, requests: int) -> None:
+def test_rebuilt_batches_cut_differently_by_a_dead_task_are_skipped(
+    brokers: TwoBrokers, requests: int
+) -> None:
     history = brokers.topic("topic", max_message_bytes="170")[0]
     history.holed(12, [1, 3], codec=Codec.NONE)
     legacy(history, 1, Codec.NONE, 7)
@@ -278,7 +282,9 @@ def test_a_dead_lane_may_have_cut_batches_in_another_way(brokers: TwoBrokers, re
     assert brokers.copied() == history.committed
 
 
-def test_a_fetch_that_ends_elsewhere_cuts_a_group_elsewhere(brokers: TwoBrokers, history: History) -> None:
+def test_group_of_messages_cut_by_another_fetch_size_is_copied_once(
+    brokers: TwoBrokers, history: History
+) -> None:
     for _ in range(40):
         legacy(history, 1, Codec.NONE, 5)
     small = brokers.with_settings(fetch_buffer_bytes=65_536 + 1_500)
@@ -290,7 +296,7 @@ def test_a_fetch_that_ends_elsewhere_cuts_a_group_elsewhere(brokers: TwoBrokers,
 
 
 @pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])
-def test_a_foreign_record_in_place_of_a_decoded_one_is_found(
+def test_foreign_record_in_place_of_a_rebuilt_one_stops_the_partition(
     brokers: TwoBrokers, history: History, make: Callable[[History], object]
 ) -> None:
     history.plain(1)
@@ -302,7 +308,7 @@ def test_a_foreign_record_in_place_of_a_decoded_one_is_found(
 
 
 @pytest.mark.parametrize("make", [lambda h: h.holed(4, [1]), lambda h: legacy(h, 1, Codec.GZIP, 3)])
-def test_a_mirror_whose_pair_expired_finds_a_decoded_tail(
+def test_mirror_without_its_position_recognizes_a_rebuilt_tail(
     brokers: TwoBrokers, history: History, make: Callable[[History], object]
 ) -> None:
     history.plain(1)
@@ -314,7 +320,9 @@ def test_a_mirror_whose_pair_expired_finds_a_decoded_tail(
     assert brokers.copied() == history.committed
 
 
-def test_a_mirror_whose_pair_expired_finds_a_group_of_messages(brokers: TwoBrokers, history: History) -> None:
+def test_mirror_without_its_position_recognizes_a_group_of_messages(
+    brokers: TwoBrokers, history: History
+) -> None:
     legacy(history, 1, Codec.NONE, 6)
     brokers.run()
     brokers.forget_pairs()
@@ -323,7 +331,7 @@ def test_a_mirror_whose_pair_expired_finds_a_group_of_messages(brokers: TwoBroke
     assert brokers.copied() == history.committed
 
 
-def test_a_tail_that_its_broker_compressed_anew_is_known_by_its_records(
+def test_tail_recompressed_by_its_broker_is_recognized_by_its_records(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(3, 2, 4)

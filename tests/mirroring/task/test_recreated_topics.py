@@ -121,7 +121,7 @@ def recreated_during_a_produce(brokers: TwoBrokers, count: int, control: Watched
 
 
 @pytest.mark.parametrize("count", [3, 40, 60])
-def test_a_source_topic_recreated_during_a_slow_produce_stops_the_partition(
+def test_source_topic_recreated_during_a_slow_produce_stops_the_partition(
     two: TwoBrokers, count: int
 ) -> None:
     control = Watched()
@@ -134,7 +134,9 @@ def test_a_source_topic_recreated_during_a_slow_produce_stops_the_partition(
 
 
 @pytest.mark.parametrize("count", [3, 40, 60])
-def test_a_recreated_source_topic_is_copied_whole_behind_the_former_one(two: TwoBrokers, count: int) -> None:
+def test_recreated_source_topic_is_copied_as_a_whole_behind_the_former_one(
+    two: TwoBrokers, count: int
+) -> None:
     control = Watched()
     brokers = going_on(two, IncidentKind.SOURCE_RESET)
     result = recreated_during_a_produce(brokers, count, control)
@@ -153,7 +155,7 @@ def test_a_recreated_source_topic_is_copied_whole_behind_the_former_one(two: Two
 # The source, in other circumstances
 
 
-def test_a_source_topic_recreated_while_the_connection_is_lost_stops_the_partition(two: TwoBrokers) -> None:
+def test_source_topic_recreated_while_the_connection_is_lost_stops_the_partition(two: TwoBrokers) -> None:
     fill(two.topic()[0], b"old", 40)
     let_pass(two.destination, ApiKey.PRODUCE, 5)
     held = two.destination.faults.add(ApiKey.PRODUCE, delay_s=PAUSE_S / 2)
@@ -188,9 +190,7 @@ class Paused(Watched):
 
 
 @pytest.mark.parametrize("turn", [2, 3, 4, 5, 9])
-def test_a_source_topic_recreated_while_the_task_pauses_stops_the_partition(
-    two: TwoBrokers, turn: int
-) -> None:
+def test_source_topic_recreated_while_the_task_pauses_stops_the_partition(two: TwoBrokers, turn: int) -> None:
     control = Paused(turn)
     fill(two.topic()[0], b"old", 40)
     lane = two.start(control=control)
@@ -205,7 +205,7 @@ def test_a_source_topic_recreated_while_the_task_pauses_stops_the_partition(
 
 
 @pytest.mark.parametrize("two", ["by id"], indirect=True)
-def test_a_source_topic_recreated_between_two_fetches_is_copied_whole(two: TwoBrokers) -> None:
+def test_source_topic_recreated_between_two_fetches_is_copied_as_a_whole(two: TwoBrokers) -> None:
     control = Watched()
     brokers = going_on(two, IncidentKind.SOURCE_RESET)
     fill(brokers.topic()[0], b"old", 5)
@@ -234,7 +234,7 @@ def recreated_while_nothing_comes(brokers: TwoBrokers, control: Watched) -> Runn
     return lane
 
 
-def test_nothing_is_written_to_a_destination_topic_that_was_recreated(two: TwoBrokers) -> None:
+def test_recreated_destination_topic_stops_the_partition_and_stays_empty(two: TwoBrokers) -> None:
     control = Watched()
     lane = recreated_while_nothing_comes(two, control)
     (stopped,) = lane.result().stopped
@@ -244,7 +244,7 @@ def test_nothing_is_written_to_a_destination_topic_that_was_recreated(two: TwoBr
     assert kinds(control) == ["destination-loss"]
 
 
-def test_a_destination_topic_that_was_recreated_is_filled_again(two: TwoBrokers) -> None:
+def test_recreated_destination_topic_is_filled_again_if_allowed(two: TwoBrokers) -> None:
     control = Watched()
     lane = recreated_while_nothing_comes(going_on(two, IncidentKind.DESTINATION_LOSS), control)
     wait_until(lambda: len(values(two)) >= 10)
@@ -254,7 +254,7 @@ def test_a_destination_topic_that_was_recreated_is_filled_again(two: TwoBrokers)
     assert kinds(control) == ["destination-loss"]
 
 
-def test_a_request_under_way_is_not_written_to_a_destination_topic_recreated_meanwhile() -> None:
+def test_request_in_flight_is_not_appended_to_a_recreated_destination_topic() -> None:
     with TwoBrokers.started() as brokers:
         fill(brokers.topic()[0], b"old", 5)
         held = Held(brokers.destination, ApiKey.PRODUCE)
@@ -271,7 +271,7 @@ def test_a_request_under_way_is_not_written_to_a_destination_topic_recreated_mea
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID])
 @pytest.mark.parametrize("api", [ApiKey.FETCH, ApiKey.PRODUCE])
-def test_a_partition_goes_on_after_an_error_about_its_topic_id(
+def test_partition_after_an_error_about_its_topic_id_continues(
     brokers: TwoBrokers, history: History, api: ApiKey, code: ErrorCode
 ) -> None:
     """A broker may learn of a topic later than the one that answered for the metadata."""
@@ -284,7 +284,7 @@ def test_a_partition_goes_on_after_an_error_about_its_topic_id(
     assert any(code.name in reason for reason in control.waited_for)
 
 
-def test_a_partition_goes_on_after_a_session_was_refused_for_its_topic_ids(
+def test_partition_after_a_fetch_session_refused_for_its_topic_ids_continues(
     brokers: TwoBrokers, history: History
 ) -> None:
     def refused(response: FetchResponse) -> FetchResponse:

@@ -42,7 +42,7 @@ LEFT_OUT = Refused(leaves_out=True)
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ALONE, Reaction.STOP),
     ],
 )
-def test_reaction_to_first_line_that_fits_counts(
+def test_reaction_to_a_code_in_several_lines_is_that_of_the_first(
     code: ErrorCode, refused: Refused, reaction: Reaction
 ) -> None:
     assert reaction_to(code, refused) is reaction

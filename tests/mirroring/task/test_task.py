@@ -40,7 +40,7 @@ def everything(history: History) -> None:
     history.plain(2, codec=Codec.ZSTD)
 
 
-def test_a_batch_of_any_codec_arrives_with_the_bytes_it_had(brokers: TwoBrokers, history: History) -> None:
+def test_batch_of_any_codec_arrives_with_its_bytes(brokers: TwoBrokers, history: History) -> None:
     for codec in Codec:
         history.plain(4, codec=codec)
     result = brokers.run()
@@ -66,7 +66,7 @@ def test_read_uncommitted_copies_aborted_transactions_and_drops_their_markers(
     assert brokers.copied() == history.uncommitted
 
 
-def test_an_open_transaction_is_left_for_later(brokers: TwoBrokers, history: History) -> None:
+def test_open_transaction_is_copied_by_a_later_task(brokers: TwoBrokers, history: History) -> None:
     history.plain(2)
     held_back = history.batch(3, flags=0x10, producer_id=9, producer_epoch=0)
     history.store(held_back)
@@ -78,7 +78,7 @@ def test_an_open_transaction_is_left_for_later(brokers: TwoBrokers, history: His
     assert brokers.copied() == history.committed
 
 
-def test_partitions_and_topics_are_copied_together(brokers: TwoBrokers) -> None:
+def test_several_partitions_and_topics_are_copied_exactly(brokers: TwoBrokers) -> None:
     histories = brokers.topic("first", 3) + brokers.topic("second", 2)
     for number, history in enumerate(histories):
         for _ in range(number * 5):
@@ -92,7 +92,7 @@ def test_partitions_and_topics_are_copied_together(brokers: TwoBrokers) -> None:
     ]
 
 
-def test_a_second_run_copies_nothing(brokers: TwoBrokers, history: History) -> None:
+def test_second_run_copies_nothing(brokers: TwoBrokers, history: History) -> None:
     everything(history)
     brokers.run()
     control = Watched()
@@ -101,20 +101,20 @@ def test_a_second_run_copies_nothing(brokers: TwoBrokers, history: History) -> N
     assert brokers.copied() == history.committed
 
 
-def test_the_position_moves_past_trailing_markers(brokers: TwoBrokers, history: History) -> None:
+def test_position_after_trailing_markers_is_behind_them(brokers: TwoBrokers, history: History) -> None:
     history.plain(2).transaction(3, ends=ABORT)
     brokers.run()
     assert brokers.position().source_offset == history.next_offset
     assert brokers.position().destination_offset == 2
 
 
-def test_a_partition_without_records_gets_its_pair(brokers: TwoBrokers, history: History) -> None:
+def test_partition_without_records_commits_its_position(brokers: TwoBrokers, history: History) -> None:
     assert brokers.run().complete
     assert (brokers.position().source_offset, brokers.position().destination_offset) == (0, 0)
 
 
 @pytest.mark.parametrize("end", range(11))
-def test_a_range_ends_with_the_batch_that_holds_its_last_offset(
+def test_range_ends_with_the_batch_of_its_last_offset(
     brokers: TwoBrokers, history: History, end: int
 ) -> None:
     history.plain(3, 4, 3)
@@ -128,7 +128,7 @@ def test_a_range_ends_with_the_batch_that_holds_its_last_offset(
 
 
 @pytest.mark.parametrize("end", [3, 4, 7, 8])
-def test_a_range_may_end_in_a_gap(brokers: TwoBrokers, history: History, end: int) -> None:
+def test_range_that_ends_in_a_gap_is_complete(brokers: TwoBrokers, history: History, end: int) -> None:
     history.plain(3).gap(5).plain(2)
     assert brokers.run([CopyRange("topic", 0, "topic", 0, end)]).complete
     assert brokers.position().source_offset == end
@@ -136,7 +136,7 @@ def test_a_range_may_end_in_a_gap(brokers: TwoBrokers, history: History, end: in
     assert brokers.copied() == history.committed
 
 
-def test_a_range_may_end_where_the_log_has_nothing_more(brokers: TwoBrokers, history: History) -> None:
+def test_range_that_ends_after_the_last_record_is_complete(brokers: TwoBrokers, history: History) -> None:
     history.plain(3).gap_at_the_end(4)
     assert brokers.run().complete
     assert brokers.position().source_offset == 7
@@ -145,7 +145,7 @@ def test_a_range_may_end_where_the_log_has_nothing_more(brokers: TwoBrokers, his
     assert brokers.copied() == history.committed
 
 
-def test_records_are_copied_under_another_name(brokers: TwoBrokers, history: History) -> None:
+def test_records_of_a_renamed_topic_are_copied_to_the_new_name(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.destination.create_topic("renamed")
     brokers.run([CopyRange("topic", 0, "renamed", 0, 3)])
@@ -168,7 +168,7 @@ def test_records_are_copied_under_another_name(brokers: TwoBrokers, history: His
     ],
 )
 @pytest.mark.parametrize("before_it", [0, 1])
-def test_a_commit_that_is_refused_for_a_while_is_tried_again(
+def test_commit_refused_for_a_while_is_retried(
     brokers: TwoBrokers, history: History, code: ErrorCode, before_it: int
 ) -> None:
     history.plain(1, 2)
@@ -180,7 +180,7 @@ def test_a_commit_that_is_refused_for_a_while_is_tried_again(
 
 
 @pytest.mark.parametrize("how", [{"error": ErrorCode.NOT_COORDINATOR}, {"drop": "before"}, {"drop": "after"}])
-def test_commits_that_fail_on_the_way_stop_nothing(
+def test_commits_that_fail_during_the_copy_stop_no_partition(
     brokers: TwoBrokers, history: History, how: dict[str, Any]
 ) -> None:
     history.plain(*[1] * 30)
@@ -193,7 +193,7 @@ def test_commits_that_fail_on_the_way_stop_nothing(
     assert brokers.copied() == history.committed
 
 
-def test_who_was_fenced_commits_nothing_and_fails(brokers: TwoBrokers, history: History) -> None:
+def test_fenced_task_commits_nothing_and_fails(brokers: TwoBrokers, history: History) -> None:
     history.plain(1, 2)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.FENCED_INSTANCE_ID)
@@ -206,7 +206,7 @@ def test_who_was_fenced_commits_nothing_and_fails(brokers: TwoBrokers, history: 
     assert brokers.copied() == history.committed
 
 
-def test_metadata_that_the_source_does_not_take_stops_before_anything_is_copied(
+def test_commit_metadata_too_large_stops_the_partition_before_the_first_record(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
@@ -216,7 +216,7 @@ def test_metadata_that_the_source_does_not_take_stops_before_anything_is_copied(
     assert brokers.copied() == []
 
 
-def test_a_position_that_may_no_longer_be_committed_stops_its_partition_alone(brokers: TwoBrokers) -> None:
+def test_commit_no_longer_authorized_stops_only_its_partition(brokers: TwoBrokers) -> None:
     histories = brokers.topic("topic", 2)
     for history in histories:
         history.plain(1, 2)
@@ -233,7 +233,7 @@ def test_a_position_that_may_no_longer_be_committed_stops_its_partition_alone(br
     assert [brokers.copied("topic", number) for number in (0, 1)] == [each.committed for each in histories]
 
 
-def test_the_last_commit_is_tried_again_with_pauses(
+def test_failing_last_commit_is_retried_with_pauses(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "_LAST_COMMIT_PATIENCE_S", 2.0)
@@ -245,7 +245,7 @@ def test_the_last_commit_is_tried_again_with_pauses(
     assert 1 < fault.hits < 8  # a pause is twice as long as the one before
 
 
-def test_after_a_request_to_stop_a_commit_that_fails_is_left_to_the_next_start(
+def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "_REQUESTED_COMMIT_PATIENCE_S", 2.0)
@@ -263,7 +263,7 @@ def test_after_a_request_to_stop_a_commit_that_fails_is_left_to_the_next_start(
 # Metadata
 
 
-def test_a_lane_waits_for_a_leader_and_says_so(
+def test_task_without_a_leader_waits_and_reports_it(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_QUIET_REPORT_INTERVAL_S", 0.0)
@@ -283,7 +283,7 @@ def test_a_lane_waits_for_a_leader_and_says_so(
     assert brokers.copied() == history.committed
 
 
-def test_a_topic_that_is_not_there_yet_is_waited_for_and_others_go_on(brokers: TwoBrokers) -> None:
+def test_missing_topic_is_awaited_while_others_continue(brokers: TwoBrokers) -> None:
     history = brokers.topic("topic")[0]
     history.plain(2)
     brokers.source.create_topic("later")

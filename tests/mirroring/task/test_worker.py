@@ -66,7 +66,7 @@ def end(running: RunningLane, control: Watched) -> None:
     running.result()
 
 
-def test_a_destination_leader_that_stalls_holds_up_only_its_own_partitions(
+def test_stalled_destination_leader_delays_only_its_own_partitions(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_STALLED_S", 0.3)
@@ -100,7 +100,7 @@ def _last_word_of(control: Watched, partition: int) -> str | None:
     return words[-1] if words else None
 
 
-def test_a_source_leader_that_stalls_holds_up_only_its_own_partitions(
+def test_stalled_source_leader_delays_only_its_own_partitions(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_STALLED_S", 0.3)
@@ -121,7 +121,7 @@ def test_a_source_leader_that_stalls_holds_up_only_its_own_partitions(
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_a_partition_whose_destination_refuses_for_long_is_carried_by_itself(
+def test_partition_refused_for_long_is_copied_by_a_worker_of_its_own(
     brokers: TwoBrokers, error: ErrorCode
 ) -> None:
     well, stuck = brokers.topic("topic", 2)
@@ -144,7 +144,7 @@ def test_a_partition_whose_destination_refuses_for_long_is_carried_by_itself(
     assert brokers.copied("topic", 1) == stuck.committed
 
 
-def test_while_one_is_tried_again_slowly_the_others_do_not_wait_for_its_alignment(
+def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(
     brokers: TwoBrokers,
 ) -> None:
     """To align it, its leader is asked; where that takes long, it is its own time."""
@@ -167,7 +167,7 @@ def test_while_one_is_tried_again_slowly_the_others_do_not_wait_for_its_alignmen
     end(running, control)
 
 
-def test_a_partition_that_is_refused_for_good_stops_and_the_others_go_on(brokers: TwoBrokers) -> None:
+def test_partition_refused_permanently_stops_and_the_others_continue(brokers: TwoBrokers) -> None:
     well, refused = brokers.topic("topic", 2)
     control = Watched()
     brokers.destination.faults.add(
@@ -185,7 +185,7 @@ def test_a_partition_that_is_refused_for_good_stops_and_the_others_go_on(brokers
     assert "allow WRITE on the destination topic" in stopped.reason
 
 
-def test_an_end_is_not_held_up_by_a_leader_that_stalls(
+def test_end_of_a_task_does_not_wait_for_a_stalled_leader(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_END_PATIENCE_S", 0.3)
@@ -205,7 +205,7 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls(
         assert brokers.position("topic", 1).source_offset == 0  # its outcome is not known
 
 
-def test_an_end_is_not_held_up_by_a_leader_that_stalls_while_it_is_connected_to(
+def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_END_PATIENCE_S", 0.3)
@@ -224,7 +224,7 @@ def test_an_end_is_not_held_up_by_a_leader_that_stalls_while_it_is_connected_to(
         stall.release()
 
 
-def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoBrokers) -> None:
+def test_failed_partition_of_a_bounded_range_is_copied_to_its_end(brokers: TwoBrokers) -> None:
     """Bounded ranges, as with --once: the carrier of those in trouble ends with the last of them."""
     histories = brokers.topic("topic", 3)
     for history in histories:
@@ -236,7 +236,7 @@ def test_a_failed_partition_is_carried_to_its_end_without_a_driver(brokers: TwoB
         assert brokers.copied("topic", number) == history.committed
 
 
-def test_a_carrier_that_ends_although_nobody_waits_for_it_is_no_failure(
+def test_worker_that_ends_after_its_task_gave_up_is_no_failure(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_END_PATIENCE_S", -1.0)
@@ -257,7 +257,7 @@ class InTrouble(Watched):
         return Handover(in_trouble=dict.fromkeys(partitions, "a broker to answer"))
 
 
-def test_a_lane_whose_partitions_are_all_in_trouble_from_the_start_ends(brokers: TwoBrokers) -> None:
+def test_task_with_all_partitions_in_trouble_at_the_start_completes(brokers: TwoBrokers) -> None:
     """As the second attempt of a task: the first was killed while they waited."""
     histories = brokers.topic("topic", 2)
     for history in histories:
@@ -267,7 +267,7 @@ def test_a_lane_whose_partitions_are_all_in_trouble_from_the_start_ends(brokers:
         assert brokers.copied("topic", number) == history.committed
 
 
-def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_anything(
+def test_fenced_worker_neither_commits_nor_hands_over_partitions(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(2)
@@ -292,7 +292,7 @@ def test_a_carrier_that_nobody_waits_for_any_more_neither_commits_nor_leaves_any
     assert brokers.copied() == history.committed
 
 
-def test_a_coordinator_that_does_not_answer_holds_up_no_copying(brokers: TwoBrokers) -> None:
+def test_coordinator_that_does_not_answer_delays_no_copy(brokers: TwoBrokers) -> None:
     (well,) = brokers.topic("topic", 1)
     control = Watched()
     hasty = replace(brokers, settings=replace(brokers.settings, commit_interval_ms=10))

@@ -95,11 +95,11 @@ def test_rows_are_written_in_the_order_of_their_offsets(brokers: TwoBrokers) -> 
     assert [each.header.codec_id for each in batches_of(brokers.destination.log("topic"))] == [0, 4, 0]
 
 
-def test_a_write_of_no_rows_tells_no_runs(brokers: TwoBrokers) -> None:
+def test_write_of_no_rows_returns_no_runs(brokers: TwoBrokers) -> None:
     assert write(brokers, []) == []
 
 
-def test_rows_go_behind_what_is_there_and_to_another_name(brokers: TwoBrokers) -> None:
+def test_rows_are_appended_to_existing_records_of_a_renamed_topic(brokers: TwoBrokers) -> None:
     write(brokers, [row(0, topic="other")])
     destination = brokers.settings.destination
     runs = write_rows([row(7)], destination, lambda _: "other", False, new_writer(destination))
@@ -127,7 +127,7 @@ REFUSED: dict[str, tuple[Sequence[Row], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("rows", "error", "words"), REFUSED.values(), ids=REFUSED)
-def test_rows_that_cannot_be_written_as_they_are_write_nothing(
+def test_invalid_rows_are_refused_before_the_first_write(
     brokers: TwoBrokers, rows: Sequence[Row], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_written_as_they_are_write_nothing(
     assert written(brokers) == []
 
 
-def test_gaps_are_taken_where_they_are_allowed(brokers: TwoBrokers) -> None:
+def test_gaps_are_accepted_if_allowed_and_overlaps_are_not(brokers: TwoBrokers) -> None:
     write(brokers, [row(0), row(5), row(9)], allow_gaps=True)
     assert len(written(brokers)) == 6
     with pytest.raises(ShoalError, match="overlap"):
@@ -148,7 +148,7 @@ def test_gaps_are_taken_where_they_are_allowed(brokers: TwoBrokers) -> None:
 ROWS = [row(0), row(2, 3), row(5, 1), row(6, 2), row(8, 2)]
 
 
-def test_a_repetition_writes_nothing_twice(brokers: TwoBrokers) -> None:
+def test_repeated_write_adds_only_new_rows(brokers: TwoBrokers) -> None:
     first = write(brokers, ROWS)
     assert write(brokers, ROWS) == first
     assert len(written(brokers)) == 10
@@ -158,9 +158,7 @@ def test_a_repetition_writes_nothing_twice(brokers: TwoBrokers) -> None:
 
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
 @pytest.mark.parametrize("requests", range(5))
-def test_a_prefix_that_a_dead_attempt_left_is_not_written_again(
-    brokers: TwoBrokers, drop: str, requests: int
-) -> None:
+def test_prefix_of_a_dead_attempt_is_not_written_again(brokers: TwoBrokers, drop: str, requests: int) -> None:
     write(brokers, [row(50, topic="topic")])
     let_pass(brokers.destination, ApiKey.PRODUCE, requests)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
@@ -174,7 +172,7 @@ def test_a_prefix_that_a_dead_attempt_left_is_not_written_again(
     "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.MESSAGE_TOO_LARGE]
 )
 @pytest.mark.parametrize("effect", ["before", "after"])
-def test_an_error_fails_the_task_and_a_second_one_goes_on(
+def test_error_fails_the_task_and_a_second_one_completes(
     brokers: TwoBrokers, code: ErrorCode, effect: str
 ) -> None:
     let_pass(brokers.destination, ApiKey.PRODUCE, 2)
@@ -212,7 +210,7 @@ def test_late_request_behind_the_second_attempt_is_not_written_again(
     assert values(brokers) == ONCE
 
 
-def test_late_request_behind_the_look_at_the_log_is_not_written_again(
+def test_late_request_after_the_log_was_read_is_not_written_again(
     brokers: TwoBrokers, writer: ProducerIdentity, late: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = module._bounds
@@ -227,7 +225,7 @@ def test_late_request_behind_the_look_at_the_log_is_not_written_again(
     assert values(brokers) == ONCE
 
 
-def test_late_request_before_the_look_at_the_log_fails_the_attempt_and_doubles_nothing(
+def test_late_request_before_the_log_is_read_fails_the_attempt_and_doubles_nothing(
     brokers: TwoBrokers, writer: ProducerIdentity, late: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = module._bounds
@@ -244,7 +242,7 @@ def test_late_request_before_the_look_at_the_log_fails_the_attempt_and_doubles_n
     assert values(brokers) == ONCE
 
 
-def test_rows_of_a_writer_without_read_are_written(brokers: TwoBrokers) -> None:
+def test_rows_without_authorization_to_read_are_written(brokers: TwoBrokers) -> None:
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     brokers.destination.faults.add(ApiKey.DESCRIBE_PRODUCERS, error=code)
     write(brokers, ROWS)
@@ -260,7 +258,7 @@ def test_rows_behind_those_of_another_writer_follow_with_the_same_identity(
     assert [each.value for each in written(brokers) if each.value in ONCE] == ONCE
 
 
-def test_a_destination_that_recompressed_or_changed_the_timestamps_is_recognised(brokers: TwoBrokers) -> None:
+def test_rows_in_a_log_append_time_topic_are_recognized(brokers: TwoBrokers) -> None:
     brokers.destination.create_topic("append-time", config={"message.timestamp.type": "LogAppendTime"})
     rows = [row(0, topic="append-time"), row(2, topic="append-time")]
     write(brokers, rows)
@@ -268,7 +266,7 @@ def test_a_destination_that_recompressed_or_changed_the_timestamps_is_recognised
     assert len(written(brokers, "append-time")) == 4
 
 
-def test_a_tail_that_is_not_replicated_yet_is_waited_for(brokers: TwoBrokers) -> None:
+def test_tail_not_replicated_yet_is_awaited(brokers: TwoBrokers) -> None:
     write(brokers, ROWS[:3])
     log = lagging(brokers.destination, "topic", high_watermark=2)
     asked = brokers.destination.faults.add(ApiKey.LIST_OFFSETS, times=None)
@@ -284,7 +282,7 @@ def in_background(work: Callable[[], object]) -> RunningLane:
     return RunningLane(work)  # type: ignore[arg-type]
 
 
-def test_a_record_that_somebody_else_writes_meanwhile_fails_the_task(brokers: TwoBrokers) -> None:
+def test_foreign_record_during_a_write_fails_the_task(brokers: TwoBrokers) -> None:
     first = Held(brokers.destination, ApiKey.PRODUCE)
     running = in_background(lambda: write(brokers, ROWS))
     first.wait_for_one()
@@ -294,7 +292,7 @@ def test_a_record_that_somebody_else_writes_meanwhile_fails_the_task(brokers: Tw
         running.result()
 
 
-def test_what_is_not_ready_yet_is_asked_again(brokers: TwoBrokers) -> None:
+def test_leader_or_coordinator_not_ready_is_asked_again(brokers: TwoBrokers) -> None:
     for api, code in (
         (ApiKey.OFFSET_FOR_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (ApiKey.LIST_OFFSETS, ErrorCode.LEADER_NOT_AVAILABLE),
@@ -305,7 +303,7 @@ def test_what_is_not_ready_yet_is_asked_again(brokers: TwoBrokers) -> None:
     assert len(written(brokers)) == 10
 
 
-def test_a_topic_that_is_not_there_is_an_error(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_topic_is_an_error(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.task.write_rows._PATIENCE_S", 0.0)
     with pytest.raises(BrokerError, match=r"missing-0 on the destination .* UNKNOWN_TOPIC_OR_PARTITION"):
         write(brokers, [row(0, topic="missing")])
