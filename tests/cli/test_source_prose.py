@@ -6,7 +6,7 @@
 import re
 import sys
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
@@ -36,12 +36,6 @@ def folders() -> list[str]:
     return sorted(
         {module.parent.relative_to(ROOT).as_posix() for top in tops for module in top.rglob("*.py")}
     )
-
-
-#: Folders that still have to be rewritten, with the folders in them. The list may only shrink.
-FOLDERS_NOT_REWRITTEN = {
-    "tests/mirroring/task",
-}
 
 
 #: Names of tests have unit, condition and result: they begin with a noun, and name the actor.
@@ -99,21 +93,12 @@ def rates(modules: Iterable[Path]) -> dict[str, float]:
     return {word: 1000 * words.count(word) / max(1, len(words)) for word in counted}
 
 
-REWRITTEN_FOLDERS = [
-    folder
-    for folder in folders()
-    if FOLDERS_NOT_REWRITTEN.isdisjoint(
-        each.as_posix() for each in (PurePosixPath(folder), *PurePosixPath(folder).parents)
-    )
-]
-
-
 @pytest.mark.parametrize("package", packages())
 def test_source_has_plain_sentences(package: str) -> None:
     assert findings(modules_of(package)) == []
 
 
-@pytest.mark.parametrize("folder", REWRITTEN_FOLDERS)
+@pytest.mark.parametrize("folder", folders())
 def test_folder_outside_of_source_has_plain_sentences(folder: str) -> None:
     assert findings(sorted((ROOT / folder).glob("*.py"))) == []
 
@@ -122,11 +107,11 @@ def test_rates_of_words_over_all_source() -> None:
     check_rates(SOURCE.rglob("*.py"))
 
 
-def test_rates_of_words_over_rewritten_folders() -> None:
-    check_rates(module for folder in REWRITTEN_FOLDERS for module in (ROOT / folder).glob("*.py"))
+def test_rates_of_words_over_all_other_folders() -> None:
+    check_rates(module for folder in folders() for module in (ROOT / folder).glob("*.py"))
 
 
-@pytest.mark.parametrize("folder", [each for each in REWRITTEN_FOLDERS if each.startswith("tests")])
+@pytest.mark.parametrize("folder", [each for each in folders() if each.startswith("tests")])
 def test_names_of_tests_have_plain_words(folder: str) -> None:
     names = re.findall(
         r"^ *def test_(\w+)", "".join(each.read_text() for each in (ROOT / folder).glob("*.py")), re.MULTILINE
@@ -138,10 +123,6 @@ def check_rates(modules: Iterable[Path]) -> None:
     found = rates(modules)
     assert {word: found[word] for word, most in MOST_PER_1000.items() if found[word] > most} == {}
     assert {word: found[word] for word, least in LEAST_PER_1000.items() if found[word] < least} == {}
-
-
-def test_excluded_folders_exist() -> None:
-    assert set(folders()) >= FOLDERS_NOT_REWRITTEN
 
 
 def test_prose_of_a_module_is_its_docstrings_and_comments(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a lane does about whatever brokers answer, at any request: it goes on, or stops with a sentence."""
+"""A task whose brokers fail at any request continues, or stops partitions with a reason."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SMALL_BUFFER = 65_536 + 400
 
 
 def fill(histories: list[History], base_timestamp: int = NOW_MS) -> None:
-    """Put some of everything into each partition: six batches to copy."""
+    """Add batches of each kind to each partition: six of them are to be copied."""
     for history in histories:
         history.base_timestamp = base_timestamp
         history.plain(1, 2).transaction(2, ends=ABORT).plain(3).transaction(1, ends=COMMIT)
@@ -133,7 +133,7 @@ def test_task_after_a_failure_of_any_produce_request_continues(
         assert result.stopped == ()
         assert_exact(brokers, topic, histories)
         if not failure.hits:
-            break  # it takes no more requests than that
+            break  # a run has no more requests
 
 
 @pytest.mark.usefixtures("each_path")
@@ -198,11 +198,11 @@ def test_task_after_a_single_other_error_of_produce_continues(
     assert brokers.copied() == history.committed
 
 
-# The rules of what may be sent when (docs/decisions/0002-a-sequence-is-an-offset.md)
+# The conditions for a request in flight (docs/decisions/0002-a-sequence-is-an-offset.md)
 
 
 class Sent(NamedTuple):
-    """A batch in a request: what else of its partition was in flight then, and how many requests."""
+    """A batch in a request, with the batches of its partition and the requests that were in flight then."""
 
     request: int
     partition: int
@@ -213,7 +213,7 @@ class Sent(NamedTuple):
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
-    """Watch the requests of a lane from inside: a broker's socket does not tell what waits in it."""
+    """Record the requests of a task inside the client, because a broker does not see requests that wait."""
     everything: list[Sent] = []
 
     class WatchedProducer(ProduceConnection):
@@ -302,7 +302,7 @@ def test_old_batch_among_young_ones_is_acknowledged_before_the_next_request(
     assert brokers.copied() == history.committed
 
 
-# Nobody is held up by others
+# Delays of one partition that must not delay others
 
 
 def test_failed_partition_is_retried_while_others_continue(brokers: TwoBrokers, sent: list[Sent]) -> None:
@@ -348,7 +348,7 @@ def test_unreachable_leader_delays_only_its_own_partitions(
     assert_exact(brokers, "topic", histories)
 
 
-# Leaders that go away
+# Leaders that disappear
 
 
 def test_task_after_an_election_finds_the_new_source_leader(brokers: TwoBrokers, history: History) -> None:
@@ -469,7 +469,7 @@ def test_occasional_answers_without_records_are_no_gap(brokers: TwoBrokers, hist
 
 
 def local_log_begins_at(broker: Broker, offset: int) -> None:
-    """Let a broker say that what is before an offset lies in remote storage."""
+    """Let a broker report that remote storage has all records before an offset."""
     before = broker.apis[ApiKey.LIST_OFFSETS]
     earliest_local = -4
 
@@ -586,7 +586,7 @@ def test_batch_with_a_base_offset_too_large_loses_no_records(brokers: TwoBrokers
     assert brokers.copied() == history.committed
 
 
-# What the destination refuses for good
+# Permanent refusals by the destination
 
 PERMANENT: dict[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
@@ -653,7 +653,7 @@ def test_source_that_refuses_a_fetch_stops_only_that_partition(brokers: TwoBroke
     assert brokers.copied("topic", 1) == other.committed
 
 
-# What a broker does not explain
+# Errors without an explanation
 
 
 @pytest.mark.parametrize(
@@ -728,7 +728,7 @@ def test_failing_commits_are_named_while_records_are_copied(
     assert brokers.copied() == history.committed
 
 
-# Somebody else
+# Other writers
 
 
 def test_foreign_record_during_a_run_stops_the_partition(

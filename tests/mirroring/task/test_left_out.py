@@ -1,4 +1,4 @@
-"""What the destination refuses is left out, where that is wanted; nothing else is lost or doubled."""
+"""If the mirror may, it leaves out records that the destination refuses, and loses or doubles no others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def lost(control: Watched) -> list[tuple[str, int]]:
 
 
 def filled(brokers: TwoBrokers) -> tuple[History, list[Content], list[Content]]:
-    """Return a source with batches that are refused, what arrives by batches, and what by records."""
+    """Return a source with refused batches, and the copies expected of whole batches and of records."""
     (history,) = brokers.topic(cleanup_policy="compact")
     keyed(history, b"a", b"b")
     keyed(history, b"c", None, b"d")
@@ -114,7 +114,7 @@ def test_task_that_dies_anywhere_is_continued_with_the_same_records_left_out(
 
 
 class Dying(Mortal):
-    """Dies at a check of its lease only; where the engine waits, it waits."""
+    """Dies only at a check of its lease, not if the engine waits."""
 
     def wait(self, seconds: float) -> None:
         if self._dead:

@@ -109,7 +109,7 @@ def test_lost_track_leaves_position_and_counts_behind_the_last_acknowledged_batc
     assert not copy.outbound.in_flight
 
 
-def test_displaced_lot_counts_each_batch_where_it_landed(copy: PartitionCopy) -> None:
+def test_displaced_lot_counts_each_batch_at_its_actual_offset(copy: PartitionCopy) -> None:
     for _ in range(3):
         copy.outbound.next_to_send(multi_batch=False)
     copy.acknowledge()

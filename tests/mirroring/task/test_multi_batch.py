@@ -1,4 +1,4 @@
-"""Several batches of a partition in a request: that they go so, and that nothing is lost or doubled by it."""
+"""Several batches of a partition in a request: the task sends them so, and loses or doubles none."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
 DAY_MS = 86_400_000
 
-#: What goes before the first request with several batches: two questions, and one batch or more.
+#: Probes before the first request with several batches; a request with one batch or more precedes it too.
 QUESTIONS = 2
 
 
@@ -59,10 +59,10 @@ def brokers() -> Iterator[TwoBrokers]:
 
 class Sent:
     """
-    The requests that lanes sent.
+    The requests that tasks sent.
 
     Attributes:
-        requests: Of each: the number of batches by partition, and whether its client id was marked.
+        requests: For each request the number of batches by partition, and if its client id was marked.
 
     """
 
@@ -91,7 +91,7 @@ class Sent:
         monkeypatch.setattr(worker, "ProduceConnection", WatchedProducer)
 
     def counts(self, topic: str = "topic", partition: int = 0) -> list[int]:
-        """How many batches of a partition were in each request that had any."""
+        """Return the number of batches of a partition in each request that had any."""
         wanted = TopicPartition(topic, partition)
         return [counts[wanted] for counts, _ in self.requests if wanted in counts]
 
@@ -113,7 +113,7 @@ def fingerprints(broker: Broker, topic: str = "topic") -> list[Any]:
     return [(fingerprint(each), each.header.records_count) for each in batches_of(broker.log(topic))]
 
 
-# That they go so
+# Requests with several batches
 
 
 def test_batches_of_a_partition_fit_one_request_and_stay_unchanged(
@@ -212,7 +212,7 @@ def test_partitions_behind_foreign_records_send_one_batch_in_each_request(
     brokers.run(brokers.ranges(*histories))
     log = brokers.destination.log("foreign")
     log.store(memoryview(batches.batch(2, base_offset=log.log_end_offset)))
-    for _ in range(2):  # the second time nobody has to find anything out
+    for _ in range(2):  # the second task finds the foreign records in the position
         for history in histories.values():
             history.plain(*[1] * 6)
         sent.requests.clear()
@@ -249,7 +249,7 @@ def test_refused_batch_is_found_among_the_others_of_its_request(
 def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
     brokers: TwoBrokers, history: History, sent: Sent
 ) -> None:
-    """Its agent was removed, and it was not restarted: only an embedded broker can do that."""
+    """Only an embedded broker can lose its agent without a restart."""
     history.plain(*[1] * 30)
     api = brokers.destination.apis[ApiKey.PRODUCE]
     seen = itertools.count(1)
@@ -354,7 +354,7 @@ def test_lost_acknowledgement_of_fifty_batches_doubles_nothing(
 def test_successor_of_a_killed_leader_with_some_of_the_batches_receives_the_rest(
     brokers: TwoBrokers, history: History, sent: Sent, survive: int
 ) -> None:
-    """A follower fetches by bytes: it may have a part of what the leader wrote together."""
+    """A follower fetches by bytes, so it may have only some batches of a request."""
     history.plain(*[2] * 50)
     let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
@@ -368,7 +368,7 @@ def test_successor_of_a_killed_leader_with_some_of_the_batches_receives_the_rest
 
 
 def arrive(brokers: TwoBrokers, request: bytes) -> ProduceOutcome:
-    """Let a request arrive whose sender is dead; return the answer that nobody gets."""
+    """Let a request of a dead sender arrive; return its answer."""
     partition = TopicPartition("topic", 0)
     with Cluster(brokers.settings.destination) as cluster:
         cluster.refresh({"topic"})
@@ -393,7 +393,7 @@ def test_late_request_at_any_moment_of_the_next_task_doubles_nothing(
     at_check: int | None,
     together: int | None,
 ) -> None:
-    """Also where the broker forgets its producers at the worst moments: what a stock broker doubles."""
+    """A stock broker would double these records if it forgot its producers at the worst moments."""
     history.base_timestamp = NOW_MS - 30 * DAY_MS
     history.plain(*[2] * 50)
     let_pass(brokers.destination, ApiKey.PRODUCE, QUESTIONS)
@@ -435,7 +435,7 @@ def _forget_before_each_request(broker: Broker) -> None:
 def test_batches_stamped_in_runs_equal_those_stamped_one_by_one(
     brokers: TwoBrokers, sent: Sent, seed: int
 ) -> None:
-    """Where several go together, plain ones are stamped in runs; all others are looked at as ever."""
+    """If several batches share a request, the task stamps plain ones in runs, and others one by one."""
     dice = random.Random(seed)
     (history,) = brokers.topic()
     brokers = brokers.with_settings(fetch_buffer_bytes=65_536 + dice.choice([500, 2_000, 100_000]))

@@ -1,4 +1,4 @@
-"""Ranges without an end, in a fetch session: what comes is copied, and what is idle is not asked for."""
+"""Open ranges in a fetch session: the task copies new records, and its requests omit idle partitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def histories(brokers: TwoBrokers) -> list[History]:
 
 
 class Mirror:
-    """A lane that runs until it is told to end."""
+    """A task that runs until the test requests its end."""
 
     def __init__(self, brokers: TwoBrokers, histories: list[History]) -> None:
         self._brokers = brokers
@@ -78,7 +78,7 @@ def mirror(brokers: TwoBrokers, histories: list[History]) -> Iterator[Mirror]:
 
 @pytest.fixture
 def listed(brokers: TwoBrokers) -> list[list[int]]:
-    """Which partitions each Fetch request lists."""
+    """The partitions that each Fetch request lists."""
     seen: list[list[int]] = []
     before = brokers.source.apis[ApiKey.FETCH]
 
@@ -210,17 +210,17 @@ def test_task_that_ends_during_a_fetch_closes_its_fetch_session(
         mirror.control.request_stop()
         return response
 
-    # It hears of the end with an answer, not between an answer and its next request.
+    # The task reads the request to stop with an answer, not between an answer and its next request.
     answers(brokers.source, ApiKey.FETCH, stop)
     wait_until(lambda: not mirror.is_running)
     wait_until(lambda: len(brokers.source.fetch_sessions) == 0)
 
 
-# What an answer leaves out
+# Answers that leave records out
 
 
 def without_records(response: FetchResponse) -> FetchResponse:
-    """Leave records out as a broker does that has none to send."""
+    """Leave records out, as a broker does if it has none to send."""
     return replace(response, partitions=[each for each in response.partitions if not len(each.record_set)])
 
 

@@ -1,4 +1,4 @@
-"""Batches that are joined into larger ones: the same records, held back by nobody, and found again."""
+"""A task joins batches into larger ones: it copies the same records at once, and recognizes them later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.verifying import verified
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
-#: Larger than all that a test here has.
+#: Larger than all batches of a test here.
 ALL = Rebatch(100_000)
 
 
@@ -42,7 +42,7 @@ def brokers(brokers: TwoBrokers) -> TwoBrokers:
 
 
 def counts(brokers: TwoBrokers) -> list[int]:
-    """How many records each batch of the destination has."""
+    """Return the number of records of each batch at the destination."""
     return [each.header.records_count for each in batches_of(brokers.destination.log("topic"))]
 
 
@@ -57,7 +57,7 @@ def run(brokers: TwoBrokers) -> dict[str, int]:
     return control.decisions
 
 
-# What is joined
+# Batches to join
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -233,7 +233,7 @@ def test_damaged_batch_among_joined_ones_stops_the_partition_at_its_offset(
     assert brokers.copied() == history.committed[:2]
 
 
-# And again, wherever the process before ended
+# Continuation after a task that died at any request
 
 
 def everything(history: History) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of a partition's batches: before one that cannot be mirrored it stops, and no other does."""
+"""Decisions on the batches of a partition; a batch that cannot be mirrored stops its own partition only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_batch_with_an_unknown_codec_stops_only_its_partition(
     refusing.store(make(refusing))
     refusing.plain(2)
     other.plain(1, 2, 3)
-    for _ in range(2):  # a second run comes to the same end
+    for _ in range(2):  # a second run has the same result
         result = brokers.start().result()
         (stopped,) = result.stopped
         assert (stopped.topic, stopped.partition, stopped.offset) == ("topic", 0, 2 * before)
@@ -104,7 +104,7 @@ def test_partition_that_waits_is_not_due_and_names_its_reason(brokers: TwoBroker
 
 def test_stopped_partition_releases_the_data_of_its_fetches(brokers: TwoBrokers) -> None:
     class Read:
-        """What a task has read of a cluster."""
+        """Data that a task has read from a cluster."""
 
     def raised() -> tuple[PartitionStopped, weakref.ref[Read]]:
         read = Read()

@@ -117,7 +117,7 @@ def test_batch_that_decompresses_over_the_limit_stops_the_partition(
 
 
 def legacy(history: History, magic: int, codec: Codec, count: int) -> None:
-    """Add what a broker keeps of a message set: one wrapper, or so many messages."""
+    """Add a message set as a broker stores it: one wrapper, or ``count`` messages."""
     first = history.next_offset
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=1_000_000)
     for delta in range(count):
@@ -150,7 +150,7 @@ def test_messages_of_old_formats_are_rebuilt_as_batches(
     control = Watched()
     assert brokers.run(control=control).complete
     assert brokers.copied() == history.committed
-    made = 3 if codec else 1  # what is not compressed comes message by message, and is gathered
+    made = 3 if codec else 1  # uncompressed messages arrive one by one, and are gathered
     assert codecs(brokers) == [codec] * made + [Codec.ZSTD]
     assert control.decisions == {Decision.REBUILD_MAGIC.value: made, Decision.COPY.value: 1}
 
@@ -167,7 +167,7 @@ def test_start_inside_a_wrapper_leaves_out_earlier_messages(
 
 
 def test_messages_before_a_damaged_batch_arrive_whole(brokers: TwoBrokers, history: History) -> None:
-    """They are made a batch before the fetch buffer is used again, for the second try."""
+    """The task rebuilds them as a batch before the second try uses the fetch buffer again."""
     legacy(history, 1, Codec.NONE, 5)
     damaged = history.batch(3)
     damaged[60] = 2
@@ -204,7 +204,7 @@ def test_append_times_with_keep_append_time_are_kept(
 def test_old_create_times_under_a_new_append_time_are_sent_one_at_a_time(
     brokers: TwoBrokers, history: History
 ) -> None:
-    """The broker forgets by what it takes for the newest create time."""
+    """The broker takes the append time for the newest create time, and forgets producers by it."""
     old = NOW_MS - 30 * 86_400_000
     for _ in range(4):
         batch = history.batch(1, base_timestamp=old, flags=batches.LOG_APPEND_TIME)
@@ -238,7 +238,7 @@ def test_record_too_large_for_the_destination_is_named(brokers: TwoBrokers) -> N
     assert brokers.copied() == history.committed[:2]
 
 
-# And again, wherever the process before ended
+# Continuation after a task that died at any request
 
 
 def everything(history: History) -> None:

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
 OPEN = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
 
-#: A pause must be longer than this to be noticed where topics are listed by name.
+#: If requests list topics by name, the task notices only pauses longer than this.
 PAUSE_S = 0.1
 
 
@@ -91,7 +91,7 @@ def numbered(name: bytes, count: int) -> list[bytes]:
 
 
 def split_values(brokers: TwoBrokers) -> tuple[list[bytes], list[bytes]]:
-    """Return what the destination holds of the former topic, and what it holds behind that."""
+    """Return the values of the former topic at the destination, and those behind them."""
     found = values(brokers)
     of_former = sum(each.startswith(b"old") for each in found)
     return found[:of_former], found[of_former:]
@@ -178,7 +178,7 @@ class Paused(Watched):
         self._turns_left = turn
 
     def check_lease(self) -> None:
-        """Is called at each turn of a lane and a route, and before each Produce request."""
+        """Count a turn: one for each of a worker and a copy loop, and one for each Produce request."""
         self._turns_left -= 1
         if self._turns_left == 0:
             self.pauses.set()
@@ -266,7 +266,7 @@ def test_request_in_flight_is_not_appended_to_a_recreated_destination_topic() ->
         assert values(brokers) == numbered(b"old", 5)
 
 
-# What brokers answer about topic ids
+# Errors about topic ids
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID])

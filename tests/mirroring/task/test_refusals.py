@@ -1,4 +1,4 @@
-"""The table of reactions to error codes: which line counts for which code, and why the order matters."""
+"""The table of reactions to error codes: the first line that fits a code decides, so their order matters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one task copies, between two brokers: all of it, once, in order."""
+"""One task between two brokers copies all records once, and in order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
 
 def everything(history: History) -> None:
-    """Put into a partition whatever a source may hold that can be copied or dropped."""
+    """Add each kind of batch that a task can copy or drop."""
     history.plain(3).plain(2, codec=Codec.LZ4).plain(5, codec=Codec.GZIP)
     history.transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT)
     history.plain(2, producer_id=5, producer_epoch=3, base_sequence=17)

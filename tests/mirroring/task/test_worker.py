@@ -1,4 +1,4 @@
-"""A partition that is stuck is alone: the others of its lane go on, and it is named."""
+"""A stuck partition delays no other of its task, and reports name its reason."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_partition_refused_for_long_is_copied_by_a_worker_of_its_own(
 def test_slow_alignment_of_a_failed_partition_does_not_delay_the_others(
     brokers: TwoBrokers,
 ) -> None:
-    """To align it, its leader is asked; where that takes long, it is its own time."""
+    """An alignment requests offsets from the leader, and a slow one costs its own partition time only."""
     well, stuck = brokers.topic("topic", 2)
     control = Watched()
     refused = brokers.destination.faults.add(
@@ -225,7 +225,7 @@ def test_end_of_a_task_does_not_wait_for_a_leader_that_stalls_at_connect(
 
 
 def test_failed_partition_of_a_bounded_range_is_copied_to_its_end(brokers: TwoBrokers) -> None:
-    """Bounded ranges, as with --once: the carrier of those in trouble ends with the last of them."""
+    """In bounded ranges, as with --once, the worker of partitions in trouble ends with the last of them."""
     histories = brokers.topic("topic", 3)
     for history in histories:
         history.plain(*[2] * 200)
@@ -240,7 +240,7 @@ def test_worker_that_ends_after_its_task_gave_up_is_no_failure(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copy_task, "_END_PATIENCE_S", -1.0)
-    monkeypatch.setattr(copy_task, "_GIVE_UP_PATIENCE_S", -1.0)  # nobody waits for any
+    monkeypatch.setattr(copy_task, "_GIVE_UP_PATIENCE_S", -1.0)  # the task waits for no worker
     for history in brokers.topic("topic", 4):
         history.plain(*[1] * 50)
     for _ in range(5):
@@ -251,14 +251,14 @@ def test_worker_that_ends_after_its_task_gave_up_is_no_failure(
 
 
 class InTrouble(Watched):
-    """A task's control that says of all partitions that they waited for something."""
+    """A task's control by which all partitions waited for a broker."""
 
     def take(self, partitions: Sequence[TopicPartition]) -> Handover:
         return Handover(in_trouble=dict.fromkeys(partitions, "a broker to answer"))
 
 
 def test_task_with_all_partitions_in_trouble_at_the_start_completes(brokers: TwoBrokers) -> None:
-    """As the second attempt of a task: the first was killed while they waited."""
+    """The second attempt of a task begins so if the first was killed while its partitions waited."""
     histories = brokers.topic("topic", 2)
     for history in histories:
         history.plain(2, 3)

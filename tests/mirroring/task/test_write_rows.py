@@ -107,7 +107,7 @@ def test_rows_are_appended_to_existing_records_of_a_renamed_topic(brokers: TwoBr
     assert len(written(brokers, "other")) == 4
 
 
-# What is refused, before anything is written
+# Refusals before the first write
 
 
 REFUSED: dict[str, tuple[Sequence[Row], type[Exception], str]] = {
