@@ -48,7 +48,7 @@ __all__ = [
     "History",
     "Killed",
     "Mortal",
-    "RunningLane",
+    "RunningTask",
     "TwoBrokers",
     "Watched",
     "answers",
@@ -266,8 +266,8 @@ class Watched(Uncontrolled):
         }
 
 
-class RunningLane:
-    """A worker in a thread, for tests that act while it runs."""
+class RunningTask:
+    """A copy task in a thread, for tests that act while it runs."""
 
     def __init__(self, run: Callable[[], TaskResult]) -> None:
         self._outcome: TaskResult | BaseException | None = None
@@ -283,7 +283,7 @@ class RunningLane:
     def result(self, timeout_s: float = 20.0) -> TaskResult:
         """Wait for its end, and return its result or raise its exception."""
         self._thread.join(timeout_s)
-        assert not self._thread.is_alive(), "the lane does not end"
+        assert not self._thread.is_alive(), "the task does not end"
         if isinstance(self._outcome, BaseException):
             raise self._outcome
         assert self._outcome is not None
@@ -389,9 +389,9 @@ class TwoBrokers:
             self.ranges() if ranges is None else ranges, self.settings, control or Uncontrolled()
         )
 
-    def start(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> RunningLane:
+    def start(self, ranges: Sequence[CopyRange] | None = None, control: Control | None = None) -> RunningTask:
         wanted = self.ranges() if ranges is None else ranges
-        return RunningLane(lambda: self.run(wanted, control))
+        return RunningTask(lambda: self.run(wanted, control))
 
 
 def config_of(name: str, *brokers: Broker) -> ClientConfig:
@@ -460,7 +460,7 @@ def die_after(brokers: TwoBrokers, requests: int) -> None:
     except Killed:
         brokers.destination.faults.clear()
     else:
-        raise AssertionError("the lane was not killed")
+        raise AssertionError("the task was not killed")
 
 
 def second_node(first: Broker) -> Broker:

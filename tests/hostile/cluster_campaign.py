@@ -43,7 +43,7 @@ from shoal.errors import ShoalError
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
-from tests.fuzz.lanes import check, filled, hurried, lane, patient
+from tests.fuzz.copy_tasks import check, filled, hurried, patient, run_task
 from tests.fuzz.liar import changed_fields, no_kafka
 from tests.fuzz.questions import QUESTIONS, impatient_config
 from tests.two_brokers import TwoBrokers
@@ -222,9 +222,9 @@ def _mirror(trial: _Trial, told: Told) -> str:
         # `check` requires the order only if no lie could be true.
         strictness = no_kafka if trial.are_recognisable else changed_fields
         with _lying(trial, getattr(brokers, trial.side), told):
-            outcome = lane(brokers)
+            outcome = run_task(brokers)
         check(brokers, histories, strictness)
-        again = lane(patient(brokers))
+        again = run_task(patient(brokers))
         check(brokers, histories, strictness)
         if trial.are_recognisable:
             assert again == TaskResult((), complete=True), again

@@ -112,24 +112,26 @@ def dealt(draw: st.DrawFn) -> tuple[list[CopyRange], int, dict[TopicPartition, t
 def test_each_range_is_assigned_once_to_tasks_of_similar_weight(
     deal: tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]],
 ) -> None:
-    ranges, lanes, leaders = deal
-    dealt_lanes = assign_tasks(ranges, lanes, leaders)
-    assert sorted(each for lane in dealt_lanes for each in lane) == sorted(ranges)
-    assert len(dealt_lanes) <= lanes
-    assert all(dealt_lanes)
-    weights = [sum(each.end_offset + 1 for each in lane) for lane in dealt_lanes]
-    target = sum(weights) / lanes
+    ranges, tasks_count, leaders = deal
+    tasks = assign_tasks(ranges, tasks_count, leaders)
+    assert sorted(each for task in tasks for each in task) == sorted(ranges)
+    assert len(tasks) <= tasks_count
+    assert all(tasks)
+    weights = [sum(each.end_offset + 1 for each in task) for task in tasks]
+    target = sum(weights) / tasks_count
     heaviest = max((each.end_offset + 1 for each in ranges), default=0)
-    assert all(weight <= target + heaviest * (lanes + 1) / 2 for weight in weights)
+    assert all(weight <= target + heaviest * (tasks_count + 1) / 2 for weight in weights)
 
 
 @given(dealt())
 def test_partitions_of_the_same_leaders_stay_together(
     deal: tuple[list[CopyRange], int, dict[TopicPartition, tuple[int, int]]],
 ) -> None:
-    ranges, lanes, leaders = deal
+    ranges, tasks_count, leaders = deal
     order = [
-        leaders.get(each.source, (-1, -1)) for lane in assign_tasks(ranges, lanes, leaders) for each in lane
+        leaders.get(each.source, (-1, -1))
+        for task in assign_tasks(ranges, tasks_count, leaders)
+        for each in task
     ]
     changes = sum(before != after for before, after in pairwise(order))
     assert changes == max(0, len(set(order)) - 1)
@@ -137,4 +139,4 @@ def test_partitions_of_the_same_leaders_stay_together(
 
 def test_equal_partitions_are_distributed_evenly() -> None:
     ranges = [CopyRange("topic", number, "topic", 0, 100) for number in range(12)]
-    assert [len(lane) for lane in assign_tasks(ranges, 4, {})] == [3, 3, 3, 3]
+    assert [len(task) for task in assign_tasks(ranges, 4, {})] == [3, 3, 3, 3]

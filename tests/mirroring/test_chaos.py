@@ -140,8 +140,8 @@ def test_concurrent_tasks_of_one_partition_duplicate_nothing(brokers: TwoBrokers
                 go_on(history, dice)
         trouble(brokers.destination, dice)
         running = [brokers.start() for _ in range(dice.randint(2, 3))]
-        for lane in running:
-            assert lane.result(60.0).stopped == ()
+        for task in running:
+            assert task.result(60.0).stopped == ()
         brokers.destination.faults.clear()
         assert_exact(brokers, histories)
 

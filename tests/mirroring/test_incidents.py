@@ -50,7 +50,7 @@ def incidents(control: Watched) -> list[list[object]]:
 
 
 def run(brokers: TwoBrokers, *expected: list[object]) -> None:
-    """Run a lane to its end; expect that no partition stops, and these incidents."""
+    """Run a task to its end; expect that no partition stops, and these incidents."""
     control = Watched()
     result = brokers.start(control=control).result()
     assert (result.complete, result.stopped) == (True, ())
@@ -58,7 +58,7 @@ def run(brokers: TwoBrokers, *expected: list[object]) -> None:
 
 
 def stop(brokers: TwoBrokers, kind: IncidentKind) -> None:
-    """Run a lane; expect that its partition stops for an incident, and writes nothing."""
+    """Run a task; expect that its partition stops for an incident, and writes nothing."""
     end = brokers.destination.log("topic").log_end_offset
     control = Watched()
     (stopped,) = brokers.start(control=control).result().stopped
@@ -158,10 +158,10 @@ def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, h
     let_pass(brokers.destination, ApiKey.PRODUCE, 3)
     fourth = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.2)
     control = Watched()
-    lane = brokers.start(control=control)
+    running = brokers.start(control=control)
     assert brokers.destination.faults.wait_for(fourth)
     foreign(brokers.destination)
-    assert lane.result().stopped == ()
+    assert running.result().stopped == ()
     assert ours(brokers) == history.committed
     assert [each[0] for each in incidents(control)] == ["foreign-records"]
     history.plain(2)
@@ -275,10 +275,10 @@ def test_tail_lost_during_a_run_is_found_by_the_next_batch_s_offset(
         brokers = going_on(brokers, IncidentKind.DESTINATION_LOSS)
     first = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=0.3)
     control = Watched()
-    lane = brokers.start(control=control)
+    running = brokers.start(control=control)
     assert brokers.destination.faults.wait_for(first)
     lose_tail_and_producers(brokers, 1)
-    stopped = lane.result().stopped
+    stopped = running.result().stopped
     lost = 2 if policy == "continue" else 0
     assert incidents(control) == [["destination-loss", lost, policy == "continue"]]
     if policy == "continue":
@@ -532,11 +532,11 @@ def test_truncated_source_without_epochs_is_found_by_its_refusal(
     (stopped,) = brokers.start(ranges).result().stopped
     assert "only up to offset 3, and 6 was mirrored already" in stopped.reason
     control = Watched()
-    lane = going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control)
+    running = going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control)
     wait_until(lambda: incidents(control) == [["source-reset", 0, True]])
     history.next_offset = 3
     history.plain(1, 2, 3)
-    assert lane.result().complete
+    assert running.result().complete
     assert brokers.copied() == before + history.committed[6:]
 
 
@@ -631,11 +631,11 @@ def test_source_leader_change_during_a_run_repeats_the_check(brokers: TwoBrokers
     brokers.run()
     history.plain(1)
     asked = brokers.source.faults.add(ApiKey.FETCH, delay_s=0.3)
-    lane = brokers.start()
+    running = brokers.start()
     assert brokers.source.faults.wait_for(asked)
     log = lose_tail(brokers.source, "topic", 4)
     history.log, history.next_offset = log, 4
-    (stopped,) = lane.result().stopped
+    (stopped,) = running.result().stopped
     assert "the source lost its tail" in stopped.reason
 
 
@@ -762,7 +762,7 @@ def test_exactly_once_after_at_least_once_finds_other_writers(brokers: TwoBroker
 
 
 def missing(brokers: TwoBrokers) -> int | None:
-    """Run a lane whose partition stops; return the lag that the registry has of it, with the source's end."""
+    """Run a task whose partition stops; return the lag that the registry has of it, with the source's end."""
     control = Watched()
     (stopped,) = brokers.start(control=control).result().stopped
     metrics = Metrics()

@@ -23,7 +23,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
 from tests.driver_events import Events
-from tests.two_brokers import NOW_MS, History, RunningLane, TwoBrokers, lose_tail, wait_until
+from tests.two_brokers import NOW_MS, History, RunningTask, TwoBrokers, lose_tail, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
@@ -125,12 +125,12 @@ class Driver:
         return ControlConnection(self.server.address, "secret")
 
     @contextmanager
-    def slice(self, partitions: int = 1) -> Iterator[RunningLane]:
-        """Run a lane with open ranges; end its window at the end of the block, and wait for the lane's."""
+    def slice(self, partitions: int = 1) -> Iterator[RunningTask]:
+        """Run a task with open ranges; end its window after the block, and wait for the task's end."""
         ranges = [CopyRange("topic", number, "topic", 0, OPEN_END) for number in range(partitions)]
         self.server.plan()
         with self.connect() as control:
-            running = RunningLane(lambda: run_copy_task(ranges, self.brokers.settings, control))
+            running = RunningTask(lambda: run_copy_task(ranges, self.brokers.settings, control))
             yield running
             self.server.end_window()
             running.result()
@@ -165,7 +165,7 @@ def test_tasks_end_with_their_window(brokers: TwoBrokers, history: History) -> N
     started = time.monotonic()
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        result = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control)).result()
+        result = RunningTask(lambda: run_copy_task(ranges, brokers.settings, control)).result()
     assert not result.complete
     assert 0.4 < time.monotonic() - started < 15.0
     assert brokers.copied() == history.committed
@@ -217,7 +217,7 @@ def test_idle_task_reports_quiet_before_its_end(
 
     history.plain(2)
     with driver.connect() as control:
-        running = RunningLane(
+        running = RunningTask(
             lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
         wait_until(lambda: brokers.copied() == history.committed)
@@ -240,7 +240,7 @@ def test_waiting_task_is_not_idle(
     history.plain(2)
     brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
     with driver.connect() as control:
-        running = RunningLane(
+        running = RunningTask(
             lambda: run_copy_task([CopyRange("topic", 0, "topic", 0, OPEN_END)], brokers.settings, control)
         )
         running.result()
@@ -376,7 +376,7 @@ def test_commit_at_the_end_waits_for_the_coordinator(
 ) -> None:
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        running = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control))
+        running = RunningTask(lambda: run_copy_task(ranges, brokers.settings, control))
         history.plain(2)
         wait_until(lambda: len(brokers.copied()) == 2)
         brokers.destination.faults.add(ApiKey.PRODUCE, times=None, error=ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -535,7 +535,7 @@ def test_stop_ends_a_task_of_open_ranges_with_a_commit(
     history.plain(2)
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        running = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control))
+        running = RunningTask(lambda: run_copy_task(ranges, brokers.settings, control))
         wait_until(lambda: brokers.copied() == history.committed)
         started = time.monotonic()
         threading.Thread(target=driver.server.request_stop).start()

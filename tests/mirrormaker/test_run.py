@@ -593,7 +593,7 @@ def test_failed_producer_ends_the_run_and_skips_nothing(makers: Makers) -> None:
 def test_refused_login_ends_the_run_and_skips_nothing(
     makers: Makers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(lane: object, topic: str) -> int:
+    def refused(task: object, topic: str) -> int:
         raise AccessRefused("the destination cluster's broker", "its password was changed")
 
     monkeypatch.setattr(handled._HandlerTask, "_count_partitions", refused)

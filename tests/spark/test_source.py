@@ -20,7 +20,7 @@ def options(brokers: TwoBrokers, *, streaming: bool = True, **more: str) -> Read
 
 def rows(reader: StreamReader | BatchReader, *offsets: dict[str, object]) -> list[tuple[object, ...]]:
     planned = reader.partitions(*offsets)
-    return sorted(row for lane in planned for row in reader.read(lane))
+    return sorted(row for partition in planned for row in reader.read(partition))
 
 
 def test_partition_without_position_begins_at_starting_offsets(
@@ -62,8 +62,8 @@ def test_batch_across_two_ranges_is_read_by_one(brokers: TwoBrokers) -> None:
     read = [
         arrow.num_rows
         for start, end in pairwise(ends)
-        for lane in reader.partitions({"topic": {"0": start}}, {"topic": {"0": end}})
-        for arrow in reader.read(lane)
+        for partition in reader.partitions({"topic": {"0": start}}, {"topic": {"0": end}})
+        for arrow in reader.read(partition)
     ]
     assert sum(read) == 2
 

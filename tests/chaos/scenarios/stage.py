@@ -190,11 +190,11 @@ class Stage:
             may_die = self.dice.random() < 0.7
             control = Mortal(self.dice.randint(0, 25)) if may_die else Watched()
         self.tasks += 1
-        lane = self.brokers.start(control=control)
+        running = self.brokers.start(control=control)
         try:
-            if patience_s < _TASK_S and not lane.ends_within(patience_s):
+            if patience_s < _TASK_S and not running.ends_within(patience_s):
                 control.request_stop()
-            result = lane.result(_TASK_S)
+            result = running.result(_TASK_S)
         except Killed:
             return None
         finally:

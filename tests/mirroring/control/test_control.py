@@ -455,7 +455,7 @@ def test_two_live_attempts_of_one_task_duplicate_nothing(
     assert brokers.copied() == history.committed
 
 
-# A lane under control
+# A task under control
 
 
 def slowly(brokers: TwoBrokers, history: History) -> None:

@@ -21,7 +21,7 @@ from shoal.mirroring.prepare.create import PreparedTopic
 from shoal.mirroring.task.task import run_copy_task
 from shoal.topic_partition import TopicPartition
 from tests.metrics_fed import FIRST, SECOND, report
-from tests.two_brokers import History, RunningLane, TwoBrokers, wait_until
+from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
@@ -91,11 +91,11 @@ def test_tasks_of_revoked_partitions_commit_and_end_at_once(
     driver.work.take({"topic": TOPIC}, [PARTITION])
     with driver.connect() as control:
         ranges = [CopyRange("topic", 0, "topic", 0, OPEN_END)]
-        running = RunningLane(lambda: run_copy_task(ranges, brokers.settings, control))
+        running = RunningTask(lambda: run_copy_task(ranges, brokers.settings, control))
         wait_until(lambda: brokers.copied() == history.committed)
         driver.work.give_up([PARTITION])
         asked_at = time.monotonic()
-        closing = RunningLane(lambda: driver.server.end_tasks(30.0))  # type: ignore[arg-type, return-value]
+        closing = RunningTask(lambda: driver.server.end_tasks(30.0))  # type: ignore[arg-type, return-value]
         running.result()
         assert time.monotonic() - asked_at < 3.0  # a window is otherwise not ended so soon after its begin
     assert closing.result() is True  # type: ignore[comparison-overlap]

@@ -267,10 +267,10 @@ def test_copy_deleted_before_its_first_commit_is_recreated_and_filled(
     driver = Driver(brokers)
     delete_copy(brokers)
     control = Watched()
-    lane = brokers.start(control=control)
+    running = brokers.start(control=control)
     wait_until(lambda: any("UNKNOWN_TOPIC" in each for each in control.waited_for))
     driver.look()
-    assert lane.result().complete
+    assert running.result().complete
     assert brokers.copied() == history.committed
     assert driver.metrics.progress().incidents == ()
     assert driver.notices == ["topic topic was deleted at the destination, and is created again"]

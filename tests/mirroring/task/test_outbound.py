@@ -174,13 +174,13 @@ def test_runs_translate_offsets_through_joined_batches(brokers: TwoBrokers, hist
 def test_single_records_of_an_open_range_are_sent_at_once(brokers: TwoBrokers, history: History) -> None:
     open_end = CopyRange("topic", 0, "topic", 0, 2**62)
     control = Watched()
-    lane = brokers.start([open_end], control)
+    running = brokers.start([open_end], control)
     for expected in (1, 3, 4):
         while len(history.committed) < expected:
             history.plain(1)
         wait_until(partial(_holds, brokers, expected))
     control.request_stop()
-    lane.result()
+    running.result()
     assert brokers.copied() == history.committed
 
 

@@ -22,7 +22,7 @@ from tests.two_brokers import (
     NOW_MS,
     Held,
     History,
-    RunningLane,
+    RunningTask,
     TwoBrokers,
     Watched,
     answers,
@@ -114,10 +114,10 @@ def recreated_during_a_produce(brokers: TwoBrokers, count: int, control: Watched
     fill(brokers.topic()[0], b"old", 40)
     let_pass(brokers.destination, ApiKey.PRODUCE, 5)
     slow = brokers.destination.faults.add(ApiKey.PRODUCE, delay_s=3 * PAUSE_S)
-    lane = brokers.start(control=control)
+    running = brokers.start(control=control)
     assert brokers.destination.faults.wait_for(slow)
     recreate(brokers.source, count)
-    return lane.result()
+    return running.result()
 
 
 @pytest.mark.parametrize("count", [3, 40, 60])
@@ -159,11 +159,11 @@ def test_source_topic_recreated_while_the_connection_is_lost_stops_the_partition
     fill(two.topic()[0], b"old", 40)
     let_pass(two.destination, ApiKey.PRODUCE, 5)
     held = two.destination.faults.add(ApiKey.PRODUCE, delay_s=PAUSE_S / 2)
-    lane = two.start()
+    running = two.start()
     assert two.destination.faults.wait_for(held)
     recreate(two.source, 40)
     two.source.faults.add(ApiKey.FETCH, drop="before")
-    (stopped,) = lane.result().stopped
+    (stopped,) = running.result().stopped
     assert "was deleted and created again" in stopped.reason
     assert split_values(two)[1] == []
 
@@ -193,11 +193,11 @@ class Paused(Watched):
 def test_source_topic_recreated_while_the_task_pauses_stops_the_partition(two: TwoBrokers, turn: int) -> None:
     control = Paused(turn)
     fill(two.topic()[0], b"old", 40)
-    lane = two.start(control=control)
+    running = two.start(control=control)
     assert control.pauses.wait(10)
     recreate(two.source, 60)
     control.go_on()
-    (stopped,) = lane.result().stopped
+    (stopped,) = running.result().stopped
     assert "was deleted and created again" in stopped.reason
     former, new = split_values(two)
     assert former == numbered(b"old", len(former))
@@ -209,35 +209,35 @@ def test_source_topic_recreated_between_two_fetches_is_copied_as_a_whole(two: Tw
     control = Watched()
     brokers = going_on(two, IncidentKind.SOURCE_RESET)
     fill(brokers.topic()[0], b"old", 5)
-    lane = brokers.start(OPEN, control)
+    running = brokers.start(OPEN, control)
     wait_until(lambda: len(values(two)) == 5)
     recreate(two.source, 20)
     wait_until(lambda: len(values(two)) >= 25)
     control.request_stop()
-    assert lane.result().stopped == ()
+    assert running.result().stopped == ()
     assert split_values(two) == (numbered(b"old", 5), numbered(b"new", 20))
 
 
 # The destination
 
 
-def recreated_while_nothing_comes(brokers: TwoBrokers, control: Watched) -> RunningLane:
+def recreated_while_nothing_comes(brokers: TwoBrokers, control: Watched) -> RunningTask:
     """Copy five records; exchange the destination topic; let five more come."""
     (history,) = brokers.topic()
     fill(history, b"old", 5)
-    lane = brokers.start(OPEN, control)
+    running = brokers.start(OPEN, control)
     wait_until(lambda: len(values(brokers)) == 5)
     recreate(brokers.destination)
     noticed_from = time.monotonic() + 1.5 * PAUSE_S
     wait_until(lambda: time.monotonic() > noticed_from)
     fill(history, b"old", 5)
-    return lane
+    return running
 
 
 def test_recreated_destination_topic_stops_the_partition_and_stays_empty(two: TwoBrokers) -> None:
     control = Watched()
-    lane = recreated_while_nothing_comes(two, control)
-    (stopped,) = lane.result().stopped
+    running = recreated_while_nothing_comes(two, control)
+    (stopped,) = running.result().stopped
     assert "on the destination cluster" in stopped.reason
     assert "was deleted and created again" in stopped.reason
     assert values(two) == []
@@ -246,10 +246,10 @@ def test_recreated_destination_topic_stops_the_partition_and_stays_empty(two: Tw
 
 def test_recreated_destination_topic_is_filled_again_if_allowed(two: TwoBrokers) -> None:
     control = Watched()
-    lane = recreated_while_nothing_comes(going_on(two, IncidentKind.DESTINATION_LOSS), control)
+    running = recreated_while_nothing_comes(going_on(two, IncidentKind.DESTINATION_LOSS), control)
     wait_until(lambda: len(values(two)) >= 10)
     control.request_stop()
-    assert lane.result().stopped == ()
+    assert running.result().stopped == ()
     assert values(two) == numbered(b"old", 10)
     assert kinds(control) == ["destination-loss"]
 
@@ -258,11 +258,11 @@ def test_request_in_flight_is_not_appended_to_a_recreated_destination_topic() ->
     with TwoBrokers.started() as brokers:
         fill(brokers.topic()[0], b"old", 5)
         held = Held(brokers.destination, ApiKey.PRODUCE)
-        lane = going_on(brokers, IncidentKind.DESTINATION_LOSS).start()
+        running = going_on(brokers, IncidentKind.DESTINATION_LOSS).start()
         held.wait_for_one()
         recreate(brokers.destination)
         held.release()
-        assert lane.result().stopped == ()
+        assert running.result().stopped == ()
         assert values(brokers) == numbered(b"old", 5)
 
 

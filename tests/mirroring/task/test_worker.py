@@ -25,7 +25,7 @@ from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.worker import LeaderPairWorker, Stop
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import Held, History, RunningLane, TwoBrokers, Watched, second_node, wait_until
+from tests.two_brokers import Held, History, RunningTask, TwoBrokers, Watched, second_node, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
@@ -61,7 +61,7 @@ def is_copied(brokers: TwoBrokers, history: History, partition: int) -> bool:
     return len(brokers.copied("topic", partition)) == len(history.committed)
 
 
-def end(running: RunningLane, control: Watched) -> None:
+def end(running: RunningTask, control: Watched) -> None:
     control.request_stop()
     running.result()
 

@@ -22,7 +22,7 @@ from tests.two_brokers import (
     NOW_MS,
     Content,
     Held,
-    RunningLane,
+    RunningTask,
     TwoBrokers,
     batches_of,
     content_of,
@@ -278,8 +278,8 @@ def test_tail_not_replicated_yet_is_awaited(brokers: TwoBrokers) -> None:
     assert values(brokers) == [b"topic-0 at %d" % offset for offset in range(10)]
 
 
-def in_background(work: Callable[[], object]) -> RunningLane:
-    return RunningLane(work)  # type: ignore[arg-type]
+def in_background(work: Callable[[], object]) -> RunningTask:
+    return RunningTask(work)  # type: ignore[arg-type]
 
 
 def test_foreign_record_during_a_write_fails_the_task(brokers: TwoBrokers) -> None:

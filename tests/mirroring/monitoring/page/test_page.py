@@ -154,7 +154,7 @@ def test_monitoring_without_page_and_report_starts_no_thread() -> None:
 
 
 def copied(brokers: TwoBrokers, *topics: str) -> Metrics:
-    """Return the registry of a lane that copied all there is."""
+    """Return the registry of a task that copied all records."""
     ranges = brokers.ranges(*topics)
     metrics = expected(ranges)
     brokers.run(ranges, Told(metrics))
@@ -241,14 +241,14 @@ def test_task_is_a_process_with_its_partitions_and_rate() -> None:
     for number in range(5):
         told(metrics, number)
     with watch(metrics) as shown:
-        first = lanes(shown.address)
+        first = task_rows(shown.address)
         assert {name: row["partitions"] for name, row in first.items()} == {"host:0": 3, "host:1": 2}
         assert {row["bytes_per_s"] for row in first.values()} == {None}  # of one look there is no rate
         told(metrics, 1)
         second: dict[str, Any] = {}
 
         def has_a_rate() -> bool:
-            second.update(lanes(shown.address))  # of one look: at the next one it may be nothing again
+            second.update(task_rows(shown.address))  # of one look: at the next one it may be nothing again
             return (second["host:1"]["bytes_per_s"] or 0) > 0
 
         wait_until(has_a_rate)
@@ -256,7 +256,7 @@ def test_task_is_a_process_with_its_partitions_and_rate() -> None:
         assert second["host:0"]["bytes_per_s"] == 0
 
 
-def lanes(address: Address | None) -> dict[str, Any]:
+def task_rows(address: Address | None) -> dict[str, Any]:
     return {row["name"]: row for row in data(address)["processes"] if row["kind"] == "task"}
 
 

@@ -66,8 +66,8 @@ def busy() -> Metrics:
     rows[3].update(stopped=[1000, "the destination refuses a batch: 10 (MESSAGE_TOO_LARGE)"])
     rows[7].update(waiting_for="broker 3 of the destination does not answer: timed out")
     rows[9].update(incidents=[["source-retention", "the source deleted records before they came", 200, True]])
-    for lane in range(4):
-        metrics.apply(report_of(*rows[lane::4], pid_host=f"executor-{lane}:4242"))
+    for task in range(4):
+        metrics.apply(report_of(*rows[task::4], pid_host=f"executor-{task}:4242"))
     return metrics
 
 
@@ -177,7 +177,7 @@ def test_stuck_partitions_and_reasons_are_first(browser: Browser, brokers: TwoBr
     control = Told(metrics)
     with watch(metrics) as shown:
         browser.open(url(shown))
-        lane = brokers.start(ranges, control)
+        running = brokers.start(ranges, control)
         browser.wait_for_text("1 partition stopped", "#state")
         browser.wait_for_text("topic-2", "#waiting")
         reason = metrics.progress().stopped["topic-1"]
@@ -188,7 +188,7 @@ def test_stuck_partitions_and_reasons_are_first(browser: Browser, brokers: TwoBr
         )
         assert positions == sorted(positions)
         control.request_stop()
-        wait_until(lambda: not lane.is_running)
+        wait_until(lambda: not running.is_running)
 
 
 def test_foreign_text_is_shown_and_never_executed(browser: Browser, tmp_path: Path) -> None:

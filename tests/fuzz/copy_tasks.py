@@ -15,10 +15,10 @@ from shoal.protocol.apis import ApiKey
 from tests.fuzz.liar import Lie, changed_fields
 from tests.two_brokers import ABORT, COMMIT, Content, History, TwoBrokers, Watched
 
-__all__ = ["ASKED", "LANE_S", "check", "filled", "hurried", "lane", "patient"]
+__all__ = ["ASKED", "TASK_S", "check", "filled", "hurried", "patient", "run_task"]
 
 REQUEST_TIMEOUT_MS = 250
-LANE_S = 60.0
+TASK_S = 60.0
 
 ASKED = [
     ("source", ApiKey.METADATA),
@@ -51,14 +51,14 @@ def hurried() -> Iterator[None]:
         yield
 
 
-def lane(brokers: TwoBrokers) -> TaskResult | ShoalError:
+def run_task(brokers: TwoBrokers) -> TaskResult | ShoalError:
     """Run a worker to its end; if it raises, that must be one of shoal's errors."""
     control = Watched()
     running = brokers.start(control=control)
-    deadline = time.monotonic() + LANE_S
+    deadline = time.monotonic() + TASK_S
     while running.is_running and time.monotonic() < deadline:
         running._thread.join(0.05)
-        if time.monotonic() > deadline - LANE_S / 2:
+        if time.monotonic() > deadline - TASK_S / 2:
             control.request_stop()
     try:
         return running.result(timeout_s=1)

@@ -20,8 +20,8 @@ from shoal.errors import ShoalError
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
+from tests.fuzz.copy_tasks import ASKED, TASK_S, check, filled, hurried, patient, run_task
 from tests.fuzz.effort import effort
-from tests.fuzz.lanes import ASKED, LANE_S, check, filled, hurried, lane, patient
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka
 from tests.two_brokers import TwoBrokers
 
@@ -60,10 +60,10 @@ def test_task_with_wrong_responses_continues_or_raises_an_error_of_shoal(
     with TwoBrokers.started() as stack:
         brokers, histories = filled(stack)
         with lying(getattr(brokers, side), api, lie, random.Random(seed), times):
-            lane(brokers)
+            run_task(brokers)
         check(brokers, histories, lie)
         # Both brokers answer correctly now, so the next attempt continues from there.
-        outcome = lane(patient(brokers))
+        outcome = run_task(patient(brokers))
         check(brokers, histories, lie)
         if lie is no_kafka:
             assert outcome == TaskResult((), complete=True)
@@ -87,4 +87,4 @@ def test_verify_with_wrong_responses_reports_or_raises_an_error_of_shoal(
         contextlib.suppress(ShoalError),
     ):
         verify(config.source, config.destination, {"topic": "topic"}, group=config.group, patience_s=1)
-    assert time.monotonic() - began < LANE_S
+    assert time.monotonic() - began < TASK_S
