@@ -40,7 +40,7 @@ def folders() -> list[str]:
 
 #: Names of tests have unit, condition and result: they begin with a noun, and name the actor.
 FORBIDDEN_IN_NAMES = re.compile(
-    r"^(a|an|the|it)_|(^|_)(what|where|who|whom|whoever|nobody|somebody|told|tells|hears|anew)(_|$)"
+    r"^(a|an|the|it)_|(^|_)(what|where|who|whom|whoever|nobody|somebody|told|tells|hears|anew|lanes?|carriers?)(_|$)"
 )
 
 
