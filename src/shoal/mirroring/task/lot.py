@@ -4,6 +4,9 @@ Lots: batches of one partition that lie one behind the other, stamped, on their 
 As far as the batches of a fetch response are plain, they are one lot: a view of the fetch buffer, and an
 index that has the size and the records of each. So a batch costs no object, and is counted with its lot.
 Any other batch (cropped, rebuilt, joined, or copied by a decision of its own) is a lot of one.
+
+The batches of a lot are sent, land and are counted in their order: each of the three is one number, and only
+the methods of :class:`Lot` change it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...records import ENTRY, Decision, PlainRun, RecordBatch, read_header
+from ..model.offset_map import add_run
+from ..model.reports import Counters
 from .outbound import OutboundBatch
 
 __all__ = ["Entry", "Lot", "Piece", "batches_of", "lot_of_batch", "lot_of_run"]
@@ -43,9 +48,8 @@ class Lot:
         sent: The number of batches that were sent.
         sent_bytes: Their size.
         landed: The number of batches that were acknowledged at their offsets.
-        counted: The number of these that the partition has counted.
-        counted_records: Their records.
-        counted_bytes: Their size.
+        newest_ms: The timestamp of the last of these; None before the first, or if its header has none.
+        counted: The number of these that are counted.
 
     """
 
@@ -62,9 +66,10 @@ class Lot:
     sent: int = 0
     sent_bytes: int = 0
     landed: int = 0
+    newest_ms: int | None = None
     counted: int = 0
-    counted_records: int = 0
-    counted_bytes: int = 0
+    _counted_records: int = field(default=0, init=False)
+    _counted_bytes: int = field(default=0, init=False)
     _entries: list[Entry] | None = field(default=None, init=False)
 
     @property
@@ -80,11 +85,75 @@ class Lot:
         epoch: int = ENTRY.unpack_from(self.index, len(self.index) - ENTRY.size)[3]
         return epoch
 
-    @property
-    def newest_landed_ms(self) -> int:
-        """The timestamp of the batch that was acknowledged last."""
-        newest_ms: int = ENTRY.unpack_from(self.index, (self.landed - 1) * ENTRY.size)[2]
-        return newest_ms
+    # On the way out
+
+    def send_next(self) -> memoryview:
+        """Take the next batch as sent; return its bytes."""
+        start = self.sent_bytes
+        self.sent_bytes += (self._entries or self.entries)[self.sent][0]
+        self.sent += 1
+        return self.view[start : self.sent_bytes]
+
+    def send_within(self, room: int, *, at_least_one: bool) -> memoryview:
+        """Take as many batches as sent as have room; return their bytes."""
+        first, start = self.sent, self.sent_bytes
+        for size, *_ in self.entries[first:]:
+            if size > room and not (at_least_one and self.sent == first):
+                break
+            room -= size
+            self.sent += 1
+            self.sent_bytes += size
+        return self.view[start : self.sent_bytes]
+
+    def send_up_to(self, end: int) -> None:
+        """Take the batches before one as sent."""
+        if end == self.batches_count:
+            self.sent_bytes = len(self.view)
+        else:
+            self.sent_bytes += sum(entry[0] for entry in self.entries[self.sent : end])
+        self.sent = end
+
+    def land(self, end: int) -> int:
+        """Take the batches before one as acknowledged; return the records of those that were not yet."""
+        first, self.landed = self.landed, end
+        # The native pump lands whole lots: these need no entries.
+        last: Entry = (
+            self._entries[end - 1] if self._entries else ENTRY.unpack_from(self.index, (end - 1) * ENTRY.size)
+        )
+        self.newest_ms = last[2] if last[2] >= 0 else None
+        if end - first == 1:
+            return last[1]
+        if end - first == self.batches_count:
+            return self.records_count
+        return sum(entry[1] for entry in self.entries[first:end])
+
+    def displace(self, by: int) -> None:
+        """Expect the batches that are not counted so many offsets later."""
+        self.destination_offset += by
+
+    def count(self, counters: Counters) -> int:
+        """Count the batches that landed since the last call; return the source offset behind them."""
+        if self.landed == self.batches_count:
+            records = self.records_count - self._counted_records
+            size = len(self.view) - self._counted_bytes
+        else:
+            entries = self.entries[self.counted : self.landed]
+            records, size = sum(entry[1] for entry in entries), sum(entry[0] for entry in entries)
+        counters.decisions[self.decision] += self.landed - self.counted
+        counters.records += records
+        counters.bytes_out += size
+        landed = self.destination_offset + self._counted_records
+        start = self.source_start + self._counted_records
+        end = self.source_end if self.landed == self.batches_count else start + records
+        for span_start, span_end in self.spans or ((start, end),):
+            add_run(counters.runs, span_start, span_end, landed)
+            landed += span_end - span_start
+        self.counted = self.landed
+        self._counted_records += records
+        self._counted_bytes += size
+        return end
+
+    # Its batches
 
     def records_before(self, number: int) -> int:
         """Return the number of records before a batch."""

@@ -136,13 +136,12 @@ class OutboundQueue:
         if multi_batch:
             return self._multi_batch_to_send()
         lot = self.queue[0]
-        first, start = lot.sent, lot.sent_bytes
-        end = lot.sent = first + 1
-        behind = lot.sent_bytes = start + lot.entries[first][0]
+        view = lot.send_next()
+        end = lot.sent
         if end == lot.batches_count:
             self.queue.popleft()
-        self.in_flight.append(((lot, first, end),))
-        return (lot.view[start:behind],)
+        self.in_flight.append(((lot, end - 1, end),))
+        return (view,)
 
     def _multi_batch_to_send(self) -> Sequence[memoryview]:
         room = self.together_bytes
@@ -150,17 +149,13 @@ class OutboundQueue:
         views = []
         while self.queue:
             lot = self.queue[0]
-            first, start = lot.sent, lot.sent_bytes
-            for size, *_ in lot.entries[first:]:
-                if size > room and (pieces or lot.sent > first):
-                    break
-                room -= size
-                lot.sent += 1
-                lot.sent_bytes += size
+            first = lot.sent
+            view = lot.send_within(room, at_least_one=not pieces)
             if lot.sent == first:
                 break
+            room -= len(view)
             pieces.append((lot, first, lot.sent))
-            views.append(lot.view[start : lot.sent_bytes])
+            views.append(view)
             if lot.sent < lot.batches_count:
                 break
             self.queue.popleft()
@@ -170,44 +165,35 @@ class OutboundQueue:
     def acknowledge(self) -> Sequence[Piece]:
         """Remove and return the oldest request in flight: it landed at :attr:`landing_offset`."""
         pieces = self.in_flight.popleft()
-        for lot, first, end in pieces:
-            entries = lot.entries
-            for number in range(first, end):
-                self.landing_offset += entries[number][1]
-            lot.landed = end
-            newest_ms = entries[end - 1][2]
-            self.newest_ms = newest_ms if newest_ms >= 0 else None
+        for lot, _, end in pieces:
+            self.landing_offset += lot.land(end)
+            self.newest_ms = lot.newest_ms
         return pieces
 
     def land(self, count: int) -> Lot:
         """Take the first batches of the first lot as sent and landed, with nothing in flight; return it."""
         lot = self.queue[0]
-        self._skip(lot, count)
-        lot.landed = count
-        self.landing_offset += lot.records_count if count == lot.batches_count else lot.records_before(count)
-        newest_ms = lot.newest_landed_ms
-        self.newest_ms = newest_ms if newest_ms >= 0 else None
+        self._send_up_to(lot, count)
+        self.landing_offset += lot.land(count)
+        self.newest_ms = lot.newest_ms
         return lot
 
     def put_in_flight(self, end: int) -> None:
         """Take the batches of the first lot up to one as sent in a request."""
         lot = self.queue[0]
         self.in_flight.append(((lot, lot.sent, end),))
-        self._skip(lot, end)
+        self._send_up_to(lot, end)
 
-    def _skip(self, lot: Lot, end: int) -> None:
+    def _send_up_to(self, lot: Lot, end: int) -> None:
+        lot.send_up_to(end)
         if end == lot.batches_count:
-            lot.sent_bytes = len(lot.view)
             self.queue.popleft()
-        else:
-            lot.sent_bytes += sum(entry[0] for entry in lot.entries[lot.sent : end])
-        lot.sent = end
 
     def displace(self, by: int) -> None:
         """Expect everything that is in flight or queued so many offsets later."""
         flying = (lot for pieces in self.in_flight for lot, _, _ in pieces)
         for lot in dict.fromkeys(chain(flying, self.queue)):
-            lot.destination_offset += by
+            lot.displace(by)
         self.next_offset += by
         self.landing_offset += by
 

@@ -563,25 +563,8 @@ class PartitionCopy:
         lot = self._last
         if lot is None or lot.counted == lot.landed:
             return
-        if lot.landed == lot.batches_count:
-            records, size = lot.records_count - lot.counted_records, len(lot.view) - lot.counted_bytes
-        else:
-            entries = lot.entries[lot.counted : lot.landed]
-            records, size = sum(entry[1] for entry in entries), sum(entry[0] for entry in entries)
-        counters = self.counters
-        counters.decisions[lot.decision] += lot.landed - lot.counted
-        counters.records += records
-        counters.bytes_out += size
-        landed = lot.destination_offset + lot.counted_records
-        start = lot.source_start + lot.counted_records
-        end = lot.source_end if lot.landed == lot.batches_count else start + records
-        for span_start, span_end in lot.spans or ((start, end),):
-            add_run(counters.runs, span_start, span_end, landed)
-            landed += span_end - span_start
-        lot.counted, lot.counted_records = lot.landed, lot.counted_records + records
-        lot.counted_bytes += size
-        newest_ms = lot.newest_landed_ms
-        self.newest_ms = newest_ms if newest_ms >= 0 else None
+        end = lot.count(self.counters)
+        self.newest_ms = lot.newest_ms
         if self._suspicions:
             self._suspicions = {key: each for key, each in self._suspicions.items() if key[0] >= end}
 
