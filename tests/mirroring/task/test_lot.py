@@ -60,7 +60,7 @@ def test_plain_batches_are_one_lot(copy: PartitionCopy) -> None:
     (lot,) = copy.outbound.queue
     assert (lot.batches_count, lot.records_count) == (5, 15)
     assert (lot.source_start, lot.source_end, lot.destination_offset) == (100, 115, 40)
-    assert copy.fetch_offset == 115
+    assert copy.intake.fetch_offset == 115
 
 
 def test_other_batches_are_lots_of_one() -> None:

@@ -203,10 +203,14 @@ class CopyLoop:
             known_end = -1 if copy.range.is_open else copy.range.end_offset
             self._fetcher.ask(
                 FetchFrom(
-                    copy.source, copy.fetch_offset, leader_epoch, known_end, topic_id=copy.source_topic_id
+                    copy.source,
+                    copy.intake.fetch_offset,
+                    leader_epoch,
+                    known_end,
+                    topic_id=copy.source_topic_id,
                 )
             )
-            if copy.empty_answers:
+            if copy.intake.empty_answers:
                 # Only the answer to the first in a full request says something.
                 self._fetcher.start_over(copy.source)
 
@@ -250,7 +254,7 @@ class CopyLoop:
         """Take a partition's part of an answer; return whether anything comes of it."""
         size = len(fetched.record_set)
         asked = self._fetcher.wanted.get(copy.source)
-        if not copy.state.is_aligned or asked is None or asked.offset != copy.fetch_offset:
+        if not copy.state.is_aligned or asked is None or asked.offset != copy.intake.fetch_offset:
             # A partition that failed since it was asked for has moved back.
             return bool(size or fetched.error_code)
         if fetched.error_code:
@@ -274,40 +278,35 @@ class CopyLoop:
         """Find out why: the first in a full request gets its next batch, whole, if there is one."""
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         end = fetched.end_offset(committed=committed)
+        offset = copy.intake.fetch_offset
         if len(fetched.record_set):
-            copy.suspect(
-                copy.fetch_offset, f"{self._source} sent the batch at offset {copy.fetch_offset} cut short"
-            )
-        elif copy.range.is_open and end <= copy.fetch_offset:
+            copy.suspect(offset, f"{self._source} sent the batch at offset {offset} cut short")
+        elif copy.range.is_open and end <= offset:
             pass  # that is all, for now
         elif copy.range.is_open or end >= copy.range.end_offset:
-            if is_gap(self._source, copy.source, copy.fetch_offset, copy.count_empty_answer()):
+            if is_gap(self._source, copy.source, offset, copy.intake.count_empty_answer()):
                 copy.skip_gap()
             else:
-                copy.wait(
-                    f"{self._source} to send offset {copy.fetch_offset}, or to return another empty response"
-                )
+                copy.wait(f"{self._source} to send offset {offset}, or to return another empty response")
         else:
             copy.wait(f"{self._source} to have it up to offset {copy.range.end_offset} again, not to {end}")
 
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
+        offset = copy.intake.fetch_offset
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             # The alignment finds out which end of the log it is, and how to continue.
-            offset = copy.fetch_offset
             copy.lose_offset()
             copy.suspect(offset, f"{self._source} does not have offset {offset}")
         elif code is ErrorCode.CORRUPT_MESSAGE:
-            copy.suspect(
-                copy.fetch_offset, f"{self._source} has the batch at offset {copy.fetch_offset} damaged"
-            )
+            copy.suspect(offset, f"{self._source} has the batch at offset {offset} damaged")
         elif code.retriable:
             copy.lose_track()
             copy.wait(f"the source's leader ({code.name})")
         elif code.may_pass:
             # The log is the same, so there is nothing to resume.
             copy.wait(
-                f"{self._source} to send offset {copy.fetch_offset}: the broker answers Fetch with "
+                f"{self._source} to send offset {offset}: the broker answers Fetch with "
                 f"{named_code(error_code)}; the broker's log has the reason"
             )
         else:

@@ -48,6 +48,11 @@ class OutboundBatch:
     spans: Sequence[tuple[int, int]] | None = None
     destination_offset: int = -1
 
+    @property
+    def can_be_smaller(self) -> bool:
+        """Whether it can be sent as smaller ones: it was decoded anyway, and has several records."""
+        return self.decision is not Decision.COPY and self.records_count > 1
+
 
 def copy_of(batch: RecordBatch) -> OutboundBatch:
     """

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from ...records import PlainRun, stamp
-from ..model.position import ProducerIdentity
+from ..model.position import MirrorPosition, ProducerIdentity
 from .lot import Lot, Piece, lot_of_batch, lot_of_run
 from .outbound import OutboundBatch
 
@@ -24,6 +24,9 @@ __all__ = ["OutboundQueue"]
 #: more made it no faster; no record set may be larger than a segment.
 TOGETHER_BYTES = 1024 * 1024
 
+#: Before the first alignment nothing is queued.
+_NOBODY = ProducerIdentity(-1, -1)
+
 
 class OutboundQueue:
     """
@@ -32,6 +35,7 @@ class OutboundQueue:
     Attributes:
         queue: The lots that have batches to send, in the order of their offsets.
         in_flight: For each request without a response, its pieces of lots; the oldest first.
+        identity: The producer that the batches are stamped for.
         next_offset: The destination offset of the next batch to queue.
         landing_offset: The destination offset at which the oldest request in flight has to land.
         together_bytes: The most bytes of batches in one request, if the broker takes several.
@@ -44,20 +48,20 @@ class OutboundQueue:
     def __init__(self) -> None:
         self.queue: deque[Lot] = deque()
         self.in_flight: deque[Sequence[Piece]] = deque()
+        self.identity = _NOBODY
         self.next_offset = -1
         self.landing_offset = -1
         self.together_bytes = TOGETHER_BYTES
         self.one_by_one_until = -1
         self.newest_ms: int | None = None
 
-    def successor(self) -> OutboundQueue:
-        """Return an empty queue with the same limits."""
-        heir = OutboundQueue()
-        heir.together_bytes, heir.one_by_one_until = self.together_bytes, self.one_by_one_until
-        return heir
+    def keep_limits_of(self, other: OutboundQueue) -> None:
+        """Send as much at a time as another queue did."""
+        self.together_bytes, self.one_by_one_until = other.together_bytes, other.one_by_one_until
 
-    def put(self, outgoing: OutboundBatch, identity: ProducerIdentity) -> None:
+    def put(self, outgoing: OutboundBatch) -> None:
         """Stamp a batch for the place behind all that is queued, and queue it."""
+        identity = self.identity
         sequence = identity.sequence(self.next_offset)
         stamp(outgoing.batch, identity.producer_id, identity.producer_epoch, sequence)
         outgoing.destination_offset = self.next_offset
@@ -71,10 +75,11 @@ class OutboundQueue:
         self.queue.append(lot)
         return lot
 
-    def rewind(self, destination_offset: int) -> None:
-        """Forget the queue; the next batch is for this offset. Nothing is in flight."""
+    def rewind(self, position: MirrorPosition) -> None:
+        """Forget the queue; the next batch is for a position's offset. Nothing is in flight."""
         self.queue.clear()
-        self.next_offset = self.landing_offset = destination_offset
+        self.identity = position.identity
+        self.next_offset = self.landing_offset = position.destination_offset
 
     def clear(self) -> None:
         """Forget the queue and all requests in flight: their outcome is unknown, and so is the log end."""
@@ -190,10 +195,11 @@ class OutboundQueue:
             self.queue.popleft()
 
     def displace(self, by: int) -> None:
-        """Expect everything that is in flight or queued so many offsets later."""
+        """Expect everything that is in flight or queued so many offsets later; the sequences go on."""
         flying = (lot for pieces in self.in_flight for lot, _, _ in pieces)
         for lot in dict.fromkeys(chain(flying, self.queue)):
             lot.displace(by)
+        self.identity = self.identity.moved(by)
         self.next_offset += by
         self.landing_offset += by
 

@@ -1,14 +1,14 @@
 """
-One partition in a task: its position between the two clusters, and its batches from fetch to produce.
+One partition in a task: its position between the two clusters, and what moves, holds up or stops it.
 
-A fetched batch is decided about and stamped in :meth:`PartitionCopy.take`, and queued. Its bytes stay in
+Three parts have modules of their own. ``intake`` decides about fetched batches, stamps and queues them.
+``outbound_queue`` has the batches on their way out, and ``partition_state`` the states. The bytes stay in
 the fetch buffer, so before the buffer is used again everything queued is acknowledged or forgotten.
-``partition_state`` has the states, ``outbound_queue`` the batches on their way out.
 
 Two offsets of the source only move forward between two alignments. Everything before
-``position.source_offset`` is at the destination, and everything before ``fetch_offset`` is decided about.
-The position moves when nothing is in flight: past the last acknowledged batch, and over dropped ones.
-An alignment, and :meth:`PartitionCopy.refetch`, set ``fetch_offset`` back to the position's.
+``position.source_offset`` is at the destination, and everything before ``intake.fetch_offset`` is decided
+about. The position moves when nothing is in flight: past the last acknowledged batch, and over dropped ones.
+An alignment, and :meth:`PartitionCopy.refetch`, set the fetch offset back to the position's.
 
 Other modules read a partition's attributes and call its methods; only this module assigns them.
 """
@@ -16,44 +16,29 @@ Other modules read a partition's attributes and call its methods; only this modu
 from __future__ import annotations
 
 import uuid
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from ...client.config import IsolationLevel
 from ...errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
-from ...records import (
-    AbortedTransactions,
-    BatchHeader,
-    Codec,
-    Decision,
-    RecordBatch,
-    check_dropped,
-    decide,
-    fingerprint,
-    split,
-    stamp_plain,
-)
+from ...records import fingerprint
 from ..model.copy_options import CopySettings
 from ..model.handover import InheritedPosition
 from ..model.incidents import Incident, IncidentKind
 from ..model.offset_map import add_run
-from ..model.position import MirrorPosition, ProducerIdentity, topic_id_of
+from ..model.position import MirrorPosition, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
+from .intake import Found, Intake
 from .lot import Lot
-from .outbound import OutboundBatch, copy_of
+from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
 from .partition_state import Event, State, StateMachine
-from .rebuilder import Rebuilder
 from .suspicion import Suspicion
 
 __all__ = ["PartitionCopy", "Skipped"]
-
-#: Larger than any batch.
-_ANY_SIZE = 2**31
 
 
 class Skipped(NamedTuple):
@@ -83,13 +68,12 @@ class PartitionCopy:
         source: The partition at the source.
         destination: The partition at the destination.
         state: Its state; see :mod:`.partition_state`.
+        intake: The batches on their way in, up to the next source offset to fetch.
         outbound: The batches on their way out.
         counters: The counts since the last report.
         position: The position up to which everything is acknowledged, as of the last time that nothing was in
             flight; None before the first alignment.
-        fetch_offset: The next source offset to fetch; ahead of the position by all queued or in flight.
-        empty_answers: The number of empty responses in a row for ``fetch_offset``.
-        out_of_range: Whether the source refused ``fetch_offset`` since the last alignment.
+        out_of_range: Whether the source refused the fetch offset since the last alignment.
         inherited: The position that a former task handed over; None after :meth:`take_inherited`.
         leader_epochs: The leader epochs of source and destination at the last alignment.
         commit_waits_for: The reason why the last commit failed; None if it did not.
@@ -129,10 +113,9 @@ class PartitionCopy:
         self.state = StateMachine()
         self.state.report_waiting(waiting_for)
         self.outbound = OutboundQueue()
+        self.intake = Intake(settings, self.outbound)
         self.counters = Counters()
         self.position: MirrorPosition | None = None
-        self.fetch_offset = -1
-        self.empty_answers = 0
         self.out_of_range = False
         self.inherited = inherited
         self.leader_epochs = (-1, -1)
@@ -149,13 +132,6 @@ class PartitionCopy:
         self._last_end_offset = -1
         #: The lot of the batch that was acknowledged last, until that batch is part of the position.
         self._last: Lot | None = None
-        self._rebuilder = Rebuilder(settings)
-        self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
-        self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
-        if self._decodes_all:
-            self._join_below_bytes = _ANY_SIZE
-        self._source_leader_epoch = -1
-        self._dropped: Counter[Decision] = Counter()
         #: By source offset, and whether the refusals have a cause.
         self._suspicions: dict[tuple[int, bool], Suspicion] = {}
 
@@ -187,7 +163,7 @@ class PartitionCopy:
     @property
     def wants_data(self) -> bool:
         """Whether there is more to fetch."""
-        is_open = self._refusal is None and self.fetch_offset < self.range.end_offset
+        is_open = self._refusal is None and self.intake.fetch_offset < self.range.end_offset
         return is_open and self.state.is_aligned
 
     # Alignment
@@ -237,12 +213,8 @@ class PartitionCopy:
 
     def _rewind(self) -> None:
         assert self.position is not None
-        self._rebuilder.forget()
-        self._dropped.clear()
         self._refusal = None  # everything before it is fetched again, and so is the refused batch
-        self.fetch_offset = self.position.source_offset
-        self._source_leader_epoch = self.position.source_leader_epoch
-        self.outbound.rewind(self.position.destination_offset)
+        self.intake.rewind(self.position)
 
     def refetch(self) -> None:
         """Forget the queue, and fetch again behind the last acknowledged batch."""
@@ -261,11 +233,10 @@ class PartitionCopy:
     def _forget_outbound(self) -> None:
         self._advance()
         self.outbound.clear()
-        self._rebuilder.forget()
-        self._dropped.clear()
+        self.intake.forget()
 
     def lose_offset(self) -> None:
-        """Align again, since the source's log does not have ``fetch_offset``."""
+        """Align again, since the source's log does not have the fetch offset."""
         self.lose_track()
         self.out_of_range = True
 
@@ -291,8 +262,8 @@ class PartitionCopy:
         heir._last_end_offset = self._last_end_offset
         heir._suspicions = self._suspicions
         heir._skipped = self._skipped
-        heir._rebuilder.most_bytes = self._rebuilder.most_bytes
-        heir.outbound = self.outbound.successor()
+        heir.intake.make_at_most(self.intake.most_bytes)
+        heir.outbound.keep_limits_of(self.outbound)
         heir.state = self.state.hand_on()
         return heir
 
@@ -353,125 +324,29 @@ class PartitionCopy:
 
     def take(self, fetched: FetchedPartition, isolation_level: IsolationLevel) -> bool:
         """
-        Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
+        Queue what a response brings; see :meth:`.Intake.take`.
 
-        Copied batches are stamped in the fetch buffer: the queue holds views of it.
         A batch that cannot be mirrored stops the partition after everything before it is acknowledged.
-
-        Args:
-            fetched: The partition's part of a response.
-            isolation_level: Of the fetch.
 
         Returns:
             Whether there was any whole batch.
 
         """
+        assert self.position is not None
         self.counters.bytes_in += len(fetched.record_set)
-        found = False
-        end_of_last = 0
-        aborted = (
-            AbortedTransactions(fetched.aborted_transactions)
-            if isolation_level is IsolationLevel.READ_COMMITTED
-            else None
-        )
         try:
-            for batch in self._split(fetched.record_set):
-                found = True
-                self.empty_answers = 0
-                if batch is None:  # a lot of them was taken
-                    end_of_last = self.fetch_offset
-                    continue
-                header = batch.header
-                if header.base_offset < end_of_last:
-                    # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
-                    self._rewind()
-                    raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
-                end_of_last = header.next_offset
-                if self._is_behind_the_end(header):
-                    self.skip_gap()
-                    break
-                self._take_batch(batch, aborted)
-            self._queue_gathered()
+            found = self.intake.take(fetched, isolation_level, self.position, self.range.end_offset)
         except UnsupportedBatch as error:
-            self._queue_gathered()
             self._refuse(error.base_offset, str(error), can_heal=False)
+            return True
         except CorruptBatch as error:
-            self._queue_gathered()
-            found = True
-            what = f"the source cluster sent the batch at offset {self.fetch_offset} damaged"
-            self.suspect(self.fetch_offset, f"{what}: {error.reason}")
-        return found
-
-    def _split(self, record_set: memoryview) -> Iterator[RecordBatch | None]:
-        """Split a record set, and queue what is plain in lots; yield None for each of these."""
-        at, end = 0, len(record_set)
-        while at < end:
-            if not self._join_below_bytes and not self._rebuilder.is_gathering:
-                behind = self._take_plain(record_set, at)
-                if behind > at:
-                    at = behind
-                    yield None
-                    continue
-            batch = next(split(record_set[at:]), None)
-            if batch is None:
-                return
-            at += len(batch.view)
-            yield batch
-
-    def _take_plain(self, record_set: memoryview, at: int) -> int:
-        """Stamp the plain batches at a position, and queue them as a lot; return the position behind them."""
-        identity = self._identity
-        run = stamp_plain(
-            record_set,
-            at,
-            first_offset=self.fetch_offset,
-            end_offset=self.range.end_offset,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=identity.sequence(self.outbound.next_offset),
-        )
-        if run.end > at:
-            lot = self.outbound.put_run(record_set, at, run, self.fetch_offset)
-            self.fetch_offset = lot.source_end
-            self._source_leader_epoch = lot.last_leader_epoch
-        return run.end
-
-    def _is_behind_the_end(self, header: BatchHeader) -> bool:
-        # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
-        is_wrapper = header.magic != 2 and header.codec_id != Codec.NONE
-        return header.base_offset >= self.range.end_offset and not is_wrapper
-
-    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
-        header = batch.header
-        is_apart = header.base_offset < self.outbound.one_by_one_until
-        decision = decide(
-            header,
-            self.fetch_offset,
-            aborted,
-            keep_append_time=self._settings.keep_append_time,
-            join_below_bytes=0 if is_apart and not self._decodes_all else self._join_below_bytes,
-        )
-        if decision is Decision.COPY:
-            if self._rebuilder.is_gathering:
-                self._queue_gathered()
-            self.outbound.put(copy_of(batch), self._identity)
-        elif decision.is_drop:
-            check_dropped(decision, batch, aborted)
-            if header.last_offset < self.fetch_offset:
-                return  # all of it lies before the range
-            self._dropped[decision] += 1
-        elif header.last_offset < self.fetch_offset:
-            return
-        else:
-            apart = is_apart and self._decodes_all
-            for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
-                self.outbound.put(outgoing, self._identity)
-        self.fetch_offset = header.next_offset
-        self._source_leader_epoch = header.leader_epoch
-
-    def _queue_gathered(self) -> None:
-        for outgoing in self._rebuilder.gathered():
-            self.outbound.put(outgoing, self._identity)
+            offset = self.intake.fetch_offset
+            what = f"the source cluster sent the batch at offset {offset} damaged"
+            self.suspect(offset, f"{what}: {error.reason}")
+            return True
+        if found is Found.END:
+            self.skip_gap()
+        return found is not Found.NOTHING
 
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> PartitionStopped:
         self._refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
@@ -511,26 +386,12 @@ class PartitionCopy:
         suspicion = self._suspicions.get((offset, True))
         return suspicion is not None and not suspicion.has_ended
 
-    def count_empty_answer(self) -> int:
-        """Count an empty response for ``fetch_offset``; return how many there were in a row."""
-        self.empty_answers += 1
-        return self.empty_answers
-
     def skip_gap(self) -> None:
         """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
-        self.fetch_offset = max(self.fetch_offset, self.end_offset)
-        # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
-        # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
-        self._source_leader_epoch = max(self._source_leader_epoch, self.leader_epochs[0])
-        self.empty_answers = 0
+        self.intake.skip_gap(self.end_offset, self.leader_epochs[0])
         self.state.report_waiting(None)
 
     # Sending
-
-    @property
-    def _identity(self) -> ProducerIdentity:
-        assert self.position is not None
-        return self.position.identity
 
     @property
     def sequence_is_offset(self) -> bool:
@@ -572,8 +433,8 @@ class PartitionCopy:
         """Expect everything in flight and queued so many offsets later; the sequences go on."""
         assert self.position is not None
         self._count_landed()  # at the offsets before
-        self.position = replace(self.position, identity=self.position.identity.moved(by))
         self.outbound.displace(by)
+        self.position = replace(self.position, identity=self.outbound.identity)
 
     def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
         """Send batches again that were refused together, or joined: then each has a response of its own."""
@@ -584,11 +445,6 @@ class PartitionCopy:
         """Send again, with fewer bytes in a request."""
         self.outbound.send_fewer()
         self.lose_track()
-
-    def can_send_apart(self, refused: OutboundBatch) -> bool:
-        """Whether a batch was joined, so that :meth:`send_one_by_one` makes less of it."""
-        is_joined = refused.decision is Decision.JOIN
-        return is_joined and (refused.records_count > 1 or not self._decodes_all)
 
     def skip(self, refused: Sequence[OutboundBatch], reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
@@ -603,13 +459,9 @@ class PartitionCopy:
         )
         self.wait(reason, 0)
 
-    def can_make_smaller(self, refused: OutboundBatch) -> bool:
-        """Whether a batch can be sent as smaller ones: it was decoded anyway, and has several records."""
-        return refused.decision is not Decision.COPY and refused.records_count > 1
-
     def make_smaller(self, refused: OutboundBatch) -> None:
         """Send a batch again, in smaller ones."""
-        self._rebuilder.most_bytes = len(refused.view) // 2
+        self.intake.make_at_most(len(refused.view) // 2)
         self.lose_track()
 
     def _advance(self) -> None:
@@ -639,12 +491,12 @@ class PartitionCopy:
         self._advance()
         self.position = replace(
             self.position,
-            source_offset=max(self.position.source_offset, self.fetch_offset),
+            source_offset=max(self.position.source_offset, self.intake.fetch_offset),
             destination_leader_epoch=leader_epoch,
-            source_leader_epoch=self._source_leader_epoch,
+            source_leader_epoch=self.intake.source_leader_epoch,
         )
-        self.counters.decisions += self._dropped
-        self._dropped.clear()
+        if self.intake.dropped:
+            self.counters.decisions += self.intake.take_dropped()
         if self._refusal is not None:
             self.stop_with(self._refusal)
         elif self._reaches_end() or (self.state.is_due and self.position.source_offset > before):

@@ -160,9 +160,9 @@ def refuse(
         code,
         Refused(
             len(batches),
-            copy.can_send_apart(first),
+            copy.intake.can_send_apart(first),
             copy.is_suspect(first.source_start),
-            copy.can_make_smaller(first),
+            first.can_be_smaller,
             settings.continues_after(IncidentKind.SEND_FAILURE),
         ),
     )

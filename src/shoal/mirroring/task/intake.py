@@ -1,0 +1,252 @@
+"""
+From a fetched record set to decided, stamped batches in the queue, for one partition.
+
+Plain batches are stamped in one walk, and queued as one lot. For any other batch the header decides: it is
+copied, dropped, or handed to the rebuilder, which crops, converts or joins it. Everything is stamped for
+the place behind all that is queued, in the fetch buffer itself: the queue holds views of it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+
+from ...client.config import IsolationLevel
+from ...errors import CorruptBatch
+from ...protocol.fetch import FetchedPartition
+from ...records import (
+    AbortedTransactions,
+    BatchHeader,
+    Codec,
+    Decision,
+    RecordBatch,
+    check_dropped,
+    decide,
+    split,
+    stamp_plain,
+)
+from ..model.copy_options import CopySettings
+from ..model.position import MirrorPosition
+from .outbound import OutboundBatch, copy_of
+from .outbound_queue import OutboundQueue
+from .rebuilder import Rebuilder
+
+__all__ = ["Found", "Intake"]
+
+#: Larger than any batch.
+_ANY_SIZE = 2**31
+
+
+class Found(enum.Enum):
+    """The content of a record set."""
+
+    #: No whole batch.
+    NOTHING = enum.auto()
+    BATCHES = enum.auto()
+    #: A batch behind the end of the range: everything up to the end is dealt with.
+    END = enum.auto()
+
+
+class Intake:
+    """
+    Decides about the fetched batches of one partition, and queues those that go out.
+
+    Attributes:
+        fetch_offset: The next source offset to fetch; ahead of the position by all queued or in flight.
+        source_leader_epoch: In which the last batch before ``fetch_offset`` was written at the source.
+        dropped: The number of dropped batches that the position is not past, by the reason.
+        empty_answers: The number of empty responses in a row for ``fetch_offset``.
+
+    """
+
+    def __init__(self, settings: CopySettings, outbound: OutboundQueue) -> None:
+        """
+        Take nothing yet; :meth:`rewind` gives the first offset.
+
+        Args:
+            settings: Of the mirror.
+            outbound: The queue that gets the batches.
+
+        """
+        self.fetch_offset = -1
+        self.source_leader_epoch = -1
+        self.dropped: Counter[Decision] = Counter()
+        self.empty_answers = 0
+        self._outbound = outbound
+        self._rebuilder = Rebuilder(settings)
+        self._keep_append_time = settings.keep_append_time
+        self._decodes_all = settings.rebatch is not None and settings.rebatch.everything
+        self._join_below_bytes = settings.rebatch.below_bytes if settings.rebatch else 0
+        if self._decodes_all:
+            self._join_below_bytes = _ANY_SIZE
+
+    def rewind(self, position: MirrorPosition) -> None:
+        """Forget the queue and what was gathered; begin again at a position. Nothing is in flight."""
+        self.forget()
+        self.fetch_offset = position.source_offset
+        self.source_leader_epoch = position.source_leader_epoch
+        self._outbound.rewind(position)
+
+    def forget(self) -> None:
+        """Drop what was gathered or counted behind the position: it is fetched again."""
+        self._rebuilder.forget()
+        self.dropped.clear()
+
+    def take_dropped(self) -> Counter[Decision]:
+        """Return the number of dropped batches, by the reason, since the last call or rewind."""
+        dropped, self.dropped = self.dropped, Counter()
+        return dropped
+
+    def take(
+        self,
+        fetched: FetchedPartition,
+        isolation_level: IsolationLevel,
+        position: MirrorPosition,
+        end_offset: int,
+    ) -> Found:
+        """
+        Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
+
+        Args:
+            fetched: The partition's part of a response.
+            isolation_level: Of the fetch.
+            position: The partition's.
+            end_offset: The end of its range.
+
+        Raises:
+            CorruptBatch: A batch is damaged. Everything before ``fetch_offset`` is queued, and not the batch.
+            UnsupportedBatch: A batch cannot be mirrored; likewise.
+
+        """
+        aborted = (
+            AbortedTransactions(fetched.aborted_transactions)
+            if isolation_level is IsolationLevel.READ_COMMITTED
+            else None
+        )
+        try:
+            return self._take_batches(fetched.record_set, aborted, position, end_offset)
+        finally:
+            self._queue_gathered()
+
+    def _take_batches(
+        self,
+        record_set: memoryview,
+        aborted: AbortedTransactions | None,
+        position: MirrorPosition,
+        end_offset: int,
+    ) -> Found:
+        at, end = 0, len(record_set)
+        found = Found.NOTHING
+        end_of_last = 0
+        while at < end:
+            if not self._join_below_bytes and not self._rebuilder.is_gathering:
+                behind = self._take_plain(record_set, at, end_offset)
+                if behind > at:
+                    found = Found.BATCHES
+                    self.empty_answers = 0
+                    at, end_of_last = behind, self.fetch_offset
+                    continue
+            batch = next(split(record_set[at:]), None)
+            if batch is None:
+                break
+            found = Found.BATCHES
+            self.empty_answers = 0
+            header = batch.header
+            if header.base_offset < end_of_last:
+                # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
+                self.rewind(position)
+                raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
+            if _is_behind(header, end_offset):
+                return Found.END
+            self._take_batch(batch, aborted)
+            at += len(batch.view)
+            end_of_last = header.next_offset
+        return found
+
+    def _take_plain(self, record_set: memoryview, at: int, end_offset: int) -> int:
+        """Stamp the plain batches at a place, and queue them as a lot; return the place behind them."""
+        outbound = self._outbound
+        identity = outbound.identity
+        run = stamp_plain(
+            record_set,
+            at,
+            first_offset=self.fetch_offset,
+            end_offset=end_offset,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=identity.sequence(outbound.next_offset),
+        )
+        if run.end > at:
+            lot = outbound.put_run(record_set, at, run, self.fetch_offset)
+            self.fetch_offset = lot.source_end
+            self.source_leader_epoch = lot.last_leader_epoch
+        return run.end
+
+    def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
+        header = batch.header
+        is_apart = header.base_offset < self._outbound.one_by_one_until
+        decision = decide(
+            header,
+            self.fetch_offset,
+            aborted,
+            keep_append_time=self._keep_append_time,
+            join_below_bytes=0 if is_apart and not self._decodes_all else self._join_below_bytes,
+        )
+        if decision is Decision.COPY:
+            if self._rebuilder.is_gathering:
+                self._queue_gathered()
+            self._outbound.put(copy_of(batch))
+        elif decision.is_drop:
+            check_dropped(decision, batch, aborted)
+            if header.last_offset < self.fetch_offset:
+                return  # all of it lies before the range
+            self.dropped[decision] += 1
+        elif header.last_offset < self.fetch_offset:
+            return
+        else:
+            apart = is_apart and self._decodes_all
+            for outgoing in self._rebuilder.take(batch, decision, self.fetch_offset, apart=apart):
+                self._outbound.put(outgoing)
+        self.fetch_offset = header.next_offset
+        self.source_leader_epoch = header.leader_epoch
+
+    def _queue_gathered(self) -> None:
+        for outgoing in self._rebuilder.gathered():
+            self._outbound.put(outgoing)
+
+    # Offsets without a batch
+
+    def count_empty_answer(self) -> int:
+        """Count an empty response for ``fetch_offset``; return how many there were in a row."""
+        self.empty_answers += 1
+        return self.empty_answers
+
+    def skip_gap(self, end_offset: int, leader_epoch: int) -> None:
+        """Go on at an offset, since the log has nothing before it; ``leader_epoch`` is the leader's own."""
+        self.fetch_offset = max(self.fetch_offset, end_offset)
+        # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
+        # epoch then ends before this offset. The leader that was asked has the log up to here in its own.
+        self.source_leader_epoch = max(self.source_leader_epoch, leader_epoch)
+        self.empty_answers = 0
+
+    # Smaller batches
+
+    @property
+    def most_bytes(self) -> int:
+        """The largest batch to make, unless one record is larger."""
+        return self._rebuilder.most_bytes
+
+    def make_at_most(self, most_bytes: int) -> None:
+        """Make no larger batches than this from now on."""
+        self._rebuilder.most_bytes = most_bytes
+
+    def can_send_apart(self, refused: OutboundBatch) -> bool:
+        """Whether a batch was joined, and less of it can go out by itself."""
+        is_joined = refused.decision is Decision.JOIN
+        return is_joined and (refused.records_count > 1 or not self._decodes_all)
+
+
+def _is_behind(header: BatchHeader, end_offset: int) -> bool:
+    # A wrapper of magic 0 or 1 has the offset of its last message: the first may lie before the end.
+    is_wrapper = header.magic != 2 and header.codec_id != Codec.NONE
+    return header.base_offset >= end_offset and not is_wrapper
