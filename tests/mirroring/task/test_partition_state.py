@@ -27,7 +27,7 @@ def test_each_event_in_each_state_moves_or_raises(state: State, event: Event) ->
     else:
         machine.happens(event)
     assert machine.current is after
-    assert machine.is_aligned == (after in {State.ALIGNED, State.COPYING, State.DONE})
+    assert machine.is_aligned == (after in {State.ALIGNED, State.COPYING, State.STOPPING, State.DONE})
     assert machine.is_over == (after in {State.DONE, State.STOPPED, State.HANDED_ON})
 
 
@@ -52,6 +52,7 @@ def test_only_an_alignment_leads_to_copying() -> None:
         (State.NEW, Event.ALIGN),
         (State.UNALIGNED, Event.ALIGN),
         (State.ALIGNED, Event.MOVE_END),
+        (State.STOPPING, Event.REFETCH),
         (State.DONE, Event.MOVE_END),
     }
     copying = {before for (before, _), after in TRANSITIONS.items() if after is State.COPYING}
@@ -73,6 +74,20 @@ def test_hand_on_keeps_state_and_pause_for_the_heir() -> None:
     heir = machine.hand_on()
     assert machine.current is State.HANDED_ON
     assert (heir.current, heir.waiting_for, heir.is_due) == (State.NEW, "a leader", False)
+
+
+def test_refused_partition_keeps_the_reason_until_it_stops_or_fetches_again() -> None:
+    error = PartitionStopped("topic", 0, 3, "reason")
+    for event, after in ((Event.LOSE_TRACK, State.UNALIGNED), (Event.REFETCH, State.ALIGNED)):
+        machine = StateMachine(State.COPYING)
+        machine.refuse(error)
+        machine.acknowledge()
+        assert (machine.current, machine.refusal) == (State.STOPPING, error)
+        machine.happens(event)
+        assert (machine.current, machine.refusal) == (after, None)
+    machine.refuse(error)
+    machine.stop(error)
+    assert (machine.current, machine.refusal, machine.stopped) == (State.STOPPED, None, error)
 
 
 def test_stop_during_a_pause_ends_it() -> None:

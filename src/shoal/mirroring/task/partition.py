@@ -40,6 +40,9 @@ from .suspicion import Suspicion
 
 __all__ = ["PartitionCopy", "Skipped"]
 
+#: The destination acknowledged something since the alignment, or nothing is left that it could refuse.
+_PROVEN = frozenset({State.COPYING, State.DONE})
+
 
 class Skipped(NamedTuple):
     """
@@ -126,8 +129,6 @@ class PartitionCopy:
         self.committed_offset: int | None = None
         self.newest_ms: int | None = None
         self.held_back: int | None = None
-        #: Stops the partition after everything before it is acknowledged.
-        self._refusal: PartitionStopped | None = None
         self._skipped: Skipped | None = None
         self._last_end_offset = -1
         #: The lot of the batch that was acknowledged last, until that batch is part of the position.
@@ -143,7 +144,7 @@ class PartitionCopy:
         state = self.state
         if not state.is_aligned or state.waiting_for is not None:
             return False
-        return state.current is not State.ALIGNED or self.next_offset >= self.end_offset
+        return state.current in _PROVEN or self.next_offset >= self.end_offset
 
     @property
     def next_offset(self) -> int:
@@ -163,8 +164,9 @@ class PartitionCopy:
     @property
     def wants_data(self) -> bool:
         """Whether there is more to fetch."""
-        is_open = self._refusal is None and self.intake.fetch_offset < self.range.end_offset
-        return is_open and self.state.is_aligned
+        state = self.state
+        is_open = state.is_aligned and state.current is not State.STOPPING
+        return is_open and self.intake.fetch_offset < self.range.end_offset
 
     # Alignment
 
@@ -213,7 +215,6 @@ class PartitionCopy:
 
     def _rewind(self) -> None:
         assert self.position is not None
-        self._refusal = None  # everything before it is fetched again, and so is the refused batch
         self.intake.rewind(self.position)
 
     def refetch(self) -> None:
@@ -222,6 +223,7 @@ class PartitionCopy:
             self.lose_track()
         elif self.state.is_aligned:
             self._advance()
+            self.state.refetch()
             self._rewind()
             self._reaches_end()
 
@@ -348,9 +350,13 @@ class PartitionCopy:
             self.skip_gap()
         return found is not Found.NOTHING
 
-    def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> PartitionStopped:
-        self._refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
-        return self._refusal
+    def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
+        """Stop as soon as everything before an offset is acknowledged."""
+        refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
+        if self.state.is_aligned:
+            self.state.refuse(refusal)
+        else:
+            self.stop_with(refusal)
 
     def suspect(self, offset: int, reason: str, *, patience_s: float = 0.0) -> None:
         """
@@ -372,9 +378,7 @@ class PartitionCopy:
             self.wait(f"a further try: {reason}")
         else:
             tries = f"{suspicion.tries} more tries" if suspicion.tries > 1 else "a second try"
-            refusal = self._refuse(offset, f"{reason}; {tries} ended the same")
-            if not self.state.is_aligned:
-                self.stop_with(refusal)
+            self._refuse(offset, f"{reason}; {tries} ended the same")
 
     def disregard(self, seconds: float) -> None:
         """Let the time that aligning this partition took make no refusal older."""
@@ -497,7 +501,7 @@ class PartitionCopy:
         )
         if self.intake.dropped:
             self.counters.decisions += self.intake.take_dropped()
-        if self._refusal is not None:
-            self.stop_with(self._refusal)
+        if self.state.refusal is not None:
+            self.stop_with(self.state.refusal)
         elif self._reaches_end() or (self.state.is_due and self.position.source_offset > before):
             self.state.report_waiting(None)

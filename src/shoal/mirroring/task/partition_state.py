@@ -25,8 +25,17 @@ A missing entry is a defect in shoal, and :class:`StateMachine` raises::
     ALIGNED --> STOPPED: stop
     COPYING --> STOPPED: stop
     DONE --> STOPPED: stop
+    ALIGNED --> STOPPING: refuse
+    COPYING --> STOPPING: refuse
+    STOPPING --> STOPPING: refuse
+    STOPPING --> STOPPING: acknowledge
+    STOPPING --> ALIGNED: refetch
+    STOPPING --> UNALIGNED: lose_track
+    STOPPING --> STOPPED: stop
 
 Only an aligned partition fetches and sends: its log end at the destination is the predicted one.
+A stopping one is aligned, too. It fetches no more, and stops once everything before the refused batch is
+acknowledged.
 After an unknown outcome it is unaligned, and the worker asks the destination before anything else.
 ALIGNED and COPYING differ by one acknowledged request. Before it, one request is in flight
 alone, since a broker that does not know the producer id accepts any sequence.
@@ -58,6 +67,8 @@ class State(enum.Enum):
     ALIGNED = enum.auto()
     #: The destination acknowledged a request since the alignment.
     COPYING = enum.auto()
+    #: A fetched batch cannot be mirrored, and batches before it may be on their way.
+    STOPPING = enum.auto()
     #: Everything of the range is acknowledged, not necessarily committed.
     DONE = enum.auto()
     #: Nothing more is copied in this task.
@@ -76,6 +87,9 @@ class Event(enum.Enum):
     #: The range ends elsewhere, since the source's topic is another one.
     MOVE_END = "move_end"
     LOSE_TRACK = "lose_track"
+    REFUSE = "refuse"
+    #: The queue is forgotten, and with it the refused batch: both are fetched again.
+    REFETCH = "refetch"
     STOP = "stop"
     HAND_ON = "hand_on"
 
@@ -93,11 +107,18 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.ALIGNED, Event.REACH_END): State.DONE,
     (State.ALIGNED, Event.MOVE_END): State.ALIGNED,
     (State.ALIGNED, Event.LOSE_TRACK): State.UNALIGNED,
+    (State.ALIGNED, Event.REFUSE): State.STOPPING,
     (State.ALIGNED, Event.STOP): State.STOPPED,
     (State.COPYING, Event.ACKNOWLEDGE): State.COPYING,
     (State.COPYING, Event.REACH_END): State.DONE,
     (State.COPYING, Event.LOSE_TRACK): State.UNALIGNED,
+    (State.COPYING, Event.REFUSE): State.STOPPING,
     (State.COPYING, Event.STOP): State.STOPPED,
+    (State.STOPPING, Event.REFUSE): State.STOPPING,
+    (State.STOPPING, Event.ACKNOWLEDGE): State.STOPPING,
+    (State.STOPPING, Event.REFETCH): State.ALIGNED,
+    (State.STOPPING, Event.LOSE_TRACK): State.UNALIGNED,
+    (State.STOPPING, Event.STOP): State.STOPPED,
     # A range that was made for a former topic: its end is asked for after the alignment.
     (State.DONE, Event.MOVE_END): State.ALIGNED,
     (State.DONE, Event.LOSE_TRACK): State.UNALIGNED,
@@ -106,7 +127,7 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
 }
 
 
-_ALIGNED = frozenset({State.ALIGNED, State.COPYING, State.DONE})
+_ALIGNED = frozenset({State.ALIGNED, State.COPYING, State.STOPPING, State.DONE})
 _OVER = frozenset({State.DONE, State.STOPPED, State.HANDED_ON})
 
 
@@ -121,6 +142,7 @@ class StateMachine:
         is_aligned: Whether the destination's log end is known; an attribute, since the copy loop reads it
             for each batch.
         is_over: Whether the worker has nothing left to do: done, stopped, or handed on.
+        refusal: Why the partition is about to stop; None in all states but STOPPING.
         stopped: Why the partition stopped; None in all other states.
         waiting_for: The reason of its pause, until a batch is acknowledged or nothing is left that could
             fail; None without one.
@@ -129,11 +151,12 @@ class StateMachine:
     """
 
     def __init__(self, current: State = State.NEW) -> None:
-        self._enter(current)
+        self.refusal: PartitionStopped | None = None
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
         self.retry_at = 0.0
         self._backoff = Backoff()
+        self._enter(current)
 
     def happens(self, event: Event) -> None:
         """
@@ -152,6 +175,8 @@ class StateMachine:
         self.current = state
         self.is_aligned = state in _ALIGNED
         self.is_over = state in _OVER
+        if state is not State.STOPPING:
+            self.refusal = None
 
     def acknowledge(self) -> None:
         """Take note of an acknowledged request: the pause, if there was one, is over."""
@@ -160,6 +185,16 @@ class StateMachine:
         if self._backoff.failures:
             self._backoff.reset()
         self.waiting_for = None
+
+    def refuse(self, error: PartitionStopped) -> None:
+        """Fetch no more, and stop for this reason once everything before it is acknowledged."""
+        self.happens(Event.REFUSE)
+        self.refusal = error
+
+    def refetch(self) -> None:
+        """Go on with a refused batch, if there is one: it is fetched again."""
+        if self.current is State.STOPPING:
+            self.happens(Event.REFETCH)
 
     def stop(self, error: PartitionStopped) -> None:
         """Stop for good, for this reason."""
