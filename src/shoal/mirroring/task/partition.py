@@ -36,7 +36,7 @@ from .lot import Lot
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
 from .partition_state import Event, State, StateMachine
-from .suspicion import Suspicion
+from .suspicion import Suspicions
 
 __all__ = ["PartitionCopy", "Skipped"]
 
@@ -73,6 +73,7 @@ class PartitionCopy:
         state: Its state; see :mod:`.partition_state`.
         intake: The batches on their way in, up to the next source offset to fetch.
         outbound: The batches on their way out.
+        suspicions: The refused batches that have another try.
         counters: The counts since the last report.
         position: The position up to which everything is acknowledged, as of the last time that nothing was in
             flight; None before the first alignment.
@@ -117,6 +118,7 @@ class PartitionCopy:
         self.state.report_waiting(waiting_for)
         self.outbound = OutboundQueue()
         self.intake = Intake(settings, self.outbound)
+        self.suspicions = Suspicions()
         self.counters = Counters()
         self.position: MirrorPosition | None = None
         self.out_of_range = False
@@ -133,8 +135,6 @@ class PartitionCopy:
         self._last_end_offset = -1
         #: The lot of the batch that was acknowledged last, until that batch is part of the position.
         self._last: Lot | None = None
-        #: By source offset, and whether the refusals have a cause.
-        self._suspicions: dict[tuple[int, bool], Suspicion] = {}
 
     # Position
 
@@ -262,7 +262,7 @@ class PartitionCopy:
         heir.out_of_range = self.out_of_range
         heir.end_is_former = self.end_is_former
         heir._last_end_offset = self._last_end_offset
-        heir._suspicions = self._suspicions
+        heir.suspicions = self.suspicions
         heir._skipped = self._skipped
         heir.intake.make_at_most(self.intake.most_bytes)
         heir.outbound.keep_limits_of(self.outbound)
@@ -368,27 +368,11 @@ class PartitionCopy:
             patience_s: How long to try again before the partition stops, if the refusal names no cause.
 
         """
-        key = (offset, patience_s == 0.0)
-        suspicion = self._suspicions.get(key)
-        if suspicion is None or suspicion.has_ended:
-            self._suspicions[key] = Suspicion()
-            self.wait(f"a second try: {reason}")
-        elif suspicion.age_s < patience_s:
-            suspicion.confirm()
-            self.wait(f"a further try: {reason}")
+        again = self.suspicions.next_try(offset, patience_s)
+        if again is not None:
+            self.wait(f"{again}: {reason}")
         else:
-            tries = f"{suspicion.tries} more tries" if suspicion.tries > 1 else "a second try"
-            self._refuse(offset, f"{reason}; {tries} ended the same")
-
-    def disregard(self, seconds: float) -> None:
-        """Let the time that aligning this partition took make no refusal older."""
-        for each in self._suspicions.values():
-            each.disregard(seconds)
-
-    def is_suspect(self, offset: int) -> bool:
-        """Whether the batch at an offset was refused with its cause, and has another try."""
-        suspicion = self._suspicions.get((offset, True))
-        return suspicion is not None and not suspicion.has_ended
+            self._refuse(offset, f"{reason}; {self.suspicions.tries(offset, patience_s)} ended the same")
 
     def skip_gap(self) -> None:
         """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
@@ -412,7 +396,7 @@ class PartitionCopy:
         self.state.acknowledge()
         for lot, _, end in self.outbound.acknowledge():
             self._last = lot
-            if end == lot.batches_count or self._suspicions:
+            if end == lot.batches_count or self.suspicions.open:
                 self._count_landed()
 
     def land(self, count: int) -> None:
@@ -420,7 +404,7 @@ class PartitionCopy:
         if count:
             self.state.acknowledge()
             lot = self._last = self.outbound.land(count)
-            if count == lot.batches_count or self._suspicions:
+            if count == lot.batches_count or self.suspicions.open:
                 self._count_landed()
 
     def _count_landed(self) -> None:
@@ -430,8 +414,8 @@ class PartitionCopy:
             return
         end = lot.count(self.counters)
         self.newest_ms = lot.newest_ms
-        if self._suspicions:
-            self._suspicions = {key: each for key, each in self._suspicions.items() if key[0] >= end}
+        if self.suspicions.open:
+            self.suspicions.land(end)
 
     def displace(self, by: int) -> None:
         """Expect everything in flight and queued so many offsets later; the sequences go on."""

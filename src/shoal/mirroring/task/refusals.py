@@ -161,7 +161,7 @@ def refuse(
         Refused(
             len(batches),
             copy.intake.can_send_apart(first),
-            copy.is_suspect(first.source_start),
+            copy.suspicions.has_cause(first.source_start),
             first.can_be_smaller,
             settings.continues_after(IncidentKind.SEND_FAILURE),
         ),

@@ -1,10 +1,10 @@
-"""A source offset whose batch was damaged or refused, while nothing shows yet whether that will pass."""
+"""Source offsets whose batch was damaged or refused, while nothing shows yet whether that will pass."""
 
 from __future__ import annotations
 
 import time
 
-__all__ = ["Suspicion"]
+__all__ = ["Suspicion", "Suspicions"]
 
 #: A second refusal so much later has a cause of its own: the pauses between two tries are at most 10 s. The
 #: time of an alignment between them, which may be minutes, does not count; an outage between them does.
@@ -43,3 +43,57 @@ class Suspicion:
     def has_ended(self) -> bool:
         """Whether the last refusal was so long ago that a new one is the first of another cause."""
         return time.monotonic() - self._confirmed_at >= _FORGET_AFTER_S
+
+
+class Suspicions:
+    """
+    The suspicions of one partition.
+
+    Attributes:
+        open: By source offset, and whether the refusals have a cause; those before the position are dropped.
+
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[tuple[int, bool], Suspicion] = {}
+
+    def next_try(self, offset: int, patience_s: float) -> str | None:
+        """
+        Count a refusal of the batch at an offset.
+
+        Args:
+            offset: Of the source.
+            patience_s: How long to try again if the refusal names no cause; 0 for one that does.
+
+        Returns:
+            The next try, in words; None if there is none.
+
+        """
+        key = (offset, patience_s == 0.0)
+        suspicion = self.open.get(key)
+        if suspicion is None or suspicion.has_ended:
+            self.open[key] = Suspicion()
+            return "a second try"
+        if suspicion.age_s < patience_s:
+            suspicion.confirm()
+            return "a further try"
+        return None
+
+    def tries(self, offset: int, patience_s: float) -> str:
+        """Return in words the tries after the first refusal, all of which ended the same."""
+        tries = self.open[offset, patience_s == 0.0].tries
+        return f"{tries} more tries" if tries > 1 else "a second try"
+
+    def has_cause(self, offset: int) -> bool:
+        """Whether the batch at an offset was refused with its cause, and has another try."""
+        suspicion = self.open.get((offset, True))
+        return suspicion is not None and not suspicion.has_ended
+
+    def disregard(self, seconds: float) -> None:
+        """Let the time that aligning the partition took make no refusal older."""
+        for each in self.open.values():
+            each.disregard(seconds)
+
+    def land(self, end: int) -> None:
+        """Drop the suspicions of batches before an offset: they are acknowledged."""
+        self.open = {key: each for key, each in self.open.items() if key[0] >= end}

@@ -418,7 +418,8 @@ class LeaderPairWorker:
         for copy in copies:
             error = errors.get(copy.source)
             if error is None or not is_transient(error):
-                copy.disregard(took_s)  # an outage counts: a refusal after it has a cause of its own
+                # An outage counts: a refusal after it has a cause of its own.
+                copy.suspicions.disregard(took_s)
             if isinstance(error, PartitionStopped):
                 copy.stop_with(error)
             elif error is not None and is_transient(error):
