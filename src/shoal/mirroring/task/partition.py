@@ -247,6 +247,14 @@ class PartitionCopy:
         self.counters.retries += 1
         self.state.wait(reason, delay_s)
 
+    def explain_wait(self, reason: str) -> None:
+        """Show in reports the reason why the alignment takes long, without a pause."""
+        self.state.report_waiting(reason)
+
+    def end_wait(self) -> None:
+        """Show no reason to wait any more, since nothing is left that could fail."""
+        self.state.report_waiting(None)
+
     def hand_on(self) -> PartitionCopy:
         """
         Leave this partition, which is not aligned, to another worker.

@@ -430,7 +430,7 @@ class LeaderPairWorker:
                 copy.stop(str(error))
             else:
                 if copy.next_offset >= copy.end_offset:
-                    copy.state.report_waiting(None)  # else the next batch has to be acknowledged first
+                    copy.end_wait()  # else the next batch has to be acknowledged first
                 copy.keep_leader_epochs(leader_epochs_of(copy, self._source, self._destination))
         self._end_with_the_logs(copies)
         if any(copy.counters.incidents for copy in copies):
@@ -592,7 +592,7 @@ class LeaderPairWorker:
 
     def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
         """Report the reason why a partition waits during its alignment, which may take long."""
-        copy.state.report_waiting(reason)
+        copy.explain_wait(reason)
         self._report_now_and_then()
 
     def _report(self) -> None:

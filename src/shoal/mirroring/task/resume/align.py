@@ -120,7 +120,7 @@ def _adopt(
             errors = dict(group_positions.commit({copy.source: position}))
             if not errors:
                 copy.align(position)
-                copy.state.report_waiting(None)
+                copy.end_wait()
     except ShoalError as error:
         return {copy.source: error}
     return errors
