@@ -136,15 +136,7 @@ class PartitionCopy:
         #: The lot of the batch that was acknowledged last, until that batch is part of the position.
         self._last: Lot | None = None
 
-    # Position
-
-    @property
-    def is_well(self) -> bool:
-        """Whether it waits for nothing, and proved that: by an acknowledgement, or since nothing is left."""
-        state = self.state
-        if not state.is_aligned or state.waiting_for is not None:
-            return False
-        return state.current in _PROVEN or self.next_offset >= self.end_offset
+    # Where it stands
 
     @property
     def next_offset(self) -> int:
@@ -162,11 +154,29 @@ class PartitionCopy:
         return None if self.range.is_open and self._last_end_offset < 0 else self.end_offset
 
     @property
+    def is_well(self) -> bool:
+        """Whether it waits for nothing, and proved that: by an acknowledgement, or since nothing is left."""
+        state = self.state
+        if not state.is_aligned or state.waiting_for is not None:
+            return False
+        return state.current in _PROVEN or self.next_offset >= self.end_offset
+
+    @property
     def wants_data(self) -> bool:
         """Whether there is more to fetch."""
         state = self.state
         is_open = state.is_aligned and state.current is not State.STOPPING
         return is_open and self.intake.fetch_offset < self.range.end_offset
+
+    @property
+    def sequence_is_offset(self) -> bool:
+        """Whether a broker that compares sequences with offsets takes its batches."""
+        return self.position is not None and self.position.identity.sequence_is_offset
+
+    @property
+    def can_send_multi_batch(self) -> bool:
+        """Whether a broker that takes several batches in a request would take those that come next."""
+        return self.outbound.has_several and self.sequence_is_offset
 
     # Alignment
 
@@ -177,22 +187,12 @@ class PartitionCopy:
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = False
         self.state.happens(Event.ALIGN)
-        self._rewind()
+        self.intake.rewind(position)
         self._reaches_end()
 
     def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
         """Keep the leader epochs of source and destination in which the partition was aligned."""
         self.leader_epochs = leader_epochs
-
-    def take_inherited(self) -> InheritedPosition | None:
-        """Return the position that a former task handed over, once."""
-        inherited, self.inherited = self.inherited, None
-        return inherited
-
-    def take_skipped(self) -> Skipped | None:
-        """Return the batches that the destination refused and the position has to skip, once."""
-        skipped, self._skipped = self._skipped, None
-        return skipped
 
     def end_with_the_log(self) -> None:
         """Let the range end at the log end of the new topic, which is still to be asked for."""
@@ -205,118 +205,12 @@ class PartitionCopy:
         self.state.happens(Event.MOVE_END)
         self._reaches_end()
 
-    def _reaches_end(self) -> bool:
-        assert self.position is not None
-        if self.position.source_offset < self.range.end_offset:
-            return False
-        if self.state.current is not State.DONE:
-            self.state.happens(Event.REACH_END)
-        return True
+    def take_skipped(self) -> Skipped | None:
+        """Return the batches that the destination refused and the position has to skip, once."""
+        skipped, self._skipped = self._skipped, None
+        return skipped
 
-    def _rewind(self) -> None:
-        assert self.position is not None
-        self.intake.rewind(self.position)
-
-    def refetch(self) -> None:
-        """Forget the queue, and fetch again behind the last acknowledged batch."""
-        if self.outbound.in_flight:
-            self.lose_track()
-        elif self.state.is_aligned:
-            self._advance()
-            self.state.refetch()
-            self._rewind()
-            self._reaches_end()
-
-    def lose_track(self) -> None:
-        """Treat the outcome of everything in flight as unknown: the partition has to be aligned."""
-        self._forget_outbound()
-        self.state.happens(Event.LOSE_TRACK)
-
-    def _forget_outbound(self) -> None:
-        self._advance()
-        self.outbound.clear()
-        self.intake.forget()
-
-    def lose_offset(self) -> None:
-        """Align again, since the source's log does not have the fetch offset."""
-        self.lose_track()
-        self.out_of_range = True
-
-    def wait(self, reason: str, delay_s: float | None = None) -> None:
-        """Wait a while (by default longer each time) for something that time can heal."""
-        self.counters.retries += 1
-        self.state.wait(reason, delay_s)
-
-    def explain_wait(self, reason: str) -> None:
-        """Show in reports the reason why the alignment takes long, without a pause."""
-        self.state.report_waiting(reason)
-
-    def end_wait(self) -> None:
-        """Show no reason to wait any more, since nothing is left that could fail."""
-        self.state.report_waiting(None)
-
-    def hand_on(self) -> PartitionCopy:
-        """
-        Leave this partition, which is not aligned, to another worker.
-
-        Returns:
-            The object for the other worker, with everything learned about the partition. This one has
-            nothing left but the counts for its last report.
-
-        """
-        heir = PartitionCopy(self.range, self._settings)
-        heir.position = self.position
-        heir.commit_waits_for = self.commit_waits_for
-        heir.out_of_range = self.out_of_range
-        heir.end_is_former = self.end_is_former
-        heir._last_end_offset = self._last_end_offset
-        heir.suspicions = self.suspicions
-        heir._skipped = self._skipped
-        heir.intake.make_at_most(self.intake.most_bytes)
-        heir.outbound.keep_limits_of(self.outbound)
-        heir.state = self.state.hand_on()
-        return heir
-
-    def stop(self, reason: str, *, can_heal: bool = True) -> None:
-        """Stop this partition, with a sentence; ``can_heal`` as of :class:`PartitionStopped`."""
-        self._advance()
-        self.stop_with(PartitionStopped(*self.source, self.next_offset, reason, can_heal=can_heal))
-
-    def stop_for(self, incident: Incident) -> None:
-        """Stop this partition for an incident: only an option lets it go on."""
-        self.count_incidents([incident])
-        self.stop(incident.reason, can_heal=False)
-
-    def stop_with(self, error: PartitionStopped) -> None:
-        """Stop this partition for an error."""
-        self._forget_outbound()
-        self.state.stop(error)
-
-    # Counts and commits, for reports
-
-    def take_counters(self) -> Counters:
-        """Return the counts since the last call."""
-        counters, self.counters = self.counters, Counters()
-        return counters
-
-    def count_incidents(self, incidents: Iterable[Incident]) -> None:
-        """Report incidents."""
-        self.counters.incidents += incidents
-
-    def count_run(self, source_start: int, source_end: int, landed: int) -> None:
-        """Report acknowledged offsets (see :func:`add_run`)."""
-        add_run(self.counters.runs, source_start, source_end, landed)
-
-    def keep_commit(self, source_offset: int) -> None:
-        """Keep the source offset that was committed."""
-        self.committed_offset = source_offset
-        self.commit_waits_for = None
-
-    def wait_for_commit(self, reason: str) -> None:
-        """Keep the reason why the position could not be committed."""
-        self.commit_waits_for = reason
-
-    # Fetched data
+    # Fetched batches
 
     def update_end_offset(self, end_offset: int, high_watermark: int = -1) -> None:
         """
@@ -358,46 +252,12 @@ class PartitionCopy:
             self.skip_gap()
         return found is not Found.NOTHING
 
-    def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
-        """Stop as soon as everything before an offset is acknowledged."""
-        refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
-        if self.state.is_aligned:
-            self.state.refuse(refusal)
-        else:
-            self.stop_with(refusal)
-
-    def suspect(self, offset: int, reason: str, *, patience_s: float = 0.0) -> None:
-        """
-        Try the batch at an offset once more, since it is damaged, or refused as if it were; then stop.
-
-        Args:
-            offset: Of the source.
-            reason: The refusal, as a sentence.
-            patience_s: How long to try again before the partition stops, if the refusal names no cause.
-
-        """
-        again = self.suspicions.next_try(offset, patience_s)
-        if again is not None:
-            self.wait(f"{again}: {reason}")
-        else:
-            self._refuse(offset, f"{reason}; {self.suspicions.tries(offset, patience_s)} ended the same")
-
     def skip_gap(self) -> None:
         """Go on at the end, as it is known now: compaction or deletion removed everything before it."""
         self.intake.skip_gap(self.end_offset, self.leader_epochs[0])
         self.state.report_waiting(None)
 
-    # Sending
-
-    @property
-    def sequence_is_offset(self) -> bool:
-        """Whether a broker that compares sequences with offsets takes its batches."""
-        return self.position is not None and self.position.identity.sequence_is_offset
-
-    @property
-    def can_send_multi_batch(self) -> bool:
-        """Whether a broker that takes several batches in a request would take those that come next."""
-        return self.outbound.has_several and self.sequence_is_offset
+    # Landed batches, which move the position
 
     def acknowledge(self) -> None:
         """Take the oldest request in flight as landed at its offsets; count the lots that end in it."""
@@ -415,6 +275,13 @@ class PartitionCopy:
             if count == lot.batches_count or self.suspicions.open:
                 self._count_landed()
 
+    def displace(self, by: int) -> None:
+        """Expect everything in flight and queued so many offsets later; the sequences go on."""
+        assert self.position is not None
+        self._count_landed()  # at the offsets before
+        self.outbound.displace(by)
+        self.position = replace(self.position, identity=self.outbound.identity)
+
     def _count_landed(self) -> None:
         """Count the acknowledged batches of the last lot that are not counted yet."""
         lot = self._last
@@ -424,41 +291,6 @@ class PartitionCopy:
         self.newest_ms = lot.newest_ms
         if self.suspicions.open:
             self.suspicions.land(end)
-
-    def displace(self, by: int) -> None:
-        """Expect everything in flight and queued so many offsets later; the sequences go on."""
-        assert self.position is not None
-        self._count_landed()  # at the offsets before
-        self.outbound.displace(by)
-        self.position = replace(self.position, identity=self.outbound.identity)
-
-    def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
-        """Send batches again that were refused together, or joined: then each has a response of its own."""
-        self.outbound.send_one_by_one(refused)
-        self.lose_track()
-
-    def send_fewer(self) -> None:
-        """Send again, with fewer bytes in a request."""
-        self.outbound.send_fewer()
-        self.lose_track()
-
-    def skip(self, refused: Sequence[OutboundBatch], reason: str) -> None:
-        """Go on behind batches that the destination refuses, after the next alignment."""
-        self.lose_track()
-        assert self.position is not None
-        records = sum(each.records_count for each in refused)
-        self._skipped = Skipped(
-            self.position.source_offset,
-            refused[-1].source_end,
-            refused[-1].source_leader_epoch,
-            Incident(IncidentKind.SEND_FAILURE, reason, records, continued=True),
-        )
-        self.wait(reason, 0)
-
-    def make_smaller(self, refused: OutboundBatch) -> None:
-        """Send a batch again, in smaller ones."""
-        self.intake.make_at_most(len(refused.view) // 2)
-        self.lose_track()
 
     def _advance(self) -> None:
         """Move the position past the last acknowledged batch."""
@@ -497,3 +329,174 @@ class PartitionCopy:
             self.stop_with(self.state.refusal)
         elif self._reaches_end() or (self.state.is_due and self.position.source_offset > before):
             self.state.report_waiting(None)
+
+    def _reaches_end(self) -> bool:
+        assert self.position is not None
+        if self.position.source_offset < self.range.end_offset:
+            return False
+        if self.state.current is not State.DONE:
+            self.state.happens(Event.REACH_END)
+        return True
+
+    # Back to the position, to fetch or send otherwise
+
+    def refetch(self) -> None:
+        """Forget the queue, and fetch again behind the last acknowledged batch."""
+        if self.outbound.in_flight:
+            self.lose_track()
+        elif self.state.is_aligned:
+            self._advance()
+            assert self.position is not None
+            self.state.refetch()
+            self.intake.rewind(self.position)
+            self._reaches_end()
+
+    def lose_track(self) -> None:
+        """Treat the outcome of everything in flight as unknown: the partition has to be aligned."""
+        self._forget_outbound()
+        self.state.happens(Event.LOSE_TRACK)
+
+    def _forget_outbound(self) -> None:
+        self._advance()
+        self.outbound.clear()
+        self.intake.forget()
+
+    def lose_offset(self) -> None:
+        """Align again, since the source's log does not have the fetch offset."""
+        self.lose_track()
+        self.out_of_range = True
+
+    def send_one_by_one(self, refused: Sequence[OutboundBatch]) -> None:
+        """Send batches again that were refused together, or joined: then each has a response of its own."""
+        self.outbound.send_one_by_one(refused)
+        self.lose_track()
+
+    def send_fewer(self) -> None:
+        """Send again, with fewer bytes in a request."""
+        self.outbound.send_fewer()
+        self.lose_track()
+
+    def make_smaller(self, refused: OutboundBatch) -> None:
+        """Send a batch again, in smaller ones."""
+        self.intake.make_at_most(len(refused.view) // 2)
+        self.lose_track()
+
+    def skip(self, refused: Sequence[OutboundBatch], reason: str) -> None:
+        """Go on behind batches that the destination refuses, after the next alignment."""
+        self.lose_track()
+        assert self.position is not None
+        records = sum(each.records_count for each in refused)
+        self._skipped = Skipped(
+            self.position.source_offset,
+            refused[-1].source_end,
+            refused[-1].source_leader_epoch,
+            Incident(IncidentKind.SEND_FAILURE, reason, records, continued=True),
+        )
+        self.wait(reason, 0)
+
+    # Pauses and the stop
+
+    def wait(self, reason: str, delay_s: float | None = None) -> None:
+        """Wait a while (by default longer each time) for something that time can heal."""
+        self.counters.retries += 1
+        self.state.wait(reason, delay_s)
+
+    def explain_wait(self, reason: str) -> None:
+        """Show in reports the reason why the alignment takes long, without a pause."""
+        self.state.report_waiting(reason)
+
+    def end_wait(self) -> None:
+        """Show no reason to wait any more, since nothing is left that could fail."""
+        self.state.report_waiting(None)
+
+    def suspect(self, offset: int, reason: str, *, patience_s: float = 0.0) -> None:
+        """
+        Try the batch at an offset once more, since it is damaged, or refused as if it were; then stop.
+
+        Args:
+            offset: Of the source.
+            reason: The refusal, as a sentence.
+            patience_s: How long to try again before the partition stops, if the refusal names no cause.
+
+        """
+        again = self.suspicions.next_try(offset, patience_s)
+        if again is not None:
+            self.wait(f"{again}: {reason}")
+        else:
+            self._refuse(offset, f"{reason}; {self.suspicions.tries(offset, patience_s)} ended the same")
+
+    def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
+        """Stop as soon as everything before an offset is acknowledged."""
+        refusal = PartitionStopped(*self.source, offset, reason, can_heal=can_heal)
+        if self.state.is_aligned:
+            self.state.refuse(refusal)
+        else:
+            self.stop_with(refusal)
+
+    def stop(self, reason: str, *, can_heal: bool = True) -> None:
+        """Stop this partition, with a sentence; ``can_heal`` as of :class:`PartitionStopped`."""
+        self._advance()
+        self.stop_with(PartitionStopped(*self.source, self.next_offset, reason, can_heal=can_heal))
+
+    def stop_for(self, incident: Incident) -> None:
+        """Stop this partition for an incident: only an option lets it go on."""
+        self.count_incidents([incident])
+        self.stop(incident.reason, can_heal=False)
+
+    def stop_with(self, error: PartitionStopped) -> None:
+        """Stop this partition for an error."""
+        self._forget_outbound()
+        self.state.stop(error)
+
+    # Handing over
+
+    def take_inherited(self) -> InheritedPosition | None:
+        """Return the position that a former task handed over, once."""
+        inherited, self.inherited = self.inherited, None
+        return inherited
+
+    def hand_on(self) -> PartitionCopy:
+        """
+        Leave this partition, which is not aligned, to another worker.
+
+        Returns:
+            The object for the other worker, with everything learned about the partition. This one has
+            nothing left but the counts for its last report.
+
+        """
+        heir = PartitionCopy(self.range, self._settings)
+        heir.position = self.position
+        heir.commit_waits_for = self.commit_waits_for
+        heir.out_of_range = self.out_of_range
+        heir.end_is_former = self.end_is_former
+        heir._last_end_offset = self._last_end_offset
+        heir.suspicions = self.suspicions
+        heir._skipped = self._skipped
+        heir.intake.make_at_most(self.intake.most_bytes)
+        heir.outbound.keep_limits_of(self.outbound)
+        heir.state = self.state.hand_on()
+        return heir
+
+    # Counts and commits, for reports
+
+    def take_counters(self) -> Counters:
+        """Return the counts since the last call."""
+        counters, self.counters = self.counters, Counters()
+        return counters
+
+    def count_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Report incidents."""
+        self.counters.incidents += incidents
+
+    def count_run(self, source_start: int, source_end: int, landed: int) -> None:
+        """Report acknowledged offsets (see :func:`add_run`)."""
+        add_run(self.counters.runs, source_start, source_end, landed)
+
+    def keep_commit(self, source_offset: int) -> None:
+        """Keep the source offset that was committed."""
+        self.committed_offset = source_offset
+        self.commit_waits_for = None
+
+    def wait_for_commit(self, reason: str) -> None:
+        """Keep the reason why the position could not be committed."""
+        self.commit_waits_for = reason
