@@ -100,6 +100,8 @@ class Native(Protocol):
         """
         Send lots, one batch of each partition in a request, and compare the answers.
 
+        ``shoal.client.pump`` is the reference in Python.
+
         After any answer but "no error, at the expected offset" the pump sends nothing more. It receives the
         answers to the requests in flight before it returns. Signal handlers run while it waits, and their
         exceptions leave through this call.

@@ -1,4 +1,4 @@
-"""The native pump whose destination answers wrongly: it ends, and counts nothing that is not there."""
+"""Both pumps whose destination answers wrongly: they end, and count nothing that is not there."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.native import NATIVE
 from shoal.protocol.apis import ApiKey
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, no_kafka
+from tests.native import pumping
 from tests.native.pumping import Destination, Hangup, lot, pump, served
-from tests.native_path import needs_native
-
-pytestmark = needs_native
+from tests.native_path import PATHS
 
 #: A pump's wait for an answer that never comes; the test allows for a few of these.
 _WAIT_MS = 150
+
+
+@pytest.fixture(params=PATHS, autouse=True)
+def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pumping, "NATIVE", NATIVE if request.param else None)
 
 
 @pytest.mark.parametrize("lie", [damaged_bytes, no_kafka, changed_fields])

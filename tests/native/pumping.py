@@ -1,4 +1,4 @@
-"""Lots for the native pump, and a destination that may lie."""
+"""Lots for the pumps, native and in Python, and a destination that may lie."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from shoal.client import pump as in_python
 from shoal.native import NATIVE, HandedBack, Lot
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY, split, stamp_plain
@@ -52,10 +53,11 @@ def lot(
     newest_ms: int | None = None,
     times_ms: Sequence[int] | None = None,
     together_bytes: int = 0,
+    values: Sequence[bytes] | int = 2,
 ) -> Lot:
     """Stamp batches of 2 records each, for a place in the destination's log."""
     times = times_ms or [1_600_000_000_000] * batches
-    built = (batch(2, base_offset=2 * at, base_timestamp=time) for at, time in enumerate(times))
+    built = (batch(values, base_offset=2 * at, base_timestamp=time) for at, time in enumerate(times))
     record_set = memoryview(bytearray().join(built))
     run = stamp_plain(
         record_set,
@@ -72,7 +74,6 @@ def lot(
 
 def pump(connection: socket.socket, lots: Sequence[Lot], **options: Any) -> Pumped:
     """Pump with a mirror's usual limits."""
-    assert NATIVE is not None
     chosen: dict[str, Any] = {
         "topics": TOPICS,
         "version": 12,
@@ -89,7 +90,8 @@ def pump(connection: socket.socket, lots: Sequence[Lot], **options: Any) -> Pump
         "gate": array("Q", [NEVER, 0]),
         **options,
     }
-    return Pumped(*NATIVE.pump(connection.fileno(), chosen.pop("topics"), lots, **chosen))
+    run = in_python.pump if NATIVE is None else NATIVE.pump
+    return Pumped(*run(connection.fileno(), chosen.pop("topics"), lots, **chosen))
 
 
 class Hangup(Exception):

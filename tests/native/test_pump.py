@@ -1,8 +1,9 @@
-"""The native pump against the embedded broker, and against destinations that lie."""
+"""Both pumps against the embedded broker, and against destinations that lie."""
 
 from __future__ import annotations
 
 import itertools
+import select
 import signal
 import socket
 import struct
@@ -16,13 +17,20 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
-from shoal.native import Lot
+from shoal.native import NATIVE, Lot
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import decode_produce_response
+from shoal.protocol.topic_ids import write_topic
+from tests.native import pumping
 from tests.native.pumping import NEVER, Destination, Hangup, lot, pump, served
-from tests.native_path import needs_native
+from tests.native_path import PATHS
 
-pytestmark = [needs_native, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(params=PATHS, autouse=True)
+def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pumping, "NATIVE", NATIVE if request.param else None)
 
 
 @pytest.fixture
@@ -56,6 +64,19 @@ def test_pump_lists_topics_by_id_from_v13_on(broker: Broker, connection: socket.
     ids = [broker.create_topic(name).topic_id.bytes for name in ("third", "fourth")]
     pumped = pump(connection, [lot(0), lot(0, topic=1)], topics=ids, version=13)
     assert pumped.landed == [8, 8]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_pump_compares_answers_whose_lengths_take_two_bytes(
+    broker: Broker, connection: socket.socket, version: int
+) -> None:
+    names = ["n" * 126, "n" * 127, *(f"topic-{number:03}" + "." * 100 for number in range(126))]
+    created = [broker.create_topic(name, 130 if name == names[0] else 1) for name in names]
+    topics = [write_topic(each.topic_id if version == 13 else each.name, compact=True) for each in created]
+    lots = [lot(0, 2, topic=place) for place in range(len(names))]
+    lots += [lot(number, 2) for number in range(1, 130)]
+    pumped = pump(connection, lots, topics=topics, version=version, max_answer_bytes=100_000)
+    assert pumped == ("done", 0, [2] * len(lots), [], 2)
 
 
 def test_pump_continues_after_an_earlier_one(broker: Broker, connection: socket.socket) -> None:
@@ -189,6 +210,25 @@ def test_nothing_is_sent_after_the_gate_closes(closes_at: int) -> None:
     assert pumped.landed == [len(destination.requests)]
     assert closes_at < len(destination.requests) <= closes_at + 5
     assert pumped.handed_back == []
+
+
+def test_request_that_the_gate_cuts_is_handed_back_without_an_answer() -> None:
+    gate = array("Q", [NEVER, 0])
+
+    def close_when_full(number: int, answer: bytes) -> bytes:
+        # Until this returns nothing is read: the other requests do not fit in the buffers of the kernel.
+        while gate[0] and select.select([], [connected], [], 0)[1]:
+            time.sleep(0.001)
+        gate[0] = 0
+        return answer
+
+    destination = Destination(close_when_full)
+    with served(destination) as connected:
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)
+        pumped = pump(connected, [lot(0, 8, newest_ms=NEW_MS, values=[bytes(2_000_000)] * 2)], gate=gate)
+    whole = len(destination.requests)
+    assert 1 <= whole < 5
+    assert pumped == ("gate closed", 0, [whole], [([(0, whole, whole + 1)], None)], 5)
 
 
 def test_gate_has_the_time_of_the_last_response() -> None:

@@ -101,7 +101,7 @@ def encode_produce_request(
     """
     flexible = version >= FLEXIBLE_FROM
     tags = b"\0" if flexible else b""
-    head = _HEADER.pack(ApiKey.PRODUCE, version, correlation_id) + _after_header(
+    head = _HEADER.pack(ApiKey.PRODUCE, version, correlation_id) + after_header(
         version, client_id, acks, timeout_ms, len(topics)
     )
     parts: list[bytes | memoryview] = []
@@ -122,7 +122,7 @@ def encode_produce_request(
 
 
 @lru_cache(maxsize=256)
-def _after_header(version: int, client_id: str, acks: int, timeout_ms: int, topics: int) -> bytes:
+def after_header(version: int, client_id: str, acks: int, timeout_ms: int, topics: int) -> bytes:
     """Encode the fields between the correlation id and the first topic: most requests share them."""
     flexible = version >= FLEXIBLE_FROM
     return b"".join(
