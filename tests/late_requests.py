@@ -41,7 +41,7 @@ class Requests:
                 super().prepare(batches)
 
             def pump(self, *args: Any, **options: Any) -> None:
-                """Leave everything to Python."""
+                """Send request by request."""
 
         monkeypatch.setattr(sender, "ProduceConnection", Watched)
 

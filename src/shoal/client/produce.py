@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ..errors import Disconnected, ProtocolError, ShoalError
-from ..native import HandedBack, Lot, Native
+from ..native import NATIVE, HandedBack, Lot
 from ..protocol.apis import ApiKey
 from ..protocol.produce import (
     FLEXIBLE_FROM,
@@ -23,6 +23,7 @@ from ..protocol.topic_ids import write_topic
 from ..topic_partition import TopicPartition
 from .connection import Connection, version_or_close
 from .multi_batch import ask_for_several
+from .pump import pump
 from .topic_listing import TopicListing
 
 __all__ = ["ACKS_ALL", "NO_ACKS", "ProduceConnection", "Pumped", "PumpedLot"]
@@ -135,7 +136,6 @@ class ProduceConnection:
 
     def pump(
         self,
-        native: Native,
         lots: Sequence[PumpedLot],
         gate: array[int],
         *,
@@ -145,11 +145,10 @@ class ProduceConnection:
         forgotten_up_to_ms: int,
     ) -> Pumped | None:
         """
-        Send lots, and compare the responses, without Python's lock.
+        Send lots, and compare the responses.
 
         Args:
-            native: See :meth:`~shoal.native.Native.pump`, for the other arguments, too.
-            lots: At most one of each partition.
+            lots: At most one of each partition. See :meth:`~shoal.native.Native.pump`, for the others, too.
             gate: Closed by another thread.
             max_in_flight: The most requests in flight.
             refill_at: Sends more once so few are in flight.
@@ -169,8 +168,9 @@ class ProduceConnection:
             partition = each.partition
             topic = write_topic(listing.ids.get(partition, partition.topic), compact=True)
             rows.append(Lot(topics.setdefault(topic, len(topics)), partition.partition, *each[1:]))
+        run = pump if NATIVE is None else NATIVE.pump
         with connection.lend(gate) as descriptor:
-            end, detail, landed, handed_back, requests = native.pump(
+            end, detail, landed, handed_back, requests = run(
                 descriptor,
                 list(topics),
                 rows,

@@ -17,15 +17,14 @@ from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import pump, refusals, worker
-from shoal.native import NATIVE
+from shoal.mirroring.task import refusals, worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import BatchHeader, Codec, read_header, split
 from shoal.topic_partition import TopicPartition
 from tests import batches
-from tests.native_path import PATHS
+from tests.native_path import SENDERS, send_by
 from tests.two_brokers import (
     ABORT,
     COMMIT,
@@ -80,10 +79,10 @@ def assert_exact(brokers: TwoBrokers, topic: str, histories: list[History]) -> N
         assert brokers.copied(topic, number) == history.committed, f"{topic}-{number}"
 
 
-@pytest.fixture(params=PATHS)
-def each_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Send on the native path, and in Python."""
-    monkeypatch.setattr(pump, "NATIVE", NATIVE if request.param else None)
+@pytest.fixture(params=SENDERS)
+def each_sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send in each way."""
+    send_by(request.param, monkeypatch)
 
 
 #: One of each kind: lost on the way, lost on the way back, not written, perhaps
@@ -118,7 +117,7 @@ def named(fault: dict[str, Any]) -> str:
     return "-".join(str(value) for value in fault.values())
 
 
-@pytest.mark.usefixtures("each_path")
+@pytest.mark.usefixtures("each_sender")
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
 def test_task_after_a_failure_of_any_produce_request_continues(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
@@ -136,7 +135,7 @@ def test_task_after_a_failure_of_any_produce_request_continues(
             break  # a run has no more requests
 
 
-@pytest.mark.usefixtures("each_path")
+@pytest.mark.usefixtures("each_sender")
 @pytest.mark.parametrize("fault", FAILURES, ids=named)
 def test_task_after_one_that_died_at_any_produce_request_continues(
     brokers: TwoBrokers, topics: Iterator[tuple[str, list[History]]], fault: dict[str, Any]
@@ -185,7 +184,7 @@ def test_tasks_killed_repeatedly_copy_everything_once(
     assert_exact(brokers, topic, histories)
 
 
-@pytest.mark.usefixtures("each_path")
+@pytest.mark.usefixtures("each_sender")
 @pytest.mark.parametrize("fault", OTHER_FAILURES, ids=named)
 def test_task_after_a_single_other_error_of_produce_continues(
     brokers: TwoBrokers, history: History, fault: dict[str, Any]
@@ -243,7 +242,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
             return tuple(each.header for each in flying if each.partition == partition.partition)
 
         def pump(self, *args: Any, **options: Any) -> None:
-            """Leave everything to Python; test_pump.py compares the two paths."""
+            """Send request by request; test_pump.py compares the ways of sending."""
 
         def receive(self) -> dict[TopicPartition, ProduceOutcome]:
             outcomes = super().receive()

@@ -86,7 +86,7 @@ class Sent:
                 super().prepare(batches)
 
             def pump(self, *args: Any, **options: Any) -> None:
-                """Leave everything to Python."""
+                """Send request by request."""
 
         monkeypatch.setattr(worker, "ProduceConnection", WatchedProducer)
 

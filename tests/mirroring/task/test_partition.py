@@ -12,12 +12,13 @@ import pytest
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, PartitionStopped, ShoalError
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.mirroring.task import pump, resume, suspicion, worker
+from shoal.mirroring.task import resume, suspicion, worker
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
 from shoal.topic_partition import TopicPartition
 from tests import batches
+from tests.native_path import send_by
 from tests.two_brokers import History, TwoBrokers, Watched, batches_of, let_pass
 
 pytestmark = [pytest.mark.timeout(30), pytest.mark.usefixtures("quick_retries")]
@@ -225,6 +226,6 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
     before = PartitionCopy.acknowledge
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(PartitionCopy, "acknowledge", acknowledge)
-        patched.setattr(pump, "NATIVE", None)
+        send_by("requests", patched)
         assert brokers.start().result().complete
     assert seen == [False]

@@ -1,4 +1,4 @@
-"""The pump on both paths, against a broker that answers by a script: the rules of docs/decisions, 0002."""
+"""The pump, sending in each way, against a broker that answers by a script: docs/decisions, 0002."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.task import pump
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.partition_state import State
-from shoal.native import NATIVE
 from shoal.net.address import Address
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import BatchHeader, read_header
 from tests.batches import batch
 from tests.mirroring.task.test_lot import NOW_MS, aligned, take
-from tests.native_path import PATHS
+from tests.native_path import SENDERS, send_by
 
 BATCHES = 12
 
@@ -119,9 +118,9 @@ class Leased(Uncontrolled):
             gate[0] = 0
 
 
-@pytest.fixture(params=PATHS, autouse=True)
-def _path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pump, "NATIVE", NATIVE if request.param else None)
+@pytest.fixture(params=SENDERS, autouse=True)
+def _sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    send_by(request.param, monkeypatch)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ __all__ = [
 
 _CONNECT_TIMEOUT_S = 10.0
 
-#: Two words for the native pump (``shoal.native``). The pump reads the first before each request: the end of
+#: Two words for a pump (``shoal.native``). The pump reads the first before each request: the end of
 #: the lease in ns of :func:`lease_clock_s`. The pump sets the second to the time of the last response.
 Gate: TypeAlias = "array[int]"
 

@@ -74,7 +74,7 @@ class Lot:
 
     @property
     def entries(self) -> list[Entry]:
-        """The index as tuples, from the first use on: the native pump needs none."""
+        """The index as tuples, from the first use on: a pump needs none."""
         if self._entries is None:
             self._entries = list(ENTRY.iter_unpack(self.index))
         return self._entries

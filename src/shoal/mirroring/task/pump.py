@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...client.cluster import Cluster
 from ...client.produce import ProduceConnection, PumpedLot
-from ...native import NATIVE, Native
 from ...protocol.produce import ProduceOutcome
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
@@ -80,8 +79,8 @@ class Pump:
 
         """
         ready = deque(copy for copy in copies if copy.outbound.queue)
-        if NATIVE is not None and all(len(copy.outbound.queue) == 1 for copy in ready):
-            self._send_natively(NATIVE, producer, ready)
+        if all(len(copy.outbound.queue) == 1 for copy in ready):
+            self._send_lots(producer, ready)
         while True:
             if producer.in_flight <= _REFILL_AT:
                 self._send_some(producer, ready)
@@ -102,14 +101,12 @@ class Pump:
             else:
                 self._react(copy, outcome)
 
-    def _send_natively(
-        self, native: Native, producer: ProduceConnection, ready: Sequence[PartitionCopy]
-    ) -> None:
+    def _send_lots(self, producer: ProduceConnection, ready: Sequence[PartitionCopy]) -> None:
         """
-        Send one lot of each partition by the native pump, which ends at the first unexpected answer.
+        Send one lot of each partition by the connection's pump, which ends at the first unexpected answer.
 
-        Whatever it leaves in the queues goes the way of Python. The pump may leave all: without a gate in
-        the control, and on connections that it cannot use.
+        Whatever it leaves in the queues is sent request by request. The pump may leave all: without a gate
+        in the control, and on connections that it cannot use.
 
         """
         with self._control.gate() as gate:
@@ -117,7 +114,6 @@ class Pump:
                 return
             try:
                 pumped = producer.pump(
-                    native,
                     [self._lot_of(copy) for copy in ready],
                     gate,
                     max_in_flight=self._settings.max_in_flight,
