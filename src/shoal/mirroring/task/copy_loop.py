@@ -289,7 +289,7 @@ class CopyLoop:
             else:
                 copy.wait(f"{self._source} to send offset {offset}, or to return another empty response")
         else:
-            copy.wait(f"{self._source} to have it up to offset {copy.range.end_offset} again, not to {end}")
+            copy.wait(f"{self._source}'s log ends at {end}; waiting for offset {copy.range.end_offset}")
 
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
