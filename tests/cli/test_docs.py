@@ -117,6 +117,8 @@ SAID_ELSEWHERE = (
         "its wall clock is",
         "other users of this machine may enter it",
         "min ahead of",
+        "a second try: ",  # suspicion.py has the words before the colon
+        "a further try: ",
     ),
 )
 
