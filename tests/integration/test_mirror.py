@@ -178,5 +178,5 @@ def test_second_mirror_of_a_group_is_refused_with_the_holder(
 
     assert second.returncode == 1
     assert f"group of {topic}" in second.stderr
-    assert "--group" in second.stderr
+    assert "Use another group only for other topics" in second.stderr
     assert f"is held by shoal process {first.process_id} on" in second.stderr

@@ -172,7 +172,7 @@ def test_mirror_into_the_same_cluster_without_separating_rename_is_refused(
 
 def test_missing_topic_is_an_error(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic)
-    with pytest.raises(ConfigError, match=f"--topics: there is no topic {topic}-x on the source cluster"):
+    with pytest.raises(ConfigError, match=f"topics: there is no topic {topic}-x on the source cluster"):
         sides.prepare(f"{topic},{topic}-x", once=True)
     with pytest.raises(ConfigError, match="matches no topic of the source cluster"):
         sides.prepare(f"({topic}-x)")

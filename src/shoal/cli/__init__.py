@@ -85,7 +85,8 @@ def _main(arguments: list[str]) -> int:
     try:
         return int(args.run(args))
     except OptionError as error:
-        return _fail(ConfigError(error.spelled(args.spell)), EXIT_USAGE, args)
+        spelled = ConfigError(error.spelled(args.spell)).with_traceback(error.__traceback__)
+        return _fail(spelled, EXIT_USAGE, args)
     except ConfigError as error:
         return _fail(error, EXIT_USAGE, args)
     except ShoalError as error:
