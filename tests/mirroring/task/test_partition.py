@@ -87,6 +87,24 @@ def test_decisions_are_counted_once_for_each_batch(brokers: TwoBrokers, history:
     assert control.total("records") == 4
 
 
+@pytest.mark.parametrize("landed", [1, 2])
+def test_dropped_batch_before_a_refused_one_is_counted(
+    brokers: TwoBrokers, history: History, landed: int
+) -> None:
+    """The position moves past it, so that it is not fetched again."""
+    history.plain(1).empty().marker().plain(1, 1)
+    let_pass(brokers.destination, ApiKey.PRODUCE, landed)
+    brokers.destination.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    control = Watched()
+    assert brokers.run(control=control).complete
+    assert brokers.copied() == history.committed
+    assert control.decisions == {
+        Decision.COPY.value: 3,
+        Decision.DROP_EMPTY.value: 1,
+        Decision.DROP_CONTROL.value: 1,
+    }
+
+
 def test_acknowledged_runs_translate_source_offsets(brokers: TwoBrokers, history: History) -> None:
     history.plain(2, 3).transaction(2, ends=0).plain(1).gap(4).plain(1, 1)
     control = Watched()

@@ -242,13 +242,14 @@ class CopyLoop:
 
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
         """Process a fetch response; return the partitions that it affects."""
-        touched = []
+        # A source that lists a partition twice does not make it send twice.
+        touched: dict[PartitionCopy, None] = {}
         for fetched in response.partitions:
             copy = self._copies.get(TopicPartition(fetched.topic, fetched.partition))
             if copy and self._take_partition(copy, fetched, throttled=response.throttle_time_ms > 0):
-                touched.append(copy)
+                touched[copy] = None
                 self._changed[copy] = None
-        return touched
+        return list(touched)
 
     def _take_partition(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
         """Take a partition's part of an answer; return whether anything comes of it."""

@@ -9,7 +9,7 @@ the place behind all that is queued, in the fetch buffer itself: the queue holds
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import deque
 
 from ...client.config import IsolationLevel
 from ...errors import CorruptBatch
@@ -27,6 +27,7 @@ from ...records import (
 )
 from ..model.copy_options import CopySettings
 from ..model.position import MirrorPosition
+from ..model.reports import Counters
 from .outbound import OutboundBatch, copy_of
 from .outbound_queue import OutboundQueue
 from .rebuilder import Rebuilder
@@ -54,7 +55,6 @@ class Intake:
     Attributes:
         fetch_offset: The next source offset to fetch; ahead of the position by all queued or in flight.
         source_leader_epoch: In which the last batch before ``fetch_offset`` was written at the source.
-        dropped: The number of dropped batches that the position is not past, by the reason.
         empty_answers: The number of empty responses in a row for ``fetch_offset``.
 
     """
@@ -70,7 +70,7 @@ class Intake:
         """
         self.fetch_offset = -1
         self.source_leader_epoch = -1
-        self.dropped: Counter[Decision] = Counter()
+        self._dropped: deque[tuple[int, Decision]] = deque()
         self.empty_answers = 0
         self._outbound = outbound
         self._rebuilder = Rebuilder(settings)
@@ -90,12 +90,12 @@ class Intake:
     def forget(self) -> None:
         """Drop what was gathered or counted behind the position: it is fetched again."""
         self._rebuilder.forget()
-        self.dropped.clear()
+        self._dropped.clear()
 
-    def take_dropped(self) -> Counter[Decision]:
-        """Return the number of dropped batches, by the reason, since the last call or rewind."""
-        dropped, self.dropped = self.dropped, Counter()
-        return dropped
+    def count_dropped(self, end_offset: int, counters: Counters) -> None:
+        """Count the dropped batches before a source offset that are not counted yet, by the reason."""
+        while self._dropped and self._dropped[0][0] <= end_offset:
+            counters.decisions[self._dropped.popleft()[1]] += 1
 
     def take(
         self,
@@ -200,7 +200,7 @@ class Intake:
             check_dropped(decision, batch, aborted)
             if header.last_offset < self.fetch_offset:
                 return  # all of it lies before the range
-            self.dropped[decision] += 1
+            self._dropped.append((header.next_offset, decision))
         elif header.last_offset < self.fetch_offset:
             return
         else:

@@ -169,21 +169,24 @@ class Lot:
 
     def batch(self, number: int) -> OutboundBatch:
         """Return a batch by itself."""
-        entries = self.entries
-        size, records, newest_ms, leader_epoch = entries[number]
-        start = sum(entry[0] for entry in entries[:number])
+        entry: Entry = ENTRY.unpack_from(self.index, number * ENTRY.size)
+        size, records, newest_ms, leader_epoch = entry
+        if number == self.batches_count - 1:  # each turn asks for it: the index stays as it is
+            start, before = len(self.view) - size, self.records_count - records
+        else:
+            start, before = sum(each[0] for each in self.entries[:number]), self.records_before(number)
         view = self.view[start : start + size]
         return OutboundBatch(
             RecordBatch(read_header(view), view),
             view,
             records,
-            self.source_start_of(number),
+            self.source_start + before,
             self.source_end_of(number),
             leader_epoch,
             newest_ms,
             self.decision,
             self.spans,
-            self.destination_offset + self.records_before(number),
+            self.destination_offset + before,
         )
 
 

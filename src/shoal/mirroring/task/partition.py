@@ -305,6 +305,7 @@ class PartitionCopy:
                 last_batch=fingerprint(last.batch).crc,
                 source_leader_epoch=last.source_leader_epoch,
             )
+            self.intake.count_dropped(last.source_end, self.counters)
 
     def settle(self, leader_epoch: int) -> None:
         """Bring the position up to date if nothing is left to send, before the next fetch is received."""
@@ -323,8 +324,7 @@ class PartitionCopy:
             destination_leader_epoch=leader_epoch,
             source_leader_epoch=self.intake.source_leader_epoch,
         )
-        if self.intake.dropped:
-            self.counters.decisions += self.intake.take_dropped()
+        self.intake.count_dropped(self.position.source_offset, self.counters)
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
         elif self._reaches_end() or (self.state.is_due and self.position.source_offset > before):
