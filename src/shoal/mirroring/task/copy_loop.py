@@ -12,8 +12,8 @@ Invariants:
   returns with nothing in flight, and only then may the worker call :meth:`CopyLoop.receive` again.
 - A partition has one batch in a request, unless the broker accepts several. The loop asks
   for that once a response has several, and again on each connection (``client/multi_batch.py``).
-- A turn looks at the partitions that the response has something for, and at those that wait, never at all:
-  most of a thousand may be idle.
+- A turn examines only partitions in the response, and partitions that wait: of a thousand, most may be
+  idle.
 - Nothing is fetched or sent for a partition that is not aligned, and no partition is aligned in a loop.
 """
 

@@ -63,7 +63,7 @@ class State(enum.Enum):
     NEW = enum.auto()
     #: There is a position, and the destination may hold more than that.
     UNALIGNED = enum.auto()
-    #: The destination's log end is known, and nothing is acknowledged since.
+    #: The destination's log end is known, and nothing is acknowledged since the partition entered this state.
     ALIGNED = enum.auto()
     #: The destination acknowledged a request since the alignment.
     COPYING = enum.auto()

@@ -1,10 +1,14 @@
 """
 The pump: sends everything that partitions have queued, and compares each answer with the predicted offset.
 
-Three rules of exactly once are kept here and in ``outbound_queue.py`` (docs/decisions, 0002).
-The first request of a partition since its alignment is in flight alone. At most 5 requests are in flight.
-If the destination may have forgotten the producer, one request is. Any answer but the predicted
-offset goes to ``refusals.py``, and the lease is checked before each request.
+Rules of exactly once that are kept here and in ``outbound_queue.py`` (docs/decisions, 0002):
+
+- The first request of a partition since its alignment is in flight alone.
+- At most 5 requests are in flight; one, if the destination may have forgotten the producer.
+- Any answer but the predicted offset goes to ``refusals.py``.
+- A lot is pumped only while the lease holds. Of a request that is sent by itself, the lease is checked before
+  it is queued: a send that blocks may outlast it, as bytes in a socket may. Then the broker's check of
+  sequences protects the partition.
 """
 
 from __future__ import annotations

@@ -81,10 +81,11 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
     try:
         return _CopyTask(ranges, settings, control).run()
     finally:
-        gc.unfreeze()
         # A worker and its connections form cycles, which hold its fetch buffer of 16 MB. Unfrozen objects are
-        # old, and Python collects old ones when a quarter is new: after dozens of windows.
+        # old, and Python collects old ones when a quarter is new: after dozens of windows. While the others
+        # are frozen, only the task's own objects are walked.
         gc.collect()
+        gc.unfreeze()
 
 
 class _CopyTask:
