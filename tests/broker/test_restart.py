@@ -178,7 +178,7 @@ def test_wildcard_address_is_refused(wildcard: str) -> None:
 
 
 def test_unknown_host_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"no address of 'nobody\.invalid'"):
+    with pytest.raises(ConfigError, match=r"cannot resolve host 'nobody\.invalid'"):
         Broker("nobody.invalid")
 
 
