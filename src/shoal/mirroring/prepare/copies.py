@@ -126,7 +126,7 @@ def stops_of_deleted(
     """
     kind = IncidentKind.DESTINATION_LOSS
     advice = (
-        f"{kind.option} continue creates it again and mirrors the records that the source still has; a new "
+        f"{kind.continuing} creates it again and mirrors the records that the source still has; a new "
         "group mirrors it as a new topic"
     )
     stops = {}
