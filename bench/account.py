@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,11 +143,12 @@ def _make_group(parent: Path) -> Path:
     return group
 
 
-class _Memory:
+class _Memory(ABC):
     """Memory of processes by ``/proc``."""
 
+    @abstractmethod
     def pids(self) -> Sequence[int]:
-        raise NotImplementedError
+        """Return the processes that run now."""
 
     def rss(self) -> int:
         return sum(_resident(pid) for pid in self.pids())

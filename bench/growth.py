@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -14,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 from bench.compare import CPU, compare, loaded
 from bench.copy_loop import copy_topic
 from bench.figures import Figure, Figures, Key, Ratio
-from bench.measure import MoverFailed
 from bench.movers import codes
 from bench.report import markdown, say
 from bench.rows import Row, Section, Settings, delete_topics
@@ -143,17 +140,9 @@ SIZE = Row("size", "one topic read again and again by one process", 4, _size, co
 
 
 def _passes(code: Code, told: list[str]) -> list[_Pass]:
-    ended = subprocess.run(
-        [sys.executable, "-m", "bench.growth", *told, "--passes", str(_PASSES)],
-        env={**os.environ, **code.environment},
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    if ended.returncode != 0:
-        raise MoverFailed(f"copying again, {code.name}: exit code {ended.returncode}\n{ended.stderr}")
-    return [_Pass(**json.loads(line)) for line in ended.stdout.splitlines()]
+    command = [sys.executable, "-m", "bench.growth", *told, "--passes", str(_PASSES)]
+    output = code.output_of("copying again", command, _TIMEOUT_S)
+    return [_Pass(**json.loads(line)) for line in output.splitlines()]
 
 
 def _copy_again(source: str, destination: str, topic: str, copy: str, passes: int) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from bench.measure import MoverFailed
 from bench.mover import Command, Job, PlainCommand
 from bench.report import say
 from rig import TimedOut, create_topic, wait_until
@@ -54,6 +55,20 @@ class Code:
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of ``shoal`` with these arguments."""
         return [self.python, "-m", "shoal", *arguments]
+
+    def output_of(self, what: str, command: Sequence[str], timeout_s: float) -> str:
+        """Run a command of the bench with this code, and return its output; raises MoverFailed."""
+        ended = subprocess.run(
+            command,
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if ended.returncode != 0:
+            raise MoverFailed(f"{what}, {self.name}: exit code {ended.returncode}\n{ended.stderr}")
+        return ended.stdout
 
 
 def has_native() -> bool:

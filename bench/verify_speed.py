@@ -8,15 +8,13 @@ twice, its speed is lower.
 """
 
 import json
-import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.compare import Topic, loaded
 from bench.figures import Figure, Figures, Key
-from bench.measure import MoverFailed, measure
+from bench.measure import measure
 from bench.mover import Job
 from bench.movers import codes
 from bench.report import markdown, say
@@ -82,17 +80,8 @@ def _measure(
     told = [json.dumps([*between, *each.options]) for each in (small, large)]
     with Yardstick() as yardstick:
         # By its path, since another commit's bench may lack it.
-        ended = subprocess.run(
-            [code.python, str(_TWICE), *told],
-            env={**os.environ, **code.environment},
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    if ended.returncode != 0:
-        raise MoverFailed(f"shoal verify, {code.name}: exit code {ended.returncode}\n{ended.stderr}")
-    return _Speed(**json.loads(ended.stdout), yardstick_ms=yardstick.milliseconds)
+        output = code.output_of("shoal verify", [code.python, str(_TWICE), *told], _TIMEOUT_S)
+    return _Speed(**json.loads(output), yardstick_ms=yardstick.milliseconds)
 
 
 def _run(settings: Settings) -> Section:
