@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench check audit docs format clean distclean
+.PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench check lint audit docs format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
@@ -43,7 +43,7 @@ AGENT_SOURCES = agent/pom.xml $(wildcard agent/*/pom.xml) $(shell find agent/*/s
 MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 
 # Which test is in which of these three: tests/tiers.py.
-test: check audit native $(AGENT_JAR)
+test: lint audit native $(AGENT_JAR)
 	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
 test-integration: $(VENV)/for-test native agent prometheus
@@ -57,7 +57,7 @@ test-long: $(VENV)/for-test native $(AGENT_JAR) browser
 	scripts/sanitize-native || failed=$$?; \
 	exit $$failed
 
-coverage: check native $(AGENT_JAR) prometheus
+coverage: lint native $(AGENT_JAR) prometheus
 	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov-branch --cov-report=term $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # Without the agent's own tests: brokers need no more.
@@ -87,12 +87,15 @@ soak: $(VENV)/for-test native kafka-tools
 bench: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m bench $(ARGS)
 
-check: $(VENV)/for-test
+# The language is tested, too: `make test` runs these tests once, among all others.
+check: lint
+	$(BIN)/python -m pytest --quiet --no-header tests/cli/test_prose.py tests/cli/test_source_prose.py
+
+lint: $(VENV)/for-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --quiet --no-header tests/cli/test_prose.py tests/cli/test_source_prose.py
 
 audit: $(VENV)/for-test
 	@scripts/audit
