@@ -4,6 +4,7 @@
 //! What is plain here is wider than in the stamping walk: a comparison may have transactional batches, and those of
 //! a topic with LogAppendTime.
 
+use crate::checksum::{Corrector, crc32c, crc32c_of_two};
 use crate::walk::{
     ATTRIBUTES, BASE_OFFSET, CRC, HEADER_SIZE, IDENTITY, LARGEST_CODEC, LAST_OFFSET_DELTA, LENGTH,
     LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP, RECORDS_COUNT, read_i16, read_i32, read_i64,
@@ -15,6 +16,9 @@ const TRANSACTIONAL: i16 = 0x10;
 const CONTROL: i16 = 0x20;
 const DELETE_HORIZON: i16 = 0x40;
 const BASE_TIMESTAMP: usize = 27;
+
+/// Up to this size a payload that is in the cache is read again sooner than a CRC is corrected: 1 µs each.
+const LARGEST_READ_AGAIN: usize = 16_384;
 
 /// Batches that follow each other without a gap.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,6 +44,7 @@ pub fn fingerprint_plain(
     let mut records_count = 0;
     let mut time_type = None;
     let mut rows = Vec::new();
+    let mut corrector = Corrector::default();
     let transactional_too = if transactional { 0 } else { TRANSACTIONAL };
     let refused = CONTROL | DELETE_HORIZON | transactional_too;
     while offset < end_offset {
@@ -57,11 +62,11 @@ pub fn fingerprint_plain(
             || records <= 0
             || records - 1 != read_i32(batch, LAST_OFFSET_DELTA)
             || *time_type.get_or_insert(of_batch) != of_batch
-            || crc32c::crc32c(&batch[ATTRIBUTES..]) != read_i32(batch, CRC) as u32
+            || crc32c(&batch[ATTRIBUTES..]) != read_i32(batch, CRC) as u32
         {
             break;
         }
-        rows.extend_from_slice(&normalised_crc(batch, codec).to_le_bytes());
+        rows.extend_from_slice(&normalised_crc(batch, codec, &mut corrector).to_le_bytes());
         rows.extend_from_slice(&(batch.len() as u32).to_le_bytes());
         rows.extend_from_slice(&records.to_le_bytes());
         rows.extend_from_slice(&i32::from(codec).to_le_bytes());
@@ -86,16 +91,19 @@ fn whole_batch(rest: &[u8]) -> Option<&[u8]> {
     (size >= HEADER_SIZE).then(|| rest.get(..size)).flatten()
 }
 
-/// The CRC with the fields normalised that a mirror or a broker changes.
-fn normalised_crc(batch: &[u8], codec: i16) -> u32 {
+/// The CRC with the fields normalised that a mirror or a broker changes; that of the batch is right.
+fn normalised_crc(batch: &[u8], codec: i16, corrector: &mut Corrector) -> u32 {
     let mut covered = [0xff; RECORDS_COUNT - ATTRIBUTES];
     let fields = &batch[ATTRIBUTES..RECORDS_COUNT];
     covered[..2].copy_from_slice(&codec.to_be_bytes());
     let kept = LAST_OFFSET_DELTA - ATTRIBUTES..MAX_TIMESTAMP - ATTRIBUTES;
     covered[kept.clone()].copy_from_slice(&fields[kept]);
     covered[MAX_TIMESTAMP - ATTRIBUTES..IDENTITY - ATTRIBUTES].fill(0);
-    // The payload is in the cache by now: to read it again costs less than to correct the CRC.
-    crc32c::crc32c_append(crc32c::crc32c(&covered), &batch[RECORDS_COUNT..])
+    let payload = &batch[RECORDS_COUNT..];
+    if payload.len() <= LARGEST_READ_AGAIN {
+        return crc32c_of_two(&covered, payload);
+    }
+    read_i32(batch, CRC) as u32 ^ corrector.difference(fields, &covered, payload.len() as u32)
 }
 
 #[cfg(test)]
@@ -126,6 +134,21 @@ mod tests {
             fingerprint_plain(&copy, 0, 7, i64::MAX, false).rows,
             found.rows
         );
+    }
+
+    #[test]
+    fn normalised_crc_is_the_same_corrected_and_read_again() {
+        for size in [LARGEST_READ_AGAIN - 4, LARGEST_READ_AGAIN - 3, 70_000] {
+            let payload: Vec<u8> = (0..size).map(|at| (at * 31 + 7) as u8).collect();
+            let set = batch(100, 3, &payload);
+            let mut covered = [0xff; RECORDS_COUNT - ATTRIBUTES];
+            covered[..2].copy_from_slice(&set[ATTRIBUTES..ATTRIBUTES + 2]);
+            covered[2..14].copy_from_slice(&set[LAST_OFFSET_DELTA..MAX_TIMESTAMP]);
+            covered[14..22].fill(0);
+            let expected = crc32c_of_two(&covered, &set[RECORDS_COUNT..]);
+            let found = fingerprint_plain(&set, 0, 100, i64::MAX, false);
+            assert_eq!(found.rows[..4], expected.to_le_bytes(), "{size} bytes");
+        }
     }
 
     #[test]

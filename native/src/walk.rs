@@ -139,6 +139,7 @@ pub fn read_i64(bytes: &[u8], at: usize) -> i64 {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::checksum::crc32c;
 
     /// A plain batch of `records_count` records at an offset, with a payload that only its CRC knows.
     pub fn batch(base_offset: i64, records_count: i32, payload: &[u8]) -> Vec<u8> {
@@ -155,7 +156,7 @@ pub mod tests {
         bytes[IDENTITY..IDENTITY + 8].copy_from_slice(&42i64.to_be_bytes());
         bytes[RECORDS_COUNT..].copy_from_slice(&records_count.to_be_bytes());
         bytes.extend_from_slice(payload);
-        let crc = crc32c::crc32c(&bytes[ATTRIBUTES..]);
+        let crc = crc32c(&bytes[ATTRIBUTES..]);
         bytes[CRC..ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
         bytes
     }
@@ -189,10 +190,7 @@ pub mod tests {
         let mut at = 0;
         for (entry, sequence) in entries.iter().zip([5, 8]) {
             let batch = &set[at..at + entry.size as usize];
-            assert_eq!(
-                read_i32(batch, CRC) as u32,
-                crc32c::crc32c(&batch[ATTRIBUTES..])
-            );
+            assert_eq!(read_i32(batch, CRC) as u32, crc32c(&batch[ATTRIBUTES..]));
             assert_eq!(read_i64(batch, BASE_OFFSET), 0);
             assert_eq!(read_i32(batch, LEADER_EPOCH), -1);
             assert_eq!(read_i64(batch, IDENTITY), 9);
@@ -207,10 +205,7 @@ pub mod tests {
         let mut set = batch(100, 3, b"abc");
         *set.last_mut().expect("a payload") ^= 1;
         walked(&mut set, &OURS);
-        assert_ne!(
-            read_i32(&set, CRC) as u32,
-            crc32c::crc32c(&set[ATTRIBUTES..])
-        );
+        assert_ne!(read_i32(&set, CRC) as u32, crc32c(&set[ATTRIBUTES..]));
     }
 
     #[test]

@@ -147,6 +147,15 @@ def test_fingerprint_plain_packs_the_fingerprint_of_each_batch() -> None:
 
 
 @pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("records_count", [30, 400, 40_000])
+def test_fingerprint_plain_of_a_batch_of_any_size_is_its_fingerprint(records_count: int) -> None:
+    found = run(batch(records_count, codec=Codec.NONE))
+    [expected] = [fingerprint(each) for each in split(memoryview(found))]
+    [(crc, size, _, _, _)] = PACKED_FINGERPRINT.iter_unpack(plain(found).packed)
+    assert (crc, size) == (expected.crc, expected.size)
+
+
+@pytest.mark.usefixtures("path")
 def test_fingerprint_plain_has_literal_rows() -> None:
     found = run(batch(2, producer_id=3, producer_epoch=1, base_sequence=9))
     row = bytes.fromhex("0f6bbf7f 63000000 02000000 00000000 00806e8774010000")
