@@ -32,6 +32,8 @@ def interrupted(silent: socket.socket, *arguments: str) -> tuple[int, str, str, 
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # A shell starts background jobs, such as nightly tests, with SIGINT ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process,
         silent.accept()[0],
     ):
