@@ -1,0 +1,193 @@
+"""The offset map against brute force: logs of all kinds, each offset, both directions, every thinning."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from shoal.mirroring.model import offset_map
+from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch
+
+#: Both limits of milestones: thinned to nothing, to a few, and as the product does.
+LIMITS = (2, 3, 8, 40)
+
+
+@dataclass
+class Mirror:
+    """
+    A source log and its copy.
+
+    Attributes:
+        offsets: The source offsets up to the end: True for a record that the mirror copies.
+        landed: The destination offset of each mirrored source offset, by the present source log.
+        compacted: Source offsets whose records are gone since.
+        start: The source's log start.
+        position: The next source offset to mirror.
+        end: The destination's log end.
+
+    """
+
+    rng: random.Random
+    map: OffsetMap
+    offsets: list[bool] = field(default_factory=list)
+    landed: dict[int, int] = field(default_factory=dict)
+    compacted: set[int] = field(default_factory=set)
+    start: int = 0
+    position: int = 0
+    end: int = 0
+
+    def write(self) -> None:
+        share = self.rng.choice((0.0, 0.1, 0.5, 1.0, 1.0, 1.0))
+        self.offsets += [self.rng.random() < share for _ in range(self.rng.randrange(1, 30))]
+
+    def copy(self) -> None:
+        until = self.rng.randint(self.position, len(self.offsets))
+        for offset in range(self.position, until):
+            if self.offsets[offset] and offset not in self.compacted:
+                self.landed[offset] = self.end
+                self.end += 1
+        self.position = until
+        self.map = self.map.reached(self.position, self.end)
+
+    def compact(self) -> None:
+        self.compacted |= {each for each in range(len(self.offsets)) if self.rng.random() < 0.1}
+
+    def retain(self) -> None:
+        self.start = self.rng.randint(self.start, max(self.start, self.position))
+
+    def meet_foreign_records(self) -> None:
+        self.map = self.map.reached(self.position, self.end)
+        self.end += self.rng.randrange(1, 9)
+        self.map = self.map.reached(self.position, self.end, Stretch.BROKEN)
+
+    def lose_the_tail_of_the_copy(self) -> None:
+        """The destination loses records, and the mirror copies them again."""
+        lost = self.rng.randint(0, min(self.end, 20))
+        kept = [each for each in sorted(self.landed) if self.landed[each] < self.end - lost]
+        self.end -= lost
+        self.position = kept[-1] + 1 if kept else 0
+        self.landed = {each: self.landed[each] for each in kept}
+        self.map = self.map.cut(self.position, self.end).reached(self.position, self.end, Stretch.BROKEN)
+
+    def taken(self, first: int, end: int) -> list[tuple[int, int]] | None:
+        if first < self.start:
+            return None
+        there = [each for each in range(first, end) if self.offsets[each] and each not in self.compacted]
+        return [(each, each + 1) for each in there]
+
+
+def mirrored(seed: int, *, in_peace: bool = False) -> Mirror:
+    rng = random.Random(seed)
+    mirror = Mirror(rng, OffsetMap((Milestone(0, 0),)))
+    events = [mirror.write, mirror.copy] * 5
+    if not in_peace:
+        events += [
+            mirror.compact,
+            mirror.retain,
+            mirror.meet_foreign_records,
+            mirror.lose_the_tail_of_the_copy,
+        ]
+    for _ in range(rng.randrange(1, 60)):
+        rng.choice(events)()
+    return mirror
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_translated_offset_of_random_logs_skips_nothing_and_is_right_where_exact(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
+    seen = dict.fromkeys(Exactness, 0)
+    for seed in range(50):
+        mirror = mirrored(seed)
+        stored = json.loads(json.dumps(mirror.map.to_json_object()))
+        assert OffsetMap.from_json_object(stored) == mirror.map
+        assert len(mirror.map.milestones) <= most
+        for offset in range(len(mirror.offsets) + 2):
+            found = mirror.map.to_destination(offset, mirror.taken)
+            seen[found.exactness] += 1
+            expected = {each for each in mirror.landed if each >= offset}
+            read = {each for each, at in mirror.landed.items() if at >= found.offset}
+            if found.exactness is Exactness.AT_LEAST:
+                assert read >= expected
+            else:
+                assert read == expected
+            assert (found.exactness is Exactness.AHEAD) == (offset > mirror.position)
+    assert all(seen.values())
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_destination_offset_of_random_logs_leads_back_without_a_gap_or_a_double(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
+    for seed in range(50):
+        mirror = mirrored(seed)
+        for offset in range(mirror.end + 2):
+            found = mirror.map.to_source(offset, mirror.taken)
+            expected = {each for each, at in mirror.landed.items() if at >= offset}
+            read = {each for each in mirror.landed if each >= found.offset}
+            if found.exactness is Exactness.AT_LEAST:
+                assert read >= expected
+            else:
+                assert read == expected
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_translation_without_compaction_retention_and_incidents_is_always_exact(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
+    for seed in range(50):
+        mirror = mirrored(seed, in_peace=True)
+        there = [mirror.map.to_destination(each, mirror.taken) for each in range(mirror.position + 1)]
+        back = [mirror.map.to_source(each, mirror.taken) for each in range(mirror.end + 1)]
+        assert {each.exactness for each in there + back} == {Exactness.EXACT}
+
+
+def test_map_of_equal_logs_asks_for_nothing_and_keeps_two_milestones() -> None:
+    whole = OffsetMap((Milestone(5, 0),))
+    for source in range(6, 5000, 7):
+        whole = whole.reached(source, source - 5)
+
+    assert whole.milestones == (Milestone(5, 0), Milestone(4997, 4992))
+    assert whole.to_destination(1234, lambda *_: pytest.fail("it asked")) == (1229, Exactness.EXACT)
+    assert whole.to_source(1229, lambda *_: pytest.fail("it asked")) == (1234, Exactness.EXACT)
+
+
+def test_offset_before_the_beginning_of_a_mirror_is_that_of_the_beginning() -> None:
+    assert OffsetMap((Milestone(5, 0),)).to_destination(3, lambda *_: None) == (0, Exactness.EXACT)
+    torn = OffsetMap((Milestone(5, 9),), is_whole=False)
+    assert torn.to_destination(3, lambda *_: None) == (0, Exactness.AT_LEAST)
+
+
+def test_map_of_many_transactions_is_bounded_and_dense_near_the_position() -> None:
+    thinned = OffsetMap((Milestone(0, 0),))
+    for number in range(1, 100_000):
+        thinned = thinned.reached(number * 11, number * 10)
+
+    assert len(thinned.milestones) == 40
+    assert len(json.dumps(thinned.to_json_object(), separators=(",", ":"))) < 800
+    distances = [thinned.milestones[-1].source - each.source for each in thinned.milestones]
+    assert distances[-2] == 11
+    assert all(far <= 4 * near + 44 for far, near in pairwise(distances))
+
+
+def test_cut_map_forgets_the_milestones_that_a_side_lost() -> None:
+    before = OffsetMap((Milestone(0, 0), Milestone(10, 8), Milestone(20, 16)))
+
+    assert before.cut(15, 12).milestones == (Milestone(0, 0), Milestone(10, 8))
+    assert before.cut(0, 0).milestones == (Milestone(0, 0),)
+    assert not OffsetMap((Milestone(5, 5),)).cut(3, 3).is_whole
+
+
+@pytest.mark.parametrize(
+    "stored", [[[5, 5], [6, 1]], [[5, 5], [1, 6]], [[5, 5], [1, 1], [0, 1]], [[1, 1, 7]]]
+)
+def test_stored_map_that_does_not_ascend_is_refused(stored: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match=r"ascend|valid"):
+        OffsetMap.from_json_object(stored)
