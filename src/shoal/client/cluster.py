@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable, raise_for
+from ..errors import BrokerError, Disconnected, ProtocolError, ShoalError, Unreachable
 from ..net.address import Address
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
@@ -25,6 +25,10 @@ __all__ = ["Cluster", "is_transient", "patiently"]
 T = TypeVar("T")
 
 _GROUP_KEY_TYPE = 0
+
+#: The number of groups in one FindCoordinator request. A group's name has 249 characters or so, and the
+#: bound of the response is 128 KiB.
+_COORDINATORS_AT_ONCE = 200
 
 #: The limit for one broker to connect and to answer, as long as another could answer instead.
 _ANYONE_PATIENCE_S = 1.0
@@ -337,16 +341,57 @@ class Cluster:
 
     def coordinator_node(self, group: str) -> int:
         """Return the node id of a group's coordinator; request it if it is unknown."""
-        node_id = self._coordinators.get(group)
-        if node_id is None or node_id not in self.metadata.brokers:
-            response = self.ask_anyone(ApiKey.FIND_COORDINATOR, key=group, key_type=_GROUP_KEY_TYPE)
-            raise_for(
-                response.error_code, f"the coordinator of group {group!r} on {self}", response.error_message
+        for error in self.find_coordinators([group]).values():
+            raise error
+        return self._coordinators[group]
+
+    def find_coordinators(self, groups: Iterable[str]) -> dict[str, BrokerError]:
+        """
+        Find the coordinators of the groups whose coordinator is unknown, many in a request (KIP-699).
+
+        Returns:
+            The error of each group without a known coordinator.
+
+        Raises:
+            Disconnected: No broker that we know of answers.
+
+        """
+        unknown = [each for each in groups if self._coordinators.get(each) not in self.metadata.brokers]
+        errors: dict[str, BrokerError] = {}
+        asked = unknown
+        while asked:
+            found = self._ask_coordinators(asked[:_COORDINATORS_AT_ONCE])
+            asked = [each for each in asked if each not in found]
+            errors |= {each: answer for each, answer in found.items() if isinstance(answer, BrokerError)}
+            self._coordinators |= {each: node for each, node in found.items() if isinstance(node, int)}
+        if any(
+            self._coordinators[each] not in self.metadata.brokers for each in unknown if each not in errors
+        ):
+            self.refresh([])
+        return errors
+
+    def _ask_coordinators(self, groups: Sequence[str]) -> dict[str, int | BrokerError]:
+        """Return the coordinator of each group, or its error; of the first alone before Kafka 3.0."""
+        response = self.ask_anyone(
+            ApiKey.FIND_COORDINATOR, key=groups[0], coordinator_keys=groups, key_type=_GROUP_KEY_TYPE
+        )
+        answers = {each.key: each for each in response.coordinators or ()} or {groups[0]: response}
+        if not answers.keys() <= set(groups):
+            raise ProtocolError(
+                f"the coordinator of group {groups[0]!r} on {self}: an answer about {answers}"
             )
-            node_id = self._coordinators[group] = response.node_id
-            if node_id not in self.metadata.brokers:
-                self.refresh([])
-        return node_id
+        return {
+            group: BrokerError(
+                each.error_code, f"the coordinator of group {group!r} on {self}", each.error_message
+            )
+            if each.error_code
+            else each.node_id
+            for group, each in answers.items()
+        }
+
+    def remember_coordinator(self, group: str, node_id: int) -> None:
+        """Send the next requests of a group to this broker."""
+        self._coordinators[group] = node_id
 
     def forget_coordinator(self, group: str) -> None:
         """Request the coordinator again with the next request of the group."""

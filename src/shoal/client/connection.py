@@ -172,7 +172,7 @@ class Connection:
 
     def _ask_versions(self) -> Mapping[int, tuple[int, int]]:
         # Version 0: any broker answers it.
-        response = self._request(ApiKey.API_VERSIONS, 0)
+        response = self.request_version(ApiKey.API_VERSIONS, 0)
         if response.error_code:
             raise BrokerError(response.error_code, f"ApiVersions at {self.address}")
         versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
@@ -246,9 +246,10 @@ class Connection:
 
     def request(self, api_key: ApiKey, **fields: Any) -> Any:
         """Send a request in the newest version that both sides support, and return its response."""
-        return self._request(api_key, self.version(api_key), **fields)
+        return self.request_version(api_key, self.version(api_key), **fields)
 
-    def _request(self, api_key: ApiKey, version: int, **fields: Any) -> Any:
+    def request_version(self, api_key: ApiKey, version: int, /, **fields: Any) -> Any:
+        """Send a request in a version that the broker supports, and return its response."""
         try:
             self._send(api_key, version, fields)
             return codec.decode_response(api_key, version, self.receive(), self.sizes.values)

@@ -54,6 +54,7 @@ class ApiKey(enum.IntEnum):
 #: The oldest and newest version of each API that the client supports.
 #: Produce and Fetch end at 13, the first that lists topics by id.
 #: Produce begins at 7, the first that accepts zstd.
+#: OffsetFetch of one group ends at 7. From 8 on, a request names several, and group_offsets.py sends it.
 CLIENT_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (7, 13),
     ApiKey.FETCH: (4, 13),
@@ -61,13 +62,13 @@ CLIENT_VERSIONS: Mapping[ApiKey, tuple[int, int]] = {
     ApiKey.METADATA: (1, 12),
     ApiKey.OFFSET_COMMIT: (2, 8),
     ApiKey.OFFSET_FETCH: (1, 7),
-    ApiKey.FIND_COORDINATOR: (0, 3),
+    ApiKey.FIND_COORDINATOR: (0, 4),
     ApiKey.JOIN_GROUP: (0, 9),
     ApiKey.HEARTBEAT: (0, 4),
     ApiKey.LEAVE_GROUP: (0, 4),
     ApiKey.SYNC_GROUP: (0, 5),
     ApiKey.DESCRIBE_GROUPS: (0, 5),
-    ApiKey.LIST_GROUPS: (0, 4),
+    ApiKey.LIST_GROUPS: (0, 5),
     ApiKey.API_VERSIONS: (0, 3),
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.INIT_PRODUCER_ID: (0, 4),

@@ -1,0 +1,133 @@
+"""The groups of a cluster, with types and states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.coordinator import MemberId
+from shoal.client.group_listing import GroupType, ListedGroup, list_groups
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Disconnected
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import decode_response
+from shoal.topic_partition import TopicPartition
+
+pytestmark = pytest.mark.timeout(30)
+
+#: ListGroups 5 of Kafka 4.1.0, and 4 of the same groups.
+FRAME_5 = bytes.fromhex(
+    "0000000400"  # correlation id, tagged fields
+    "00000000"  # throttle_time_ms
+    "000005"  # no error, four groups
+    "0b636f6e73756d65722d6709636f6e73756d657206456d70747909636f6e73756d657200"
+    "0a636c61737369632d6709636f6e73756d657206456d70747908636c617373696300"
+    "0873686172652d6706736861726507537461626c6506736861726500"
+    "076e6f6e652d6709636f6e73756d657206456d70747908636c617373696300"
+    "00"
+)
+FRAME_4 = bytes.fromhex(
+    "0000000500000000000000050b636f6e73756d65722d6709636f6e73756d657206456d707479000a636c61737369632d6709636f6e"
+    "73756d657206456d707479000873686172652d6706736861726507537461626c6500076e6f6e652d6709636f6e73756d657206456d"
+    "7074790000"
+)
+
+
+class OneAnswer:
+    """A cluster of one broker, whose answer is a recorded one."""
+
+    def __init__(self, version: int, frame: bytes) -> None:
+        self._answer = decode_response(ApiKey.LIST_GROUPS, version, memoryview(frame))
+        self.metadata = self
+        self.brokers = {1: None}
+        self.coordinators: dict[str, int] = {}
+
+    def connection(self, node_id: int) -> OneAnswer:
+        return self
+
+    def request(self, api_key: ApiKey) -> Any:
+        return self._answer
+
+    def remember_coordinator(self, group: str, node_id: int) -> None:
+        self.coordinators[group] = node_id
+
+
+def test_list_groups_of_a_broker_returns_types_and_states() -> None:
+    cluster: Any = OneAnswer(5, FRAME_5)
+    assert list(list_groups(cluster).groups.values()) == [
+        ListedGroup("consumer-g", GroupType.CONSUMER, "consumer", "Empty"),
+        ListedGroup("classic-g", GroupType.CLASSIC, "consumer", "Empty"),
+        ListedGroup("share-g", GroupType.SHARE, "share", "Stable"),
+        ListedGroup("none-g", GroupType.CLASSIC, "consumer", "Empty"),
+    ]
+    assert cluster.coordinators == dict.fromkeys(("consumer-g", "classic-g", "share-g", "none-g"), 1)
+
+
+def test_list_groups_of_an_older_broker_has_classic_groups() -> None:
+    cluster: Any = OneAnswer(4, FRAME_4)
+    found = list_groups(cluster).groups
+    assert {each.type for each in found.values()} == {GroupType.CLASSIC}
+    assert [each.name for each in found.values() if each.commits_offsets] == [
+        "consumer-g",
+        "classic-g",
+        "none-g",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("group_type", "protocol_type", "state", "is_active", "commits"),
+    [
+        ("classic", "consumer", "Stable", True, True),
+        ("Classic", "consumer", "PreparingRebalance", True, True),
+        ("", "consumer", "Empty", False, True),
+        ("", "consumer", "", False, True),  # a broker before Kafka 2.6
+        ("classic", "", "Empty", False, True),
+        ("classic", "connect", "Stable", True, False),
+        ("consumer", "consumer", "Reconciling", True, True),
+        ("share", "share", "Empty", False, False),
+        ("streams", "streams", "Stable", True, False),
+        ("of the future", "consumer", "Dead", False, False),
+    ],
+)
+def test_listed_group_by_type_and_state(
+    group_type: str, protocol_type: str, state: str, is_active: bool, commits: bool
+) -> None:
+    group = ListedGroup("g", GroupType.of(group_type), protocol_type, state)
+    assert (group.is_active, group.commits_offsets) == (is_active, commits)
+
+
+def test_list_groups_shows_members_of_a_client(broker: Broker, cluster: Cluster) -> None:
+    commit_offsets(cluster, "idle", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "busy"})
+    consumer.subscribe(["topic"])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    found = list_groups(cluster).groups
+    assert {name: each.is_active for name, each in found.items()} == {"idle": False, "busy": True}
+    consumer.close()
+    assert not list_groups(cluster).groups["busy"].is_active
+
+
+def test_list_groups_of_a_loading_coordinator_returns_groups_and_the_error(
+    broker: Broker, cluster: Cluster
+) -> None:
+    commit_offsets(cluster, "g", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
+    broker.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    (error,) = list_groups(cluster).failures.values()
+    assert isinstance(error, BrokerError)
+    assert error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    listing = list_groups(cluster)
+    assert (list(listing.groups), listing.failures) == (["g"], {})
+
+
+def test_list_groups_of_a_dead_broker_returns_its_error(broker: Broker, cluster: Cluster) -> None:
+    broker.stop()
+    listing = list_groups(cluster)
+    assert listing.groups == {}
+    (error,) = listing.failures.values()
+    assert isinstance(error, Disconnected)

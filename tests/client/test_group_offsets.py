@@ -1,0 +1,130 @@
+"""The offsets of many groups, read again and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.client import group_offsets
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.coordinator import MemberId
+from shoal.client.group_offsets import GroupOffsetsReader
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Disconnected
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.offset_fetch import CommittedValue, FetchedGroup
+from shoal.topic_partition import TopicPartition
+from tests.two_brokers import config_of, second_node
+
+pytestmark = pytest.mark.timeout(30)
+
+FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
+
+
+def commit(cluster: Cluster, group: str, offset: int, partition: TopicPartition = FIRST) -> None:
+    assert commit_offsets(cluster, group, {partition: Committed(offset, "m")}, MemberId()) == {}
+
+
+@pytest.fixture(params=["several groups in a request", "one group in a request"])
+def reader(
+    request: pytest.FixtureRequest, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> GroupOffsetsReader:
+    if request.param.startswith("one"):
+        monkeypatch.setattr(group_offsets, "SEVERAL_GROUPS_FROM", 99)  # as with brokers before Kafka 3.0
+    return GroupOffsetsReader(cluster)
+
+
+def offsets_of(reader: GroupOffsetsReader, group: str) -> dict[int, CommittedValue]:
+    answer = reader.read([group])[group]
+    assert isinstance(answer, FetchedGroup)
+    return dict(answer.topics["topic"].partitions)
+
+
+def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupOffsetsReader) -> None:
+    names = [f"g{number}" for number in range(40)]  # more than fit in a request
+    for number, name in enumerate(names):
+        commit(cluster, name, number)
+    answers = reader.read([*names, "nobody"])
+    assert list(answers) == [*names, "nobody"]
+    for number, name in enumerate(names):
+        answer = answers[name]
+        assert isinstance(answer, FetchedGroup)
+        assert answer.topics["topic"].partitions == {0: CommittedValue(number, "m", 0)}
+    assert isinstance(answers["nobody"], FetchedGroup)
+    assert answers["nobody"].topics == {}
+
+
+def test_read_again_keeps_what_did_not_change(cluster: Cluster, reader: GroupOffsetsReader) -> None:
+    for name in ("g", "h"):
+        commit(cluster, name, 1)
+    commit(cluster, "g", 1, TopicPartition("other", 0))
+    before = reader.read(["g", "h"])
+    commit(cluster, "g", 2)
+    after = reader.read(["g", "h"])
+    assert after["h"] is before["h"]
+    ours, theirs = after["g"], before["g"]
+    assert isinstance(ours, FetchedGroup)
+    assert isinstance(theirs, FetchedGroup)
+    assert ours.topics["other"] is theirs.topics["other"]
+    assert ours.topics["topic"] is not theirs.topics["topic"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ],
+)
+def test_read_of_a_refused_group_returns_its_error(
+    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader, code: ErrorCode
+) -> None:
+    commit(cluster, "g", 1)
+    broker.faults.add(ApiKey.OFFSET_FETCH, error=code)
+    error = reader.read(["g"])["g"]
+    assert isinstance(error, BrokerError)
+    assert error.code is code
+    assert str(error).startswith("reading the offsets of group 'g' on the source cluster")
+    assert offsets_of(reader, "g") == {0: CommittedValue(1, "m", 0)}
+
+
+def test_read_of_a_group_that_is_gone_returns_no_offsets(
+    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader
+) -> None:
+    broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_ID_NOT_FOUND)
+    answer = reader.read(["g"])["g"]
+    assert isinstance(answer, FetchedGroup)
+    assert answer.topics == {}
+
+
+def test_read_after_the_coordinator_died_finds_the_next_one(broker: Broker) -> None:
+    with second_node(broker) as second, Cluster(config_of("source", broker, second)) as cluster:
+        commit(cluster, "group", 1)
+        reader = GroupOffsetsReader(cluster)
+        assert offsets_of(reader, "group")
+        broker.stop()
+        second.groups.open()
+        error = reader.read(["group"])["group"]
+        assert isinstance(error, Disconnected)
+        assert offsets_of(reader, "group") == {0: CommittedValue(1, "m", 0)}
+
+
+def test_find_coordinators_asks_once_for_many_groups(broker: Broker, cluster: Cluster) -> None:
+    asked = broker.faults.add(ApiKey.FIND_COORDINATOR, times=None)
+    names = [f"g{number}" for number in range(150)]
+    assert cluster.find_coordinators(names) == {}
+    assert asked.hits == 1
+    assert {cluster.coordinator_node(name) for name in names} == {broker.node_id}
+    assert cluster.find_coordinators(names) == {}
+    assert asked.hits == 1
+
+
+def test_find_coordinators_returns_the_error_of_each_group(broker: Broker, cluster: Cluster) -> None:
+    broker.faults.add(ApiKey.FIND_COORDINATOR, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    errors = cluster.find_coordinators(["g", "h"])
+    assert list(errors) == ["g", "h"]
+    assert "group 'g' on the source cluster" in str(errors["g"])
+    assert cluster.find_coordinators(["g", "h"]) == {}
