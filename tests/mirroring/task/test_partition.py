@@ -161,7 +161,7 @@ def test_suspect_second_refusal_minutes_later_counts_as_the_first(
     refused_once: PartitionCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.0)
-    assert not refused_once.suspicions.has_cause(5)
+    assert not refused_once.suspicions.is_explained(5)
     refused_once.suspect(5, "it is refused")
     assert refused_once.state.stopped is None
     assert refused_once.state.waiting_for == "a second try: it is refused"
@@ -182,7 +182,7 @@ def test_suspect_explained_refusal_after_unexplained_ones_counts_as_the_first(br
         copy.suspect(5, "error -1", patience_s=60.0)
     copy.suspect(5, "it is refused")
     assert copy.state.stopped is None
-    assert copy.suspicions.has_cause(5)
+    assert copy.suspicions.is_explained(5)
 
 
 def test_second_refusal_after_a_long_alignment_stops_the_partition(
@@ -239,7 +239,7 @@ def test_suspicion_ends_with_an_acknowledgement(brokers: TwoBrokers, history: Hi
         ((lot, number, _),) = copy.outbound.in_flight[0]
         before(copy)
         if lot.source_start_of(number) == 1:
-            seen.append(copy.suspicions.has_cause(1))
+            seen.append(copy.suspicions.is_explained(1))
 
     before = PartitionCopy.acknowledge
     with pytest.MonkeyPatch.context() as patched:

@@ -10,8 +10,8 @@ Invariants:
 
 - Before the buffer is used again, everything in it is acknowledged or forgotten: :meth:`CopyLoop.produce`
   returns with nothing in flight, and only then may the worker call :meth:`CopyLoop.receive` again.
-- A partition has one batch in a request, unless the broker accepts several. The loop asks
-  for that once a response has several, and again on each connection (``client/multi_batch.py``).
+- A partition has one batch in a request, unless the broker accepts several. The loop queries the broker
+  once a response has several, and again on each connection (``client/multi_batch.py``).
 - A turn examines only partitions in the response, and partitions that wait: of a thousand, most may be
   idle.
 - Nothing is fetched or sent for a partition that is not aligned, and no partition is aligned in a loop.
@@ -53,9 +53,10 @@ class Turn(NamedTuple):
     The result of one fetch response.
 
     Attributes:
-        touched: The partitions that the response matters for.
-        fetched_bytes: Of its record sets.
-        multi_batch: Whether the destination's leader takes several batches in a request, if the loop asked.
+        touched: The partitions that the response changes.
+        fetched_bytes: The size of its record sets.
+        multi_batch: Whether the destination's leader takes several batches in a request; None if the loop
+            did not query it.
         is_last: Whether the partitions need connections of different sorts, so that the loop has to end.
 
     """
@@ -70,9 +71,9 @@ class CopyLoop:
     """
     Copies partitions that share a source leader and a destination leader, for the worker that drives it.
 
-    A turn is :meth:`receive`, :meth:`take`, :meth:`ask` and :meth:`produce`, in this order, with the worker's
-    decisions in between. After :meth:`produce` nothing is in flight, and the positions are up to date.
-    A partition that fails leaves the loop at once, and comes back with its next alignment.
+    A turn is :meth:`receive`, :meth:`take`, :meth:`send_fetch` and :meth:`produce`, in this order, with the
+    worker's decisions in between. After :meth:`produce` nothing is in flight, and the positions are up to
+    date. A partition that fails leaves the loop at once, and comes back with its next alignment.
 
     A context manager: it closes the connection to the destination's leader. If an exception ends it,
     partitions with requests in flight have lost track, and the others can go on elsewhere.
@@ -98,17 +99,18 @@ class CopyLoop:
 
         Args:
             copies: Aligned partitions.
-            fetcher: On a connection to their source leader.
+            fetcher: A fetcher on a connection to their source leader.
             connect: Opens a connection to their destination leader; its argument is whether to ask there for
                 several batches (:func:`~shoal.client.multi_batch.marked`).
-            marked: How to connect at first. Only if the sequence of each partition is its offset.
-            source: For the names in messages, and the leader epochs.
-            destination: Likewise.
-            settings: Of the mirror.
-            control: Asked before each fetch and each request.
+            marked: The argument of the first ``connect``: true only if the sequence of each partition is
+                its offset.
+            source: The cluster to read, for names in messages and for leader epochs.
+            destination: The cluster to write, likewise.
+            settings: The mirror's options.
+            control: Holds the lease, which is checked before each fetch and each request.
         """
         self._copies = {copy.source: copy for copy in copies}
-        #: Partitions that may have to be asked for otherwise than before, in this order.
+        #: Partitions whose part of the fetch request may have to change, in this order.
         self._changed = dict.fromkeys(copies)
         #: Aligned partitions that are not due.
         self._waiting: dict[PartitionCopy, None] = {}
@@ -123,7 +125,7 @@ class CopyLoop:
         self._destination = destination
         self._settings = settings
         self._control = control
-        self._asked_at = 0.0
+        self._fetch_sent_at = 0.0
         #: When batches were sent last to the partitions of topics that are listed by name.
         self._sent_at: dict[PartitionCopy, float] = dict.fromkeys(copies, time.monotonic())
         self._pump = Pump(
@@ -163,13 +165,16 @@ class CopyLoop:
         another topic.
 
         """
-        return time.monotonic() - self._asked_at > _PAUSE_S
+        return time.monotonic() - self._fetch_sent_at > _PAUSE_S
 
     def take(self, response: FetchResponse) -> Turn:
         """Decide about everything that a response brings, stamp it, and queue it."""
         if response.error_code:
-            raise ProtocolError(f"Fetch from {self._source}: error {response.error_code}")
-        multi_batch = self._find_out(response)
+            raise ProtocolError(
+                f"{self._source} refuses Fetch with {named_code(response.error_code)}; the broker's log has "
+                "the reason"
+            )
+        multi_batch = self._detect_multi_batch(response)
         touched = [] if self._must_yield else self._take(response)  # else it is fetched again
         if self._settings.requires_multi_batch:
             self._hold_back(touched)
@@ -178,19 +183,19 @@ class CopyLoop:
 
     # Fetching
 
-    def ask(self) -> None:
+    def send_fetch(self) -> None:
         """Send the next fetch, for all partitions that want data."""
         for copy in self._waiting:
             if copy.state.is_due or not copy.wants_data:
                 self._changed[copy] = None
         for copy in self._changed:
-            self._ask(copy)
+            self._update_fetch(copy)
         self._changed.clear()
         # All tasks of a window end together: a longer fetch would delay the next one.
         self._fetcher.send(self._control.remaining_s * 1000)
-        self._asked_at = time.monotonic()
+        self._fetch_sent_at = time.monotonic()
 
-    def _ask(self, copy: PartitionCopy) -> None:
+    def _update_fetch(self, copy: PartitionCopy) -> None:
         """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
         self._waiting.pop(copy, None)
         if not copy.wants_data:
@@ -211,11 +216,11 @@ class CopyLoop:
                 )
             )
             if copy.intake.empty_answers:
-                # Only the answer to the first in a full request says something.
+                # Only the first partition of a full request gets its next batch whole, if there is one.
                 self._fetcher.start_over(copy.source)
 
-    def _find_out(self, response: FetchResponse) -> bool | None:
-        """Ask whether the broker takes several batches in a request, once a response has several."""
+    def _detect_multi_batch(self, response: FetchResponse) -> bool | None:
+        """Query whether the broker takes several batches in a request, once a response has several."""
         if not self._settings.tries_multi_batch:
             return None
         brings_several = (
@@ -232,11 +237,11 @@ class CopyLoop:
         }
         if not unknown:
             return None
-        # Of all topics at once: each time may take a connection.
+        # All topics at once: each query may take a connection.
         others = {copy.destination.topic: copy.destination for copy in self._copies.values()}
-        asked = {**others, **unknown}.values()
-        self._takes_multi_batch |= self._ask_for_several(
-            [partition for partition in asked if partition.topic not in self._takes_multi_batch]
+        queried = {**others, **unknown}.values()
+        self._takes_multi_batch |= self._query_multi_batch(
+            [partition for partition in queried if partition.topic not in self._takes_multi_batch]
         )
         return any(self._takes_multi_batch.values())
 
@@ -252,7 +257,7 @@ class CopyLoop:
         return list(touched)
 
     def _take_partition(self, copy: PartitionCopy, fetched: FetchedPartition, *, throttled: bool) -> bool:
-        """Take a partition's part of an answer; return whether anything comes of it."""
+        """Take a partition's part of a response; return whether it changes the partition."""
         size = len(fetched.record_set)
         asked = self._fetcher.wanted.get(copy.source)
         if not copy.state.is_aligned or asked is None or asked.offset != copy.intake.fetch_offset:
@@ -276,7 +281,7 @@ class CopyLoop:
         return self._fetcher.first_of_full == copy.source
 
     def _nothing_for_the_first(self, copy: PartitionCopy, fetched: FetchedPartition) -> None:
-        """Find out why: the first in a full request gets its next batch, whole, if there is one."""
+        """React to no batch: the first in a full request gets its next batch, whole, if there is one."""
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         end = fetched.end_offset(committed=committed)
         offset = copy.intake.fetch_offset
@@ -332,7 +337,7 @@ class CopyLoop:
         return unsent
 
     def drop_lost(self, copies: Iterable[PartitionCopy]) -> None:
-        """Ask no more for those of some partitions that lost track since."""
+        """Drop those of some partitions that lost track since from the next fetch."""
         self._changed.update((copy, None) for copy in copies if not copy.state.is_aligned)
 
     def produce(self, turn: Turn) -> None:
@@ -353,7 +358,7 @@ class CopyLoop:
 
     def _after_refusal(self, copy: PartitionCopy, reaction: Reaction) -> None:
         if reaction is Reaction.SEND_ONE_BY_ONE:
-            # Or the broker was restarted without its agent: whether it takes several is asked again, too.
+            # The broker may have been restarted without its agent, so the loop queries it again, too.
             self._takes_multi_batch.pop(copy.destination.topic, None)
 
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
@@ -366,14 +371,14 @@ class CopyLoop:
                     "and the mirror requires several"
                 )
                 self._changed[copy] = None
-        # A leader that takes one at a time is asked again.
+        # A leader that takes one at a time is queried again.
         self._takes_multi_batch = {topic: True for topic, takes in self._takes_multi_batch.items() if takes}
 
-    def _ask_for_several(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
-        """Ask for some topics; if any takes several, continue on a connection that asks for that."""
+    def _query_multi_batch(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
+        """Query the leader about some topics; if any takes several, continue on a marked connection."""
         producer = self._producer if self._marked else self._connect(True)
         answers = producer.takes_multi_batch(partitions)
-        # A topic without an answer is asked for on the next connection.
+        # A topic without an answer is queried on the next connection.
         takes = {partition.topic: answers.get(partition, False) for partition in partitions}
         if self._marked:
             return takes

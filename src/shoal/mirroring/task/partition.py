@@ -51,7 +51,7 @@ class Skipped(NamedTuple):
     Attributes:
         after: The position's source offset then; nothing between it and the batches has to be mirrored.
         end: The source offset behind them.
-        leader_epoch: In which their last record was written at the source.
+        leader_epoch: The source's leader epoch of their last record.
         incident: The loss.
 
     """
@@ -82,9 +82,9 @@ class PartitionCopy:
         leader_epochs: The leader epochs of source and destination at the last alignment.
         commit_waits_for: The reason why the last commit failed; None if it did not.
         committed_offset: The source offset that this task committed last; None before the first commit.
-        source_topic_id: Of the topic that the partition is aligned with and may be fetched from; None if the
-            cluster has no topic ids.
-        destination_topic_id: Likewise, of the topic that may be written to.
+        source_topic_id: The id of the source topic that the partition is aligned with; None if the cluster
+            has no topic ids.
+        destination_topic_id: Likewise, the id of the topic that may be written to.
         end_is_former: Whether the range ends at the log end of a former topic.
         newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
             the first, or if its header does not have one.
@@ -105,7 +105,7 @@ class PartitionCopy:
 
         Args:
             copy_range: The source offsets to copy.
-            settings: Of the mirror.
+            settings: The mirror's options.
             inherited: The position that a former task handed over.
             waiting_for: The reason why a former task could not go on, for reports.
 
@@ -409,21 +409,23 @@ class PartitionCopy:
         """Show no reason to wait any more, since nothing is left that could fail."""
         self.state.report_waiting(None)
 
-    def suspect(self, offset: int, reason: str, *, patience_s: float = 0.0) -> None:
+    def suspect(self, offset: int, reason: str, *, patience_s: float | None = None) -> None:
         """
         Try the batch at an offset once more, since it is damaged, or refused as if it were; then stop.
 
         Args:
-            offset: Of the source.
+            offset: The batch's source offset.
             reason: The refusal, as a sentence.
-            patience_s: How long to try again before the partition stops, if the refusal names no cause.
+            patience_s: How long to try again before the partition stops, if the refusal names no cause. None:
+                it names one, and has a second try alone.
 
         """
         again = self.suspicions.next_try(offset, patience_s)
         if again is not None:
             self.wait(f"{again}: {reason}")
         else:
-            self._refuse(offset, f"{reason}; {self.suspicions.tries(offset, patience_s)} ended the same")
+            tries = self.suspicions.tries(offset, explained=patience_s is None)
+            self._refuse(offset, f"{reason}; {tries} ended the same")
 
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
         """Stop as soon as everything before an offset is acknowledged."""
@@ -457,11 +459,10 @@ class PartitionCopy:
 
     def hand_on(self) -> PartitionCopy:
         """
-        Leave this partition, which is not aligned, to another worker.
+        Return this partition, which is not aligned, as a new object for another worker.
 
-        Returns:
-            The object for the other worker, with everything learned about the partition. This one has
-            nothing left but the counts for its last report.
+        The new object has the position, the suspicions and the state. Only the counts stay here, for this
+        worker's last report.
 
         """
         heir = PartitionCopy(self.range, self._settings)

@@ -104,7 +104,7 @@ class Refused:
     A refused request, and the state that decides the reaction.
 
     Attributes:
-        batches: In the request, as the broker counts them.
+        batches: The number of batches in the request, as the broker counts them.
         is_joined: Whether shoal made its batch of several.
         is_suspect: Whether the same batch was refused before, with its cause.
         can_be_smaller: Whether its batch was decoded, and has more than one record.
@@ -161,7 +161,7 @@ def refuse(
         Refused(
             len(batches),
             copy.intake.can_send_apart(first),
-            copy.suspicions.has_cause(first.source_start),
+            copy.suspicions.is_explained(first.source_start),
             first.can_be_smaller,
             settings.continues_after(IncidentKind.SEND_FAILURE),
         ),
@@ -188,7 +188,7 @@ def refuse(
             copy.suspect(
                 first.source_start,
                 f"{destination} refuses the batch at source offset {first.source_start} with {named}",
-                patience_s=_UNEXPLAINED_PATIENCE_S if code in _UNEXPLAINED else 0.0,
+                patience_s=_UNEXPLAINED_PATIENCE_S if code in _UNEXPLAINED else None,
             )
         case Reaction.LEAVE_OUT:
             start, last = first.source_start, batches[-1].source_end - 1

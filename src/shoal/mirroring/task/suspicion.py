@@ -50,42 +50,43 @@ class Suspicions:
     The suspicions of one partition.
 
     Attributes:
-        open: By source offset, and whether the refusals have a cause; those before the position are dropped.
+        open: By source offset, and by whether the refusals were explained: a refusal is explained if it names
+            its cause. Those before the position are dropped.
 
     """
 
     def __init__(self) -> None:
         self.open: dict[tuple[int, bool], Suspicion] = {}
 
-    def next_try(self, offset: int, patience_s: float) -> str | None:
+    def next_try(self, offset: int, patience_s: float | None) -> str | None:
         """
         Count a refusal of the batch at an offset.
 
         Args:
-            offset: Of the source.
-            patience_s: How long to try again if the refusal names no cause; 0 for one that does.
+            offset: The batch's source offset.
+            patience_s: How long to try again if the refusal is not explained; None for one that is.
 
         Returns:
             The next try, in words; None if there is none.
 
         """
-        key = (offset, patience_s == 0.0)
-        suspicion = self.open.get(key)
+        explained = patience_s is None
+        suspicion = self.open.get((offset, explained))
         if suspicion is None or suspicion.has_ended:
-            self.open[key] = Suspicion()
+            self.open[offset, explained] = Suspicion()
             return "a second try"
-        if suspicion.age_s < patience_s:
+        if patience_s is not None and suspicion.age_s < patience_s:
             suspicion.confirm()
             return "a further try"
         return None
 
-    def tries(self, offset: int, patience_s: float) -> str:
+    def tries(self, offset: int, *, explained: bool) -> str:
         """Return in words the tries after the first refusal, all of which ended the same."""
-        tries = self.open[offset, patience_s == 0.0].tries
+        tries = self.open[offset, explained].tries
         return f"{tries} more tries" if tries > 1 else "a second try"
 
-    def has_cause(self, offset: int) -> bool:
-        """Whether the batch at an offset was refused with its cause, and has another try."""
+    def is_explained(self, offset: int) -> bool:
+        """Whether the batch at an offset had an explained refusal, and has another try."""
         suspicion = self.open.get((offset, True))
         return suspicion is not None and not suspicion.has_ended
 

@@ -125,12 +125,12 @@ class LeaderPairWorker:
         Take partitions over.
 
         Args:
-            copies: Not aligned yet.
-            settings: Of the mirror.
-            control: Of this worker alone.
-            source: For this worker's thread alone; closed at its end.
+            copies: The partitions, not aligned yet.
+            settings: The mirror's options.
+            control: This worker's own part of the control connection.
+            source: The source cluster, for this worker's thread alone; closed at its end.
             destination: Likewise.
-            buffer_bytes: For fetches.
+            buffer_bytes: The size of the fetch buffer.
             report: Sends the driver reports of partitions, and the number of bytes fetched.
             give_away: Takes partitions that fail while the others go on. None: they stay.
             stays: Whether to wait for partitions that are admitted, also without any, until ``stop``.
@@ -498,7 +498,7 @@ class LeaderPairWorker:
                 control=self._control,
             ) as loop,
         ):
-            loop.ask()
+            loop.send_fetch()
             while loop.is_waiting and not self._control.stop_requested:
                 response = loop.receive()
                 if loop.was_away:
@@ -508,7 +508,7 @@ class LeaderPairWorker:
                 self._remember_multi_batch(destination_leader, turn.multi_batch)
                 # The next fetch is on its way while this one is produced.
                 if not (self._control.stop_requested or turn.is_last or ends_turn()):
-                    loop.ask()
+                    loop.send_fetch()
                 if unsent := loop.long_unsent(turn):
                     self._look_for_changes_at_destination(unsent)
                     loop.drop_lost(unsent)
