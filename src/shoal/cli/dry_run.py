@@ -21,8 +21,8 @@ __all__ = ["print_dry_run"]
 
 
 def print_dry_run(options: MirrorOptions, *, as_json: bool, spell: Spelling) -> int:
-    """Inspect both clusters, print the plan, and return the exit code. Errors spell options by ``spell``."""
-    found = dry_run(options, on_warning=warn)
+    """Inspect both clusters, print the plan, and return the exit code. Texts spell options by ``spell``."""
+    found = dry_run(options, on_warning=warn, spell=spell)
     for warning in found.warnings:
         warn(warning)
     for sentence in acl_sentences(found.missing_acls):

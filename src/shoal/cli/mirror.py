@@ -190,8 +190,8 @@ def add_guarantee_options(parser: argparse.ArgumentParser) -> None:
     )
     for kind, meaning in _INCIDENTS.items():
         group.add_argument(
-            kind.option,
-            dest=kind.name,
+            f"--on-{kind.value}",
+            dest=kind.option,
             choices=["fail", "continue"],
             default="fail",
             help=meaning,
@@ -261,7 +261,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options as given, by their fields' names."""
-    policies = [kind.value for kind in _INCIDENTS if getattr(args, kind.name) == "continue"]
+    policies = [kind.value for kind in _INCIDENTS if getattr(args, kind.option) == "continue"]
     return {**vars(args), "continue_on": policies, "conf": parse_key_values("--conf", args.conf)}
 
 

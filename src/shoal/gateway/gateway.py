@@ -63,7 +63,7 @@ class Gateway:
         self._settings = settings
         if settings.users is not None:
             settings.users.warn = self._warn
-        self._tls = server_context(settings.tls, "--tls") if settings.tls else None
+        self._tls = server_context(settings.tls, "tls") if settings.tls else None
         self._nodes = Nodes(settings.upstream.bootstrap, self._listen_for)
         self._topic_limits = TopicLimits()
         self._memory = MessageMemory(settings.queued_request_bytes, self._warn)

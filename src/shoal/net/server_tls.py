@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import ConfigError
+from ..errors import OptionError
 
 __all__ = ["TlsFiles", "server_context"]
 
@@ -34,38 +34,44 @@ def server_context(files: TlsFiles, options: str) -> ssl.SSLContext:
 
     Args:
         files: The paths of the files.
-        options: The prefix of their options, for errors: ``--tls``.
+        options: The prefix of their options' fields, for errors: ``tls``.
 
     Raises:
-        ConfigError: A file is missing or malformed, or the files do not belong together.
+        OptionError: A file is missing or malformed, or the files do not belong together.
 
     """
+    certificate, key = f"{options}_certificate", f"{options}_key"
+    authorities = f"{options}_client_authorities"
 
     def no_password() -> str:
-        raise ConfigError(f"{options}-key {files.private_key}: the key is encrypted; give one that is not")
+        raise OptionError(
+            "{option} {file}: the key is encrypted; give one that is not", option=key, file=files.private_key
+        )
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for name, file in (
-        ("certificate", files.certificates),
-        ("key", files.private_key),
-        ("client-authorities", files.client_authorities),
+    for option, file in (
+        (certificate, files.certificates),
+        (key, files.private_key),
+        (authorities, files.client_authorities),
     ):
         if file is not None and not file.is_file():
-            raise ConfigError(f"{options}-{name} {file}: there is no such file")
+            raise OptionError("{option} {file}: there is no such file", option=option, file=file)
     try:
         context.load_cert_chain(files.certificates, files.private_key, no_password)
     except OSError as error:
-        cause = getattr(error, "reason", None) or error.strerror or error
-        raise ConfigError(
-            f"{options}-certificate {files.certificates} and {options}-key {files.private_key}: they cannot "
-            f"be read, or do not belong together ({cause})"
+        raise OptionError(
+            f"{{{certificate}}} {{certificates}} and {{{key}}} {{private_key}}: they cannot be read, or do "
+            "not belong together ({cause})",
+            certificates=files.certificates,
+            private_key=files.private_key,
+            cause=getattr(error, "reason", None) or error.strerror or error,
         ) from error
     if files.client_authorities is not None:
         try:
             context.load_verify_locations(files.client_authorities)
         except OSError as error:
-            raise ConfigError(
-                f"{options}-client-authorities {files.client_authorities}: no certificates in PEM"
+            raise OptionError(
+                "{option} {file}: no certificates in PEM", option=authorities, file=files.client_authorities
             ) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -53,7 +53,7 @@ class PartitionOutlook:
     Attributes:
         partition: Its number.
         start_offset: The first source offset to copy.
-        committed: Whether the group has committed it; if not, ``--start`` decides.
+        committed: Whether the group has committed it; if not, the option ``start`` decides.
         end_offset: The end of the records that can be copied now.
     """
 
@@ -96,7 +96,8 @@ class DryRun:
         missing_acls: The ACLs of these that this principal lacks, as far as the clusters return them: for
             topics that exist, and for the group.
         warnings: Sentences: the object, the problem, the remedy.
-        beginnings: Notices about the start positions of partitions without one, with ``--start latest``.
+        beginnings: Notices about the start positions of partitions without one, if the mirror starts at the
+            latest records.
         refusal: The reason why the mirror would not begin; None if it would.
 
     """
@@ -118,6 +119,7 @@ def dry_run(
     *,
     patience_s: float = _PATIENCE_S,
     on_warning: Callable[[str], object] = lambda _: None,
+    spell: Callable[[str], str] = str,
 ) -> DryRun:
     """
     Inspect both clusters, as a mirror with these options would.
@@ -126,6 +128,7 @@ def dry_run(
         options: The options of the mirror.
         patience_s: Patience with brokers that do not respond.
         on_warning: Called at once for each broker that cannot be reached.
+        spell: Returns the spelling of an option, from the name of its field, for the warnings.
 
     Raises:
         ShoalError: A cluster does not respond, or nothing is selected.
@@ -135,17 +138,23 @@ def dry_run(
         for cluster in (source, destination):
             for warning in check_advertised(cluster):
                 on_warning(warning)
-        return _DryRun(options, source, destination, patience_s).run()
+        return _DryRun(options, source, destination, patience_s, spell).run()
 
 
 class _DryRun:
     def __init__(
-        self, options: MirrorOptions, source: Cluster, destination: Cluster, patience_s: float
+        self,
+        options: MirrorOptions,
+        source: Cluster,
+        destination: Cluster,
+        patience_s: float,
+        spell: Callable[[str], str],
     ) -> None:
         self._options = options
         self._source = source
         self._destination = destination
         self._patience_s = patience_s
+        self._spell = spell
         self._warnings: list[str] = []
         self._beginnings: tuple[str, ...] = ()
 
@@ -317,26 +326,31 @@ class _DryRun:
 
     def _finding_of_nonempty(self, other: OtherPosition | None) -> str:
         held = "without a committed position, and the destination holds records"
+        adopt = self._spell("adopt")
         if other:
             held += f". Group {other.group!r} holds the position of this copy"
         if self._options.copy.adopt:
             stops = "if they differ, or if the source has records before the copy's first one"
             if self._options.copy.adopt_from_later:
-                stops = "if they differ, but not if the copy begins later (--adopt-from-later)"
+                later = self._spell("adopt_from_later")
+                stops = f"if they differ, but not if the copy begins later ({later})"
             return (
-                f"{held}: --adopt compares the whole copy with the source, which reads both, then continues "
+                f"{held}: {adopt} compares the whole copy with the source, which reads both, then continues "
                 f"after it; stops the partition {stops}, and writes nothing"
             )
         if self._options.copy.allow_nonempty:
+            allow = self._spell("allow_nonempty")
             return (
                 f"{held}: {_LOOKS}. If the source does not have the batch exactly once, or has other records "
-                "before it, the mirror copies all from the start position (--allow-nonempty), also records "
-                "that the copy has; stops the partition if nothing shows which records precede the batch"
+                f"before it, the mirror copies all from the start position ({allow}), "
+                "also records that the copy has; stops the partition if nothing shows which records precede "
+                "the batch"
             )
         if other:
-            return f"{held}: give --group {other.group} to continue there, or --adopt to take the copy over"
+            group = f"{self._spell('group')} {other.group}"
+            return f"{held}: give {group} to continue there, or {adopt} to take the copy over"
         return (
-            f"{held}: {_LOOKS}; stops the partition otherwise. --adopt compares the whole copy with the "
+            f"{held}: {_LOOKS}; stops the partition otherwise. {adopt} compares the whole copy with the "
             "source and takes it over"
         )
 
@@ -346,7 +360,7 @@ class _DryRun:
         if position.rules != self._options.rules():
             yield (
                 "mirrored so far by other rules (isolation.level, append times): stops; use the same options "
-                "as before, or a new --group into an empty topic"
+                f"as before, or a new {self._spell('group')} into an empty topic"
             )
         if state is not None and state.is_loss:
             yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")
@@ -359,7 +373,8 @@ class _DryRun:
 
     def _met(self, kind: IncidentKind, what: str) -> str:
         goes_on = self._options.copy.continues_after(kind)
-        return f"{what}: {'goes on' if goes_on else 'stops'} ({kind.option} {_policy(goes_on=goes_on)})"
+        policy = f"{self._spell(kind.option)} {_policy(goes_on=goes_on)}"
+        return f"{what}: {'goes on' if goes_on else 'stops'} ({policy})"
 
     def _known_offsets(
         self, cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int

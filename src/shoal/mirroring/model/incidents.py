@@ -26,13 +26,13 @@ class IncidentKind(enum.Enum):
     SOURCE_RESET = "source-reset"
     #: The source deleted records before they were mirrored.
     SOURCE_RETENTION = "source-retention"
-    #: The destination refused a batch that was sent to it (a mirror maker's --abort.on.send.failure).
+    #: The destination refused a batch that was sent to it (see ``abort.on.send.failure`` of MirrorMaker).
     SEND_FAILURE = "send-failure"
 
     @property
     def option(self) -> str:
-        """The command line's option for the policy."""
-        return f"--on-{self.value}"
+        """The name of the policy's option, as :class:`~shoal.errors.OptionError` has it."""
+        return f"on_{self.value.replace('-', '_')}"
 
     @property
     def continuing(self) -> str:

@@ -129,7 +129,7 @@ class MirrorPosition:
             pass
         raise ConfigError(
             f"the group holds a position of another version of shoal ({committed.metadata[:60]!r}); "
-            "mirror with that version, or with another --group into empty topics"
+            "mirror with that version, or with another group into empty topics"
         )
 
     @classmethod

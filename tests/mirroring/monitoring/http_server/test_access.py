@@ -123,7 +123,7 @@ def test_token_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -
     with pytest.raises(ConfigError) as refused:
         Guard(HttpAccess(token_file=file), "127.0.0.1")
     assert str(refused.value) == (
-        f"--http-token-file {file}: mode {mode:04o} allows other users to read the token, or to replace it. "
+        f"http_token_file {file}: mode {mode:04o} allows other users to read the token, or to replace it. "
         f"Run: chmod 600 {file}"
     )
 
@@ -156,13 +156,13 @@ def test_empty_token_file_is_refused_with_a_remedy(tmp_path: Path, content: str 
     with pytest.raises(ConfigError) as refused:
         Guard(HttpAccess(token_file=file), "127.0.0.1")
     assert str(refused.value) == (
-        f"--http-token-file {file}: the token must be one line of at least 16 letters, digits and -._~+/. "
+        f"http_token_file {file}: the token must be one line of at least 16 letters, digits and -._~+/. "
         "Make one with: (umask 077; openssl rand -hex 32 > FILE)"
     )
 
 
 def test_missing_token_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^--http-token-file /.*/none: No such file or directory$"):
+    with pytest.raises(ConfigError, match=r"^http_token_file /.*/none: No such file or directory$"):
         Guard(HttpAccess(token_file=tmp_path / "none"), "127.0.0.1")
 
 
@@ -253,5 +253,5 @@ def test_mismatched_tls_files_are_refused(files: TlsFiles, authority: Authority,
         ("locked.key", "the key is encrypted; give one that is not"),
         ("none.key", "there is no such file"),
     ):
-        with pytest.raises(ConfigError, match=rf"--http-tls-key \S+{key}: {sentence}"):
+        with pytest.raises(ConfigError, match=rf"http_tls_key \S+{key}: {sentence}"):
             serving(HttpAccess(tls=TlsFiles(files.certificates, tmp_path / key)))

@@ -351,13 +351,13 @@ def test_report_replaces_an_older_one_only_at_the_end(file: Path) -> None:
 
 
 def test_unwritable_report_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--report .*nowhere/report\.html: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"report .*nowhere/report\.html: No such file or directory"):
         check_report(str(tmp_path / "nowhere" / "report.html"))
-    with pytest.raises(ConfigError, match=r"--report .*: not a file"):
+    with pytest.raises(ConfigError, match=r"report .*: not a file"):
         check_report(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"--report /dev/null: not a file"):
+    with pytest.raises(ConfigError, match=r"report /dev/null: not a file"):
         check_report("/dev/null")
-    with pytest.raises(ConfigError, match=r"--report .*nowhere"):
+    with pytest.raises(ConfigError, match=r"report .*nowhere"):
         watch(report=tmp_path / "nowhere" / "report.html")
 
 

@@ -22,7 +22,7 @@ import stat
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ....errors import ConfigError
+from ....errors import OptionError
 from ....net.server_tls import server_context
 from ...model.http_access import HttpAccess
 
@@ -58,10 +58,10 @@ class Guard:
             listens_on: The host of the address that is listened on; the Host header may name it.
 
         Raises:
-            ConfigError: A file is missing, can be read by others, or has no usable content.
+            OptionError: A file is missing, can be read by others, or has no usable content.
 
         """
-        self.tls: ssl.SSLContext | None = server_context(access.tls, "--http-tls") if access.tls else None
+        self.tls: ssl.SSLContext | None = server_context(access.tls, "http_tls") if access.tls else None
         self._token = _digest(_read_token(access.token_file)) if access.token_file is not None else None
         self._hosts = {
             each.lower() for each in ("localhost", listens_on, socket.gethostname(), *access.hosts) if each
@@ -117,11 +117,14 @@ def _read_token(file: Path) -> bytes:
             _check_mode(file, os.fstat(stream.fileno()))
             token = stream.read(4096).strip().decode("ascii", "replace")
     except OSError as error:
-        raise ConfigError(f"--http-token-file {file}: {error.strerror or error}") from error
+        reason = error.strerror or error
+        raise OptionError("{http_token_file} {file}: {reason}", file=file, reason=reason) from error
     if not _TOKEN.fullmatch(token) or len(token) < _SHORTEST_TOKEN:
-        raise ConfigError(
-            f"--http-token-file {file}: the token must be one line of at least {_SHORTEST_TOKEN} letters, "
-            f"digits and -._~+/. {_MAKE_ONE}"
+        raise OptionError(
+            "{http_token_file} {file}: the token must be one line of at least {least} letters, digits and "
+            f"-._~+/. {_MAKE_ONE}",
+            file=file,
+            least=_SHORTEST_TOKEN,
         )
     return token.encode()
 
@@ -132,7 +135,9 @@ def _check_mode(file: Path, status: os.stat_result) -> None:
     forbidden = 0o037 if status.st_uid == 0 else 0o077
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISREG(status.st_mode) and mode & forbidden:
-        raise ConfigError(
-            f"--http-token-file {file}: mode {mode:04o} allows other users to read the token, "
-            f"or to replace it. Run: chmod 600 {file}"
+        raise OptionError(
+            "{http_token_file} {file}: mode {mode} allows other users to read the token, or to replace it. "
+            "Run: chmod 600 {file}",
+            file=file,
+            mode=f"{mode:04o}",
         )

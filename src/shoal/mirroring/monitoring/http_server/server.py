@@ -230,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not guard.names_us(self.headers.get("Host")):
             self.send_error(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "the Host header names another server; allow it by --http-host",
+                "the Host header names another server; option http-host allows it",
             )
             return None
         if not guard.may_read(self.headers.get("Authorization")):

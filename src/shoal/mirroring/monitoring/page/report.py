@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from ....errors import ConfigError, ShoalError
+from ....errors import OptionError, ShoalError
 from .data import Ending, PageData
 from .html import html
 from .observer import Observer
@@ -20,18 +20,18 @@ def check_report(file: str) -> None:
     Check before a run if its report can be written, without a change to an existing file.
 
     Raises:
-        ConfigError: The report cannot be written.
+        OptionError: The report cannot be written.
 
     """
     path = Path(file).resolve()
     if path.exists() and not path.is_file():
-        raise ConfigError(f"--report {file}: not a file")
+        raise OptionError("{report} {file}: not a file", file=file)
     try:
         # The report replaces an existing file, so the directory must be writable.
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise ConfigError(f"--report {file}: {error.strerror}") from None
+        raise OptionError("{report} {file}: {error}", file=file, error=error.strerror) from None
 
 
 def write_report(file: str, observer: Observer, ending: Ending) -> None:
