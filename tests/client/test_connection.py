@@ -228,7 +228,7 @@ def test_receive_of_other_correlation_id_closes_connection(listen: Listen) -> No
         sock.sendall(framed(99, b"\0" * 10))
 
     with connect(listen(after_versions(serve))) as connection:
-        with pytest.raises(ProtocolError, match="answered another request than METADATA 1"):
+        with pytest.raises(ProtocolError, match="sent a response to another request than METADATA 1"):
             connection.request(ApiKey.METADATA, topics=[])
         assert connection.closed
         with pytest.raises(Disconnected):
@@ -310,26 +310,30 @@ def fetch(connection: Connection, max_bytes: int) -> None:
         (
             lambda connection: connection.request(ApiKey.METADATA, topics=None),
             64 * MIB + 1,
-            "answers METADATA by 67,108,865 bytes, and at most 67,108,864 are expected for this request; "
-            "if the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
+            "sent a METADATA response of 67,108,865 bytes, and its request allows at most 67,108,864. "
+            "If the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
         ),
-        (list_offsets, 140_000, "answers LIST_OFFSETS by 140,000 bytes, and at most 131,"),
+        (
+            list_offsets,
+            140_000,
+            "sent a LIST_OFFSETS response of 140,000 bytes, and its request allows at most 131,",
+        ),
         (
             lambda connection: connection.request(ApiKey.METADATA, topics=[]),
             2 * MIB,
-            "answers METADATA by 2,097,152 bytes, and at most 1,048,576 are expected for this request; "
-            "if the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
+            "sent a METADATA response of 2,097,152 bytes, and its request allows at most 1,048,576. "
+            "If the cluster really needs more, raise shoal.max.answer.bytes in the client's properties",
         ),
         (
             lambda connection: produce(connection, 100),
             2 * MIB,
-            "answers PRODUCE by 2,097,152 bytes, and at most 1",
+            "sent a PRODUCE response of 2,097,152 bytes, and its request allows at most 1",
         ),
         (
             lambda connection: fetch(connection, MIB),
             117 * MIB,
-            "answers FETCH by 122,683,392 bytes, and at most 121,896,960 are expected for this request; "
-            "if the cluster really needs more, raise shoal.max.batch.bytes in the client's properties",
+            "sent a FETCH response of 122,683,392 bytes, and its request allows at most 121,896,960. "
+            "If the cluster really needs more, raise shoal.max.batch.bytes in the client's properties",
         ),
     ],
 )
@@ -639,7 +643,7 @@ def test_begin_frame_of_other_correlation_id_closes_connection(listen: Listen) -
 
     with connect(listen(after_versions(serve))) as connection:
         connection.stream_parts([struct.pack(">i", 4) + b"asks"], "ANY", 7)
-        with pytest.raises(ProtocolError, match="answered another request than ANY 7"):
+        with pytest.raises(ProtocolError, match="sent a response to another request than ANY 7"):
             connection.begin_frame()
         assert connection.closed
 

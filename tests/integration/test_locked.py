@@ -185,7 +185,7 @@ REFUSALS = {
         {"ssl.enabled.protocols": "TLSv1.2"},
         "refuses our certificate, or the lack of one .*ssl.keystore.location",
     ),
-    "plaintext-at-tls": ("TLS", {"security.protocol": "PLAINTEXT"}, "one for TLS; set security.protocol"),
+    "plaintext-at-tls": ("TLS", {"security.protocol": "PLAINTEXT"}, "requires TLS. Set security.protocol"),
     "sasl-at-tls": (
         "TLS",
         {**login("PLAIN"), "security.protocol": "SASL_SSL"},
@@ -205,9 +205,9 @@ def test_incompatible_security_settings_are_named(
 
 
 HANG_UPS = {
-    "plaintext-at-sasl": ("SASL", {"security.protocol": "PLAINTEXT"}, "does its listener ask for SASL"),
-    "tls-at-sasl-and-tls": ("SASLTLS", {}, "does its listener ask for SASL"),
-    "tls-at-plaintext": ("PLAINTEXT", {}, "instead of a TLS handshake; is its listener one for TLS"),
+    "plaintext-at-sasl": ("SASL", {"security.protocol": "PLAINTEXT"}, "set security.protocol=SASL_PLAINTEXT"),
+    "tls-at-sasl-and-tls": ("SASLTLS", {}, "set security.protocol=SASL_SSL"),
+    "tls-at-plaintext": ("PLAINTEXT", {}, "instead of a TLS handshake. Check security.protocol"),
 }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import ProtocolError
 from ..protocol.apis import ApiKey
 from ..protocol.codec import ValueLimit
 
@@ -162,6 +163,14 @@ class AnswerSizes:
         if asked is None:
             return self.of_cluster
         return min(bound.fixed + bound.growth * request_bytes + bound.each * len(asked), self.of_cluster)
+
+    def too_large(self, address: object, api: str, size: int, largest: int) -> ProtocolError:
+        """Return the error of a response that is larger than its request allows."""
+        bound = BATCH_BYTES_PROPERTY if api == ApiKey.FETCH.name else ANSWER_BYTES_PROPERTY
+        return ProtocolError(
+            f"{address} sent a {api} response of {size:,} bytes, and its request allows at most {largest:,}. "
+            f"If the cluster really needs more, raise {bound} in the client's properties"
+        )
 
     @property
     def of_cluster(self) -> int:

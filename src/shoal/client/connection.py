@@ -22,7 +22,7 @@ from ..net.gathered import send_gathered
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
-from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, LARGEST_FRAME, AnswerSizes
+from .answer_sizes import LARGEST_FRAME, AnswerSizes
 from .buffers import FreshMemory, ReceiveBuffer
 from .opening import CONNECT_S, broken, log_in, open_socket, open_tls, prepare_socket
 from .security import TLS_ADVICE, Security
@@ -482,15 +482,10 @@ class Connection:
         if not 4 <= size <= largest:
             self.close()
             if size in _ALERTS and self._responses == 0 and not self._is_tls:
-                reason = "its listener is one for TLS; set security.protocol=SSL or SASL_SSL"
+                reason = "its listener requires TLS. Set security.protocol=SSL or SASL_SSL"
                 raise AccessRefused(str(self.address), reason)
             if self._responses and largest < size <= LARGEST_FRAME:
-                bound = BATCH_BYTES_PROPERTY if expected.name == ApiKey.FETCH.name else ANSWER_BYTES_PROPERTY
-                raise ProtocolError(
-                    f"{self.address} answers {expected.name} by {size:,} bytes, and at most {largest:,} are "
-                    f"expected for this request; if the cluster really needs more, raise {bound} in the "
-                    "client's properties"
-                )
+                raise self.sizes.too_large(self.address, expected.name, size, largest)
             protocol = self._security.protocol if self._security else "plaintext"
             raise ProtocolError(
                 f"{self.address} does not answer as a Kafka broker on a {protocol} listener would: "
@@ -505,7 +500,7 @@ class Connection:
         expected, name, _ = self._in_flight.popleft()
         if codec.read_correlation_id(frame) != expected:
             self.close()
-            raise ProtocolError(f"{self.address} answered another request than {name} {expected}")
+            raise ProtocolError(f"{self.address} sent a response to another request than {name} {expected}")
 
     def _receive_small(self, size: int) -> memoryview:
         """Receive ``size`` bytes into new memory; bytes behind them wait for the next call."""
@@ -554,12 +549,14 @@ class Connection:
             raise BlockingIOError("the answer comes too slowly")
 
     def _hangup(self) -> str:
-        said = "the broker closed the connection"
+        reason = "the broker closed the connection"
         if self._responses == 0 and not self._is_tls:
-            return f"{said} at the first request; {TLS_ADVICE}"
+            return f"{reason} at the first request. {TLS_ADVICE}"
         if self._responses == 1 and not (self._security and self._security.mechanism):
-            return f"{said} at the first request; does its listener ask for SASL? security.protocol says so"
-        return said
+            protocol = "SASL_SSL" if self._is_tls else "SASL_PLAINTEXT"
+            advice = f"If its listener requires SASL, set security.protocol={protocol}"
+            return f"{reason} at the first request. {advice}"
+        return reason
 
     def _broken(self, error: OSError) -> Disconnected | AccessRefused:
         self.close()

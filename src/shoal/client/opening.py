@@ -84,7 +84,7 @@ def open_tls(
     try:
         return connect_tls(connected, address.host, security, timeout_s)
     except _CLOSED_BY_BROKER as error:
-        reason = f"the broker closed the connection instead of a TLS handshake; {TLS_ADVICE}"
+        reason = f"the broker closed the connection instead of a TLS handshake. {TLS_ADVICE}"
         raise Disconnected(str(address), reason) from error
     except OSError as error:
         raise broken(address, error, is_tls_opening=True) from error

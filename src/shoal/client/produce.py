@@ -41,7 +41,7 @@ class PumpedLot(NamedTuple):
     Batches of a partition for :meth:`ProduceConnection.pump`, one behind the other.
 
     Attributes:
-        partition: Of the connection's topics.
+        partition: A partition of the connection's topics.
         batches: Their bytes.
         entries: An :data:`~shoal.records.ENTRY` for each.
         base_offset: The offset at which the first has to land.
@@ -169,6 +169,7 @@ class ProduceConnection:
             topic = write_topic(listing.ids.get(partition, partition.topic), compact=True)
             rows.append(Lot(topics.setdefault(topic, len(topics)), partition.partition, *each[1:]))
         run = pump if NATIVE is None else NATIVE.pump
+        largest = connection.sizes.largest(ApiKey.PRODUCE, request_bytes)
         with connection.lend(gate) as descriptor:
             end, detail, landed, handed_back, requests = run(
                 descriptor,
@@ -183,19 +184,19 @@ class ProduceConnection:
                 refill_at=refill_at,
                 request_bytes=request_bytes,
                 forgotten_up_to_ms=forgotten_up_to_ms,
-                max_answer_bytes=connection.sizes.largest(ApiKey.PRODUCE, request_bytes),
+                max_answer_bytes=largest,
                 wait_ms=int(connection.timeout_s * 1000),
                 gate=gate,
             )
         connection.skip_correlation_ids(requests)
-        failure = self._failure_of(end, detail)
+        failure = self._failure_of(end, detail, largest)
         if failure is None and any(answer is None for _, answer in handed_back):
             connection.close()  # a part of the request was sent
             failure = Disconnected(str(connection.address), "a request was cut short")
         return Pumped(landed, handed_back, failure)
 
-    def _failure_of(self, end: str, detail: int) -> ShoalError | None:
-        """Close the connection if a pump ended so that it is of no use any more; return the error."""
+    def _failure_of(self, end: str, detail: int, largest: int) -> ShoalError | None:
+        """Return the error that a pump ended with, and close the connection if it cannot be used any more."""
         connection = self._connection
         match end:
             case "done" | "gate closed" | "unexpected":
@@ -207,20 +208,21 @@ class ProduceConnection:
             case "failed":
                 return connection.fail(OSError(detail, os.strerror(detail)))
         connection.close()
-        what = {
-            "wrong id": "answered another request than PRODUCE",
-            "surplus": "sent bytes without a request",
-            "too large": f"answers PRODUCE by {detail:,} bytes",
+        if end == "too large":
+            return connection.sizes.too_large(connection.address, ApiKey.PRODUCE.name, detail, largest)
+        fault = {
+            "wrong id": "a response to another request than PRODUCE",
+            "surplus": "bytes without a request",
         }[end]
-        return ProtocolError(f"{connection.address} {what}")
+        return ProtocolError(f"{connection.address} sent {fault}")
 
     def outcomes_of(self, frame: bytes, partitions: Collection[TopicPartition]) -> Outcomes:
         """
         Return the outcomes in a response that :meth:`pump` handed back.
 
         Args:
-            frame: From the correlation id on.
-            partitions: Of the request.
+            frame: The response from the correlation id on.
+            partitions: The request's partitions.
 
         Raises:
             ProtocolError: As :meth:`receive`; the connection is closed.

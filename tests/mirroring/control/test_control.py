@@ -205,7 +205,7 @@ def test_wait_ends_at_a_stop_request(driver: Driver) -> None:
 
 @pytest.mark.parametrize("token", ["wrong", "", "sécret", "secret "])
 def test_wrong_token_is_refused(driver: Driver, token: str) -> None:
-    with pytest.raises(Stopped, match="is gone, or another than ours"):
+    with pytest.raises(Stopped, match="is gone, or another program listens there"):
         ControlConnection(driver.server.address, token)
 
 

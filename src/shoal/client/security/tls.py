@@ -17,7 +17,10 @@ from .access import Security
 __all__ = ["TLS_ADVICE", "connect_tls", "tls_context", "tls_refusal"]
 
 #: The advice if a broker closes the connection instead of a TLS handshake.
-TLS_ADVICE = "is its listener one for TLS? security.protocol says so"
+TLS_ADVICE = (
+    "Check security.protocol: SSL or SASL_SSL for a listener with TLS, PLAINTEXT or SASL_PLAINTEXT for one "
+    "without"
+)
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -110,7 +113,7 @@ def tls_refusal(error: OSError, host: str) -> str | None:
         return None
     reason = (error.reason or "").upper()
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
-        return f"it does not answer in TLS; {TLS_ADVICE}"
+        return f"it does not answer in TLS. {TLS_ADVICE}"
     if "PROTOCOL_VERSION" in reason or reason == "UNSUPPORTED_PROTOCOL":
         return "it speaks none of our versions of TLS; see ssl.enabled.protocols"
     if "ALERT" in reason and any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE")):

@@ -287,7 +287,7 @@ class ControlConnection:
         except NOT_UNDERSTOOD as error:
             self._lines.close()
             self._socket.close()
-            raise Stopped(f"{self._where} is gone, or another than ours: {error}") from error
+            raise Stopped(f"{self._where} is gone, or another program listens there: {error}") from error
         self._thread = threading.Thread(target=self._listen, name="shoal-control", daemon=True)
         self._thread.start()
 
@@ -476,4 +476,4 @@ def ask_sealed_credentials(address: tuple[str, int], token: str) -> str:
             with connection.makefile("rb") as lines:
                 return of(str, json.loads(lines.readline(LONGEST_LINE))["credentials"])
     except NOT_UNDERSTOOD as error:
-        raise Stopped(f"{where} is gone, or another than ours: {error}") from error
+        raise Stopped(f"{where} is gone, or another program listens there: {error}") from error
