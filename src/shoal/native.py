@@ -110,11 +110,11 @@ class Native(Protocol):
             socket: The descriptor of a connected socket without TLS, with nothing in flight or unread.
             topics: Each as requests list it: its name as a compact string, or its id from v13 on.
             lots: At most one of each partition.
-            version: Of Produce, from 9 on.
-            client_id: In the header of the requests.
+            version: The version of Produce, from 9 on.
+            client_id: The client id in the header of the requests.
             acks: Not 0.
             timeout_ms: The broker's limit for acknowledgments.
-            correlation_id: Of the first request; the others have the following ids.
+            correlation_id: The first request's; the others have the following ids.
             max_in_flight: At most 5 requests.
             refill_at: Send more once so few requests are in flight.
             request_bytes: Add no further partition to a request of this size.

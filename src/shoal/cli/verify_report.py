@@ -105,7 +105,7 @@ def print_report(
 
     Args:
         report: The result.
-        console: Where to; stdout by default.
+        console: The console to print to; stdout by default.
         most_ranges: So many ranges of a partition are printed; the others are counted.
 
     """

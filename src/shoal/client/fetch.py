@@ -126,7 +126,7 @@ class Fetcher:
             connection: To the partitions' leader; closed with :meth:`close`.
             buffer_bytes: The maximum size of a response, except for a single
                 larger batch.
-            isolation_level: Of the fetches.
+            isolation_level: The fetches' isolation level.
             max_wait_ms: The longest time that the broker may wait for ``min_bytes``.
             min_bytes: The size that the broker waits for.
             partition_max_bytes: The maximum size of a partition in a response, except for its

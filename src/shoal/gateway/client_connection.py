@@ -188,7 +188,7 @@ class ClientRequest:
     A request, read as far as it is needed.
 
     Attributes:
-        size: In bytes, without the four bytes of the size itself.
+        size: The frame's size in bytes, without the four bytes of the size itself.
         header: The request header.
 
     """

@@ -56,7 +56,7 @@ def end_offsets(
     Return the end of each partition for a reader: the last stable offset, or the high watermark.
 
     Args:
-        cluster: With metadata of the partitions.
+        cluster: The cluster that is read, with metadata of the partitions.
         partitions: The partitions of interest.
         isolation_level: ``read_committed`` ends at the last stable offset.
         all_of_them: False leaves out partitions whose leader does not respond now.
@@ -81,7 +81,7 @@ def start_offsets(
     Return the start of each partition: the first offset at or after a time.
 
     Args:
-        cluster: With metadata of the partitions.
+        cluster: The cluster that is read, with metadata of the partitions.
         partitions: The partitions of interest.
         timestamp_ms: Or ``EARLIEST``, or ``LATEST``. A partition without a record
             at or after the time begins at its end.

@@ -142,7 +142,7 @@ def decode_response(
 
     Args:
         api_key: The API.
-        version: Of the request.
+        version: The request's version.
         frame: The response, without its size.
         values: The bound of the values in the response, and so of its memory.
 

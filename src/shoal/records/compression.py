@@ -120,7 +120,7 @@ def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_of
         limit_bytes: The most that may come out. No more than that and one
             step of growth is ever allocated, whatever the stream says. Data
             that is not compressed is returned as it is, without a limit.
-        base_offset: Of the batch, for the errors.
+        base_offset: The batch's, for the errors.
 
     Raises:
         CorruptBatch: The data cannot be decompressed.

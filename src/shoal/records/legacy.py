@@ -59,7 +59,7 @@ class Message(NamedTuple):
     A message, as a consumer reads it.
 
     Attributes:
-        offset: In its partition.
+        offset: Its offset in the partition.
         timestamp: In milliseconds; -1 for magic 0, and for none.
             A wrapper's append time is that of all messages in it.
         key: None for null.

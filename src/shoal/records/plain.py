@@ -43,7 +43,7 @@ class PlainRun(NamedTuple):
 
     Attributes:
         end: The position behind the last of them; that of the first if there is none.
-        records_count: In all of them.
+        records_count: The number of records in all of them.
         oldest_ms: The smallest of their ``max_timestamp``; 2^63 - 1 if there is none.
         entries: An :data:`ENTRY` for each.
 
@@ -75,7 +75,7 @@ def stamp_plain(
         end_offset: The walk ends before a batch that begins there or behind.
         producer_id: The mirror's.
         producer_epoch: Its epoch.
-        base_sequence: Of the first; those of the others follow.
+        base_sequence: The first batch's sequence; the others continue it.
 
     """
     walk = _stamp_plain if NATIVE is None else NATIVE.stamp_plain

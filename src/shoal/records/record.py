@@ -49,7 +49,7 @@ class Record(NamedTuple):
     A record, apart from where it is stored.
 
     Attributes:
-        offset: In its partition.
+        offset: Its offset in the partition.
         timestamp: In milliseconds, -1 for none. Of magic 2 the create time,
             even if the batch is LogAppendTime; of magic 1 the time that a
             consumer reads, which is the append time if there is one.

@@ -65,7 +65,7 @@ class MessageSet(NamedTuple):
     The messages of a message set.
 
     Attributes:
-        codec: Of the wrapper, if there is one.
+        codec: The wrapper's codec, if there is a wrapper.
         messages_count: How many there are, at least one.
         messages: In order, read one by one: a million of the smallest takes a hundred times its bytes.
             Raises :class:`NotConvertible` if one does not parse.

@@ -50,7 +50,7 @@ class LogPair:
     Attributes:
         source: Reads the source.
         destination: Reads the destination.
-        source_log: From the log's start, or from later on, to the end.
+        source_log: The source's offsets, from the log's start, or from later on, to the end.
         destination_log: Likewise.
 
     """

@@ -67,8 +67,8 @@ class SeenRecord(NamedTuple):
     A record of one side, without its bytes.
 
     Attributes:
-        offset: In its partition.
-        keys: Of a source record, the keys that its copy may have; of a destination record, its own. Empty if
+        offset: Its offset in the partition.
+        keys: A source record's keys that its copy may have; a destination record's own key. Empty if
             it cannot be read.
         contexts: The records before it at three levels: none; the last other record, and how many like
             this one since; the same with how many like that other one. None if the log begins later.

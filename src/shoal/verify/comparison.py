@@ -119,7 +119,7 @@ class PartitionComparison:
 
     @property
     def bytes_read(self) -> int:
-        """From both clusters."""
+        """The number of bytes read from both clusters."""
         return sum(reader.bytes_read for reader in self._readers)
 
     @property
@@ -291,7 +291,7 @@ class PartitionComparison:
         self.tally.add_difference(difference, logs.start)
 
     def _note_damage(self, damage: DamagedLog) -> None:
-        """From the damage on, that side's log is lost to us."""
+        """Report the rest of that side's log as not compared: nothing behind the damage can be found."""
         self._attempt.reason = str(damage)
         places = {
             Side.SOURCE: (self.tally.source_offset, self.plan.source_log.end),

@@ -36,7 +36,7 @@ class Digest(NamedTuple):
     A batch of one side without its bytes.
 
     Attributes:
-        base_offset: Of its first record that counts.
+        base_offset: The offset of its first record that counts.
         next_offset: The first offset after it.
         follows: ``next_offset`` of the digest before it on this side. Transaction
             markers, aborted batches and gaps between the two are not compared.
@@ -45,7 +45,7 @@ class Digest(NamedTuple):
         records_count: None if the header does not have it.
         fingerprint: None if the copy cannot have the same bytes.
         codec_id: Bits 0 to 2 of the attributes.
-        first_timestamp: Of its first record, in milliseconds; None if the
+        first_timestamp: Its first record's, in milliseconds; None if the
             header does not have it.
         undecoded: The reason that decoding failed, once that was tried.
         damage: The reason that it does not match its own CRC; None for a sound one.
@@ -106,7 +106,7 @@ class DigestRun:
         rows: As :attr:`~shoal.records.PlainFingerprints.packed`.
         begin: The index of the first row that counts.
         end: The index after the last.
-        base_offset: Of the first batch.
+        base_offset: The first batch's.
         next_offset: The first offset after the last batch.
         follows: As the first batch's digest has it.
         gap_before: Likewise.
@@ -225,12 +225,12 @@ class Entry(NamedTuple):
 
     @property
     def damage(self) -> str | None:
-        """That of its batch."""
+        """The batch's value."""
         return self.batch.damage
 
     @property
     def undecoded(self) -> str | None:
-        """That of its batch."""
+        """The batch's value."""
         return self.batch.undecoded
 
     @property
@@ -256,7 +256,7 @@ def digest(
     Args:
         batch: The batch.
         decision: The mirror's decision about it.
-        start_offset: Of its first record that counts, if that is not its first.
+        start_offset: The offset of its first record that counts, if that is not its first.
         follows: See :class:`Digest`.
         gap_before: Likewise.
         damage: Likewise.

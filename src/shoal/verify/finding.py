@@ -32,7 +32,7 @@ class Run(NamedTuple):
     Records of one batch, all of which the other side has in the same order.
 
     Attributes:
-        base_offset: Of the first.
+        base_offset: The first record's.
         next_offset: The first offset after the last.
         records: How many there are.
         is_batch_done: They end their batch, and all of it is on the other side.

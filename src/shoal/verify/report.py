@@ -204,16 +204,16 @@ class PartitionReport:
         destination: Its mirror.
         outcome: Equal, different or not compared.
         alignment: The offsets at which the comparison began; None if it did not begin.
-        records: That are the same on both sides.
-        batches: Likewise; the source's.
-        decoded_records: Those of the records that were compared one by one,
-            since the batches that they are in are not the same.
-        decoded_batches: Those of the batches that were decoded for it.
-        differences: The first of them, by place.
-        differences_omitted: How many more ranges there are.
-        counts: How many batches and records differ, by kind, all of them.
-        not_compared: Ranges that could not be compared, the first of them.
-        not_compared_omitted: How many more ranges there are.
+        records: The number of records that are the same on both sides.
+        batches: The number of the source's batches that are the same on both sides.
+        decoded_records: The number of those records that were compared one by one, since their batches
+            differ.
+        decoded_batches: The number of the source's batches that were decoded for that.
+        differences: The first ranges that differ, by place.
+        differences_omitted: The number of further ranges that differ.
+        counts: The number of batches and records that differ, by kind.
+        not_compared: The first ranges that could not be compared, by place.
+        not_compared_omitted: The number of further ranges that could not be compared.
         not_mirrored: The source's offsets that lie behind the mirror: the
             destination lags, which is no difference.
         source_skipped: Offsets before the alignment that only the source has.
@@ -223,7 +223,7 @@ class PartitionReport:
             does not have yet, or the source's end, and the destination's end. None if the comparison did not
             come that far.
         reason: The reason that nothing, or nothing further, was compared; None if all was.
-        bytes_read: From both clusters.
+        bytes_read: The number of bytes read from both clusters.
 
     """
 
@@ -322,9 +322,9 @@ class VerifyReport:
     Attributes:
         group: The consumer group whose positions were used; None if no name
             could be made.
-        partitions: By topic and number.
+        partitions: The partitions' results, by topic and number.
         warnings: Sentences with the remedy.
-        elapsed_s: From start to end.
+        elapsed_s: The duration, from start to end.
 
     """
 
@@ -351,27 +351,27 @@ class VerifyReport:
 
     @property
     def records(self) -> int:
-        """That are the same on both sides."""
+        """The number of records that are the same on both sides."""
         return sum(partition.records for partition in self.partitions)
 
     @property
     def batches(self) -> int:
-        """That are the same on both sides; the source's."""
+        """The number of the source's batches that are the same on both sides."""
         return sum(partition.batches for partition in self.partitions)
 
     @property
     def decoded_records(self) -> int:
-        """Of the records, those that were compared one by one."""
+        """The number of those records that were compared one by one."""
         return sum(partition.decoded_records for partition in self.partitions)
 
     @property
     def decoded_batches(self) -> int:
-        """Of the batches, those that were decoded for it."""
+        """The number of the source's batches that were decoded for that."""
         return sum(partition.decoded_batches for partition in self.partitions)
 
     @property
     def bytes_read(self) -> int:
-        """From both clusters."""
+        """The number of bytes read from both clusters."""
         return sum(partition.bytes_read for partition in self.partitions)
 
     def to_json_object(self) -> dict[str, Any]:
@@ -397,14 +397,14 @@ class VerifyProgress:
     How far a verification is. Totals are since its start.
 
     Attributes:
-        elapsed_s: Since the start.
-        partitions: How many there are.
-        done: How many are compared.
-        records: That are the same on both sides.
-        batches: Likewise.
-        bytes_read: From both clusters.
-        differences: Ranges in which both sides differ.
-        fraction: Of the source's offsets, 0 to 1.
+        elapsed_s: The seconds since the start.
+        partitions: The number of partitions to compare.
+        done: The number of partitions that are compared.
+        records: The number of records that are the same on both sides.
+        batches: The number of the source's batches that are the same on both sides.
+        bytes_read: The number of bytes read from both clusters.
+        differences: The number of ranges in which both sides differ.
+        fraction: The share of the source's offsets that is compared, 0 to 1.
 
     """
 

@@ -154,7 +154,7 @@ class Tally:
     The findings so far in one partition.
 
     Attributes:
-        records: That are the same on both sides.
+        records: The number of records that are the same on both sides.
         batches: Likewise; the source's.
         decoded_records: Those of them that were compared one by one.
         decoded_batches: Likewise.

@@ -46,7 +46,7 @@ class Acl:
         cluster: ``source`` or ``destination``.
         resource_type: ``topic``, ``group`` or ``cluster``.
         resource: Its name.
-        operation: By Kafka's name, as ``READ``.
+        operation: Kafka's name of it, as ``READ``.
 
     """
 

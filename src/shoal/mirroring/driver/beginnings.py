@@ -64,7 +64,7 @@ def find_beginnings(
     Decide the start positions; change nothing.
 
     Args:
-        source: With metadata of the partitions.
+        source: The source cluster, with metadata of the partitions.
         group: Its name.
         state: All positions of the group.
         selection: The topics that are selected now.

@@ -25,8 +25,8 @@ def require_multi_batch(destination: Cluster, topics: Iterable[str]) -> None:
     One that is down is not waited for: who sends to it asks again.
 
     Args:
-        destination: With metadata of the topics.
-        topics: At the destination; those that it does not have are left out.
+        destination: The destination cluster, with metadata of the topics.
+        topics: The topics at the destination; those that it does not have are left out.
 
     Raises:
         ConfigError: A broker takes no several batches in a request; names it.

@@ -130,7 +130,7 @@ def configs_of_copy(source: TopicState, *, knows_timestamp_after: bool) -> dict[
     Return what to create a copy with.
 
     Args:
-        source: With its configs.
+        source: The source topic, with its configs.
         knows_timestamp_after: Whether the destination has ``message.timestamp.after.max.ms``
             (Kafka 3.6 and later). It is an hour by default since 4.0; the copy
             must take what the source took, so it gets the source's.

@@ -54,7 +54,7 @@ class Intake:
 
     Attributes:
         fetch_offset: The next source offset to fetch; ahead of the position by all queued or in flight.
-        source_leader_epoch: In which the last batch before ``fetch_offset`` was written at the source.
+        source_leader_epoch: The source's leader epoch of the last batch before ``fetch_offset``.
         empty_answers: The number of empty responses in a row for ``fetch_offset``.
 
     """
@@ -64,7 +64,7 @@ class Intake:
         Take nothing yet; :meth:`rewind` gives the first offset.
 
         Args:
-            settings: Of the mirror.
+            settings: The mirror's options.
             outbound: The queue that gets the batches.
 
         """
@@ -109,7 +109,7 @@ class Intake:
 
         Args:
             fetched: The partition's part of a response.
-            isolation_level: Of the fetch.
+            isolation_level: The fetch's isolation level.
             position: The partition's.
             end_offset: The end of its range.
 

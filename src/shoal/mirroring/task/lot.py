@@ -35,9 +35,9 @@ class Lot:
 
     Attributes:
         view: Their bytes.
-        index: For each batch an :data:`~shoal.records.ENTRY`.
+        index: An :data:`~shoal.records.ENTRY` for each batch.
         batches_count: At least one.
-        records_count: In all of them.
+        records_count: The number of records in all of them.
         source_start: The source offset of the first record.
         source_end: The next source offset after them.
         destination_offset: The offset at which the first batch has to land.
@@ -204,7 +204,7 @@ def lot_of_run(record_set: memoryview, start: int, run: PlainRun, source_start: 
     Let plain batches go out together.
 
     Args:
-        record_set: Where they lie.
+        record_set: The bytes that contain them.
         start: The position of the first.
         run: The walk that stamped them; it found at least one.
         source_start: The source offset of the first record.

@@ -25,10 +25,10 @@ class OutboundBatch:
         batch: To be stamped, and stamped then: over the fetch buffer, or over
             memory of its own where it was decoded.
         view: Its bytes.
-        records_count: In the batch.
+        records_count: The number of records in the batch.
         source_start: The offset of its first record at the source.
         source_end: The next source offset after it.
-        source_leader_epoch: In which it was written at the source.
+        source_leader_epoch: The source's leader epoch of the batch.
         newest_ms: A timestamp that the broker takes for this batch's, or an older one.
         decision: The decision about the fetched batch.
         spans: Runs of source offsets, first and end, that follow one another

@@ -34,7 +34,7 @@ class OutboundQueue:
 
     Attributes:
         queue: The lots that have batches to send, in the order of their offsets.
-        in_flight: For each request without a response, its pieces of lots; the oldest first.
+        in_flight: The pieces of lots of each request without a response; the oldest first.
         identity: The producer that the batches are stamped for.
         next_offset: The destination offset of the next batch to queue.
         landing_offset: The destination offset at which the oldest request in flight has to land.

@@ -58,8 +58,8 @@ class Pump:
 
         Args:
             copies: All that may have something to send.
-            destination: For the names in messages.
-            settings: Of the mirror.
+            destination: The destination cluster, for names in messages.
+            settings: The mirror's options.
             control: Asked before each request.
             may_send_multi_batch: Whether the next request may have several batches of a partition.
             refused: Called after the reaction of a partition to an error code.

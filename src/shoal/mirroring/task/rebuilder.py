@@ -29,7 +29,7 @@ def records_to_mirror(batch: RecordBatch, start_offset: int, settings: CopySetti
     Decode a batch.
 
     Args:
-        batch: Of any magic.
+        batch: A batch of any magic.
         start_offset: Records before it are left out.
         settings: Say how large the batch may become, and which time its records get.
 
@@ -192,8 +192,8 @@ class _Group:
     Decoded batches that will become one.
 
     Attributes:
-        decision: Of all that is in it.
-        codec: Of the batch that it becomes.
+        decision: The decision about all its records.
+        codec: The codec of the batch that it becomes.
         records: All of them.
         fetched_bytes: How large they were as they came.
         last: The last batch that was added.

@@ -40,8 +40,8 @@ def convert(batch: RecordBatch, magic: int, fetch_offset: int, limit_bytes: int)
     Return the messages that hold a batch's records; a control batch is converted like any other.
 
     Args:
-        batch: Of any magic.
-        magic: Of the messages, 0 or 1.
+        batch: A batch of any magic.
+        magic: The messages' magic, 0 or 1.
         fetch_offset: Uncompressed records before it are left out: each is a
             message by itself, and some clients rely on it (``RecordsUtil``).
             Compressed ones are included, unless there are no others.

@@ -25,7 +25,7 @@ def read_values(batch: RecordBatch, limit_bytes: int) -> Iterator[Message]:
     if that is usual: this takes half of the time of a conversion as it is.
 
     Args:
-        batch: Of magic 2.
+        batch: A batch of magic 2.
         limit_bytes: The most that its records may expand to.
 
     Yields:

@@ -45,7 +45,7 @@ def resume_partitions(
         source: The source cluster.
         destination: The destination cluster.
         group_positions: The group's committed positions.
-        settings: The mirror's.
+        settings: The mirror's options.
         watch: Receives the progress of a long comparison, and ends it.
 
     Returns:

@@ -121,8 +121,8 @@ class Cut(NamedTuple):
 
     Attributes:
         survivors: How many of them were mirrored.
-        source_offset: Behind the last of them, and behind as many offsets as records were written.
-        source_leader_epoch: Of the last of them; -1 if others were mirrored behind it.
+        source_offset: The offset behind the last of them, and behind as many offsets as records were written.
+        source_leader_epoch: The last record's; -1 if others were mirrored behind it.
 
     """
 

@@ -88,7 +88,7 @@ def compare_preceding(
     Args:
         logs: Both logs of the partition.
         tail: The copy's last batch.
-        place: Behind that batch in the source.
+        place: The place behind that batch in the source.
         source_start: The first offset of the source's log.
         is_rest: Whether the source has only the end of that batch, as its first messages. Without times
             these may be another log's that begins alike, so enough of them have to differ.

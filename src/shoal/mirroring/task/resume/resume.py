@@ -93,15 +93,19 @@ class Resumption:
         unmirrored_from: int | None = None,
     ) -> None:
         """
-        Meet an incident as its policy says.
+        Report an incident; then continue, if its policy allows that, or stop the partition.
 
         Args:
             kind: The kind of incident.
-            reason: The finding, with its place.
-            go_on: Moves the position to where the mirror resumes, and returns the number of lost records.
-                None if no option allows that.
-            advice: The remedy, if the partition stops.
-            unmirrored_from: The source offset from which on records are missing then; None: the position's.
+            reason: The finding, with its offsets.
+            go_on: Moves the position to the offset at which the mirror continues, and returns the number of
+                lost records. None: no option allows to continue.
+            advice: The remedy if the partition stops.
+            unmirrored_from: If the partition stops: the first source offset whose record is missing at the
+                destination. None: the position's.
+
+        Raises:
+            PartitionStopped: The policy is to stop, or ``go_on`` is None.
 
         """
         if go_on is None or not self._clusters.settings.continues_after(kind):

@@ -23,7 +23,7 @@ class Place:
 
     Attributes:
         source_offset: The next to mirror.
-        source_leader_epoch: Of the batch before it.
+        source_leader_epoch: The leader epoch of the batch before it.
         runs: The spans on the way: source start, source end, and the number of records before it.
 
     """

@@ -56,7 +56,7 @@ class Undecodable:
     Attributes:
         header: Its header.
         error: The reason.
-        fingerprint: Of the batch, if all of it is copied as it is; None otherwise.
+        fingerprint: The batch's, if all of it is copied as it is; None otherwise.
 
     """
 

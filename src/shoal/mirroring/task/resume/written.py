@@ -20,7 +20,7 @@ from .record_key import RecordKey, copied_key
 __all__ = ["OutOfSight", "Written", "WrittenBatch"]
 
 #: So many records may be looked at together: 32 MiB.
-_MOST_IN_SIGHT = 2 * 1024 * 1024
+_MOST_LOADED = 2 * 1024 * 1024
 
 #: Stands for the hash of a record that the destination does not have any more, or that cannot be decoded.
 _UNKNOWN = 0
@@ -43,7 +43,7 @@ class WrittenBatch(NamedTuple):
     A batch behind the position.
 
     Attributes:
-        number: Of the record that its first offset stands for; below 0 if it begins before the position.
+        number: The number of the record at its first offset; below 0 if it begins before the position.
         batch: As the destination has it; a view that is valid until the next one is asked for.
         is_ours: Whether its producer and sequence are those that the position names.
 
@@ -56,10 +56,10 @@ class WrittenBatch(NamedTuple):
 
 class Written:
     """
-    So many records, numbered from 0; a stretch of them is in sight.
+    The records behind a position, numbered from 0; one stretch of them is loaded.
 
     Attributes:
-        size: How many there are.
+        size: The number of records.
 
     """
 
@@ -72,7 +72,7 @@ class Written:
         undecodable_fits: bool = True,
     ) -> None:
         """
-        Take the batches in their order; what none of them has is gone from the destination.
+        Take the batches in their order; a number in none of them is a record that the destination lost.
 
         A record of the mirror's own that cannot be decoded may be any of the source; with
         ``undecodable_fits=False`` it is none, as another program's.
@@ -104,7 +104,7 @@ class Written:
             yield from self.equal(first, end, key)
 
     def equal(self, first: int, end: int, key: RecordKey) -> Iterator[int]:
-        """Yield those of them that the destination has."""
+        """Yield the numbers from ``first`` to before ``end`` of records with this key."""
         for index in self._having(first, end, key.body):
             time = self._times[index - self._first]
             if key.time is None or time in (_ANY_TIME, key.time):
@@ -115,7 +115,7 @@ class Written:
         return self._has_unknown and any(True for _ in self._having(first, end, _UNKNOWN))
 
     def has_unreadable(self, first: int, end: int) -> bool:
-        """Whether a record between two numbers cannot be decoded, and is none of the source for that."""
+        """Whether a record between two numbers cannot be decoded, and so is none of the source."""
         return self._has_never and any(True for _ in self._having(first, end, _NEVER))
 
     def _having(self, first: int, end: int, wanted: int) -> Iterator[int]:
@@ -129,7 +129,7 @@ class Written:
             position += 1
 
     def end_of_removable(self, first: int, end: int) -> int:
-        """Return up to which number the source may have lost all from ``first`` on: not what others wrote."""
+        """Return the end of the records from ``first`` on that no other program wrote; ``end`` at most."""
         self.load(end)
         for foreign in self._foreign:
             if foreign.stop > first:
@@ -154,7 +154,7 @@ class Written:
         return True
 
     def forget_before(self, index: int) -> None:
-        """Let records out of sight that will not be asked for any more."""
+        """Drop the loaded records before a number, which the caller does not look up again."""
         if index - self._first < min(_FORGET_AT, len(self._hashes)):
             return
         count = min(index - self._first, len(self._hashes))
@@ -172,19 +172,19 @@ class Written:
         self._foreign.clear()
 
     def load_all(self) -> None:
-        """Take all batches into sight; the size is that of them."""
+        """Load all batches, and set the size to the number of their records."""
         while (following := self._peek()) is not None:
             self.load(following.number + following.batch.header.last_offset_delta + 1)
         self.size = self._end
 
     def fill(self, size: int) -> None:
-        """Let there be so many records, of which those at the end are gone, or belong to no batch."""
+        """Set the size: the records at the end are lost, or belong to no batch."""
         del self._hashes[size:], self._times[size:]
         self.size = size
         self.load(size)
 
     def reverse(self) -> None:
-        """Number the records in sight from the last one on, which becomes 0."""
+        """Number the loaded records from the last one on, which becomes 0."""
         self._hashes.reverse()
         self._times.reverse()
 
@@ -196,8 +196,8 @@ class Written:
         return self._next
 
     def load(self, end: int) -> None:
-        """Read on until all records before a number are in sight."""
-        if end - self._first > _MOST_IN_SIGHT:
+        """Read until all records before a number are loaded."""
+        if end - self._first > _MOST_LOADED:
             raise OutOfSight
         while self._end < end:
             following = self._peek()
