@@ -34,31 +34,47 @@ def test_decisions_are_listed_and_have_three_parts() -> None:
         assert f"- decisions/{name}\n" in site
 
 
-def test_files_of_the_file_map_exist() -> None:
+def file_map() -> tuple[set[Path], dict[Path, str]]:
+    """Return the paths that the file map names, whether they exist or not, and each folder's own line."""
     _, _, section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## File map\n")
     _, lines, _ = section.split("```", 2)
     above: list[tuple[int, Path]] = [(-1, ROOT)]
-    gone = []
+    named: set[Path] = set()
+    folders: dict[Path, str] = {}
     for line in lines.splitlines():
         names = re.findall(r"(?<![\w`./-])[\w/]+(?:\.py|/)(?=[\s,:);]|$)", line)
-        if not names:
-            continue
         depth = len(line) - len(line.lstrip())
-        while above[-1][0] >= depth:
+        while names and above[-1][0] >= depth:
             above.pop()
         folder = above[-1][1]
-        if names[0].endswith("/") and line.lstrip().startswith(names[0]):
+        if names and names[0].endswith("/") and line.lstrip().startswith(names[0]):
             folder = folder / names[0]
             above.append((depth, folder))
+            folders[folder] = line
+            named.add(folder)
             names = names[1:]
-            gone += [str(folder)] if not folder.is_dir() else []
-        gone += [
-            f"{folder.relative_to(ROOT)}/{name}"
-            for name in names
-            if not (folder / name).exists() and not (folder.parent / name).exists()
-        ]
-    assert above[-1][1] != ROOT
-    assert gone == []
+        # A line may also name a file beside its folder.
+        named |= {each if (each := folder / name).exists() else folder.parent / name for name in names}
+    return named, folders
+
+
+def test_files_of_the_file_map_exist() -> None:
+    named, folders = file_map()
+    assert len(folders) > 40
+    assert [str(each.relative_to(ROOT)) for each in named if not each.exists()] == []
+
+
+def test_every_module_of_src_is_in_the_file_map() -> None:
+    named, folders = file_map()
+    modules = [each for each in PACKAGE.rglob("*.py") if each.name not in ("__init__.py", "__main__.py")]
+    missing = [
+        str(module.relative_to(PACKAGE))
+        for module in modules
+        if module not in named
+        and "one file for each API" not in (line := folders.get(module.parent, ""))
+        and module.stem not in re.findall(r"\w+", line)
+    ]
+    assert missing == []
 
 
 def test_changelog_s_newest_version_is_that_of_package_and_agent() -> None:
