@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shoal.verify.common_start import (
     CommonStart,
-    Found,
-    Head,
+    FoundStart,
+    LogHead,
     Neighbourhood,
     SeenRecord,
     begin_alike,
@@ -31,8 +31,8 @@ def stream(contents: Iterable[object], first: int = 0) -> list[SeenRecord]:
 
 def starts(
     source: Sequence[SeenRecord], destination: Sequence[SeenRecord], *, whole: bool = False
-) -> list[Found]:
-    heads = Head(source), Head(destination)
+) -> list[FoundStart]:
+    heads = LogHead(source), LogHead(destination)
     begin = CommonStart(source[0].offset if source else 0, destination[0].offset if destination else 0)
     return common_starts(heads, source, destination, begin, source_is_whole=whole)
 
@@ -108,13 +108,13 @@ def test_common_starts_include_a_stream_that_ends_within_the_head() -> None:
 
 
 def test_begin_alike_needs_all_or_a_proof() -> None:
-    def begin(source: Iterable[object], destination: Iterable[object]) -> Found | None:
-        return begin_alike(Head(stream(source)), Head(stream(destination)))
+    def begin(source: Iterable[object], destination: Iterable[object]) -> FoundStart | None:
+        return begin_alike(LogHead(stream(source)), LogHead(stream(destination)))
 
-    assert begin("abc", "abcd") == Found(CommonStart(0, 0), is_proven=False)
+    assert begin("abc", "abcd") == FoundStart(CommonStart(0, 0), is_proven=False)
     assert begin("abc", "abd") is None
-    assert begin(range(100), [*range(50), *range(51, 100)]) == Found(CommonStart(0, 0), is_proven=True)
-    assert begin([1] * 100, [1] * 90) == Found(CommonStart(0, 0), is_proven=False)
+    assert begin(range(100), [*range(50), *range(51, 100)]) == FoundStart(CommonStart(0, 0), is_proven=True)
+    assert begin([1] * 100, [1] * 90) == FoundStart(CommonStart(0, 0), is_proven=False)
     assert begin("", "a") is None
 
 
@@ -127,10 +127,10 @@ def test_common_starts_read_no_more_than_needed() -> None:
             yield record
 
     source, destination = stream(range(5000)), stream(range(1000, 5000))
-    heads = Head(source), Head(destination)
+    heads = LogHead(source), LogHead(destination)
     found = common_starts(
         heads, counted("source", source), counted("destination", destination), CommonStart(0, 0)
     )
-    assert found[0] == Found(CommonStart(1000, 0), is_proven=True)
+    assert found[0] == FoundStart(CommonStart(1000, 0), is_proven=True)
     assert taken.count("source") <= 1000 + 256
     assert taken.count("destination") <= 1000 + 256

@@ -33,7 +33,7 @@ _LONGEST_PAUSE_MS = 30_000
 
 
 @dataclass(slots=True)
-class _Refused:
+class _RefusedLogin:
     """A login that is refused at one broker."""
 
     since: str
@@ -71,7 +71,7 @@ class RefusedLogins:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._accepted: set[_Login] = set()
-        self._refused: dict[_Login, _Refused] = {}
+        self._refused: dict[_Login, _RefusedLogin] = {}
 
     @contextmanager
     def attempt(
@@ -119,7 +119,7 @@ class RefusedLogins:
         with self._lock:
             if not self._has_worked(login, error.is_login):
                 return AccessRefused(where, error.reason, error.is_login)
-            refused = self._refused.setdefault(login, _Refused(_clock(), error.reason))
+            refused = self._refused.setdefault(login, _RefusedLogin(_clock(), error.reason))
             refused.pause(error.reason)
             return Disconnected(where, str(refused))
 

@@ -10,7 +10,7 @@ from ..protocol.apis import ApiKey
 __all__ = ["API_NAMES", "OLDEST_TRANSLATED", "REWRITTEN", "name_of", "served_versions"]
 
 
-class _Api(NamedTuple):
+class _ServedApi(NamedTuple):
     """An API's name in Kafka's protocol, and the newest version that is served."""
 
     name: str
@@ -29,57 +29,57 @@ class _Api(NamedTuple):
 #: have no login, and would get a credential of the upstream user that is valid at the cluster itself.
 #: Kafka refuses tokens to connections without a login for the same reason. :mod:`.broker_configs` refuses the
 #: other way to such a credential.
-_APIS: Mapping[int, _Api] = {
-    ApiKey.PRODUCE: _Api("Produce", 9),
-    ApiKey.FETCH: _Api("Fetch", 14),
-    ApiKey.LIST_OFFSETS: _Api("ListOffsets", 11),
-    ApiKey.METADATA: _Api("Metadata", 13),
-    ApiKey.OFFSET_COMMIT: _Api("OffsetCommit", 10),
-    ApiKey.OFFSET_FETCH: _Api("OffsetFetch", 10),
-    ApiKey.FIND_COORDINATOR: _Api("FindCoordinator", 6),
-    ApiKey.JOIN_GROUP: _Api("JoinGroup", 9),
-    ApiKey.HEARTBEAT: _Api("Heartbeat", 4),
-    ApiKey.LEAVE_GROUP: _Api("LeaveGroup", 5),
-    ApiKey.SYNC_GROUP: _Api("SyncGroup", 5),
-    ApiKey.DESCRIBE_GROUPS: _Api("DescribeGroups", 6),
-    ApiKey.LIST_GROUPS: _Api("ListGroups", 5),
-    ApiKey.CREATE_TOPICS: _Api("CreateTopics", 7),
-    ApiKey.DELETE_TOPICS: _Api("DeleteTopics", 6),
-    ApiKey.DELETE_RECORDS: _Api("DeleteRecords", 2),
-    ApiKey.INIT_PRODUCER_ID: _Api("InitProducerId", 5),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _Api("OffsetForLeaderEpoch", 4),
-    ApiKey.ADD_PARTITIONS_TO_TXN: _Api("AddPartitionsToTxn", 3),  # from 4 on for brokers only
-    ApiKey.ADD_OFFSETS_TO_TXN: _Api("AddOffsetsToTxn", 4),
-    ApiKey.END_TXN: _Api("EndTxn", 4),  # from 5 on together with Produce 12 (KIP-890)
-    ApiKey.TXN_OFFSET_COMMIT: _Api("TxnOffsetCommit", 4),  # likewise
-    29: _Api("DescribeAcls", 3),
-    30: _Api("CreateAcls", 3),
-    31: _Api("DeleteAcls", 3),
-    ApiKey.DESCRIBE_CONFIGS: _Api("DescribeConfigs", 4),
-    ApiKey.ALTER_CONFIGS: _Api("AlterConfigs", 2),
-    34: _Api("AlterReplicaLogDirs", 2),
-    35: _Api("DescribeLogDirs", 4),
-    ApiKey.CREATE_PARTITIONS: _Api("CreatePartitions", 3),
-    ApiKey.DELETE_GROUPS: _Api("DeleteGroups", 2),
-    43: _Api("ElectLeaders", 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _Api("IncrementalAlterConfigs", 1),
-    45: _Api("AlterPartitionReassignments", 1),
-    46: _Api("ListPartitionReassignments", 0),
-    47: _Api("OffsetDelete", 0),
-    48: _Api("DescribeClientQuotas", 1),
-    49: _Api("AlterClientQuotas", 1),
-    55: _Api("DescribeQuorum", 1),  # from 2 on with the controllers' addresses
-    57: _Api("UpdateFeatures", 2),
-    ApiKey.DESCRIBE_CLUSTER: _Api("DescribeCluster", 2),
-    ApiKey.DESCRIBE_PRODUCERS: _Api("DescribeProducers", 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: _Api("DescribeTransactions", 0),
-    ApiKey.LIST_TRANSACTIONS: _Api("ListTransactions", 2),
-    68: _Api("ConsumerGroupHeartbeat", 1),
-    69: _Api("ConsumerGroupDescribe", 1),
-    71: _Api("GetTelemetrySubscriptions", 0),
-    72: _Api("PushTelemetry", 0),
-    74: _Api("ListConfigResources", 1),
-    75: _Api("DescribeTopicPartitions", 0),
+_APIS: Mapping[int, _ServedApi] = {
+    ApiKey.PRODUCE: _ServedApi("Produce", 9),
+    ApiKey.FETCH: _ServedApi("Fetch", 14),
+    ApiKey.LIST_OFFSETS: _ServedApi("ListOffsets", 11),
+    ApiKey.METADATA: _ServedApi("Metadata", 13),
+    ApiKey.OFFSET_COMMIT: _ServedApi("OffsetCommit", 10),
+    ApiKey.OFFSET_FETCH: _ServedApi("OffsetFetch", 10),
+    ApiKey.FIND_COORDINATOR: _ServedApi("FindCoordinator", 6),
+    ApiKey.JOIN_GROUP: _ServedApi("JoinGroup", 9),
+    ApiKey.HEARTBEAT: _ServedApi("Heartbeat", 4),
+    ApiKey.LEAVE_GROUP: _ServedApi("LeaveGroup", 5),
+    ApiKey.SYNC_GROUP: _ServedApi("SyncGroup", 5),
+    ApiKey.DESCRIBE_GROUPS: _ServedApi("DescribeGroups", 6),
+    ApiKey.LIST_GROUPS: _ServedApi("ListGroups", 5),
+    ApiKey.CREATE_TOPICS: _ServedApi("CreateTopics", 7),
+    ApiKey.DELETE_TOPICS: _ServedApi("DeleteTopics", 6),
+    ApiKey.DELETE_RECORDS: _ServedApi("DeleteRecords", 2),
+    ApiKey.INIT_PRODUCER_ID: _ServedApi("InitProducerId", 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _ServedApi("OffsetForLeaderEpoch", 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: _ServedApi("AddPartitionsToTxn", 3),  # from 4 on for brokers only
+    ApiKey.ADD_OFFSETS_TO_TXN: _ServedApi("AddOffsetsToTxn", 4),
+    ApiKey.END_TXN: _ServedApi("EndTxn", 4),  # from 5 on together with Produce 12 (KIP-890)
+    ApiKey.TXN_OFFSET_COMMIT: _ServedApi("TxnOffsetCommit", 4),  # likewise
+    29: _ServedApi("DescribeAcls", 3),
+    30: _ServedApi("CreateAcls", 3),
+    31: _ServedApi("DeleteAcls", 3),
+    ApiKey.DESCRIBE_CONFIGS: _ServedApi("DescribeConfigs", 4),
+    ApiKey.ALTER_CONFIGS: _ServedApi("AlterConfigs", 2),
+    34: _ServedApi("AlterReplicaLogDirs", 2),
+    35: _ServedApi("DescribeLogDirs", 4),
+    ApiKey.CREATE_PARTITIONS: _ServedApi("CreatePartitions", 3),
+    ApiKey.DELETE_GROUPS: _ServedApi("DeleteGroups", 2),
+    43: _ServedApi("ElectLeaders", 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _ServedApi("IncrementalAlterConfigs", 1),
+    45: _ServedApi("AlterPartitionReassignments", 1),
+    46: _ServedApi("ListPartitionReassignments", 0),
+    47: _ServedApi("OffsetDelete", 0),
+    48: _ServedApi("DescribeClientQuotas", 1),
+    49: _ServedApi("AlterClientQuotas", 1),
+    55: _ServedApi("DescribeQuorum", 1),  # from 2 on with the controllers' addresses
+    57: _ServedApi("UpdateFeatures", 2),
+    ApiKey.DESCRIBE_CLUSTER: _ServedApi("DescribeCluster", 2),
+    ApiKey.DESCRIBE_PRODUCERS: _ServedApi("DescribeProducers", 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: _ServedApi("DescribeTransactions", 0),
+    ApiKey.LIST_TRANSACTIONS: _ServedApi("ListTransactions", 2),
+    68: _ServedApi("ConsumerGroupHeartbeat", 1),
+    69: _ServedApi("ConsumerGroupDescribe", 1),
+    71: _ServedApi("GetTelemetrySubscriptions", 0),
+    72: _ServedApi("PushTelemetry", 0),
+    74: _ServedApi("ListConfigResources", 1),
+    75: _ServedApi("DescribeTopicPartitions", 0),
 }
 
 #: The names of all APIs that the gateway can serve, by key.

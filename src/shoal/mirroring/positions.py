@@ -18,7 +18,7 @@ from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
 from .model.position import MirrorPosition
 
-__all__ = ["GroupPositions", "GroupState", "Positions", "PositionsInThread", "warning_of_others"]
+__all__ = ["GroupOffsets", "GroupPositions", "Positions", "PositionsInThread", "warning_of_others"]
 
 
 class Positions(Protocol):
@@ -45,7 +45,7 @@ class Positions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupState:
+class GroupOffsets:
     """
     The committed offsets of a group, by source partition.
 
@@ -118,7 +118,7 @@ class GroupPositions:
         state = self.read_state(partitions)
         return dict(state.positions), dict(state.others)
 
-    def read_state(self, partitions: Iterable[TopicPartition] | None = None) -> GroupState:
+    def read_state(self, partitions: Iterable[TopicPartition] | None = None) -> GroupOffsets:
         """Return the committed offsets of some partitions, by default of all."""
         positions: dict[TopicPartition, MirrorPosition] = {}
         starts: dict[TopicPartition, int] = {}
@@ -133,7 +133,7 @@ class GroupPositions:
             (starts if is_start_mark(committed) else others)[partition] = committed.offset
         known = [each for each in first_starts if each is not None]
         first = reduce(FirstStart.merged_with, known) if known else None
-        return GroupState(positions, starts, others, first, self._takes_over_offsets)
+        return GroupOffsets(positions, starts, others, first, self._takes_over_offsets)
 
     def mark_starts(self, offsets: Mapping[TopicPartition, int], first_start: FirstStart) -> None:
         """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..errors import PartitionStopped
 from ..mirroring.model.incidents import Incident, IncidentKind
-from ..mirroring.model.reports import Counters, PartitionReport
+from ..mirroring.model.reports import CopyReport, Counters
 from ..records import Decision
 from ..topic_partition import TopicPartition
 
@@ -152,7 +152,7 @@ class HandledPartition:
     def _skips(self, pending: PendingInput) -> bool:
         return self.skips_failures and not pending.stops
 
-    def report(self) -> PartitionReport | None:
+    def report(self) -> CopyReport | None:
         """Take the counts since the last report; return None if there is nothing new to report."""
         standing = (
             self.position,
@@ -166,7 +166,7 @@ class HandledPartition:
             return None
         self._last_report = standing
         counters, self.counters = self.counters, Counters()
-        return PartitionReport(
+        return CopyReport(
             self.source,
             self.position,
             max(self.end_offset, self.position),

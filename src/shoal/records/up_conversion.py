@@ -114,7 +114,7 @@ def read_message_set(
         raise NotConvertible(ErrorCode.INVALID_RECORD, "a wrapper is not alone in its message set")
     if has_mixed_magic:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "the magic of the messages is not the same")
-    again = map(_Message.read, _checked(record_set, None, crc_is_known=True))
+    again = map(_WholeMessage.read, _checked(record_set, None, crc_is_known=True))
     if codec is None:
         messages = (SentMessage(each.timestamp, each.is_append_time, each.key, each.value) for each in again)
         return MessageSet(Codec.NONE, count, messages)
@@ -156,7 +156,7 @@ def up_convert(messages: Iterable[SentMessage], codec: Codec, most_bytes: int = 
     return batch
 
 
-class _Stored(NamedTuple):
+class _SetEntry(NamedTuple):
     """A message or a wrapper in a set, from its CRC on, of which only the start was looked at."""
 
     offset: int
@@ -173,7 +173,7 @@ class _Stored(NamedTuple):
         return zlib.crc32(content[_CRC_COVERS_FROM:]) == int.from_bytes(content[:_CRC_COVERS_FROM])
 
 
-class _Message(NamedTuple):
+class _WholeMessage(NamedTuple):
     """All of a message or a wrapper."""
 
     offset: int
@@ -185,7 +185,7 @@ class _Message(NamedTuple):
     value: bytes | None
 
     @classmethod
-    def read(cls, stored: _Stored) -> _Message:
+    def read(cls, stored: _SetEntry) -> _WholeMessage:
         """
         Read key, value and timestamp.
 
@@ -212,7 +212,7 @@ class _Message(NamedTuple):
 
 def _checked(
     record_set: memoryview, most_message_bytes: int | None, *, crc_is_known: bool = False
-) -> Iterator[_Stored]:
+) -> Iterator[_SetEntry]:
     """Yield each whole message: ``ByteBufferLogInputStream`` and ``analyzeAndValidateRecords``."""
     position, end = 0, len(record_set)
     while end - position >= LOG_OVERHEAD:
@@ -238,9 +238,9 @@ def _checked(
         position += length
 
 
-def _outer(offset: int, content: memoryview, crc_is_known: bool) -> _Stored:
+def _outer(offset: int, content: memoryview, crc_is_known: bool) -> _SetEntry:
     _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(content)
-    stored = _Stored(offset, content, magic, attributes)
+    stored = _SetEntry(offset, content, magic, attributes)
     if not crc_is_known and not stored.has_right_crc():
         raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, "the CRC of a message is wrong")
     _check_codec(attributes)
@@ -255,7 +255,7 @@ def _check_codec(attributes: int) -> None:
         )
 
 
-def _unwrapped(wrapper: _Message, limit_bytes: int) -> MessageSet:
+def _unwrapped(wrapper: _WholeMessage, limit_bytes: int) -> MessageSet:
     """
     Read the messages in a wrapper: ``DeepRecordsIterator`` and ``LogValidator.validateRecord``.
 
@@ -278,7 +278,7 @@ def _unwrapped(wrapper: _Message, limit_bytes: int) -> MessageSet:
     return MessageSet(wrapper.codec, count, _inner_messages(wrapper, data))
 
 
-def _inner_messages(wrapper: _Message, data: bytes) -> Iterator[SentMessage]:
+def _inner_messages(wrapper: _WholeMessage, data: bytes) -> Iterator[SentMessage]:
     has_other_magic = False
     for each in _inner(data):
         _check_codec(each.attributes)
@@ -289,14 +289,14 @@ def _inner_messages(wrapper: _Message, data: bytes) -> Iterator[SentMessage]:
             continue
         if not each.has_right_crc():
             raise NotConvertible(ErrorCode.CORRUPT_MESSAGE, "the CRC of a message in a wrapper is wrong")
-        message = _Message.read(each)
+        message = _WholeMessage.read(each)
         timestamp = wrapper.timestamp if wrapper.is_append_time else message.timestamp
         yield SentMessage(timestamp, wrapper.is_append_time, message.key, message.value)
     if has_other_magic:
         raise NotConvertible(ErrorCode.INVALID_RECORD, "a message in a wrapper is of another magic")
 
 
-def _decompressed(wrapper: _Message, limit_bytes: int) -> bytes:
+def _decompressed(wrapper: _WholeMessage, limit_bytes: int) -> bytes:
     if wrapper.value is None or wrapper.codec is Codec.ZSTD:
         what = "without a value" if wrapper.value is None else "of zstd"
         raise NotConvertible(ErrorCode.INVALID_RECORD, f"a wrapper {what}")
@@ -313,7 +313,7 @@ def _decompressed(wrapper: _Message, limit_bytes: int) -> bytes:
         raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
 
 
-def _counted(messages: Iterator[_Stored], limit_bytes: int) -> Iterator[_Stored]:
+def _counted(messages: Iterator[_SetEntry], limit_bytes: int) -> Iterator[_SetEntry]:
     """Yield all messages; stop at the first that is too many, since each takes more time than its bytes."""
     try:
         for count, each in enumerate(messages, 1):
@@ -323,7 +323,7 @@ def _counted(messages: Iterator[_Stored], limit_bytes: int) -> Iterator[_Stored]
         raise NotConvertible(ErrorCode.MESSAGE_TOO_LARGE, error.reason) from error
 
 
-def _inner(data: bytes) -> Iterator[_Stored]:
+def _inner(data: bytes) -> Iterator[_SetEntry]:
     """Yield each whole message in a wrapper, as ``DataLogInputStream`` finds them."""
     position, end = 0, len(data)
     while end - position >= LOG_OVERHEAD:
@@ -334,5 +334,5 @@ def _inner(data: bytes) -> Iterator[_Stored]:
         if length > end - position:
             return
         _, magic, attributes = _CRC_MAGIC_ATTRIBUTES.unpack_from(data, position)
-        yield _Stored(offset, data[position : position + length], magic, attributes)
+        yield _SetEntry(offset, data[position : position + length], magic, attributes)
         position += length

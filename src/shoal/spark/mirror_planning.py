@@ -22,7 +22,7 @@ from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import WindowPlan
 from shoal.mirroring.positions import GroupPositions
-from shoal.spark.options import Offsets, ReadOptions
+from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.spark.planning import Planner, Starts, leaders_of
 from shoal.topic_partition import TopicPartition
 
@@ -56,7 +56,7 @@ def plan_once(job: CopyJob, most_tasks: int) -> list[list[CopyRange]]:
         assigned=(),
         with_bytes=False,
         starting=_starting(job),
-        ending=Offsets(LATEST),
+        ending=OffsetBound(LATEST),
         tasks=most_tasks,
         max_offsets_per_trigger=None,
         fail_on_data_loss=True,
@@ -69,13 +69,13 @@ def plan_once(job: CopyJob, most_tasks: int) -> list[list[CopyRange]]:
         return Planner(options).batch(cluster)
 
 
-def _starting(job: CopyJob) -> Offsets:
+def _starting(job: CopyJob) -> OffsetBound:
     """Return the start of partitions without a position."""
     options = job.options
     # The other partitions have a position. If a partition's leader did not respond at the first start, the
     # partition must not skip records.
     is_settled = options.start.timestamp_ms == LATEST and not job.is_first_start
-    return Offsets(EARLIEST if is_settled else options.start.timestamp_ms)
+    return OffsetBound(EARLIEST if is_settled else options.start.timestamp_ms)
 
 
 class WindowPlanner:

@@ -22,7 +22,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.properties_file import read_properties_file
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["Offsets", "ReadOptions", "WriteOptions"]
+__all__ = ["OffsetBound", "ReadOptions", "WriteOptions"]
 
 _LATEST, _EARLIEST = "latest", "earliest"
 
@@ -46,7 +46,7 @@ def _names_of_spark() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class OffsetBound:
     """
     The offsets at which reading starts or ends.
 
@@ -86,8 +86,8 @@ class ReadOptions:
     topics: TopicSelection | None
     assigned: tuple[TopicPartition, ...]
     with_bytes: bool
-    starting: Offsets
-    ending: Offsets
+    starting: OffsetBound
+    ending: OffsetBound
     tasks: int
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool
@@ -242,15 +242,15 @@ def _no_end(left: Mapping[str, str]) -> None:
             raise ConfigError(f"option {option}: a stream has no end. Remove the option, or use spark.read")
 
 
-def _offsets(left: dict[str, str], which: str, default: str) -> Offsets:
+def _offsets(left: dict[str, str], which: str, default: str) -> OffsetBound:
     timestamp = _integer(left, f"{which}Timestamp", least=0)
     value = left.pop(f"{which}offsets", default)
     if timestamp is not None:
-        return Offsets(timestamp)
+        return OffsetBound(timestamp)
     if value.lower() in (_EARLIEST, _LATEST):
-        return Offsets(EARLIEST if value.lower() == _EARLIEST else LATEST)
+        return OffsetBound(EARLIEST if value.lower() == _EARLIEST else LATEST)
     # As in Spark's connector: other partitions start at their earliest offset, or end at their latest.
-    return Offsets(EARLIEST if which == "starting" else LATEST, _partitions(f"{which}Offsets", value))
+    return OffsetBound(EARLIEST if which == "starting" else LATEST, _partitions(f"{which}Offsets", value))
 
 
 def _partitions(option: str, value: str) -> dict[TopicPartition, int]:

@@ -25,7 +25,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.prepare.copies import compare_copies
-from shoal.spark.options import Offsets, ReadOptions
+from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["PATIENCE_S", "Planner", "Starts", "TaskPartition", "leaders_of", "reference_rows"]
@@ -51,7 +51,7 @@ class Starts:
 
     """
 
-    def __init__(self, begin_at: Offsets) -> None:
+    def __init__(self, begin_at: OffsetBound) -> None:
         self._begin_at = begin_at
         self._offsets: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, uuid.UUID | None] = {}
@@ -90,11 +90,13 @@ class Starts:
         self._topic_ids = {topic: topics[topic].topic_id for topic in {each.topic for each in partitions}}
         return [each for each in partitions if each not in self._offsets]
 
-    def begin_at(self, unknown: Sequence[TopicPartition]) -> Iterator[tuple[Offsets, list[TopicPartition]]]:
+    def begin_at(
+        self, unknown: Sequence[TopicPartition]
+    ) -> Iterator[tuple[OffsetBound, list[TopicPartition]]]:
         """Yield the offsets to look up: for partitions of the first look, then for the others."""
         first = self._first or frozenset()
         yield self._begin_at, [each for each in unknown if each in first]
-        yield Offsets(EARLIEST), [each for each in unknown if each not in first]
+        yield OffsetBound(EARLIEST), [each for each in unknown if each not in first]
 
     def know(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Add start offsets."""
@@ -150,7 +152,7 @@ class Planner:
         return partitions_of(cluster, list(selected))
 
     def bounds(
-        self, cluster: Cluster, partitions: Sequence[TopicPartition], offsets: Offsets
+        self, cluster: Cluster, partitions: Sequence[TopicPartition], offsets: OffsetBound
     ) -> dict[TopicPartition, int]:
         """Return each partition's offset for an option, such as ``latest``."""
         level = cluster.config.isolation_level

@@ -26,7 +26,7 @@ __all__ = ["StreamWriter", "Writer"]
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenPartitions(WriterCommitMessage):
     """The source partitions that a task copied or wrote, for the driver."""
 
     partitions: tuple[TopicPartition, ...] = ()
@@ -55,14 +55,14 @@ class _Sink:
         assert self._writer is not None
         destination = self._options.destination
         runs = write_rows(iterator, destination, self._mapping, self._options.allow_gaps, self._writer)
-        return Written(tuple(TopicPartition(run.topic, run.partition) for run in runs))
+        return WrittenPartitions(tuple(TopicPartition(run.topic, run.partition) for run in runs))
 
     def _mapping(self, topic: str) -> str:
         return self._options.topic_mapping().destination_of(topic)
 
-    def _copy(self, rows: Sequence[Row]) -> Written:
+    def _copy(self, rows: Sequence[Row]) -> WrittenPartitions:
         if not rows:
-            return Written()  # the plan had no rows for this task
+            return WrittenPartitions()  # the plan had no rows for this task
         assert self._options.copy is not None
         mapping = self._options.topic_mapping()
         ranges = [
@@ -77,13 +77,13 @@ class _Sink:
         if result.stopped:
             # Without a driver, this error is the user's only notice.
             raise ShoalError("; ".join(map(str, result.stopped)))
-        return Written(tuple(each.source for each in ranges))
+        return WrittenPartitions(tuple(each.source for each in ranges))
 
     def _check_tasks(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Refuse rows of one partition in several tasks, since their order is undefined."""
         seen: set[TopicPartition] = set()
         for message in messages:
-            partitions = set(message.partitions) if isinstance(message, Written) else set()
+            partitions = set(message.partitions) if isinstance(message, WrittenPartitions) else set()
             twice = seen & partitions
             if twice:
                 raise ShoalError(

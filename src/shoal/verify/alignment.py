@@ -20,8 +20,8 @@ from ..client.offsets import list_offsets
 from ..mirroring.model.position import MirrorPosition
 from .common_start import (
     CommonStart,
-    Found,
-    Head,
+    FoundStart,
+    LogHead,
     Neighbourhood,
     SeenRecord,
     are_alike,
@@ -201,7 +201,7 @@ def _by_content(logs: LogPair, note: str) -> Iterator[ProposedAlignment]:
         yield _final(Aligned.BY_CONTENT, logs.start, f"{note}; the source never held a record")
 
 
-def _by_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[ProposedAlignment]:
+def _by_records(logs: LogPair, heads: tuple[LogHead, LogHead], why: str) -> Iterator[ProposedAlignment]:
     tried = set()
     for found in _found_by_records(logs, heads):
         if found.place not in tried:
@@ -215,7 +215,7 @@ def _by_records(logs: LogPair, heads: tuple[Head, Head], why: str) -> Iterator[P
         )
 
 
-def _found_by_records(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
+def _found_by_records(logs: LogPair, heads: tuple[LogHead, LogHead]) -> Iterator[FoundStart]:
     together = begin_alike(*heads)
     if together is not None:
         yield together
@@ -225,10 +225,10 @@ def _found_by_records(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found
         are_alike(one, other) for one, other in zip(source, destination, strict=False)
     ):
         # Both whole histories are here.
-        yield Found(logs.start, is_proven=False)
+        yield FoundStart(logs.start, is_proven=False)
 
 
-def meet_again(logs: LogPair) -> Found | None:
+def meet_again(logs: LogPair) -> FoundStart | None:
     """
     Find the first place that both logs have in common, however far away in one of them.
 
@@ -239,7 +239,7 @@ def meet_again(logs: LogPair) -> Found | None:
     return next(_search(logs, _heads(logs)), None)
 
 
-def _search(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
+def _search(logs: LogPair, heads: tuple[LogHead, LogHead]) -> Iterator[FoundStart]:
     """Search both logs, first from the offsets that the times of the other's head suggest."""
     begins = CommonStart(
         _first_at(logs.source, logs.source_log, heads[1]),
@@ -252,8 +252,8 @@ def _search(logs: LogPair, heads: tuple[Head, Head]) -> Iterator[Found]:
 
 
 def _search_between(
-    logs: LogPair, heads: tuple[Head, Head], begins: CommonStart, ends: CommonStart
-) -> list[Found]:
+    logs: LogPair, heads: tuple[LogHead, LogHead], begins: CommonStart, ends: CommonStart
+) -> list[FoundStart]:
     part = logs.between(begins, ends)
     with ExitStack() as streams:
         source = streams.enter_context(closing(_records(part.source, part.source_log, heads[0])))
@@ -263,7 +263,7 @@ def _search_between(
         return common_starts(heads, source, destination, logs.start, source_is_whole=logs.start.source == 0)
 
 
-def _records(reader: LogReader, log: OffsetRange, head: Head) -> Generator[SeenRecord]:
+def _records(reader: LogReader, log: OffsetRange, head: LogHead) -> Generator[SeenRecord]:
     """Yield the records of a part of a log; those of the head are known."""
     neighbours = None
     if head.records and log.start <= head.records[0].offset < log.end:
@@ -275,14 +275,14 @@ def _records(reader: LogReader, log: OffsetRange, head: Head) -> Generator[SeenR
         yield from seen_records(reader, log, neighbours)
 
 
-def _heads(logs: LogPair) -> tuple[Head, Head]:
+def _heads(logs: LogPair) -> tuple[LogHead, LogHead]:
     return _head(logs.source, logs.source_log), _head(logs.destination, logs.destination_log)
 
 
-def _head(reader: LogReader, log: OffsetRange) -> Head:
+def _head(reader: LogReader, log: OffsetRange) -> LogHead:
     neighbours = Neighbourhood()
     with closing(_first_records(reader, log, neighbours)) as records:
-        return Head(records, neighbours)
+        return LogHead(records, neighbours)
 
 
 def _first_records(reader: LogReader, log: OffsetRange, neighbours: Neighbourhood) -> Generator[SeenRecord]:
@@ -295,7 +295,7 @@ def _first_records(reader: LogReader, log: OffsetRange, neighbours: Neighbourhoo
                 return
 
 
-def _first_at(reader: LogReader, log: OffsetRange, head: Head) -> int:
+def _first_at(reader: LogReader, log: OffsetRange, head: LogHead) -> int:
     """
     Return an offset behind which a head probably is.
 

@@ -23,8 +23,8 @@ from typing import NamedTuple, TypeAlias
 __all__ = [
     "MOST_HEAD_RECORDS",
     "CommonStart",
-    "Found",
-    "Head",
+    "FoundStart",
+    "LogHead",
     "Neighbourhood",
     "RecordKey",
     "SeenRecord",
@@ -108,7 +108,7 @@ class Neighbourhood:
         return 0, loose, hash((self._before, self._count)) if self._is_before_whole else None
 
 
-class Found(NamedTuple):
+class FoundStart(NamedTuple):
     """
     A place that two logs have in common.
 
@@ -122,7 +122,7 @@ class Found(NamedTuple):
     is_proven: bool
 
 
-class Head:
+class LogHead:
     """
     The first records of a log, and which of them are anchors.
 
@@ -216,7 +216,7 @@ def are_alike(one: SeenRecord, other: SeenRecord) -> bool:
     return bool(bodies or times)
 
 
-def begin_alike(source: Head, destination: Head) -> Found | None:
+def begin_alike(source: LogHead, destination: LogHead) -> FoundStart | None:
     """
     Try the beginnings of both logs.
 
@@ -237,17 +237,17 @@ def begin_alike(source: Head, destination: Head) -> Found | None:
     )
     if not is_proven and same < common:
         return None
-    return Found(CommonStart(source.records[0].offset, destination.records[0].offset), is_proven)
+    return FoundStart(CommonStart(source.records[0].offset, destination.records[0].offset), is_proven)
 
 
 def common_starts(
-    heads: tuple[Head, Head],
+    heads: tuple[LogHead, LogHead],
     source: Iterable[SeenRecord],
     destination: Iterable[SeenRecord],
     log_start: CommonStart,
     *,
     source_is_whole: bool = False,
-) -> list[Found]:
+) -> list[FoundStart]:
     """
     Find the first places that two logs have in common.
 
@@ -275,12 +275,12 @@ def common_starts(
             found.append((chain.length, is_proven, place_of(chain, heads, log_start)))
     found.sort(key=lambda each: -each[0])
     return [
-        Found(place._replace(destination=log_start.destination) if source_is_whole else place, is_proven)
+        FoundStart(place._replace(destination=log_start.destination) if source_is_whole else place, is_proven)
         for _, is_proven, place in found
     ]
 
 
-def _place_in_source(chain: _Chain, heads: tuple[Head, Head], log_start: CommonStart) -> CommonStart:
+def _place_in_source(chain: _Chain, heads: tuple[LogHead, LogHead], log_start: CommonStart) -> CommonStart:
     """Return the offsets to begin at if the destination's head was found in the source."""
     if chain.is_head_behind and chain.in_stream > heads[0].records[0].offset:
         # The source has what was before it, so that these were not deleted there: they are extra.
@@ -288,7 +288,9 @@ def _place_in_source(chain: _Chain, heads: tuple[Head, Head], log_start: CommonS
     return CommonStart(chain.in_stream, chain.in_head)
 
 
-def _place_in_destination(chain: _Chain, heads: tuple[Head, Head], log_start: CommonStart) -> CommonStart:
+def _place_in_destination(
+    chain: _Chain, heads: tuple[LogHead, LogHead], log_start: CommonStart
+) -> CommonStart:
     """Return the offsets to begin at if the source's head was found at the destination."""
     if chain.is_head_behind and chain.in_stream > heads[1].records[0].offset:
         # The destination reaches further back, and does not have these: they are missing.
@@ -333,7 +335,7 @@ class _Chain(NamedTuple):
 class _Search:
     """Looks for a head in a stream of records."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: LogHead) -> None:
         self._head = head
         # Most of the anchors: a copy may have faults, and a batch that a producer sent twice is no proof.
         self._proof = -(-3 * head.anchors // 4)

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from ..errors import ShoalError
 from .digest import Digest, Digests, Entry, are_pair, are_same, begin_pair, resemble
-from .finding import AnyFinding, Finding, Kind, Run, SameBatches, SameRecords
-from .matching import OpenSlots, Recent, Slot, are_alike, have_in_common, match_up, reach
+from .finding import AnyFinding, Finding, Kind, SameBatches, SameRecords, SameRun
+from .matching import OpenSlots, Recent, UnmatchedRecords, are_alike, have_in_common, match_up, reach
 from .meeting import MeetingPoint, Proof, meeting_point
-from .side import Decoded, Decoder, Side, Times
+from .side import ComparedSide, Decoded, Decoder, Times
 
 __all__ = ["LOOK_AHEAD_BATCHES", "LOOK_AHEAD_RECORDS", "Decoders", "diff"]
 
@@ -93,11 +93,14 @@ def diff(
         ShoalError: As the streams and the decoders, after the last finding.
 
     """
-    ours, theirs = Side(source, start[0], decoders[0]), Side(destination, start[1], decoders[1])
+    ours, theirs = (
+        ComparedSide(source, start[0], decoders[0]),
+        ComparedSide(destination, start[1], decoders[1]),
+    )
     return _Diff(ours, theirs, mirrored_until, look_ahead_batches, look_ahead_records).run()
 
 
-class _Window(NamedTuple):
+class _NextRecords(NamedTuple):
     """The next records of both sides, and whether these are the last ones."""
 
     source: Sequence[Entry]
@@ -123,7 +126,12 @@ class _Window(NamedTuple):
 
 class _Diff:
     def __init__(
-        self, source: Side, destination: Side, mirrored_until: int, most_batches: int, most_records: int
+        self,
+        source: ComparedSide,
+        destination: ComparedSide,
+        mirrored_until: int,
+        most_batches: int,
+        most_records: int,
     ) -> None:
         self._source = source
         self._destination = destination
@@ -244,7 +252,9 @@ class _Diff:
             elif are_pair(ours[0], theirs[0]):
                 source.take(1)
                 destination.take(1)
-                yield Slot([*ours], [*theirs], ours[0].base_offset, theirs[0].base_offset).to_finding()
+                yield UnmatchedRecords(
+                    [*ours], [*theirs], ours[0].base_offset, theirs[0].base_offset
+                ).to_finding()
             else:
                 return False
             if ours[0].is_last or theirs[0].is_last:
@@ -323,7 +333,7 @@ class _Diff:
         _excuse(slots, (self._source.gap_ahead_of_batch(), self._destination.gap_ahead_of_batch()))
         yield from self._add(slots)
 
-    def _add(self, slots: Sequence[Slot]) -> Iterator[AnyFinding]:
+    def _add(self, slots: Sequence[UnmatchedRecords]) -> Iterator[AnyFinding]:
         for slot in slots:
             if not slot.is_pair:
                 yield from self._open.add(slot)
@@ -334,7 +344,9 @@ class _Diff:
                 yield Finding(Kind.SAME, (source,), (destination,), slot.source_place, slot.destination_place)
             else:
                 self._recent.add_record(source)
-                yield SameRecords(*(Run(each.base_offset, each.next_offset, 1, False) for each in slot.parts))
+                yield SameRecords(
+                    *(SameRun(each.base_offset, each.next_offset, 1, False) for each in slot.parts)
+                )
 
     # Records that differ
 
@@ -359,8 +371,8 @@ class _Diff:
             window = self._window(self._most_records)
         return self._last_resort(window)
 
-    def _window(self, count: int) -> _Window:
-        return _Window(
+    def _window(self, count: int) -> _NextRecords:
+        return _NextRecords(
             self._source.entries(count),
             self._destination.entries(count),
             self._source.entries_end_within(count),
@@ -394,7 +406,7 @@ class _Diff:
         self._destination.end_stretch()
         self._is_stretch = False
 
-    def _last_resort(self, window: _Window) -> MeetingPoint | None:
+    def _last_resort(self, window: _NextRecords) -> MeetingPoint | None:
         """Find how much to step over if both sides are not seen in step again."""
         source, destination = window.source, window.destination
         if self._is_stretch and window.is_all:
@@ -442,7 +454,7 @@ class _Diff:
 
     # The end of one side
 
-    def _take_rest(self, side: Side) -> Iterator[AnyFinding]:
+    def _take_rest(self, side: ComparedSide) -> Iterator[AnyFinding]:
         """Take all that is left of one side, up to its end or the stretch's: it is extra, or missing."""
         if side is self._destination:
             yield from self._take_last_batches(side, _END_OF_OFFSETS)
@@ -462,7 +474,7 @@ class _Diff:
             awaited = self._open.last_awaited(self._source.entries(self._most_records))
             yield from self._step_over(MeetingPoint(awaited, 0))
 
-    def _take_last_batches(self, side: Side, until: int) -> Iterator[AnyFinding]:
+    def _take_last_batches(self, side: ComparedSide, until: int) -> Iterator[AnyFinding]:
         """Take one side's batches before an offset if all are missing, or doubles, as a whole."""
         if self._is_stretch or side.batch() is None:
             return
@@ -471,7 +483,7 @@ class _Diff:
         if found and self._are_whole(source, destination):
             yield from self._match_up_batches(len(source), len(destination))
 
-    def _batches_before(self, side: Side, until: int) -> list[Digest]:
+    def _batches_before(self, side: ComparedSide, until: int) -> list[Digest]:
         """Return the batches before an offset; none if they are too many, or do not end there."""
         for count in _looks_up_to(self._most_batches):
             found = side.batches(count)
@@ -522,14 +534,14 @@ def _belong_here(last: Sequence[Entry], others: Sequence[Entry]) -> bool:
     return len(last) <= _MOST_ALTERED_AT_THE_END or have_in_common(last, others)
 
 
-def _excuse(slots: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
+def _excuse(slots: Sequence[UnmatchedRecords], gaps_behind: tuple[int, int]) -> None:
     """
     Find out which slots compaction explains, between each two records that are the same.
 
     A mirror writes offsets without gaps, so compaction left a gap
     at the destination; a gap in the source may be older than the mirror.
     """
-    run: list[Slot] = []
+    run: list[UnmatchedRecords] = []
     for slot in slots:
         if slot.is_pair:
             _excuse_run(run, (slot.source[0].gap_before, slot.destination[0].gap_before))
@@ -539,7 +551,7 @@ def _excuse(slots: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
     _excuse_run(run, gaps_behind)
 
 
-def _excuse_run(run: Sequence[Slot], gaps_behind: tuple[int, int]) -> None:
+def _excuse_run(run: Sequence[UnmatchedRecords], gaps_behind: tuple[int, int]) -> None:
     source_gap = gaps_behind[0] + sum(each.gap_before for slot in run for each in slot.source)
     destination_gap = gaps_behind[1] + sum(each.gap_before for slot in run for each in slot.destination)
     missing = [slot for slot in run if slot.source and not slot.destination]

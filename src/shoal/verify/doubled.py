@@ -63,7 +63,7 @@ def _ends(offsets: OffsetRange) -> Iterator[OffsetRange]:
 
 
 @dataclass(slots=True)
-class _Run:
+class _DoubledRun:
     """Records that follow each other at the destination, and their likes in the source."""
 
     destination: OffsetRange
@@ -92,7 +92,7 @@ class _Run:
         )
 
 
-def _doubled(logs: LogPair, place: CommonStart, window: OffsetRange) -> list[_Run]:
+def _doubled(logs: LogPair, place: CommonStart, window: OffsetRange) -> list[_DoubledRun]:
     there = [record for record in _between(logs.destination, window) if record.keys]
     if not there:
         return []
@@ -103,10 +103,10 @@ def _doubled(logs: LogPair, place: CommonStart, window: OffsetRange) -> list[_Ru
     return [run for run in _runs(there, once) if run.records >= _TELLING]
 
 
-def _runs(there: Sequence[SeenRecord], here: Mapping[RecordKey, Sequence[int]]) -> list[_Run]:
+def _runs(there: Sequence[SeenRecord], here: Mapping[RecordKey, Sequence[int]]) -> list[_DoubledRun]:
     """Return the destination's records that follow each other, and whose likes do."""
-    runs: list[_Run] = []
-    open_run: _Run | None = None
+    runs: list[_DoubledRun] = []
+    open_run: _DoubledRun | None = None
     for record in there:
         likes = here.get(record.keys[0], ())
         if open_run is not None and open_run.takes(record.offset, likes):
@@ -114,7 +114,7 @@ def _runs(there: Sequence[SeenRecord], here: Mapping[RecordKey, Sequence[int]]) 
         open_run = None
         if likes:
             begin = OffsetRange(record.offset, record.offset + 1)
-            open_run = _Run(begin, OffsetRange(likes[0], likes[0] + 1))
+            open_run = _DoubledRun(begin, OffsetRange(likes[0], likes[0] + 1))
             runs.append(open_run)
     return runs
 

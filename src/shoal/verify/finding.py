@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from .digest import Digest, DigestRun, Entry
 
-__all__ = ["AnyFinding", "Finding", "Kind", "Part", "Run", "SameBatches", "SameRecords"]
+__all__ = ["AnyFinding", "Finding", "Kind", "Part", "SameBatches", "SameRecords", "SameRun"]
 
 
 class Kind(enum.Enum):
@@ -27,7 +27,7 @@ class Kind(enum.Enum):
     DIVERGED = "diverged"
 
 
-class Run(NamedTuple):
+class SameRun(NamedTuple):
     """
     Records of one batch, all of which the other side has in the same order.
 
@@ -48,8 +48,8 @@ class Run(NamedTuple):
 class SameRecords(NamedTuple):
     """Records that are the same on both sides, in whatever batches."""
 
-    source: Run
-    destination: Run
+    source: SameRun
+    destination: SameRun
 
 
 class SameBatches(NamedTuple):

@@ -18,7 +18,7 @@ from ..records import Fingerprint
 from .digest import Digest, Digests, Entry, count_of, last_of
 from .finding import Finding, Kind, Part
 
-__all__ = ["OpenSlots", "Recent", "Slot", "are_alike", "have_in_common", "match_up", "reach"]
+__all__ = ["OpenSlots", "Recent", "UnmatchedRecords", "are_alike", "have_in_common", "match_up", "reach"]
 
 
 class Recent:
@@ -82,7 +82,7 @@ class _Latest:
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class UnmatchedRecords:
     """
     Records of one side in a place at which the other side has others, or none.
 
@@ -148,7 +148,7 @@ _Run = tuple[Sequence[Part], Sequence[Part]]
 
 def match_up(
     source: Sequence[Part], destination: Sequence[Part], places: tuple[int, int], recent: Recent
-) -> list[Slot]:
+) -> list[UnmatchedRecords]:
     """
     Put records of two sides into slots, in order.
 
@@ -163,11 +163,11 @@ def match_up(
         in the same order.
 
     """
-    slots: list[Slot] = []
+    slots: list[UnmatchedRecords] = []
     for (ours, theirs), is_pair in _pieces(source, destination, recent):
         source_place = ours[0].base_offset if ours else places[0]
         destination_place = theirs[0].base_offset if theirs else places[1]
-        slot = Slot(list(ours), list(theirs), source_place, destination_place, is_pair)
+        slot = UnmatchedRecords(list(ours), list(theirs), source_place, destination_place, is_pair)
         slot.name_double(recent)
         slots.append(slot)
         places = (
@@ -367,7 +367,7 @@ class OpenSlots:
     def __init__(self, most: int, recent: Recent) -> None:
         self._most = most
         self._recent = recent
-        self._slots: deque[Slot] = deque()
+        self._slots: deque[UnmatchedRecords] = deque()
         self._source = _Whereabouts()
         self._destination = _Whereabouts()
 
@@ -384,15 +384,17 @@ class OpenSlots:
             entries_of: Returns the records of a source batch; none if it cannot be read.
 
         """
-        split: deque[Slot] = deque()
+        split: deque[UnmatchedRecords] = deque()
         count = 0
         for slot in reversed(self._slots):
-            pieces: Iterable[Slot] = [slot]
+            pieces: Iterable[UnmatchedRecords] = [slot]
             batch = slot.source[0] if slot.source and not slot.destination else None
             if isinstance(batch, Digest) and count < self._most and (entries := entries_of(batch)):
                 self._source.forget(batch)
                 pieces = [
-                    Slot([each], [], each.base_offset, slot.destination_place, is_compacted=slot.is_compacted)
+                    UnmatchedRecords(
+                        [each], [], each.base_offset, slot.destination_place, is_compacted=slot.is_compacted
+                    )
                     for each in entries
                 ]
                 for piece in pieces:
@@ -401,7 +403,7 @@ class OpenSlots:
             split.extendleft(reversed(list(pieces)))
         self._slots = split
 
-    def add(self, slot: Slot) -> Iterator[Finding]:
+    def add(self, slot: UnmatchedRecords) -> Iterator[Finding]:
         """Take a slot; yield records that turn out to be reordered, and slots too old to wait."""
         for each in list(slot.source):
             found = self._destination.pop(each)

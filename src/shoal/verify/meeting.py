@@ -71,7 +71,7 @@ def meeting_point(
         may_be_here: Whether the place may be at the first of both: these were not compared yet.
 
     """
-    places = _Places(destination, begins or agree)
+    places = _LikePlaces(destination, begins or agree)
     best: MeetingPoint | None = None
     for i, each in enumerate(source):
         if best is not None and i >= best.distance:
@@ -89,7 +89,7 @@ def meeting_point(
     return best
 
 
-class _Places(Generic[E]):
+class _LikePlaces(Generic[E]):
     """The places of batches or records like a given one."""
 
     def __init__(self, those: Sequence[E], agree: Callable[[E, E], bool]) -> None:

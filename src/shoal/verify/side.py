@@ -1,8 +1,8 @@
 """
 One side's batches in order, and the records in them as far as they are wanted. No I/O of its own.
 
-A batch is decoded only if its records are asked for: :meth:`Side.decoded` returns the
-bytes of the first batch's records, :meth:`Side.entries` a window of entries, which
+A batch is decoded only if its records are asked for: :meth:`ComparedSide.decoded` returns the
+bytes of the first batch's records, :meth:`ComparedSide.entries` a window of entries, which
 may reach over several batches. Bytes are kept of one
 batch, entries of the window. A record that is taken is gone.
 """
@@ -29,9 +29,9 @@ from .digest import (
     unreadable_entry,
 )
 from .errors import NotDecodable
-from .finding import Run
+from .finding import SameRun
 
-__all__ = ["Decoded", "Decoder", "Side", "Times"]
+__all__ = ["ComparedSide", "Decoded", "Decoder", "Times"]
 
 #: So many of the batches that were taken are remembered.
 _MOST_REMEMBERED = 64
@@ -101,7 +101,7 @@ class Times:
         return append_time if self.of_append and append_time is not None else record.timestamp
 
 
-class Side:
+class ComparedSide:
     """
     One side of a comparison.
 
@@ -277,7 +277,7 @@ class Side:
         self._entries.clear()
         self._entered = 0
 
-    def advance(self, decoded: Decoded, count: int) -> Run:
+    def advance(self, decoded: Decoded, count: int) -> SameRun:
         """Take some of the records that :meth:`decoded` returned: the other side has them too."""
         records = decoded.records
         begin = records[self.index].offset if count else self.position
@@ -285,7 +285,7 @@ class Side:
         if count:
             self.position = records[self.index - 1].offset + 1
         is_done = self.index == len(records)
-        run = Run(begin, self.position, count, is_done and self._is_found)
+        run = SameRun(begin, self.position, count, is_done and self._is_found)
         if is_done:
             self._finish_batch(self.position)
         return run
@@ -347,11 +347,11 @@ class Side:
                 self._finish_batch(each.next_offset)
         return taken
 
-    def take_found(self) -> Run:
+    def take_found(self) -> SameRun:
         """Take the next entry, which the other side has too."""
         is_found = self._is_found
         (taken,) = self.take(1, are_found=True)
-        return Run(taken.base_offset, taken.next_offset, 1, taken.is_last and is_found)
+        return SameRun(taken.base_offset, taken.next_offset, 1, taken.is_last and is_found)
 
     def _enter(self) -> bool:
         """Make entries of one more batch; return whether there was one."""

@@ -10,8 +10,8 @@ from shoal.mirroring.model.handover import InheritedPosition
 from shoal.mirroring.model.incidents import Incident, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.reports import (
+    CopyReport,
     Counters,
-    PartitionReport,
     ProcessReport,
     TaskReport,
     left_out_report,
@@ -25,7 +25,7 @@ POSITION = MirrorPosition(7, 7, ProducerIdentity(1, 0), (0, 0), None, None, None
 
 FULL = TaskReport(
     [
-        PartitionReport(
+        CopyReport(
             PARTITION,
             source_offset=7,
             end_offset=9,
@@ -99,7 +99,7 @@ def test_task_report_is_read_back_from_the_wire() -> None:
 def test_report_of_skipped_partitions_has_no_process() -> None:
     sent = left_out_report({PARTITION: "no leader"}, assign_again=True).to_json_object()
     read = TaskReport.from_json_object(json.loads(json.dumps(sent)))
-    assert read == TaskReport([PartitionReport(PARTITION, waiting_for="no leader")], assign_again=True)
+    assert read == TaskReport([CopyReport(PARTITION, waiting_for="no leader")], assign_again=True)
 
 
 def test_counters_without_counts_are_false() -> None:

@@ -6,12 +6,12 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import REFUSED_WRITERS
-from shoal.mirroring.task.refusals import Reaction, Refused, reaction_to
+from shoal.mirroring.task.refusals import Reaction, RefusedRequest, reaction_to
 
-ALONE = Refused()
-SEVERAL = Refused(batches=3)
-JOINED = Refused(is_joined=True, can_be_smaller=True)
-LEFT_OUT = Refused(leaves_out=True)
+ALONE = RefusedRequest()
+SEVERAL = RefusedRequest(batches=3)
+JOINED = RefusedRequest(is_joined=True, can_be_smaller=True)
+LEFT_OUT = RefusedRequest(leaves_out=True)
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,19 @@ LEFT_OUT = Refused(leaves_out=True)
         (ErrorCode.RECORD_LIST_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
         (ErrorCode.CORRUPT_MESSAGE, ALONE, Reaction.TRY_AGAIN),
         (ErrorCode.CORRUPT_MESSAGE, LEFT_OUT, Reaction.TRY_AGAIN),
-        (ErrorCode.CORRUPT_MESSAGE, Refused(leaves_out=True, is_suspect=True), Reaction.LEAVE_OUT),
+        (ErrorCode.CORRUPT_MESSAGE, RefusedRequest(leaves_out=True, is_suspect=True), Reaction.LEAVE_OUT),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, SEVERAL, Reaction.TRY_AGAIN),
         (
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            Refused(leaves_out=True, is_suspect=True),
+            RefusedRequest(leaves_out=True, is_suspect=True),
             Reaction.TRY_AGAIN,
         ),
         (ErrorCode.UNKNOWN_SERVER_ERROR, LEFT_OUT, Reaction.TRY_AGAIN),
-        (ErrorCode.MESSAGE_TOO_LARGE, Refused(leaves_out=True, can_be_smaller=True), Reaction.SEND_SMALLER),
+        (
+            ErrorCode.MESSAGE_TOO_LARGE,
+            RefusedRequest(leaves_out=True, can_be_smaller=True),
+            Reaction.SEND_SMALLER,
+        ),
         (ErrorCode.MESSAGE_TOO_LARGE, LEFT_OUT, Reaction.LEAVE_OUT),
         (ErrorCode.MESSAGE_TOO_LARGE, ALONE, Reaction.STOP),
         (ErrorCode.INVALID_TIMESTAMP, LEFT_OUT, Reaction.LEAVE_OUT),
@@ -43,7 +47,7 @@ LEFT_OUT = Refused(leaves_out=True)
     ],
 )
 def test_reaction_to_a_code_in_several_lines_is_that_of_the_first(
-    code: ErrorCode, refused: Refused, reaction: Reaction
+    code: ErrorCode, refused: RefusedRequest, reaction: Reaction
 ) -> None:
     assert reaction_to(code, refused) is reaction
 

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
-from shoal.mirroring.model.reports import PartitionReport, TaskReport
+from shoal.mirroring.model.reports import CopyReport, TaskReport
 from shoal.mirroring.task import session
 from shoal.mirroring.task.session import Interval, TaskSession
 from shoal.topic_partition import TopicPartition
@@ -22,7 +22,7 @@ def test_interval_passes_at_once_and_then_each_time() -> None:
 
 def test_report_has_the_resources_of_the_process_and_the_flags() -> None:
     control = Watched()
-    report = TaskReport([PartitionReport(TopicPartition("topic", 1))], 7, is_idle=True)
+    report = TaskReport([CopyReport(TopicPartition("topic", 1))], 7, is_idle=True)
     TaskSession(control).report(report)
     (sent,) = control.reports
     assert (sent["bytes_in"], sent["idle"], sent["partitions"][0]["partition"]) == (7, True, 1)

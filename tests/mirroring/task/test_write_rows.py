@@ -12,7 +12,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, CorruptBatch, Disconnected, ShoalError, UnsupportedBatch
 from shoal.mirroring.model.position import ProducerIdentity
 from shoal.mirroring.task import write_rows as module
-from shoal.mirroring.task.write_rows import WrittenRun, new_writer, write_rows
+from shoal.mirroring.task.write_rows import WrittenRows, new_writer, write_rows
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
@@ -55,7 +55,7 @@ def write(
     *,
     allow_gaps: bool = False,
     writer: ProducerIdentity | None = None,
-) -> list[WrittenRun]:
+) -> list[WrittenRows]:
     destination = brokers.settings.destination
     writer = writer or new_writer(destination)
     return list(write_rows(iter(rows), destination, lambda name: name, allow_gaps, writer))
@@ -86,9 +86,9 @@ def test_rows_are_written_in_the_order_of_their_offsets(brokers: TwoBrokers) -> 
     ]
     runs = write(brokers, rows)
     assert runs == [
-        WrittenRun("other", 0, 0, 2, 0),
-        WrittenRun("topic", 0, 10, 15, 0),
-        WrittenRun("topic", 1, 3, 7, 0),
+        WrittenRows("other", 0, 0, 2, 0),
+        WrittenRows("topic", 0, 10, 15, 0),
+        WrittenRows("topic", 1, 3, 7, 0),
     ]
     assert values(brokers) == [b"topic-0 at %d" % offset for offset in range(10, 15)]
     assert values(brokers, "topic", 1) == [b"topic-1 at %d" % offset for offset in range(3, 7)]
@@ -103,7 +103,7 @@ def test_rows_are_appended_to_existing_records_of_a_renamed_topic(brokers: TwoBr
     write(brokers, [row(0, topic="other")])
     destination = brokers.settings.destination
     runs = write_rows([row(7)], destination, lambda _: "other", False, new_writer(destination))
-    assert list(runs) == [WrittenRun("topic", 0, 7, 9, 2)]
+    assert list(runs) == [WrittenRows("topic", 0, 7, 9, 2)]
     assert len(written(brokers, "other")) == 4
 
 
@@ -152,7 +152,7 @@ def test_repeated_write_adds_only_new_rows(brokers: TwoBrokers) -> None:
     first = write(brokers, ROWS)
     assert write(brokers, ROWS) == first
     assert len(written(brokers)) == 10
-    assert write(brokers, [*ROWS, row(10)])[0] == WrittenRun("topic", 0, 0, 12, 0)
+    assert write(brokers, [*ROWS, row(10)])[0] == WrittenRows("topic", 0, 0, 12, 0)
     assert len(written(brokers)) == 12
 
 
@@ -164,7 +164,7 @@ def test_prefix_of_a_dead_attempt_is_not_written_again(brokers: TwoBrokers, drop
     brokers.destination.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
     with pytest.raises(Disconnected):
         write(brokers, ROWS)
-    assert write(brokers, ROWS) == [WrittenRun("topic", 0, 0, 10, 2)]
+    assert write(brokers, ROWS) == [WrittenRows("topic", 0, 0, 10, 2)]
     assert values(brokers) == [b"topic-0 at %d" % offset for offset in (50, 51, *range(10))]
 
 

@@ -63,7 +63,7 @@ _ADDS_PARTITION_FROM = 12
 _TO_PRODUCERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
-class _Place(NamedTuple):
+class _ListedPartition(NamedTuple):
     """A partition as the request lists it; the name is empty if no topic has the id."""
 
     topic: str
@@ -73,7 +73,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    place: _Place
+    place: _ListedPartition
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
@@ -84,7 +84,8 @@ def handle(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
     """Append batches to partitions."""
     # A dict keeps the last of two entries, like the map in Kafka.
     record_sets = {
-        _Place(entry.topic, entry.partition, entry.topic_id): entry.record_set for entry in request.partitions
+        _ListedPartition(entry.topic, entry.partition, entry.topic_id): entry.record_set
+        for entry in request.partitions
     }
     if request.transactional_id is None and any(map(_is_transactional, record_sets.values())):
         error = ApiError(
@@ -109,13 +110,13 @@ def _is_transactional(record_set: memoryview) -> bool:
     )
 
 
-def _refused(error: ApiError, call: Call, place: _Place, *_: object) -> _Outcome:
+def _refused(error: ApiError, call: Call, place: _ListedPartition, *_: object) -> _Outcome:
     return _Outcome(place, error=error.without_origin())
 
 
 @answer_errors(_refused, place=lambda place, *_: place[:2])
 def _append_or_refuse(
-    state: BrokerState, call: Call, place: _Place, request: ProduceRequest, record_set: memoryview
+    state: BrokerState, call: Call, place: _ListedPartition, request: ProduceRequest, record_set: memoryview
 ) -> _Outcome:
     topic, partition, topic_id = place
     if call.version >= TOPIC_IDS_FROM and state.topics.with_id(topic_id or NO_TOPIC_ID) is None:

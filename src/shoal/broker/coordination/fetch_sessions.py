@@ -108,7 +108,7 @@ class _Kept:
         )
 
 
-class _Session:
+class _FetchSession:
     def __init__(self, session_id: int, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> None:
         self.id = session_id
         self.uses_ids = uses_ids
@@ -168,7 +168,7 @@ class _Full(_Sessionless):
 class _Incremental:
     """A request of a session."""
 
-    def __init__(self, sessions: FetchSessions, session: _Session, names: _Names | None) -> None:
+    def __init__(self, sessions: FetchSessions, session: _FetchSession, names: _Names | None) -> None:
         self.wanted = [kept.wanted.resolved(names) for kept in session.partitions.values()]
         self._sessions = sessions
         self._session = session
@@ -195,7 +195,7 @@ class FetchSessions:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.lock = threading.RLock()
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -263,7 +263,7 @@ class FetchSessions:
             session_id = 1 + secrets.randbelow(_LARGEST)
             while session_id in self._sessions:
                 session_id = 1 + secrets.randbelow(_LARGEST)
-            self._sessions[session_id] = _Session(session_id, partitions, uses_ids=uses_ids)
+            self._sessions[session_id] = _FetchSession(session_id, partitions, uses_ids=uses_ids)
             return session_id
 
     def _partitions_count(self) -> int:

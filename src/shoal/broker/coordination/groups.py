@@ -35,7 +35,7 @@ from .group import (
     promised_bytes,
     protocols_bytes,
 )
-from .offsets import Offsets
+from .offsets import GroupsOffsets
 from .purgatory import NobodyWaits
 
 __all__ = ["Groups", "Join", "MemberIdRequired", "Sync"]
@@ -114,7 +114,7 @@ class Groups:
         # left count until then.
         self._members_bytes = 0
         self._was_refused = False
-        self._offsets = Offsets(journal or Journal(), self._group)
+        self._offsets = GroupsOffsets(journal or Journal(), self._group)
         self._count_members()
 
     def _group(self, group_id: str) -> Group:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from ..storage.journal import Journal
 from .group import CommittedOffset, Group
 
-__all__ = ["Offsets"]
+__all__ = ["GroupsOffsets"]
 
 
-class Offsets:
+class GroupsOffsets:
     """
     All groups' offsets.
 

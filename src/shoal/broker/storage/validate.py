@@ -337,8 +337,8 @@ class RecordErrors:
         self._config = config
         self._now_ms = now_ms
         self._number = 0
-        self._without_key = _Found(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
-        self._out_of_time = _Found(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
+        self._without_key = _SameErrors(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
+        self._out_of_time = _SameErrors(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
 
     def check(self, has_key: bool, timestamp: int, is_append_time: bool) -> None:
         """Check the next record; ``is_append_time`` is its own timestamp type."""
@@ -361,7 +361,7 @@ class RecordErrors:
         self._without_key.raise_any()
 
 
-class _Found:
+class _SameErrors:
     """The number of records with the same error, and the first of them."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:

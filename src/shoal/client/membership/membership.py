@@ -86,7 +86,7 @@ class MembershipSettings:
     metadata_max_age_ms: int = 300_000
 
 
-class _Phase(enum.Enum):
+class _MemberState(enum.Enum):
     """The state of a member; see the diagram of this module."""
 
     OUT = "out"
@@ -156,7 +156,7 @@ class Membership:
         self._thread: threading.Thread | None = None
         # Both threads use these, guarded by the condition:
         self._changed = threading.Condition()
-        self._phase = _Phase.OUT
+        self._phase = _MemberState.OUT
         self._membership = MemberId(instance_id=settings.instance_id)
         self._is_lost = False
         self._must_join_again = False
@@ -198,7 +198,7 @@ class Membership:
     def is_rebalancing(self) -> bool:
         """Whether :meth:`poll` has work, or waits for the coordinator."""
         with self._changed:
-            return self._phase is not _Phase.STABLE
+            return self._phase is not _MemberState.STABLE
 
     def subscribe(self, wanted: Iterable[str] | re.Pattern[str]) -> None:
         """
@@ -209,15 +209,15 @@ class Membership:
         """
         new = wanted if isinstance(wanted, re.Pattern) else frozenset(wanted)
         with self._changed:
-            if new == self._wanted and self._phase is not _Phase.OUT:
+            if new == self._wanted and self._phase is not _MemberState.OUT:
                 return
             self._wanted = new
             self._look_at = 0.0
             if not isinstance(new, re.Pattern):
                 self._topics = new
             self._polled_at = time.monotonic()
-            if self._phase is _Phase.OUT:
-                self._phase = _Phase.GIVING_UP
+            if self._phase is _MemberState.OUT:
+                self._phase = _MemberState.GIVING_UP
             else:
                 self._ask_to_join_again()
             self._changed.notify_all()
@@ -247,12 +247,12 @@ class Membership:
                 if self._error is not None:
                     raise self._error
                 phase = self._phase
-            if phase is _Phase.GIVING_UP:
+            if phase is _MemberState.GIVING_UP:
                 self._give_up(listener)
-            elif phase is _Phase.ASSIGNED:
+            elif phase is _MemberState.ASSIGNED:
                 self._take(listener)
-            elif phase in (_Phase.STABLE, _Phase.OUT, _Phase.LEFT):
-                return phase is _Phase.STABLE
+            elif phase in (_MemberState.STABLE, _MemberState.OUT, _MemberState.LEFT):
+                return phase is _MemberState.STABLE
             else:
                 with self._changed:
                     left = deadline - time.monotonic()
@@ -278,8 +278,8 @@ class Membership:
             self.owned = kept
             with self._changed:
                 # If the partitions were lost during the call, the listener must be called about that first.
-                if self._phase is _Phase.GIVING_UP and not self._is_lost:
-                    self._phase, self._to_join_with = _Phase.JOINING, kept
+                if self._phase is _MemberState.GIVING_UP and not self._is_lost:
+                    self._phase, self._to_join_with = _MemberState.JOINING, kept
                     self._changed.notify_all()
 
     def _take(self, listener: RebalanceListener) -> None:
@@ -293,9 +293,9 @@ class Membership:
         if revoked:
             _notify_listener(listener.on_partitions_revoked, revoked, failures)
         with self._changed:
-            if self._phase is _Phase.ASSIGNED:
+            if self._phase is _MemberState.ASSIGNED:
                 again = bool(revoked) or self._must_join_again
-                self._phase = _Phase.GIVING_UP if again else _Phase.STABLE
+                self._phase = _MemberState.GIVING_UP if again else _MemberState.STABLE
                 self._must_join_again = False
                 self.owned = assigned
                 self._changed.notify_all()
@@ -317,7 +317,7 @@ class Membership:
         """
         with self._changed:
             is_lost = self._is_lost or self._error is not None
-            if self._phase is _Phase.LEFT:
+            if self._phase is _MemberState.LEFT:
                 return
         owned, self.owned = self.owned, ()
         try:
@@ -327,7 +327,7 @@ class Membership:
 
     def _leave(self) -> None:
         with self._changed:
-            self._phase = _Phase.LEFT
+            self._phase = _MemberState.LEFT
             self._changed.notify_all()
         patience = threading.Timer(_LEAVE_PATIENCE_S, self._cluster.abort)
         patience.daemon = True
@@ -344,14 +344,14 @@ class Membership:
             while True:
                 with self._changed:
                     phase = self._phase
-                if phase is _Phase.LEFT:
+                if phase is _MemberState.LEFT:
                     break
-                if self._is_sole and phase is not _Phase.STABLE:
+                if self._is_sole and phase is not _MemberState.STABLE:
                     self.poll(0.0, RebalanceListener())
                     with self._changed:
                         phase = self._phase
                 try:
-                    pause_s = self._join() if phase is _Phase.JOINING else self._stay()
+                    pause_s = self._join() if phase is _MemberState.JOINING else self._stay()
                 except ShoalError as error:
                     pause_s = self._fail(error)
                 except Exception as error:
@@ -362,8 +362,8 @@ class Membership:
                 with self._changed:
                     if self._phase is phase:
                         self._changed.wait(pause_s)
-                    if self._error is not None and self._phase is not _Phase.LEFT:
-                        self._changed.wait_for(lambda: self._phase is _Phase.LEFT)
+                    if self._error is not None and self._phase is not _MemberState.LEFT:
+                        self._changed.wait_for(lambda: self._phase is _MemberState.LEFT)
         finally:
             self._say_goodbye()
 
@@ -389,7 +389,7 @@ class Membership:
             return 0.0
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             with self._changed:
-                if self._phase is _Phase.JOINING:
+                if self._phase is _MemberState.JOINING:
                     return _REBALANCE_PAUSE_S  # another rebalance began: join again
                 self._ask_to_join_again()
             return 0.0
@@ -405,16 +405,16 @@ class Membership:
             member_id = self._membership.member_id if keep_id else ""
             self._membership = MemberId(member_id, NO_GENERATION, self._settings.instance_id)
             self._is_lost = True
-            if self._phase is not _Phase.LEFT:
-                self._phase = _Phase.GIVING_UP
+            if self._phase is not _MemberState.LEFT:
+                self._phase = _MemberState.GIVING_UP
             self._must_join_again = False
             self._notify_waiting()
 
     def _ask_to_join_again(self) -> None:
         """Make the owner revoke, and join again; the caller holds the lock."""
-        if self._phase is _Phase.STABLE:
-            self._phase = _Phase.GIVING_UP
-        elif self._phase in (_Phase.ASSIGNED, _Phase.JOINING):
+        if self._phase is _MemberState.STABLE:
+            self._phase = _MemberState.GIVING_UP
+        elif self._phase in (_MemberState.ASSIGNED, _MemberState.JOINING):
             self._must_join_again = True
         self._notify_waiting()
 
@@ -509,7 +509,7 @@ class Membership:
             holder = describe_holder(self._cluster, group) or "a member that just left"
             raise GroupHeld(group, holder) from error
         with self._changed:
-            if self._phase is _Phase.JOINING:
+            if self._phase is _MemberState.JOINING:
                 # Stored now, so that the member can leave if the next request fails.
                 self._membership = replace(membership, member_id=joined.member_id)
         dealt = self._deal(joined)
@@ -520,9 +520,9 @@ class Membership:
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
         with self._changed:
             self._membership = replace(membership, member_id=joined.member_id, generation=joined.generation)
-            if self._phase is not _Phase.JOINING:
+            if self._phase is not _MemberState.JOINING:
                 return 0.0
-            self._phase, self._assignment = _Phase.ASSIGNED, assignment
+            self._phase, self._assignment = _MemberState.ASSIGNED, assignment
             if not {each.topic for each in assignment} <= self._topics:
                 # The subscription changed after the request.
                 self._must_join_again = True

@@ -41,7 +41,7 @@ class _Wanted(NamedTuple):
     most_offsets: int
 
 
-class _Found(NamedTuple):
+class _ListedOffset(NamedTuple):
     error_code: int
     offset: int
 
@@ -54,14 +54,14 @@ def translate(request: TranslatedRequest) -> Sequence[Part]:
         for each in topic.partitions
     }
     found = _look_up(request, {key: each.timestamp for key, each in wanted.items()})
-    late = [key for key, each in found.items() if each == _Found(ErrorCode.NONE, _UNKNOWN)]
+    late = [key for key, each in found.items() if each == _ListedOffset(ErrorCode.NONE, _UNKNOWN)]
     found |= _look_up(request, dict.fromkeys(late, _LATEST))
     several = [key for key, each in wanted.items() if each.most_offsets > 1 and each.timestamp != _EARLIEST]
     starts = _look_up(request, dict.fromkeys(several, _EARLIEST))
 
     topics: dict[str, list[Any]] = {}
     for key, each in wanted.items():
-        first = found.get(key, _Found(ErrorCode.UNKNOWN_SERVER_ERROR, _UNKNOWN))
+        first = found.get(key, _ListedOffset(ErrorCode.UNKNOWN_SERVER_ERROR, _UNKNOWN))
         entry = _PartitionAnswer(
             partition_index=key.partition,
             error_code=old_code(first.error_code),
@@ -75,7 +75,7 @@ def translate(request: TranslatedRequest) -> Sequence[Part]:
     return [codec.encode_response(answer, request.header.correlation_id)]
 
 
-def _offsets(first: _Found, start: _Found | None) -> list[int]:
+def _offsets(first: _ListedOffset, start: _ListedOffset | None) -> list[int]:
     """List the offset of a time, and then the log's start if it is another offset."""
     if first.error_code != ErrorCode.NONE:
         return []
@@ -86,7 +86,7 @@ def _offsets(first: _Found, start: _Found | None) -> list[int]:
 
 def _look_up(
     request: TranslatedRequest, timestamps: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, _Found]:
+) -> dict[TopicPartition, _ListedOffset]:
     if not timestamps:
         return {}
     topics: dict[str, list[Any]] = {}
@@ -101,7 +101,7 @@ def _look_up(
         topics=[_Topic(name=name, partitions=entries) for name, entries in topics.items()],
     )
     return {
-        TopicPartition(topic.name, each.partition_index): _Found(each.error_code, each.offset)
+        TopicPartition(topic.name, each.partition_index): _ListedOffset(each.error_code, each.offset)
         for topic in answer.topics
         for each in topic.partitions
     }

@@ -20,7 +20,7 @@ from ..assignment import end_offsets, start_offsets
 from ..model.first_start import FirstStart
 from ..model.text import first_few
 from ..model.topics import TopicSelection
-from ..positions import GroupState
+from ..positions import GroupOffsets
 
 __all__ = ["Beginnings", "find_beginnings"]
 
@@ -52,7 +52,7 @@ class Beginnings:
 def find_beginnings(
     source: Cluster,
     group: str,
-    state: GroupState,
+    state: GroupOffsets,
     selection: TopicSelection,
     partitions: Sequence[TopicPartition],
     *,
@@ -111,7 +111,7 @@ def find_beginnings(
 
 def _at_their_ends(
     source: Cluster,
-    state: GroupState,
+    state: GroupOffsets,
     unknown: Sequence[TopicPartition],
     seen_at_start: tuple[int, Collection[TopicPartition]] | None,
 ) -> set[TopicPartition]:

@@ -25,7 +25,7 @@ from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
-from ..positions import GroupPositions, GroupState, warning_of_others
+from ..positions import GroupOffsets, GroupPositions, warning_of_others
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.inspect import PlannedTopic, TopicChanges, inspect_topics
 from .acls import Acl, needed_acls
@@ -138,10 +138,10 @@ def dry_run(
         for cluster in (source, destination):
             for warning in check_advertised(cluster):
                 on_warning(warning)
-        return _DryRun(options, source, destination, patience_s, spell).run()
+        return _DryRunner(options, source, destination, patience_s, spell).run()
 
 
-class _DryRun:
+class _DryRunner:
     def __init__(
         self,
         options: MirrorOptions,
@@ -243,10 +243,10 @@ class _DryRun:
 
     # Positions
 
-    def _positions(self, changes: TopicChanges) -> tuple[GroupState, str | None]:
+    def _positions(self, changes: TopicChanges) -> tuple[GroupOffsets, str | None]:
         """Return the group's positions, and its member."""
         if not patiently(lambda: has_coordinator(self._source, changes.group), patience_s=self._patience_s):
-            return GroupState({}, {}, {}, None), None
+            return GroupOffsets({}, {}, {}, None), None
         partitions = partitions_of(self._source, list(changes.topics))
         committed = GroupPositions(self._source, changes.group, MemberId)
         state = patiently(committed.read_state, patience_s=self._patience_s)
@@ -256,7 +256,7 @@ class _DryRun:
             self._warnings.append(others)
         return state, describe_holder(self._source, changes.group)
 
-    def _outlook(self, changes: TopicChanges, state: GroupState) -> tuple[TopicOutlook, ...]:
+    def _outlook(self, changes: TopicChanges, state: GroupOffsets) -> tuple[TopicOutlook, ...]:
         level = self._options.source.isolation_level
         partitions = partitions_of(self._source, list(changes.topics))
         positions = {
@@ -286,7 +286,7 @@ class _DryRun:
         )
 
     def _starts(
-        self, changes: TopicChanges, state: GroupState, without: Sequence[TopicPartition]
+        self, changes: TopicChanges, state: GroupOffsets, without: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the start offsets of partitions without a position."""
         start_ms = self._options.start.timestamp_ms

@@ -15,7 +15,7 @@ __all__ = ["StoppedRetries"]
 
 
 @dataclass(slots=True)
-class _Stop:
+class _PartitionStop:
     """
     One stop of one partition.
 
@@ -55,7 +55,7 @@ class StoppedRetries:
         self._metrics = metrics
         self._interval_s = interval_s
         self._now = now
-        self._stops: dict[TopicPartition, _Stop] = {}
+        self._stops: dict[TopicPartition, _PartitionStop] = {}
         self._requested = threading.Event()
 
     def request(self) -> None:
@@ -71,7 +71,7 @@ class StoppedRetries:
         self._stops = {
             partition: known
             if (known := self._stops.get(partition)) and known.reason is reason
-            else _Stop(reason, now)
+            else _PartitionStop(reason, now)
             for partition, reason in stops.items()
         }
         due = [partition for partition, stop in self._stops.items() if self._is_due(stop, now, requested)]
@@ -79,7 +79,7 @@ class StoppedRetries:
             self._stops[partition].is_tried = True
         return due
 
-    def _is_due(self, stop: _Stop, now: float, requested: bool) -> bool:
+    def _is_due(self, stop: _PartitionStop, now: float, requested: bool) -> bool:
         if stop.is_tried:
             return False
         has_waited = self._interval_s > 0 and now - stop.at >= self._interval_s

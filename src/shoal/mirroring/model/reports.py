@@ -19,7 +19,7 @@ from ...topic_partition import TopicPartition
 from .handover import InheritedPosition, inherited_from_json, inherited_to_json
 from .incidents import Incident, IncidentKind
 
-__all__ = ["Counters", "PartitionReport", "ProcessReport", "TaskReport", "left_out_report", "stopped_report"]
+__all__ = ["CopyReport", "Counters", "ProcessReport", "TaskReport", "left_out_report", "stopped_report"]
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionReport:
+class CopyReport:
     """
     A report of one partition.
 
@@ -108,7 +108,7 @@ class PartitionReport:
         }
 
     @classmethod
-    def from_json_object(cls, values: Mapping[str, Any]) -> PartitionReport:
+    def from_json_object(cls, values: Mapping[str, Any]) -> CopyReport:
         """Read the JSON of :meth:`to_json_object`."""
         partition = TopicPartition(values["topic"], values["partition"])
         return cls(
@@ -168,7 +168,7 @@ class TaskReport:
 
     """
 
-    partitions: Sequence[PartitionReport] = ()
+    partitions: Sequence[CopyReport] = ()
     bytes_in: int = 0
     process: ProcessReport | None = None
     is_idle: bool = False
@@ -195,7 +195,7 @@ class TaskReport:
         """Read the JSON of :meth:`to_json_object`."""
         name = values.get("pid_host")
         return cls(
-            [PartitionReport.from_json_object(each) for each in values["partitions"]],
+            [CopyReport.from_json_object(each) for each in values["partitions"]],
             values["bytes_in"],
             None
             if name is None
@@ -209,7 +209,7 @@ class TaskReport:
 
 def left_out_report(reasons: Mapping[TopicPartition, str], *, assign_again: bool = False) -> TaskReport:
     """Return a report of partitions that no task copies in this window, with the reasons."""
-    partitions = [PartitionReport(partition, waiting_for=reason) for partition, reason in reasons.items()]
+    partitions = [CopyReport(partition, waiting_for=reason) for partition, reason in reasons.items()]
     return TaskReport(partitions, assign_again=assign_again)
 
 
@@ -217,7 +217,7 @@ def stopped_report(stops: Mapping[TopicPartition, tuple[PartitionStopped, Incide
     """Return a report of partitions that the driver itself stops."""
     return TaskReport(
         [
-            PartitionReport(partition, stopped=stopped, counters=Counters(incidents=[incident]))
+            CopyReport(partition, stopped=stopped, counters=Counters(incidents=[incident]))
             for partition, (stopped, incident) in stops.items()
         ]
     )

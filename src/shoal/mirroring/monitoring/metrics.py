@@ -20,7 +20,7 @@ from ..model.incidents import IncidentKind
 from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
-from ..model.reports import PartitionReport, ProcessReport, TaskReport
+from ..model.reports import CopyReport, ProcessReport, TaskReport
 from .partition_metrics import DROPS, PartitionMetrics, PartitionStatus
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionStatus"]
@@ -179,7 +179,7 @@ class Metrics:
         for name in gone:
             del self._workers[name]
 
-    def _apply_partition(self, report: PartitionReport, process: str | None, now: float) -> None:
+    def _apply_partition(self, report: CopyReport, process: str | None, now: float) -> None:
         partition, counters = report.partition, report.counters
         self._records += counters.records
         self._bytes_out += counters.bytes_out

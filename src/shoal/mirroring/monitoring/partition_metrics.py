@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ...errors import PartitionStopped
 from ...records import Decision
-from ..model.reports import PartitionReport
+from ..model.reports import CopyReport
 
 __all__ = ["DROPS", "PartitionMetrics", "PartitionStatus", "newer"]
 
@@ -171,7 +171,7 @@ class PartitionMetrics:
         source_offset = newer(self.source_offset, position)
         return replace(self, source_offset=source_offset, end_offset=end).seen_at(now, held_back)
 
-    def after(self, report: PartitionReport, process: str | None, now: float) -> PartitionMetrics:
+    def after(self, report: CopyReport, process: str | None, now: float) -> PartitionMetrics:
         """Return these metrics with a report added."""
         counters, newest_ms = report.counters, report.newest_ms
         decisions = {each.value: count for each, count in counters.decisions.items()}
@@ -199,7 +199,7 @@ class PartitionMetrics:
             .seen_at(now, report.held_back, moved=report.end_offset != self.end_offset)
         )
 
-    def _end_after(self, report: PartitionReport) -> int | None:
+    def _end_after(self, report: CopyReport) -> int | None:
         """Return the end after a report: at least the position of a task at work, which is in the log."""
         end, position = newer(report.end_offset, self.end_offset), report.source_offset
         if end is None or position is None or report.waiting_for or report.stopped:

@@ -36,7 +36,7 @@ from ..positions import GroupPositions
 from .agent_check import require_multi_batch
 from .copies import confirmed_deleted, deleted_reason
 from .growth import creation_error, grow_topic
-from .topic_configs import Finding, TopicState, compare, configs_of_copy
+from .topic_configs import ConfigFinding, TopicState, compare, configs_of_copy
 from .unmatched import idle_expressions, near_topics, why_nothing_matches
 
 __all__ = [
@@ -326,7 +326,7 @@ class _Inspection:
         source_configs: Mapping[str, Configs],
         copy_configs: Mapping[str, Configs],
     ) -> None:
-        topics_by_finding: dict[Finding, list[str]] = defaultdict(list)
+        topics_by_finding: dict[ConfigFinding, list[str]] = defaultdict(list)
         for name, topic in topics.items():
             if topic.deleted is not None:
                 continue

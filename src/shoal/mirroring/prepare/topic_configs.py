@@ -15,7 +15,7 @@ from ...errors import ProtocolError
 __all__ = [
     "COPIED_ALWAYS",
     "COPIED_WHERE_SET",
-    "Finding",
+    "ConfigFinding",
     "TopicState",
     "compare",
     "configs_of_copy",
@@ -111,7 +111,7 @@ class TopicState:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ConfigFinding:
     """
     Something about an existing destination topic.
 
@@ -149,7 +149,7 @@ def _is_set(configs: Configs, name: str) -> bool:
     return name in configs and configs[name].set_on_topic
 
 
-def compare(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+def compare(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     """Yield the settings that prevent a mirror of a source topic into a destination topic."""
     yield from _compare_partitions(source, destination)
     if destination.configs:
@@ -163,32 +163,32 @@ def compare(source: TopicState, destination: TopicState) -> Iterator[Finding]:
         yield from _compare_retention(source, destination)
 
 
-def _compare_partitions(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+def _compare_partitions(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     if destination.partitions > source.partitions:
-        yield Finding(
+        yield ConfigFinding(
             False,
             f"has {destination.partitions} partitions and the source {source.partitions}: "
             "the others stay empty, and producers at either side place a key differently",
         )
 
 
-def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     largest = source.number("max.message.bytes", 1_048_588)
     for name in ("max.message.bytes", "segment.bytes"):
         size = destination.number(name, largest)
         if size < largest:
-            yield Finding(
+            yield ConfigFinding(
                 True,
                 f"{name} is {size}, but a batch of the source may have {largest} bytes "
                 f"(its max.message.bytes); raise it to {largest}",
             )
 
 
-def _check_compression(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+def _check_compression(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     compression = destination.text("compression.type", "producer")
     # If the source's brokers compressed everything alike, the destination's have nothing to do.
     if compression not in ("producer", source.text("compression.type", "producer")):
-        yield Finding(
+        yield ConfigFinding(
             False,
             f"compression.type is {compression}: the destination's brokers recompress every batch of "
             "another codec, at 10 to 40 times the CPU, and the copy is not byte for byte; "
@@ -200,9 +200,9 @@ def _takes_append_time(topic: TopicState) -> bool:
     return topic.text("message.timestamp.type", "CreateTime") == "LogAppendTime"
 
 
-def _check_timestamps(destination: TopicState) -> Iterator[Finding]:
+def _check_timestamps(destination: TopicState) -> Iterator[ConfigFinding]:
     if _takes_append_time(destination):
-        yield Finding(
+        yield ConfigFinding(
             False,
             "message.timestamp.type is LogAppendTime: every record gets the time of its copying; "
             "set it to CreateTime to keep the times of the source",
@@ -211,18 +211,18 @@ def _check_timestamps(destination: TopicState) -> Iterator[Finding]:
     # Not compared with the source's: that limited records which were new then, and are old now.
     before = destination.timestamp_range(_TIMESTAMP_BEFORE)
     if before < _FOREVER:
-        yield Finding(
+        yield ConfigFinding(
             False,
             f"{_TIMESTAMP_BEFORE} is {_with_duration(before)}: an older record is refused and stops "
             f"its partition; set it to {_FOREVER} to take all",
         )
 
 
-def _compare_timestamps(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+def _compare_timestamps(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     if _takes_append_time(destination):
         return
     if _takes_append_time(source):
-        yield Finding(
+        yield ConfigFinding(
             False,
             "the source has message.timestamp.type=LogAppendTime, and append times cannot be copied: "
             "every record gets its producer's create time, and retention and lookups by time follow that",
@@ -230,43 +230,43 @@ def _compare_timestamps(source: TopicState, destination: TopicState) -> Iterator
     after = destination.timestamp_range(_TIMESTAMP_AFTER)
     accepted = source.timestamp_range(_TIMESTAMP_AFTER)
     if after < accepted:
-        yield Finding(
+        yield ConfigFinding(
             False,
             f"{_TIMESTAMP_AFTER} is {_with_duration(after)}, and the source takes records further in the "
             f"future: such a record is refused and stops its partition; set it to {accepted} to take all",
         )
 
 
-def _compare_cleanup(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+def _compare_cleanup(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     if "compact" in destination.cleanup_policies - source.cleanup_policies:
-        yield Finding(
+        yield ConfigFinding(
             False,
             "is compacted and the source is not: only the last record of each key is kept, and a record "
             "without a key is refused and stops its partition; set cleanup.policy=delete",
         )
 
 
-def _compare_retention(source: TopicState, destination: TopicState) -> Iterator[Finding]:
+def _compare_retention(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     kept_ms = destination.retention("retention.ms", 604_800_000)
     if kept_ms < source.retention("retention.ms", 604_800_000):
-        yield Finding(
+        yield ConfigFinding(
             False,
             f"retention.ms is {_with_duration(kept_ms)} and the source keeps records longer: older ones "
             "are deleted soon after they arrive; raise it to keep them",
         )
     kept_bytes = destination.retention("retention.bytes", -1)
     if kept_bytes < source.retention("retention.bytes", -1):
-        yield Finding(
+        yield ConfigFinding(
             False,
             f"retention.bytes is {kept_bytes} and the source keeps more: the oldest records of a larger "
             "partition are deleted soon after they arrive; raise it to keep them",
         )
 
 
-def _check_replicas(destination: TopicState) -> Iterator[Finding]:
+def _check_replicas(destination: TopicState) -> Iterator[ConfigFinding]:
     least = destination.number("min.insync.replicas", 1)
     if least > destination.replicas:
-        yield Finding(
+        yield ConfigFinding(
             True,
             f"has {destination.replicas} replicas and min.insync.replicas={least}: its brokers will never "
             "acknowledge a batch; add replicas, or lower min.insync.replicas",

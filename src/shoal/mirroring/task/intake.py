@@ -32,13 +32,13 @@ from .outbound import OutboundBatch, copy_of
 from .outbound_queue import OutboundQueue
 from .rebuilder import Rebuilder
 
-__all__ = ["Found", "Intake"]
+__all__ = ["Intake", "RecordSetContent"]
 
 #: Larger than any batch.
 _ANY_SIZE = 2**31
 
 
-class Found(enum.Enum):
+class RecordSetContent(enum.Enum):
     """The content of a record set."""
 
     #: No whole batch.
@@ -103,7 +103,7 @@ class Intake:
         isolation_level: IsolationLevel,
         position: MirrorPosition,
         end_offset: int,
-    ) -> Found:
+    ) -> RecordSetContent:
         """
         Decide about each fetched batch, stamp those that are copied or rebuilt, and queue them.
 
@@ -134,22 +134,22 @@ class Intake:
         aborted: AbortedTransactions | None,
         position: MirrorPosition,
         end_offset: int,
-    ) -> Found:
+    ) -> RecordSetContent:
         at, end = 0, len(record_set)
-        found = Found.NOTHING
+        found = RecordSetContent.NOTHING
         end_of_last = 0
         while at < end:
             if not self._join_below_bytes and not self._rebuilder.is_gathering:
                 behind = self._take_plain(record_set, at, end_offset)
                 if behind > at:
-                    found = Found.BATCHES
+                    found = RecordSetContent.BATCHES
                     self.empty_answers = 0
                     at, end_of_last = behind, self.fetch_offset
                     continue
             batch = next(split(record_set[at:]), None)
             if batch is None:
                 break
-            found = Found.BATCHES
+            found = RecordSetContent.BATCHES
             self.empty_answers = 0
             header = batch.header
             if header.base_offset < end_of_last:
@@ -157,7 +157,7 @@ class Intake:
                 self.rewind(position)
                 raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
             if _is_behind(header, end_offset):
-                return Found.END
+                return RecordSetContent.END
             self._take_batch(batch, aborted)
             at += len(batch.view)
             end_of_last = header.next_offset

@@ -31,7 +31,7 @@ from ..model.offset_map import add_run
 from ..model.position import MirrorPosition, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
-from .intake import Found, Intake
+from .intake import Intake, RecordSetContent
 from .lot import Lot
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
@@ -248,9 +248,9 @@ class PartitionCopy:
             what = f"the source cluster sent the batch at offset {offset} damaged"
             self.suspect(offset, f"{what}: {error.reason}")
             return True
-        if found is Found.END:
+        if found is RecordSetContent.END:
             self.skip_gap()
-        return found is not Found.NOTHING
+        return found is not RecordSetContent.NOTHING
 
     def skip_gap(self) -> None:
         """Go on at the end, as it is known now: compaction or deletion removed everything before it."""

@@ -19,7 +19,7 @@ from ..model.incidents import REFUSED_WRITERS, Incident, IncidentKind
 from .outbound import OutboundBatch
 from .partition import PartitionCopy
 
-__all__ = ["REACTIONS", "Reaction", "Refused", "land_elsewhere", "reaction_to", "refuse"]
+__all__ = ["REACTIONS", "Reaction", "RefusedRequest", "land_elsewhere", "reaction_to", "refuse"]
 
 #: The broker refused before it wrote anything.
 _NOT_WRITTEN = frozenset(
@@ -99,7 +99,7 @@ class Reaction(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRequest:
     """
     A refused request, and the state that decides the reaction.
 
@@ -127,7 +127,7 @@ class Refused:
 #:    damaged transfer or a lost acknowledgement.
 #: 4. A batch that shoal made is made smaller before it is left out.
 #: 5. Codes about the writer refuse everything that follows, too: nothing is left out for them.
-REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[Refused], bool], Reaction]] = (
+REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[RefusedRequest], bool], Reaction]] = (
     (_NOT_WRITTEN | _PERHAPS_WRITTEN, lambda refused: True, Reaction.ALIGN),
     ({ErrorCode.RECORD_LIST_TOO_LARGE}, lambda refused: refused.batches > 1, Reaction.SEND_FEWER),
     (_ABOUT_ONE_BATCH, lambda refused: refused.batches > 1, Reaction.SEND_ONE_BY_ONE),
@@ -140,7 +140,7 @@ REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[Refused], bool], Reac
 )
 
 
-def reaction_to(code: ErrorCode, refused: Refused) -> Reaction:
+def reaction_to(code: ErrorCode, refused: RefusedRequest) -> Reaction:
     """Return the reaction to a code that a broker answered a request with."""
     return next(reaction for codes, fits, reaction in REACTIONS if code in codes and fits(refused))
 
@@ -158,7 +158,7 @@ def refuse(
     named = named_code(answer.error_code) + (f" ({answer.error_message})" if answer.error_message else "")
     reaction = reaction_to(
         code,
-        Refused(
+        RefusedRequest(
             len(batches),
             copy.intake.can_send_apart(first),
             copy.suspicions.is_explained(first.source_start),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import PartitionStopped
-from ..model.reports import PartitionReport
+from ..model.reports import CopyReport
 from .partition import PartitionCopy
 
 __all__ = ["PartitionReporter"]
@@ -20,7 +20,7 @@ class PartitionReporter:
         """Report a partition again, even if nothing is new; from any thread."""
         self._last.pop(copy, None)
 
-    def take(self, copy: PartitionCopy) -> PartitionReport | None:
+    def take(self, copy: PartitionCopy) -> CopyReport | None:
         """Take a partition's counts since the last report; return None if there is nothing new to report."""
         state = copy.state
         standing = (
@@ -41,7 +41,7 @@ class PartitionReporter:
         is_news = stopped is None or stopped is not self._stops.get(copy)
         if stopped is not None:
             self._stops[copy] = stopped
-        return PartitionReport(
+        return CopyReport(
             copy.source,
             copy.position.source_offset if copy.position and is_news else None,
             copy.known_end_offset if is_news else None,

@@ -79,7 +79,7 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
     # the process had before. In a worker of PySpark that is 72,000 objects, and took 0.2 CPU-s for each GB.
     gc.freeze()
     try:
-        return _CopyTask(ranges, settings, control).run()
+        return _TaskWorkers(ranges, settings, control).run()
     finally:
         # A worker and its connections form cycles, which hold its fetch buffer of 16 MB. Unfrozen objects are
         # old, and Python collects old ones when a quarter is new: after dozens of windows. While the others
@@ -88,7 +88,7 @@ def run_copy_task(ranges: Sequence[CopyRange], settings: CopySettings, control: 
         gc.unfreeze()
 
 
-class _CopyTask:
+class _TaskWorkers:
     def __init__(self, ranges: Sequence[CopyRange], settings: CopySettings, control: Control) -> None:
         self._settings = settings
         self._control = control

@@ -31,14 +31,14 @@ from ...records import Decision, RecordBatch, decide, fingerprint, split, stamp,
 from ...topic_partition import TopicPartition
 from ..model.position import ProducerIdentity
 
-__all__ = ["WrittenRun", "new_writer", "write_rows"]
+__all__ = ["WrittenRows", "new_writer", "write_rows"]
 
 _PATIENCE_S = 60.0
 _TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenRun:
+class WrittenRows:
     """The rows of one partition that a task wrote: their offsets, and where the first one landed."""
 
     topic: str
@@ -66,7 +66,7 @@ def write_rows(
     name_of: Callable[[str], str],
     allow_gaps: bool,
     writer: ProducerIdentity,
-) -> Iterator[WrittenRun]:
+) -> Iterator[WrittenRows]:
     """
     Write rows with bytes, each partition's in the order of its offsets.
 
@@ -92,7 +92,7 @@ def write_rows(
         with Cluster(destination) as cluster:
             landed = _write_partition(cluster, TopicPartition(name_of(topic), number), batches, writer)
         first, last = batches[0].header, batches[-1].header
-        yield WrittenRun(topic, number, first.base_offset, last.next_offset, landed)
+        yield WrittenRows(topic, number, first.base_offset, last.next_offset, landed)
 
 
 def _only_batch(row: Any) -> RecordBatch:

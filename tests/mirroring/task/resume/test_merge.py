@@ -12,8 +12,8 @@ import pytest
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS
 from shoal.mirroring.task.resume.merge import Merge, Reach
 from shoal.mirroring.task.resume.record_key import RecordKey
-from shoal.mirroring.task.resume.source_walk import Gap, Stored
-from shoal.mirroring.task.resume.written import Written, WrittenBatch
+from shoal.mirroring.task.resume.source_walk import Gap, SourceRecord
+from shoal.mirroring.task.resume.written import WrittenBatch, WrittenRecords
 from shoal.records import split
 from tests import batches
 
@@ -84,7 +84,7 @@ def places_by_trying_all(case: Case) -> set[int]:
 
 
 def places_by_merging(case: Case, cut: Sequence[int]) -> set[int]:
-    merge = Merge(Written(batches_of(case, cut), len(case.written), COPY_DEFAULTS), 0)
+    merge = Merge(WrittenRecords(batches_of(case, cut), len(case.written), COPY_DEFAULTS), 0)
     found: set[int] = set()
     for offset, slot in enumerate((*case.slots, "marker")):
         if merge.last:
@@ -93,7 +93,7 @@ def places_by_merging(case: Case, cut: Sequence[int]) -> set[int]:
             merge.take(Gap(1))
         elif slot != "marker":
             key = RecordKey(hash(body_of(slot)), batches.TIMESTAMP)
-            merge.take(Stored(offset, offset + 1, key, 0))
+            merge.take(SourceRecord(offset, offset + 1, key, 0))
     if merge.last:
         assert merge.first
         found.add(merge.last.survivors)
@@ -155,7 +155,7 @@ def test_merge_with_foreign_records_never_takes_them_for_lost_ones(seed: int) ->
 
 def reaches_all(case: Case, cut: Sequence[int], *, is_backwards: bool) -> bool:
     """Return whether all written records can lie between both ends of the source's slots."""
-    written = Written(batches_of(case, cut), len(case.written), COPY_DEFAULTS)
+    written = WrittenRecords(batches_of(case, cut), len(case.written), COPY_DEFAULTS)
     slots = case.slots
     if is_backwards:
         written.load_all()

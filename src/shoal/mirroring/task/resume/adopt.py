@@ -42,7 +42,7 @@ from .begin import first_position
 from .follow import counts_of_batches
 from .logs import DestinationLog, PartitionLogs, offset_at
 from .places import retention_is_faster
-from .search import Place
+from .search import SourcePlace
 from .second_place import are_distinct, second_place
 from .tail import last_batch
 
@@ -289,7 +289,7 @@ class _Adoption:
     # The position
 
     def _position(self, source_offset: int) -> MirrorPosition:
-        place = Place(source_offset, self._leader_epoch_before(source_offset))
+        place = SourcePlace(source_offset, self._leader_epoch_before(source_offset))
         tail = last_batch(self._logs)
         crc = tail.fingerprint.crc if tail else None
         return first_position(self._logs, place, crc)

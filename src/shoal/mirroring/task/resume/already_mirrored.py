@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...model.position import MirrorPosition
 from .follow import count_records
 from .places import Places
-from .search import Place, find
+from .search import SourcePlace, find
 from .tail import Tail, holds_at, last_batch
 
 __all__ = ["place_behind_already_mirrored"]
@@ -13,7 +13,7 @@ __all__ = ["place_behind_already_mirrored"]
 
 def place_behind_already_mirrored(
     places: Places, position: MirrorPosition, start_offset: int
-) -> Place | None:
+) -> SourcePlace | None:
     """
     Return the place behind the source's first records, if the records written past a position end with them.
 

@@ -9,7 +9,7 @@ from ...model.position import MirrorPosition, ProducerIdentity
 from ...other_groups import topic_id
 from .logs import Clusters, PartitionLogs
 from .nonempty import behind_what_is_there
-from .search import Place
+from .search import SourcePlace
 
 if TYPE_CHECKING:
     from ...other_groups import OtherGroups
@@ -37,13 +37,13 @@ def begin(
         PartitionStopped: The destination has records, and nothing shows the place behind them in the source.
 
     """
-    place, crc = Place(logs.copy.range.start_offset if consumed is None else consumed), None
+    place, crc = SourcePlace(logs.copy.range.start_offset if consumed is None else consumed), None
     if consumed is None and not logs.settings.allows_other_writers and logs.log.end > 0:
         place, crc = behind_what_is_there(logs, incidents, others)
     return first_position(logs, place, crc)
 
 
-def first_position(logs: PartitionLogs, place: Place, last_batch: int | None) -> MirrorPosition:
+def first_position(logs: PartitionLogs, place: SourcePlace, last_batch: int | None) -> MirrorPosition:
     """
     Return a partition's first position, with a writer that the destination does not know yet.
 

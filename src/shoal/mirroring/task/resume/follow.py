@@ -9,17 +9,17 @@ from ....records import Decision
 from ...model.position import MirrorPosition
 from .logs import PartitionLogs
 from .merge import Merge
-from .search import Place
+from .search import SourcePlace
 from .source_walk import Gap, SourceWalk, Undecodable
 from .tail import Tail, is_ours
-from .written import Written, WrittenBatch
+from .written import WrittenBatch, WrittenRecords
 
 __all__ = ["count_records", "counts_of_batches", "follow"]
 
 
 def follow(
     logs: PartitionLogs, position: MirrorPosition, written: int, tail: Tail, tail_index: int
-) -> Place | None:
+) -> SourcePlace | None:
     """
     Walk the source from the position over exactly so many records, as they are mirrored.
 
@@ -40,7 +40,7 @@ def follow(
     if not (tail.header.records_count or is_by_us):
         return None  # of our own, compaction may have left an empty batch, to remember the sequence by
     # All records before the tail count as lost: each may be any of the source.
-    last = Written(
+    last = WrittenRecords(
         iter([WrittenBatch(tail_index, tail.batch, is_by_us)]), written, logs.settings, undecodable_fits=False
     )
     merge = Merge(last, position.source_offset)

@@ -16,7 +16,7 @@ from ....errors import CorruptBatch, UnsupportedBatch
 from ...model.position import MirrorPosition
 from .places import Places, retention_is_faster
 from .record_key import RecordKey, copied_key
-from .source_walk import SourceWalk, Stored
+from .source_walk import SourceRecord, SourceWalk
 from .tail import is_by
 
 __all__ = ["are_copies"]
@@ -74,5 +74,5 @@ def _of_source(places: Places, position: MirrorPosition) -> Iterator[RecordKey]:
     walk = SourceWalk(places.logs, start, most_bytes=_MOST_BYTES)
     with suppress(CorruptBatch):
         for step in walk.steps():
-            if isinstance(step, Stored):
+            if isinstance(step, SourceRecord):
                 yield step.key

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...model.position import SEQUENCES, MirrorPosition
 from .follow import count_records
 from .places import Places, Undecided
-from .search import Found, Place, find, find_by_records
+from .search import SearchResult, SourcePlace, find, find_by_records
 from .tail import Tail, is_ours, last_batch
 
 __all__ = ["Again", "again_behind", "again_from_the_origin"]
@@ -25,7 +25,7 @@ class Again(NamedTuple):
 
     """
 
-    place: Place
+    place: SourcePlace
     lost: int | None
     is_before_origin: bool = False
 
@@ -37,15 +37,15 @@ def again_behind(places: Places, before: MirrorPosition, ours: Tail) -> Again:
     place = _place_behind(places, before, ours, found, gone)
     if place is None and _is_deleted(places, found, ours) and places.source.start <= before.source_offset:
         # All that the source still has came after it.
-        place = Place(places.source.start)
+        place = SourcePlace(places.source.start)
     if place is None:
-        return Again(Place(before.source_offset, before.source_leader_epoch), max(0, gone))
+        return Again(SourcePlace(before.source_offset, before.source_leader_epoch), max(0, gone))
     if place.source_offset > before.source_offset:
         # The batch came after the lost records, which cannot be put in front of it any more.
         return Again(place, max(0, before.destination_offset - ours.header.base_offset))
     if place.source_offset < places.source.start:
         # The records that retention deleted up to the position count as lost here.
-        place = Place(min(places.source.start, before.source_offset))
+        place = SourcePlace(min(places.source.start, before.source_offset))
     again = _count_between(places, place, before.source_offset)
     return Again(place, max(0, gone - again))
 
@@ -73,8 +73,8 @@ def again_from_the_origin(places: Places, before: MirrorPosition, *, is_another_
             return again
     if places.logs.log.start > 0:
         # Retention took the first ones: nothing shows whether the writer's records were among them.
-        return Again(Place(before.source_offset, before.source_leader_epoch), None)
-    return Again(Place(source_origin), gone_before)
+        return Again(SourcePlace(before.source_offset, before.source_leader_epoch), None)
+    return Again(SourcePlace(source_origin), gone_before)
 
 
 def _again_before(places: Places, source_offset: int, gone: int) -> Again | None:
@@ -84,7 +84,7 @@ def _again_before(places: Places, source_offset: int, gone: int) -> Again | None
         if place and _count_between(places, place, source_offset) == gone:
             return Again(place, 0, is_before_origin=True)
         return None
-    beginning = Place(places.source.start)
+    beginning = SourcePlace(places.source.start)
     there = _count_between(places, beginning, source_offset)
     if there == gone:
         return Again(beginning, 0, is_before_origin=True)
@@ -95,7 +95,7 @@ def _again_before(places: Places, source_offset: int, gone: int) -> Again | None
     return None
 
 
-def _only_place_of_the_tail(places: Places) -> Place | None:
+def _only_place_of_the_tail(places: Places) -> SourcePlace | None:
     """Return the place behind the destination's last batch, if the source has that batch once."""
     tail = last_batch(places.logs)
     if tail is None or tail.header.next_offset != places.logs.log.end:
@@ -107,8 +107,8 @@ def _only_place_of_the_tail(places: Places) -> Place | None:
 
 
 def _place_behind(
-    places: Places, before: MirrorPosition, ours: Tail, found: Found, gone: int
-) -> Place | None:
+    places: Places, before: MirrorPosition, ours: Tail, found: SearchResult, gone: int
+) -> SourcePlace | None:
     """Return the place in the source behind a batch of our writer; None if nothing shows it."""
     if len(found.places) == 1:
         (place,) = found.places
@@ -126,7 +126,7 @@ def _place_behind(
         return None
 
 
-def _count_between(places: Places, place: Place, end_offset: int) -> int:
+def _count_between(places: Places, place: SourcePlace, end_offset: int) -> int:
     """Return how many records the source has from a place to before an offset."""
     start = max(place.source_offset, places.source.start)
     if start >= end_offset:
@@ -134,7 +134,7 @@ def _count_between(places: Places, place: Place, end_offset: int) -> int:
     return count_records(places.logs, start, end_offset)
 
 
-def _is_deleted(places: Places, found: Found, tail: Tail) -> bool:
+def _is_deleted(places: Places, found: SearchResult, tail: Tail) -> bool:
     """Whether the source deleted what was looked for and not found, rather than changed it."""
     is_changed = found.compacted or tail.header.has_holes
     return not found.places and not is_changed and places.source_only_deletes()

@@ -24,9 +24,9 @@ from ....errors import CorruptBatch
 from ....records import RecordBatch
 from ...model.offset_map import add_run
 from .record_key import RecordKey
-from .search import Place
-from .source_walk import Gap, Step, Stored, Undecodable
-from .written import Written
+from .search import SourcePlace
+from .source_walk import Gap, SourceRecord, Step, Undecodable
+from .written import WrittenRecords
 
 __all__ = ["Cut", "Merge", "Reach"]
 
@@ -40,7 +40,7 @@ class Reach:
 
     """
 
-    def __init__(self, written: Written, first: int = 0, last: int = 0) -> None:
+    def __init__(self, written: WrittenRecords, first: int = 0, last: int = 0) -> None:
         """Begin at a place that so many records lie before."""
         self._written = written
         self.spans = [(first, last)]
@@ -141,7 +141,7 @@ class Merge:
 
     """
 
-    def __init__(self, written: Written, source_offset: int) -> None:
+    def __init__(self, written: WrittenRecords, source_offset: int) -> None:
         """Begin at the position: nothing that was written lies before it."""
         self._written = written
         self._reach = Reach(written)
@@ -160,13 +160,13 @@ class Merge:
         return not self._reach.spans or self._reach.only == self._written.size
 
     @property
-    def last_place(self) -> Place | None:
+    def last_place(self) -> SourcePlace | None:
         """The last possible place, with the certain spans before it."""
         if self.last is None:
             return None
         end = self.last.source_offset
         runs = ((start, min(to, end), number) for start, to, number in self._runs if start < end)
-        return Place(end, self.last.source_leader_epoch, tuple(runs))
+        return SourcePlace(end, self.last.source_leader_epoch, tuple(runs))
 
     def take(self, step: Step) -> None:
         """
@@ -180,7 +180,7 @@ class Merge:
         if isinstance(step, Gap):
             self._reach.pass_gap(max(0, step.offsets))
             self._note()
-        elif isinstance(step, Stored):
+        elif isinstance(step, SourceRecord):
             self._reach.take(step.key)
             number = self._reach.only
             if number is not None:

@@ -19,7 +19,7 @@ from ....records import Record
 from ...model.incidents import Incident, IncidentKind
 from .logs import DestinationLog, PartitionLogs
 from .preceding import Preceding, compare_preceding
-from .search import Found, Place, find
+from .search import SearchResult, SourcePlace, find
 from .tail import Tail, last_batch, last_data_batch
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _ADOPT = (
 )
 
 
-class _Finding(NamedTuple):
+class _HeldRecords(NamedTuple):
     """
     The content of a destination partition.
 
@@ -55,7 +55,7 @@ class _Finding(NamedTuple):
 
 def behind_what_is_there(
     logs: PartitionLogs, incidents: list[Incident], others: OtherGroups
-) -> tuple[Place, int | None]:
+) -> tuple[SourcePlace, int | None]:
     """
     Find the place in the source behind the destination's records.
 
@@ -67,7 +67,7 @@ def behind_what_is_there(
 
     """
     clusters, copy = logs.clusters, logs.copy
-    start = Place(copy.range.start_offset)
+    start = SourcePlace(copy.range.start_offset)
     tail = last_batch(logs)
     found = find(logs, tail) if tail else None
     preceding: Preceding | None = None
@@ -95,7 +95,7 @@ def behind_what_is_there(
         if continues:
             incidents.append(Incident(kind, reason, lost=None, continued=True))
             # All of the new topic, also with --start latest: Kafka deleted the first start's memory with it.
-            return Place(logs.source_offset_at(EARLIEST)), None
+            return SourcePlace(logs.source_offset_at(EARLIEST)), None
         incidents.append(Incident(kind, reason))
     sentence = f"{reason}. {finding.advice}"
     raise PartitionStopped(*copy.source, start.source_offset, sentence, can_heal=False)
@@ -104,10 +104,10 @@ def behind_what_is_there(
 def _look_at(
     logs: PartitionLogs,
     tail: Tail | None,
-    batch: Found | None,
+    batch: SearchResult | None,
     preceding: Preceding | None,
     others: OtherGroups,
-) -> _Finding:
+) -> _HeldRecords:
     """Describe the content of the destination, with advice."""
     log = logs.log
     other = others.position_of(logs.copy.source)
@@ -116,7 +116,7 @@ def _look_at(
     start = logs.copy.range.start_offset
     if tail is None:
         what = f"held records up to offset {log.end}, all deleted since"
-        return _Finding(
+        return _HeldRecords(
             what,
             "Nothing shows how far the source was mirrored. Mirror into an empty topic (option rename), or "
             f"use option allow-nonempty to copy from source offset {start} on, also records that were here "
@@ -132,34 +132,36 @@ def _look_at(
             f"{holds}, and its last batch is in the source, but behind other records than in the copy: the "
             "source topic was deleted and filled again, or another program wrote to the copy"
         )
-        return _Finding(what, f"Mirror into an empty topic (option rename). {twice}")
+        return _HeldRecords(what, f"Mirror into an empty topic (option rename). {twice}")
     if preceding is Preceding.NOT_SHOWN:
         what = (
             f"{holds}, and its last batch is in the source, but nothing shows that the records were mirrored "
             "which the source has before it: the source topic was deleted and filled again, or the copy "
             "began later than this mirror, or one side holds too little that can be compared"
         )
-        return _Finding(
+        return _HeldRecords(
             what, f"{_ADOPT}. Option allow-nonempty does not apply, since it would copy them twice"
         )
     if batch and batch.places:
         what = f"{holds}, and its last batch is {len(batch.places)} times in the source"
-        return _Finding(what, f"{_ADOPT}. {twice}")
+        return _HeldRecords(what, f"{_ADOPT}. {twice}")
     if (batch and batch.has_last_record) or _is_last_record_in_source(logs):
         what = (
             f"{holds}, and the source has its last record in another batch: it is another program's copy, or "
             "the source was compacted"
         )
-        return _Finding(what, f"Stop that program, such as MirrorMaker 2. {_ADOPT}. {twice}")
+        return _HeldRecords(what, f"Stop that program, such as MirrorMaker 2. {_ADOPT}. {twice}")
     what = (
         f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
         "or compacted it, or the source topic was deleted and created again"
     )
     kept = f"{IncidentKind.SOURCE_RESET.continuing.capitalize()} does the same"
-    return _Finding(what, f"Mirror into an empty topic (option rename). {twice}. {kept}", is_reset=True)
+    return _HeldRecords(what, f"Mirror into an empty topic (option rename). {twice}. {kept}", is_reset=True)
 
 
-def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, can_adopt: bool) -> _Finding:
+def _of_another_group(
+    other: OtherPosition, log: DestinationLog, group: str, *, can_adopt: bool
+) -> _HeldRecords:
     what = (
         f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, up to source "
         f"offset {other.position.source_offset}"
@@ -167,7 +169,7 @@ def _of_another_group(other: OtherPosition, log: DestinationLog, group: str, *, 
     advice = f"Use group {other.group} to continue there"
     if can_adopt:
         advice += f", or option adopt to let group {group!r} take the copy over"
-    return _Finding(what, advice)
+    return _HeldRecords(what, advice)
 
 
 def _is_last_record_in_source(logs: PartitionLogs) -> bool:

@@ -15,7 +15,7 @@ from ....records import RecordBatch
 from ...model.position import MirrorPosition
 from .follow import follow
 from .logs import PartitionLogs, SourceLog, source_end
-from .search import Place
+from .search import SourcePlace
 from .survivors import Survivors
 from .tail import Tail, is_by, is_ours
 from .written import OutOfSight, WrittenBatch
@@ -84,7 +84,7 @@ class Places:
 
     # The source
 
-    def behind(self, position: MirrorPosition, run: WrittenRun) -> Place | None:
+    def behind(self, position: MirrorPosition, run: WrittenRun) -> SourcePlace | None:
         """
         Return the place behind the records that were written past a position; None if there is none.
 
@@ -106,7 +106,7 @@ class Places:
             # The source may have changed since, by compaction or retention: then their number says nothing.
             return self._among_survivors(position, run)
 
-    def _among_survivors(self, position: MirrorPosition, run: WrittenRun) -> Place | None:
+    def _among_survivors(self, position: MirrorPosition, run: WrittenRun) -> SourcePlace | None:
         """Compare all written records with the source's remaining ones."""
         survivors = Survivors(
             self.logs,
@@ -123,7 +123,7 @@ class Places:
                 "the source lost so many records since that there is too much to compare"
             ) from None
 
-    def _only_place(self, survivors: Survivors) -> Place | None:
+    def _only_place(self, survivors: Survivors) -> SourcePlace | None:
         only_deletes = self.source_only_deletes()
         if only_deletes and self.source.start <= survivors.source_offset:
             place = survivors.merge(is_unchanged=True).last_place

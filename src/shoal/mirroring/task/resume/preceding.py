@@ -32,8 +32,8 @@ from .logs import PartitionLogs
 from .merge import Reach
 from .places import retention_is_faster
 from .record_key import RecordKey, differ_enough
-from .search import Place
-from .source_walk import Gap, Step, Stored, Undecodable, keys_between
+from .search import SourcePlace
+from .source_walk import Gap, SourceRecord, Step, Undecodable, keys_between
 from .stretch import CopyStretch, SourceStretch
 from .tail import Tail
 
@@ -77,7 +77,7 @@ class Preceding(Enum):
 def compare_preceding(
     logs: PartitionLogs,
     tail: Tail,
-    place: Place,
+    place: SourcePlace,
     source_start: int,
     *,
     is_rest: bool = False,
@@ -237,7 +237,7 @@ class _Comparison:
             most_records=_FIRST_RECORDS,
         )
         steps = first.steps[1:] if first.steps and isinstance(first.steps[0], Gap) else first.steps
-        if not steps or not isinstance(steps[0], Stored):
+        if not steps or not isinstance(steps[0], SourceRecord):
             return False
         between = self._source.start - steps[0].offset
         by_count = max(self.logs.log.start, self.tail.header.next_offset - self._match.furthest - between)
@@ -312,7 +312,7 @@ class _Match:
             return
         if isinstance(step, Gap):
             self._take_gap(step.offsets)
-        elif isinstance(step, Stored):
+        elif isinstance(step, SourceRecord):
             self._take_record(step)
         elif isinstance(step, Undecodable):
             self._take_undecodable(step)
@@ -341,7 +341,7 @@ class _Match:
         if step.fingerprint:
             self.same.append(RecordKey(step.fingerprint.crc, None))
 
-    def _take_record(self, record: Stored) -> None:
+    def _take_record(self, record: SourceRecord) -> None:
         reach = self._reach
         self._comparisons += reach.width
         if self._comparisons > _MOST_COMPARISONS or (reach.last >= reach.size and not self._is_whole):

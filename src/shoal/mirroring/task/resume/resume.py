@@ -17,7 +17,7 @@ from .foreign import are_copies
 from .logs import PartitionLogs, SourceLog
 from .lost_tail import again_behind, again_from_the_origin
 from .places import Places, Undecided, WrittenRun
-from .search import Place
+from .search import SourcePlace
 from .tail import Tail, holds_at, is_by, is_ours, last_batch, last_batch_by
 from .written import WrittenBatch
 
@@ -240,7 +240,7 @@ class Resumption:
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
         already = place_behind_already_mirrored(self._places, self.position, offset)
-        place = already or Place(offset)
+        place = already or SourcePlace(offset)
         by_another = self._is_by_another()
         self._go_to_the_end(
             source_offset=place.source_offset,
@@ -314,7 +314,7 @@ class Resumption:
         else:
             self._meet_foreign_records(tail)
 
-    def _place_behind(self, run: WrittenRun) -> Place | None:
+    def _place_behind(self, run: WrittenRun) -> SourcePlace | None:
         """Return the place behind the records that were written past the position."""
         try:
             return self._places.behind(self.position, run)
@@ -329,7 +329,7 @@ class Resumption:
             advice = "mirror it with a new group into an empty topic"
             raise self._stop(f"{reason}; {advice}") from None
 
-    def _settle(self, place: Place, tail: Tail, *, landed: int | None) -> None:
+    def _settle(self, place: SourcePlace, tail: Tail, *, landed: int | None) -> None:
         """Put the position behind what was written; count its offsets if they are known."""
         if landed is not None:
             for start, end, before in place.runs:  # the acknowledgements were lost

@@ -13,11 +13,11 @@ from ....records import Decision, Record, RecordBatch
 from .logs import PartitionLogs
 from .tail import Tail
 
-__all__ = ["Found", "Place", "find", "find_by_records"]
+__all__ = ["SearchResult", "SourcePlace", "find", "find_by_records"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """
     A place in the source behind the destination's records.
 
@@ -34,7 +34,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """
     The result of a search for a batch.
 
@@ -49,13 +49,13 @@ class Found:
 
     """
 
-    places: tuple[Place, ...]
+    places: tuple[SourcePlace, ...]
     compacted: bool
     is_rest: bool = False
     has_last_record: bool = False
 
 
-def find(logs: PartitionLogs, tail: Tail) -> Found:
+def find(logs: PartitionLogs, tail: Tail) -> SearchResult:
     """
     Look for the destination's last batch in the source.
 
@@ -75,23 +75,25 @@ def find(logs: PartitionLogs, tail: Tail) -> Found:
     return found
 
 
-def find_by_records(logs: PartitionLogs, tail: Tail) -> Found:
+def find_by_records(logs: PartitionLogs, tail: Tail) -> SearchResult:
     """Look for the records of the last batch, however the source has batched them; decodes all of it."""
     earliest = logs.source_offset_at(EARLIEST)
     return _search(logs, tail, earliest, is_all=True, joined=True)
 
 
-def _search(logs: PartitionLogs, tail: Tail, offset: int, *, is_all: bool, joined: bool = False) -> Found:
+def _search(
+    logs: PartitionLogs, tail: Tail, offset: int, *, is_all: bool, joined: bool = False
+) -> SearchResult:
     """Look from an offset on, if ``is_all`` the log's first; ``joined`` decodes everything."""
     window = _Window(tail, is_all=is_all)
-    places: list[Place] = []
+    places: list[SourcePlace] = []
     compacted = False
     for decision, batch in logs.source_batches(offset):
         compacted = compacted or batch.header.has_holes
         if decision.is_drop:
             continue
         if tail.is_copy_of(batch):
-            places.append(Place(batch.header.next_offset, batch.header.leader_epoch))
+            places.append(SourcePlace(batch.header.next_offset, batch.header.leader_epoch))
         if batch.header.magic == 2 and not joined:
             window.clear()
         if joined or decision is not Decision.COPY or _may_be_recompressed(tail, batch):
@@ -99,7 +101,7 @@ def _search(logs: PartitionLogs, tail: Tail, offset: int, *, is_all: bool, joine
                 places += window.take(batch, logs.records_to_mirror(batch, 0))
     is_rest = not places and bool(window.places_of_rest)
     found = tuple(dict.fromkeys(window.places_of_rest if is_rest else places))
-    return Found(found, compacted, is_rest, window.has_last_record)
+    return SearchResult(found, compacted, is_rest, window.has_last_record)
 
 
 def _may_be_recompressed(tail: Tail, batch: RecordBatch) -> bool:
@@ -122,7 +124,7 @@ class _Window:
     """
 
     def __init__(self, tail: Tail, *, is_all: bool) -> None:
-        self.places_of_rest: list[Place] = []
+        self.places_of_rest: list[SourcePlace] = []
         self.has_last_record = False
         self._tail = tail
         self._is_all = is_all
@@ -135,7 +137,7 @@ class _Window:
         self._records.clear()
         self._is_all = False
 
-    def take(self, batch: RecordBatch, records: Sequence[Record]) -> list[Place]:
+    def take(self, batch: RecordBatch, records: Sequence[Record]) -> list[SourcePlace]:
         """Go on by the records of a batch; return the places behind those with which the tail may end."""
         places = []
         for record in records:
@@ -145,9 +147,9 @@ class _Window:
             self.has_last_record = True
             if self._matches():
                 end = batch.header.next_offset if record is records[-1] else record.offset + 1
-                places.append(Place(end, batch.header.leader_epoch))
+                places.append(SourcePlace(end, batch.header.leader_epoch))
             elif self._is_all and batch.header.magic < 2 and self._is_rest():
-                self.places_of_rest.append(Place(record.offset + 1, batch.header.leader_epoch))
+                self.places_of_rest.append(SourcePlace(record.offset + 1, batch.header.leader_epoch))
         return places
 
     def _matches(self) -> bool:

@@ -18,7 +18,7 @@ from ....records import BatchHeader, Decision, Fingerprint, Record, RecordBatch,
 from .logs import PartitionLogs
 from .record_key import RecordKey
 
-__all__ = ["Copied", "Gap", "SourceWalk", "Step", "Stored", "Undecodable", "keys_between"]
+__all__ = ["Copied", "Gap", "SourceRecord", "SourceWalk", "Step", "Undecodable", "keys_between"]
 
 #: No limit of offsets or bytes.
 _NO_LIMIT = 2**63
@@ -30,7 +30,7 @@ class Gap(NamedTuple):
     offsets: int
 
 
-class Stored(NamedTuple):
+class SourceRecord(NamedTuple):
     """
     A record to mirror.
 
@@ -76,7 +76,7 @@ class Copied(NamedTuple):
     header: BatchHeader
 
 
-Step: TypeAlias = Gap | Stored | Undecodable | Copied
+Step: TypeAlias = Gap | SourceRecord | Undecodable | Copied
 
 
 class SourceWalk:
@@ -143,7 +143,9 @@ class SourceWalk:
             yield from self.skip_to(record.offset)
             self.offset = record.offset + 1
             end = self.offset if number < len(records) else max(header.next_offset, self.offset)
-            yield Stored(record.offset, end, self._logs.mirrored_key(header, record), header.leader_epoch)
+            yield SourceRecord(
+                record.offset, end, self._logs.mirrored_key(header, record), header.leader_epoch
+            )
 
     def skip_to(self, offset: int) -> Iterator[Gap]:
         """Account for all offsets before one; yield those that have no record."""

@@ -15,8 +15,8 @@ from ....errors import CorruptBatch, UnsupportedBatch
 from ....records import Fingerprint, Record, fingerprint
 from .logs import PartitionLogs
 from .record_key import RecordKey, copied_key
-from .source_walk import Gap, SourceWalk, Step, Stored, Undecodable
-from .written import Written, WrittenBatch
+from .source_walk import Gap, SourceRecord, SourceWalk, Step, Undecodable
+from .written import WrittenBatch, WrittenRecords
 
 __all__ = ["CopyStretch", "SourceStretch"]
 
@@ -59,7 +59,7 @@ class SourceStretch:
         with closing(walk.steps(from_batch=from_batch)) as found:
             for step in found:
                 steps.append(step)
-                records += step.records if isinstance(step, Undecodable) else isinstance(step, Stored)
+                records += step.records if isinstance(step, Undecodable) else isinstance(step, SourceRecord)
                 if most_records is not None and records >= most_records:
                     break
         return cls(walk.start, steps, records, walk.bytes, walk.is_cut)
@@ -89,7 +89,7 @@ class CopyStretch:
         self._markers = 0
         self._fingerprints: dict[int, Fingerprint] = {}
         self.is_cut = False
-        self.records = Written(self._batches(), end - start, logs.settings, undecodable_fits=False)
+        self.records = WrittenRecords(self._batches(), end - start, logs.settings, undecodable_fits=False)
         self.records.load_all()
         if not self.is_cut:
             self.records.fill(end - self._start - self._markers)

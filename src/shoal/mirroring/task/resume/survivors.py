@@ -11,7 +11,7 @@ from .logs import PartitionLogs
 from .merge import Cut, Merge
 from .record_key import copied_key
 from .source_walk import Gap, SourceWalk, keys_between
-from .written import Written, WrittenBatch
+from .written import WrittenBatch, WrittenRecords
 
 __all__ = ["Survivors"]
 
@@ -53,7 +53,7 @@ class Survivors:
         """
         start = max(self.source_offset, self.source_start)
         with closing(self.written()) as batches:
-            merge = Merge(Written(batches, self.size, self.logs.settings), self.source_offset)
+            merge = Merge(WrittenRecords(batches, self.size, self.logs.settings), self.source_offset)
             merge.take(Gap(start - self.source_offset))
             walk = SourceWalk(self.logs, start, self.source_end)
             for step in walk.steps(merge.take_copy):

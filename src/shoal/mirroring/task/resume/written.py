@@ -17,7 +17,7 @@ from ....records import RecordBatch, fingerprint
 from ...model.copy_options import CopyOptions
 from .record_key import RecordKey, copied_key
 
-__all__ = ["OutOfSight", "Written", "WrittenBatch"]
+__all__ = ["OutOfSight", "WrittenBatch", "WrittenRecords"]
 
 #: So many records may be looked at together: 32 MiB.
 _MOST_LOADED = 2 * 1024 * 1024
@@ -54,7 +54,7 @@ class WrittenBatch(NamedTuple):
     is_ours: bool
 
 
-class Written:
+class WrittenRecords:
     """
     The records behind a position, numbered from 0; one stretch of them is loaded.
 
