@@ -25,7 +25,7 @@ from .message_memory import MessageMemory
 from .nodes import Nodes
 from .session import Session
 from .settings import GatewaySettings
-from .slots import NoRoom, Slot, Slots
+from .slots import ClientSlot, ClientSlots, NoRoom
 from .translation.topic_limits import TopicLimits
 from .upstream import TooLarge
 
@@ -70,7 +70,7 @@ class Gateway:
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
-        self._slots = Slots(settings.most_connections, settings.most_connections_per_address)
+        self._slots = ClientSlots(settings.most_connections, settings.most_connections_per_address)
         self._warned_at: dict[str, float] = {}
         self._started = self._stopped = False
         self._lock = threading.Lock()
@@ -222,7 +222,7 @@ class Gateway:
         finally:
             self._slots.leave(slot)
 
-    def _run(self, node_id: int | None, connected: socket.socket, slot: Slot) -> None:
+    def _run(self, node_id: int | None, connected: socket.socket, slot: ClientSlot) -> None:
         own = connected
         try:
             if self._tls is not None:

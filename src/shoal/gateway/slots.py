@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..net.making_room import first_to_leave, network_of
 
-__all__ = ["NoRoom", "Slot", "Slots"]
+__all__ = ["ClientSlot", "ClientSlots", "NoRoom"]
 
 
 class NoRoom(Exception):
@@ -21,7 +21,7 @@ class NoRoom(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class ClientSlot:
     """
     The slot of one connection.
 
@@ -43,7 +43,7 @@ class Slot:
         self.is_proven = True
 
 
-class Slots:
+class ClientSlots:
     """The open connections. For all threads."""
 
     def __init__(self, most: int, most_of_address: int | None = None) -> None:
@@ -58,14 +58,14 @@ class Slots:
         """
         self._most = most
         self._most_of_address = most_of_address
-        self._slots: dict[Slot, None] = {}
+        self._slots: dict[ClientSlot, None] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         with self._lock:
             return len(self._slots)
 
-    def enter(self, address: str, hang_up: Callable[[], object]) -> Slot:
+    def enter(self, address: str, hang_up: Callable[[], object]) -> ClientSlot:
         """
         Admit a connection, if necessary in place of an unproven one.
 
@@ -73,7 +73,7 @@ class Slots:
             NoRoom: All slots have proven connections.
 
         """
-        slot = Slot(address, network_of(address), hang_up)
+        slot = ClientSlot(address, network_of(address), hang_up)
         with self._lock:
             evicted = self._make_room(slot.network)
             self._slots[slot] = None
@@ -81,12 +81,12 @@ class Slots:
             each.hang_up()
         return slot
 
-    def leave(self, slot: Slot) -> None:
+    def leave(self, slot: ClientSlot) -> None:
         """Free a slot; no-op if another connection has it already."""
         with self._lock:
             self._slots.pop(slot, None)
 
-    def _make_room(self, network: str) -> list[Slot]:
+    def _make_room(self, network: str) -> list[ClientSlot]:
         evicted = []
         of_network = [each for each in self._slots if each.network == network]
         if self._most_of_address is not None and len(of_network) >= self._most_of_address:
@@ -106,7 +106,7 @@ class Slots:
             )
         return evicted
 
-    def _evict(self, slots: Iterable[Slot], refusal: str) -> Slot:
+    def _evict(self, slots: Iterable[ClientSlot], refusal: str) -> ClientSlot:
         unproven = [each for each in slots if not each.is_proven]
         if not unproven:
             raise NoRoom(refusal)

@@ -105,7 +105,7 @@ def read_messages(batch: RecordBatch, limit_bytes: int) -> list[Message]:
 
 
 class Malformed(Exception):
-    """A message does not parse; the text has the reason, and the caller adds the place."""
+    """A message or a record does not parse; the text has the reason, and the caller adds the place."""
 
 
 class _Stored(NamedTuple):

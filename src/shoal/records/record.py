@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ..errors import CorruptBatch, UnsupportedBatch
 from .batch import BatchHeader, Codec, RecordBatch
 from .compression import check_count, decompress
-from .legacy import read_messages
+from .legacy import Malformed, read_messages
 
 __all__ = [
     "Malformed",
@@ -181,10 +181,6 @@ def as_int64(value: int) -> int:
 
 def _sized(data: bytes | None) -> bytes:
     return write_varint(-1) if data is None else write_varint(len(data)) + data
-
-
-class Malformed(Exception):
-    """A record does not parse; the text has the reason, and the caller adds the place."""
 
 
 def read_heads(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int]]:
