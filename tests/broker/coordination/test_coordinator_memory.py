@@ -17,7 +17,8 @@ from shoal.broker.clock import now_ms
 from shoal.broker.config import BrokerConfig
 from shoal.broker.coordination import transactions as transactions_module
 from shoal.broker.coordination.group import CommittedOffset
-from shoal.broker.coordination.groups import Groups, Join, MemberIdRequired, Sync
+from shoal.broker.coordination.groups import Groups
+from shoal.broker.coordination.joining import Join, MemberIdRequired, Sync
 from shoal.broker.coordination.producer_ids import ProducerIds
 from shoal.broker.coordination.transactions import Transactions, TransactionState
 from shoal.broker.serving.connection_quotas import ConnectionQuotas

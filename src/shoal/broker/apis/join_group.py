@@ -13,7 +13,7 @@ from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
-from ..coordination.groups import Join, MemberIdRequired
+from ..coordination.joining import Join, MemberIdRequired
 from ..state import BrokerState
 from .answering import answer_errors
 

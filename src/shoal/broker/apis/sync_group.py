@@ -7,7 +7,7 @@ from typing import Any
 from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..call import Call
-from ..coordination.groups import Sync
+from ..coordination.joining import Sync
 from ..state import BrokerState
 from .answering import answer_errors, error_in
 

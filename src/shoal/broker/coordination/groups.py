@@ -1,95 +1,27 @@
 """
 The group coordinator: the requests of members, and the commits of offsets.
 
-The classic protocol of Kafka's ``GroupMetadataManager``: join, sync, heartbeat, leave, and commits. JoinGroup
-and SyncGroup wait, in the connection's thread, until the group is ready. One lock guards all groups.
-
-``shoal.groups.max.bytes`` bounds the memory of all groups, since any client may join any number of groups,
-and disconnect. A member stays until its session ends, up to half an hour later. Kafka bounds the memory of a
-group by ``message.max.bytes`` of ``__consumer_offsets``.
+JoinGroup and SyncGroup wait, in the connection's thread, until the group is ready. One lock guards all
+groups, and the rules of ``joining.py``.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
-from ...printable import logger
 from ..api_error import ApiError
 from ..clock import now_ms
 from ..storage.journal import Journal
-from .group import (
-    CommittedOffset,
-    Group,
-    GroupState,
-    JoinResult,
-    Member,
-    Pending,
-    Result,
-    SyncResult,
-    promised_bytes,
-    protocols_bytes,
-)
-from .offsets import GroupsOffsets
+from .group import CommittedOffset, Group, GroupState, JoinResult, Pending, Result, SyncResult
+from .joining import Join, Joining, Sync
+from .kept_groups import KeptGroups
 from .purgatory import NobodyWaits
 
-__all__ = ["Groups", "Join", "MemberIdRequired", "Sync"]
-
-_log = logger("shoal.broker")
-
-#: From this version of JoinGroup on, a new member first gets an id, and joins with it (KIP-394).
-MEMBER_ID_REQUIRED_FROM = 4
-
-#: From this version of JoinGroup on, the answer can have a leader skip the assignment (KIP-814).
-SKIP_ASSIGNMENT_FROM = 9
-
-
-class MemberIdRequired(ApiError):
-    """
-    A new member has to join again, with an id.
-
-    Attributes:
-        member_id: The id.
-
-    """
-
-    def __init__(self, member_id: str) -> None:
-        super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with the member id given")
-        self.member_id = member_id
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A JoinGroup request; the protocols by name, the preferred one first."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    protocol_type: str
-    protocols: Mapping[str, bytes]
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    client_id: str
-    client_host: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """A SyncGroup request; before v5 protocol type and name are None. The leader sends the assignments."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    generation: int
-    protocol_type: str | None
-    protocol_name: str | None
-    assignments: Mapping[str, bytes]
+__all__ = ["Groups"]
 
 
 class Groups:
@@ -108,69 +40,16 @@ class Groups:
         """
         self._config = broker_config
         self._changed = threading.Condition()
-        self._groups: dict[str, Group] = {}
         self._closed = False
-        # The memory of members and groups, or more: it is counted again only when it matters, so members that
-        # left count until then.
-        self._members_bytes = 0
-        self._was_refused = False
-        self._offsets = GroupsOffsets(journal or Journal(), self._group)
-        self._count_members()
-
-    def _group(self, group_id: str) -> Group:
-        return self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
-
-    # Memory
+        self._kept = KeptGroups(broker_config, journal or Journal())
+        self._joining = Joining(broker_config, self._kept)
+        self._groups = self._kept.by_id
+        self._offsets = self._kept.offsets
 
     @property
     def kept_bytes(self) -> int:
         """The memory of all groups, or a little more."""
-        return self._members_bytes + self._offsets.kept_bytes
-
-    def _check_room(self, group_id: str, more_bytes: int, code: ErrorCode) -> None:
-        """
-        Check that the groups may take more memory.
-
-        Raises:
-            ApiError: With the code.
-
-        """
-        most_bytes = int(self._config["shoal.groups.max.bytes"])
-        if more_bytes <= 0 or most_bytes < 0 or self.kept_bytes + more_bytes <= most_bytes:
-            return
-        reason = (
-            f"group {group_id!r} would keep {more_bytes} bytes more, all groups have {self.kept_bytes}, and "
-            f"shoal.groups.max.bytes is {most_bytes}"
-        )
-        if not self._was_refused:
-            _log.warning("a request of a consumer group is refused: %s", reason)
-        self._was_refused = True
-        # Not from a variable: the frame would keep the error, and the error the frame, with the request.
-        raise ApiError(code, reason)
-
-    def _keep_member(self, group: Group, more_bytes: int) -> None:
-        """
-        Count additional memory for a group's members, and add the group if it is new.
-
-        Raises:
-            ApiError: With GROUP_MAX_SIZE_REACHED, if that is too much.
-
-        """
-        if group.group_id not in self._groups:
-            more_bytes += group.bare_bytes
-        self._check_room(group.group_id, more_bytes, ErrorCode.GROUP_MAX_SIZE_REACHED)
-        self._members_bytes += more_bytes
-        self._groups[group.group_id] = group
-
-    def _count_members(self) -> None:
-        """Count again, if the estimate is so large that it matters: there may be many members."""
-        most_bytes = int(self._config["shoal.groups.max.bytes"])
-        if most_bytes < 0:
-            return
-        if self._members_bytes > (most_bytes - self._offsets.kept_bytes) // 2:
-            groups = self._groups.values()
-            self._members_bytes = sum(each.bare_bytes + each.members_bytes for each in groups)
-        self._was_refused = self._was_refused and self.kept_bytes > most_bytes // 2
+        return self._kept.kept_bytes
 
     def open(self) -> None:
         """Start, or restart after a stop: every session begins again."""
@@ -200,7 +79,7 @@ class Groups:
         with self._changing() as now:
             for group in self._groups.values():
                 group.expire(now)
-            self._count_members()
+            self._kept.count_members()
 
     @contextmanager
     def _changing(self) -> Iterator[float]:
@@ -240,119 +119,10 @@ class Groups:
             NobodyWaits: The broker stopped, or the client hung up.
 
         """
-        self._check_join(join)
+        self._joining.check(join)
         with self._changing() as now:
-            outcome = self._join(join, now)
+            outcome = self._joining.join(join, now)
         return outcome if isinstance(outcome, JoinResult) else self._wait(outcome, gave_up)
-
-    def _check_join(self, join: Join) -> None:
-        if not join.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
-        shortest = int(self._config["group.min.session.timeout.ms"])
-        longest = int(self._config["group.max.session.timeout.ms"])
-        if not shortest <= join.session_timeout_ms <= longest:
-            raise ApiError(
-                ErrorCode.INVALID_SESSION_TIMEOUT,
-                f"a session timeout of {join.session_timeout_ms} ms is not within {shortest} and {longest}",
-            )
-
-    def _join(self, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
-        group = self._groups.get(join.group_id)
-        if group is None:
-            if join.member_id:
-                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {join.group_id!r}")
-            group = Group(join.group_id, empty_since_ms=now_ms())
-        group.check_protocols(join.protocol_type, list(join.protocols))
-        if not join.member_id:
-            return self._join_new(group, join, now)
-        if join.member_id in group.promised:
-            return self._join_as(group, join, join.member_id, now)
-        return self._join_again(group, join, now)
-
-    def _join_new(self, group: Group, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
-        member_id = f"{join.instance_id or join.client_id}-{uuid.uuid4()}"
-        static = group.static_member(join.instance_id) if join.instance_id is not None else None
-        if static is not None:
-            return self._take_over(group, static, member_id, join, now)
-        if len(group.members) + len(group.promised) >= int(self._config["group.max.size"]):
-            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} is full")
-        if join.instance_id is None and join.version >= MEMBER_ID_REQUIRED_FROM:
-            self._keep_member(group, promised_bytes(member_id))
-            group.promised[member_id] = now + join.session_timeout_ms / 1000
-            raise MemberIdRequired(member_id)
-        return self._join_as(group, join, member_id, now)
-
-    def _join_as(self, group: Group, join: Join, member_id: str, now: float) -> Pending[JoinResult]:
-        member = Member(
-            member_id,
-            join.instance_id,
-            join.client_id,
-            join.client_host,
-            join.session_timeout_ms / 1000,
-            join.rebalance_timeout_ms / 1000,
-            join.protocols,
-        )
-        self._keep_member(group, member.kept_bytes)
-        group.add(member, join.protocol_type)
-        return self._rebalance(group, member, now)
-
-    def _take_over(
-        self, group: Group, member: Member, member_id: str, join: Join, now: float
-    ) -> JoinResult | Pending[JoinResult]:
-        """Give a static member's place to its new process; a stable group does not rebalance (KIP-345)."""
-        leader_before = group.leader
-        self._keep_protocols(group, member, join)
-        group.replace_static(member, member_id)
-        # Client id and host stay those of the first process, as in Kafka (replaceStaticMember).
-        _update(member, join, now)
-        if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
-            return self._rebalance(group, member, now)
-        result = group.join_result(member)
-        if join.version >= SKIP_ASSIGNMENT_FROM:
-            is_leader = group.leader == member_id
-            return JoinResult(
-                result.generation,
-                result.protocol_type,
-                result.protocol_name,
-                result.leader,
-                member_id,
-                result.members,
-                skip_assignment=is_leader,
-            )
-        # The old id: a leader that finds its own id would send an assignment, and no member waits for one.
-        return JoinResult(
-            result.generation, result.protocol_type, result.protocol_name, leader_before, member_id
-        )
-
-    def _join_again(self, group: Group, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
-        member = group.member(join.member_id, join.instance_id)
-        same = list(member.protocols.items()) == list(join.protocols.items())
-        is_leader = group.leader == member.member_id
-        if group.state is GroupState.COMPLETING_REBALANCE and same:
-            # The member did not receive the answer to its JoinGroup.
-            member.renew_session(now)
-            return group.join_result(member)
-        if group.state is GroupState.STABLE and same and not is_leader:
-            member.renew_session(now)
-            return group.join_result(member)
-        self._keep_protocols(group, member, join)
-        _update(member, join, now)
-        return self._rebalance(group, member, now)
-
-    def _keep_protocols(self, group: Group, member: Member, join: Join) -> None:
-        self._keep_member(group, protocols_bytes(join.protocols) - protocols_bytes(member.protocols))
-
-    def _rebalance(self, group: Group, member: Member, now: float) -> Pending[JoinResult]:
-        """Have a member wait for all the others to join."""
-        member.answer_join(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
-        member.renew_session(now)
-        member.joining = pending = Pending[JoinResult]()
-        if group.state is not GroupState.PREPARING_REBALANCE:
-            was_empty = group.state is GroupState.EMPTY
-            delay_s = int(self._config["group.initial.rebalance.delay.ms"]) / 1000 if was_empty else 0.0
-            group.prepare_rebalance(now, delay_s)
-        group.try_complete_join(now)
-        return pending
 
     def sync(self, sync: Sync, gave_up: Callable[[], bool] = lambda: False) -> SyncResult:
         """
@@ -370,27 +140,8 @@ class Groups:
 
         """
         with self._changing() as now:
-            outcome = self._sync(sync, now)
+            outcome = self._joining.sync(sync, now)
         return outcome if isinstance(outcome, SyncResult) else self._wait(outcome, gave_up)
-
-    def _sync(self, sync: Sync, now: float) -> SyncResult | Pending[SyncResult]:
-        group = self._known(sync.group_id)
-        member = group.member(sync.member_id, sync.instance_id)
-        group.check_generation(sync.generation)
-        _check_same_protocol(group, sync)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!r} rebalances")
-        member.renew_session(now)
-        member.synced = True
-        if group.state is GroupState.STABLE:
-            return group.sync_result(member)
-        if group.leader == member.member_id:
-            self._keep_member(group, sum(map(len, sync.assignments.values())))
-        member.answer_sync(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
-        member.syncing = pending = Pending[SyncResult]()
-        if group.leader == member.member_id:
-            group.assign(sync.assignments, now)
-        return pending
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """
@@ -402,7 +153,7 @@ class Groups:
 
         """
         with self._changing() as now:
-            group = self._known(group_id)
+            group = self._kept.known(group_id)
             member = group.member(member_id, instance_id)
             group.check_generation(generation)
             member.renew_session(now)
@@ -418,7 +169,7 @@ class Groups:
 
         """
         with self._changing() as now:
-            group = self._known(group_id)
+            group = self._kept.known(group_id)
             if group.promised.pop(member_id, None) is not None:
                 group.try_complete_join(now)
                 return
@@ -427,12 +178,6 @@ class Groups:
                 member_id = static.member_id
             member = group.member(member_id, instance_id)
             group.remove(member, ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the member left"), now)
-
-    def _known(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
-        if group is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
-        return group
 
     # Offsets
 
@@ -508,13 +253,7 @@ class Groups:
 
         """
         with self._changing():
-            group = self._groups.get(group_id) or Group(group_id, empty_since_ms=now_ms())
-            bare_bytes = 0 if group_id in self._groups else group.bare_bytes
-            more_bytes = self._offsets.more_bytes(group, offsets, producer_id)
-            self._check_room(group_id, more_bytes + bare_bytes, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-            self._groups[group_id] = group
-            self._members_bytes += bare_bytes
-            self._offsets.commit(group, offsets, producer_id)
+            self._kept.commit(group_id, offsets, producer_id)
 
     def end_transaction(self, group_id: str, producer_id: int, *, committed: bool) -> None:
         """Take over the offsets of a producer's transaction, or forget them."""
@@ -575,21 +314,3 @@ class Groups:
         with self._changed:
             for group in self._groups.values():
                 self._offsets.forget_all(group, topic)
-
-
-def _update(member: Member, join: Join, now: float) -> None:
-    member.protocols = join.protocols
-    member.session_timeout_s = join.session_timeout_ms / 1000
-    member.rebalance_timeout_s = join.rebalance_timeout_ms / 1000
-    member.renew_session(now)
-
-
-def _check_same_protocol(group: Group, sync: Sync) -> None:
-    if sync.protocol_type not in (None, group.protocol_type) or sync.protocol_name not in (
-        None,
-        group.protocol_name,
-    ):
-        raise ApiError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"group {group.group_id!r} has protocol {group.protocol_type}:{group.protocol_name}",
-        )
