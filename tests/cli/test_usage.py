@@ -75,6 +75,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (("mirror", *CLUSTERS, "--topics", "a", "--conf", "x"), ("--conf 'x' is not KEY=VALUE",)),
         (
+            ("mirror", *CLUSTERS, "--topics", "a", "--adopt-from-later"),
+            ("--adopt-from-later needs --adopt. Set both",),
+        ),
+        (
             ("mirror", *CLUSTERS, "--topics", "a", "--conf", "foo=bar"),
             ("--conf 'foo' is not a Spark setting",),
         ),

@@ -87,7 +87,10 @@ def verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argument
 def spelling(parser: argparse.ArgumentParser, verb: str) -> Spelling:
     """Return a function from the name of an option's field to the option of the verb."""
     found = verb_parser(parser, verb)
-    options = {each.dest: each.option_strings for each in found._actions} if found else {}
+    options: dict[str, Sequence[str]] = {}
+    for action in found._actions if found else ():
+        # The first: config_file.py adds --no-X for the same field behind it.
+        options.setdefault(action.dest, action.option_strings)
     return lambda field: next(iter(options.get(field, ())), f"--{field.replace('_', '-')}")
 
 
