@@ -9,8 +9,9 @@ from shoal.client.config import ClientConfig
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare.changes import TopicChanges
 from shoal.mirroring.prepare.create import Prepared, PreparedTopic, prepare
-from shoal.mirroring.prepare.inspect import TopicChanges, inspect_topics
+from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.topic_partition import TopicPartition
 from tests.mirror_options import with_options
 

@@ -27,7 +27,7 @@ from ..mirroring.model.topics import TopicSelection
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
 from ..mirroring.prepare.create import Prepared, PreparedTopic, prepare
-from ..mirroring.prepare.inspect import producer_id_expiration_ms
+from ..mirroring.prepare.descriptions import describe_brokers
 from ..state_directory import state_dir
 from ..topic_partition import TopicPartition
 from .group_share import GroupShare
@@ -157,7 +157,7 @@ class MirrorMaker:
                 destination.metadata.cluster_id,
                 {},
                 (),
-                producer_id_expiration_ms(destination),
+                describe_brokers(destination).producer_id_expiration_ms,
             )
 
     @property

@@ -10,10 +10,12 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, Disconnected
+from shoal.mirroring.model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.prepare.changes import TopicChanges
 from shoal.mirroring.prepare.create import Prepared, prepare
-from shoal.mirroring.prepare.inspect import DEFAULT_PRODUCER_ID_EXPIRATION_MS, TopicChanges, inspect_topics
+from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.protocol.apis import ApiKey
 from tests.mirror_options import with_options
 

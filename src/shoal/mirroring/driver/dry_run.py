@@ -26,8 +26,9 @@ from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupOffsets, GroupPositions, warning_of_others
+from ..prepare.changes import PlannedTopic, TopicChanges
 from ..prepare.copies import CopyState, compare_copies
-from ..prepare.inspect import PlannedTopic, TopicChanges, inspect_topics
+from ..prepare.inspect import inspect_topics
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
 

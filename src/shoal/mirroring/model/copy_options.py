@@ -35,6 +35,7 @@ from .option_values import (
 
 __all__ = [
     "COPY_DEFAULTS",
+    "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
     "CopyOptions",
     "CopySettings",
     "Handling",
@@ -51,6 +52,9 @@ _MIB = 1024 * 1024
 _LEAST_FETCH_BUFFER_BYTES, _MOST_FETCH_BUFFER_BYTES = _MIB, 1024 * _MIB
 
 _LARGEST_INT32 = 2**31 - 1
+
+#: Kafka's default of ``producer.id.expiration.ms``, for brokers that do not report theirs.
+DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
 #: Less than two headers join nothing. Brokers refuse batches above 1 MiB by default.
 _LEAST_REBATCH_BYTES, _MOST_REBATCH_BYTES = 2 * HEADER_SIZE, _MIB
@@ -331,7 +335,7 @@ class CopySettings(CopyOptions):
     destination: ClientConfig
     group: str
     rules: str
-    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
     first_start: FirstStart | None = None
 
     @classmethod

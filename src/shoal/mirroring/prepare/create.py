@@ -16,8 +16,9 @@ from ...errors import BrokerError
 from ...topic_partition import TopicPartition
 from ..model.options import MirrorOptions
 from .agent_check import require_multi_batch
+from .changes import Selected, TopicChanges
 from .growth import creation_error, grow_topic
-from .inspect import Selected, TopicChanges, inspect_topics
+from .inspect import inspect_topics
 
 __all__ = ["Prepared", "PreparedTopic", "prepare"]
 

@@ -11,17 +11,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Generic, TypeAlias, TypeVar
 
-from ...client.admin import (
-    ConfigEntry,
-    NewTopic,
-    describe_broker_config,
-    describe_topic_configs,
-    validate_topic,
-)
+from ...client.admin import NewTopic, validate_topic
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, has_coordinator
 from ...client.metadata import TopicMetadata
@@ -34,94 +27,17 @@ from ..model.position import MirrorPosition
 from ..model.text import first_few
 from ..positions import GroupPositions
 from .agent_check import require_multi_batch
+from .changes import PlannedTopic, TopicChanges
 from .copies import confirmed_deleted, deleted_reason
+from .descriptions import NOT_ALLOWED, BrokerConfigs, describe_brokers, describe_topics
 from .growth import creation_error, grow_topic
-from .topic_configs import ConfigFinding, TopicState, compare, configs_of_copy
+from .topic_configs import ConfigFinding, Configs, TopicState, compare, configs_of_copy
 from .unmatched import idle_expressions, near_topics, why_nothing_matches
 
-__all__ = [
-    "DEFAULT_PRODUCER_ID_EXPIRATION_MS",
-    "PlannedTopic",
-    "Selected",
-    "TopicChanges",
-    "inspect_topics",
-    "producer_id_expiration_ms",
-]
-
-#: Kafka's default, for brokers that do not report theirs.
-DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
+__all__ = ["inspect_topics"]
 
 #: Patience with transient errors.
 _PATIENCE_S = 60.0
-
-#: The codes of a topic or a broker that this principal may not describe.
-_NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
-
-Configs = Mapping[str, ConfigEntry]
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTopic:
-    """
-    One selected topic, and the changes that its copy needs.
-
-    Attributes:
-        source: Its name at the source.
-        destination: Its name at the destination.
-        partitions: Their number at the source.
-        creation: The request that creates the copy; None if the destination has it.
-        present_partitions: Their number at the destination; 0 if the copy has to be created.
-        deleted: The reason why the topic is not mirrored: its copy was deleted since. None otherwise.
-
-    """
-
-    source: str
-    destination: str
-    partitions: int
-    creation: NewTopic | None
-    present_partitions: int
-    deleted: str | None = None
-
-    @property
-    def is_present(self) -> bool:
-        """Whether the destination has it."""
-        return self.creation is None and self.deleted is None
-
-    @property
-    def added_partitions(self) -> int:
-        """The number of partitions that an existing copy needs in addition."""
-        return max(0, self.partitions - self.present_partitions) if self.is_present else 0
-
-
-# Without slots: in Python 3.11 a frozen class with slots cannot be called as Selected[...].
-@dataclass(frozen=True)
-class Selected(Generic[T]):
-    """
-    The topics that a mirror selects: the changes that their copies need, or the copies when they are ready.
-
-    Attributes:
-        group: The consumer group on the source cluster.
-        source_cluster_id: None if the cluster is too old to have one.
-        destination_cluster_id: Likewise.
-        topics: The topics by their names at the source, sorted.
-        warnings: Sentences: the object, the problem, the remedy.
-        producer_id_expiration_ms: The time without a batch after which the destination's brokers forget the
-            sequence of a producer id.
-
-    """
-
-    group: str
-    source_cluster_id: str | None
-    destination_cluster_id: str | None
-    topics: Mapping[str, T]
-    warnings: tuple[str, ...]
-    producer_id_expiration_ms: int
-
-
-#: The changes that the destination needs.
-TopicChanges: TypeAlias = Selected[PlannedTopic]
 
 
 def inspect_topics(
@@ -190,11 +106,11 @@ class _Inspection:
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )
         self._warn_of_the_other_direction(names)
-        source_configs = self._describe(self._source, names)
+        source_configs = self._describe(self._source, list(names))
         topics = self._plan(names, source_configs, self._deleted(names, group))
         self._compare(topics, source_configs, self._configs_of_copies(topics))
         self._warn_of_growth(topics)
-        producer_id_expiration_ms = self._producer_id_expiration_ms()
+        producer_id_expiration_ms = self._broker_configs.producer_id_expiration_ms
         return TopicChanges(
             group,
             self._source.metadata.cluster_id,
@@ -220,7 +136,7 @@ class _Inspection:
 
     def _describe_missing(self, topic: str) -> str:
         code = self._source.refresh([topic]).errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if code in _NOT_ALLOWED:
+        if code in NOT_ALLOWED:
             return f"topic {topic} of {self._source}: this principal is not authorized (allow DESCRIBE on it)"
         return (
             f"there is no topic {topic} on {self._source}{near_topics(topic, self._source.metadata.topics)}"
@@ -266,24 +182,11 @@ class _Inspection:
 
     # Configurations
 
-    def _describe(self, cluster: Cluster, topics: Iterable[str]) -> dict[str, Configs]:
+    def _describe(self, cluster: Cluster, topics: Sequence[str]) -> dict[str, Configs]:
         """Return the configurations of those topics that may be described; warn of the others."""
-        topics = list(topics)
-        try:
-            return dict(self._patiently_describe(cluster, topics))
-        except BrokerError as error:
-            if error.code not in _NOT_ALLOWED:
-                raise
-        described: dict[str, Configs] = {}
-        refused = []
-        for topic in topics:
-            try:
-                described.update(self._patiently_describe(cluster, [topic]))
-            except BrokerError as error:
-                if error.code not in _NOT_ALLOWED:
-                    raise
-                refused.append(topic)
-        self._warn_of_undescribed(refused, cluster)
+        described, refused = describe_topics(cluster, topics, self._patience_s)
+        if refused:
+            self._warn_of_undescribed(refused, cluster)
         return described
 
     def _warn_of_undescribed(self, topics: Sequence[str], cluster: Cluster) -> None:
@@ -291,9 +194,6 @@ class _Inspection:
             f"{_topics(topics)} of {cluster} may not be described by this principal, so sizes, timestamps, "
             "compression and retention were not compared; allow DESCRIBE_CONFIGS on it"
         )
-
-    def _patiently_describe(self, cluster: Cluster, topics: Sequence[str]) -> Mapping[str, Configs]:
-        return patiently(lambda: describe_topic_configs(cluster, topics), patience_s=self._patience_s)
 
     def _configs_of_copies(self, topics: Mapping[str, PlannedTopic]) -> dict[str, Configs]:
         """Return the configurations of copies; of missing ones those that they would have."""
@@ -360,7 +260,7 @@ class _Inspection:
                     copy=copy,
                     destination=str(self._destination),
                 )
-        refused = [copy for copy in names.values() if metadata.errors.get(copy) in _NOT_ALLOWED]
+        refused = [copy for copy in names.values() if metadata.errors.get(copy) in NOT_ALLOWED]
         if refused:
             raise ConfigError(
                 f"{_topics(refused)} of {self._destination}: this principal is not authorized; "
@@ -438,9 +338,7 @@ class _Inspection:
             self._replication_factor(name),
             configs_of_copy(
                 source,
-                knows_timestamp_after=any(
-                    "log.message.timestamp.after.max.ms" in configs for configs in self._broker_configs
-                ),
+                knows_timestamp_after=self._broker_configs.knows_timestamp_after,
             ),
         )
 
@@ -487,46 +385,16 @@ class _Inspection:
     # Brokers
 
     @cached_property
-    def _broker_configs(self) -> list[dict[str, str | None]]:
+    def _broker_configs(self) -> BrokerConfigs:
         """The configurations of those destination brokers that return them."""
-        described = []
-        refused = False
-        for node_id in self._destination.metadata.brokers:
-            # A broker that is down, and missing ACLs, do not prevent a mirror.
-            try:
-                described.append(describe_broker_config(self._destination, node_id))
-            except BrokerError as error:
-                refused = refused or error.code in _NOT_ALLOWED
-            except ShoalError:
-                continue
-        if refused:
+        described = describe_brokers(self._destination)
+        if described.is_refused:
             self._warnings.append(
                 f"the brokers of {self._destination} may not be described by this principal, so Kafka's "
                 "defaults are assumed of producer.id.expiration.ms and of created topics' timestamps; allow "
                 "DESCRIBE_CONFIGS on the cluster"
             )
         return described
-
-    def _producer_id_expiration_ms(self) -> int:
-        return _shortest_expiration_ms(self._broker_configs)
-
-
-def producer_id_expiration_ms(cluster: Cluster) -> int:
-    """Return the brokers' shortest ``producer.id.expiration.ms``; Kafka's default if none returns it."""
-    known = []
-    for node_id in cluster.metadata.brokers:
-        with suppress(ShoalError):  # one that is down, or ACLs
-            known.append(describe_broker_config(cluster, node_id))
-    return _shortest_expiration_ms(known)
-
-
-def _shortest_expiration_ms(brokers: Iterable[Mapping[str, str | None]]) -> int:
-    known = [
-        int(text)
-        for configs in brokers
-        if (text := configs.get("producer.id.expiration.ms")) and text.isdecimal()
-    ]
-    return min(known, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
 
 
 def _state(topic: TopicMetadata, configs: Configs | None) -> TopicState:

@@ -16,6 +16,7 @@ __all__ = [
     "COPIED_ALWAYS",
     "COPIED_WHERE_SET",
     "ConfigFinding",
+    "Configs",
     "TopicState",
     "compare",
     "configs_of_copy",

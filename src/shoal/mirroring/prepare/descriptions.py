@@ -1,0 +1,86 @@
+"""The configurations of topics and brokers, as far as this principal may read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...client.admin import describe_broker_config, describe_topic_configs
+from ...client.cluster import Cluster, patiently
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ShoalError
+from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
+from .topic_configs import Configs
+
+__all__ = ["NOT_ALLOWED", "BrokerConfigs", "describe_brokers", "describe_topics"]
+
+#: The codes of a topic or a broker that this principal may not describe.
+NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+
+
+def describe_topics(
+    cluster: Cluster, topics: Sequence[str], patience_s: float
+) -> tuple[dict[str, Configs], list[str]]:
+    """Return the configurations of those topics that may be described, and the names of the others."""
+
+    def describe(wanted: Sequence[str]) -> Mapping[str, Configs]:
+        return patiently(lambda: describe_topic_configs(cluster, wanted), patience_s=patience_s)
+
+    try:
+        return dict(describe(topics)), []
+    except BrokerError as error:
+        if error.code not in NOT_ALLOWED:
+            raise
+    described: dict[str, Configs] = {}
+    refused = []
+    for topic in topics:
+        try:
+            described.update(describe([topic]))
+        except BrokerError as error:
+            if error.code not in NOT_ALLOWED:
+                raise
+            refused.append(topic)
+    return described, refused
+
+
+class BrokerConfigs(NamedTuple):
+    """
+    The configurations of a cluster's brokers.
+
+    Attributes:
+        configs: Those of the brokers that return them.
+        is_refused: Whether this principal may not describe a broker.
+
+    """
+
+    configs: Sequence[Mapping[str, str | None]]
+    is_refused: bool
+
+    @property
+    def knows_timestamp_after(self) -> bool:
+        """Whether a broker has ``log.message.timestamp.after.max.ms`` (Kafka 3.6 and later)."""
+        return any("log.message.timestamp.after.max.ms" in each for each in self.configs)
+
+    @property
+    def producer_id_expiration_ms(self) -> int:
+        """The shortest ``producer.id.expiration.ms``; Kafka's default if no broker returns it."""
+        known = [
+            int(text)
+            for each in self.configs
+            if (text := each.get("producer.id.expiration.ms")) and text.isdecimal()
+        ]
+        return min(known, default=DEFAULT_PRODUCER_ID_EXPIRATION_MS)
+
+
+def describe_brokers(cluster: Cluster) -> BrokerConfigs:
+    """Describe the brokers; a broker that is down, and missing ACLs, do not prevent a mirror."""
+    described = []
+    is_refused = False
+    for node_id in cluster.metadata.brokers:
+        try:
+            described.append(describe_broker_config(cluster, node_id))
+        except BrokerError as error:
+            is_refused = is_refused or error.code in NOT_ALLOWED
+        except ShoalError:
+            continue
+    return BrokerConfigs(described, is_refused)
