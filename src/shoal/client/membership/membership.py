@@ -23,30 +23,24 @@ import enum
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConfigError, GroupHeld, ProtocolError, ShoalError
-from ...protocol.consumer_protocol import (
-    NO_GENERATION,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from ...errors import BrokerError, GroupHeld, ProtocolError, ShoalError
+from ...protocol.consumer_protocol import NO_GENERATION, decode_assignment
 from ...topic_partition import TopicPartition
 from ..backoff import Backoff
 from ..cluster import Cluster, is_transient
 from ..config import ClientConfig
-from ..coordinator import Coordinator, Joined, MemberId, describe_holder
-from ..metadata import Metadata
-from .assignors import ASSIGNORS, Assignor, Member, RebalanceProtocol
+from ..coordinator import Coordinator, MemberId, describe_holder
+from .assigning import Assigning, matching_topics
+from .assignors import Assignor, RebalanceProtocol
 from .rebalance_listener import RebalanceListener
+from .settings import MembershipSettings
 
-__all__ = ["Membership", "MembershipSettings"]
+__all__ = ["Membership"]
 
 #: JoinGroup waits for the slowest member, and a little (``JOIN_GROUP_TIMEOUT_LAPSE``).
 _JOIN_SLACK_S = 5.0
@@ -59,31 +53,6 @@ _REBALANCE_PAUSE_S = 0.1
 
 #: The codes after which a member joins as a new one.
 _LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipSettings:
-    """
-    Settings of a member; names and defaults are those of Java's consumer.
-
-    Attributes:
-        group: ``group.id``.
-        assignors: ``partition.assignment.strategy``, by name, the preferred one first.
-        instance_id: ``group.instance.id``: a static member (KIP-345) keeps its partitions over a restart.
-        session_timeout_ms: The time without a heartbeat after which the coordinator removes the member.
-        heartbeat_interval_ms: The time between two heartbeats.
-        max_poll_interval_ms: The time without a poll after which the member leaves.
-        metadata_max_age_ms: The time between two checks of the topics.
-
-    """
-
-    group: str
-    assignors: Sequence[str] = ("range", "cooperative-sticky")
-    instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    metadata_max_age_ms: int = 300_000
 
 
 class _MemberState(enum.Enum):
@@ -139,8 +108,6 @@ class Membership:
         """
         self._settings = settings
         self._is_sole = sole is not None
-        self._assignors = {sole.name: sole} if sole else _assignors(settings.assignors)
-        self._protocol = _common_protocol(self._assignors.values())
         self._on_change = on_change
         self._on_renewed = on_renewed
         self._clock = clock
@@ -170,7 +137,7 @@ class Membership:
         # Only the keeper uses these:
         self._heartbeat_at = 0.0
         self._look_at = 0.0
-        self._dealt_with: Mapping[str, int] | None = None
+        self._assigning = Assigning(settings.assignors, sole)
         # A longer wait could outlast the session although the coordinator is available again.
         self._backoff = Backoff(longest_ms=settings.heartbeat_interval_ms)
 
@@ -269,7 +236,7 @@ class Membership:
             was_lost, self._is_lost = self._is_lost, False
             topics = self._topics
         given_up: Sequence[TopicPartition] = self.owned
-        if not was_lost and self._protocol is RebalanceProtocol.COOPERATIVE:
+        if not was_lost and self._assigning.protocol is RebalanceProtocol.COOPERATIVE:
             given_up = [each for each in self.owned if each.topic not in topics]
         kept = tuple(each for each in self.owned if each not in set(given_up))
         try:
@@ -469,15 +436,14 @@ class Membership:
         """Refresh the metadata, and make the group rebalance if topics or partitions changed."""
         with self._changed:
             wanted, topics = self._wanted, self._topics
-        dealt_with = self._dealt_with or {}
         if isinstance(wanted, re.Pattern):
             metadata = self._cluster.refresh()
             topics = matching_topics(metadata, wanted)
         else:
-            metadata = self._cluster.refresh(dealt_with)  # none if another member leads
+            metadata = self._cluster.refresh(self._assigning.topics)
         self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         with self._changed:
-            is_new = topics != self._topics or _counts(metadata, dealt_with) != dealt_with
+            is_new = topics != self._topics or self._assigning.has_changed(metadata)
             if is_new and wanted is self._wanted:
                 self._topics = topics
                 self._ask_to_join_again()
@@ -498,7 +464,7 @@ class Membership:
         try:
             joined = self._coordinator.join(
                 membership,
-                self._subscriptions(topics, owned, membership.generation),
+                self._assigning.subscriptions(topics, owned, membership.generation),
                 session_timeout_ms=self._settings.session_timeout_ms,
                 rebalance_timeout_ms=self._settings.max_poll_interval_ms,
             )
@@ -512,9 +478,11 @@ class Membership:
             if self._phase is _MemberState.JOINING:
                 # Stored now, so that the member can leave if the next request fails.
                 self._membership = replace(membership, member_id=joined.member_id)
-        dealt = self._deal(joined)
+        assignments = self._assigning.assign(joined, self._cluster.refresh)
+        if joined.is_leader:
+            self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
         asked_at = self._clock()
-        part = self._coordinator.sync(joined, membership.instance_id, dealt)
+        part = self._coordinator.sync(joined, membership.instance_id, assignments)
         assignment = tuple(sorted(TopicPartition(*each) for each in decode_assignment(part)))
         self._reset_failure()
         self._heartbeat_at = time.monotonic() + self._settings.heartbeat_interval_ms / 1000
@@ -531,36 +499,6 @@ class Membership:
             identity = self._membership
         self._on_renewed(identity, asked_at)
         return 0.0
-
-    def _subscriptions(
-        self, topics: Iterable[str], owned: Sequence[TopicPartition], generation: int
-    ) -> dict[str, bytes]:
-        """Encode the subscription for each assignor that the group may choose."""
-        return {
-            name: encode_subscription(
-                Subscription(sorted(topics), assignor.user_data(generation), owned, generation)
-            )
-            for name, assignor in self._assignors.items()
-        }
-
-    def _deal(self, joined: Joined) -> dict[str, bytes]:
-        """Assign the partitions if this member leads the group; otherwise return nothing."""
-        if not joined.is_leader:
-            self._dealt_with = None
-            return {}
-        members = [
-            Member(member_id, instance_id, decode_subscription(metadata))
-            for member_id, instance_id, metadata in joined.members
-        ]
-        topics = {topic for member in members for topic in member.subscription.topics}
-        metadata = self._cluster.refresh(topics)
-        self._look_at = time.monotonic() + self._settings.metadata_max_age_ms / 1000
-        self._dealt_with = _counts(metadata, topics)
-        if joined.leave_assignment:
-            return {}
-        partitions = {topic: count for topic, count in self._dealt_with.items() if count}
-        assignment = self._assignors[joined.protocol].assign(partitions, members)
-        return {member_id: encode_assignment(part) for member_id, part in assignment.items()}
 
 
 def _notify_of_going(
@@ -582,36 +520,3 @@ def _notify_listener(
         method(partitions)
     except Exception as error:
         failures.append(error)
-
-
-def matching_topics(metadata: Metadata, pattern: re.Pattern[str]) -> frozenset[str]:
-    """Return the topics whose full name matches, without Kafka's internal ones."""
-    return frozenset(
-        topic.name
-        for topic in metadata.topics.values()
-        if not topic.internal and pattern.fullmatch(topic.name)
-    )
-
-
-def _counts(metadata: Metadata, topics: Iterable[str]) -> dict[str, int]:
-    """Return the number of partitions of each topic; 0 if it does not exist."""
-    return {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in topics}
-
-
-def _assignors(names: Sequence[str]) -> dict[str, Assignor]:
-    for name in names:
-        if name not in ASSIGNORS:
-            raise ConfigError(
-                f"partition.assignment.strategy: unknown assignor {name!r}; shoal has {', '.join(ASSIGNORS)}"
-            )
-    if not names:
-        raise ConfigError("partition.assignment.strategy is empty")
-    return {name: ASSIGNORS[name] for name in names}
-
-
-def _common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """Return COOPERATIVE if all assignors support it, as Java's consumer does; otherwise EAGER."""
-    common = set(RebalanceProtocol)
-    for assignor in assignors:
-        common &= set(assignor.protocols)
-    return max(common, key=lambda protocol: protocol.value)
