@@ -25,8 +25,9 @@ from typing import NamedTuple
 from ..errors import ShoalError
 from .digest import Digest, Digests, Entry, are_pair, are_same, begin_pair, resemble
 from .finding import AnyFinding, Finding, Kind, SameBatches, SameRecords, SameRun
-from .matching import OpenSlots, Recent, UnmatchedRecords, are_alike, have_in_common, match_up, reach
+from .matching import MatchSlot, Recent, are_alike, excuse_compacted, have_in_common, match_up, reach
 from .meeting import MeetingPoint, Proof, meeting_point
+from .open_slots import OpenSlots
 from .side import ComparedSide, Decoded, Decoder, Times
 
 __all__ = ["LOOK_AHEAD_BATCHES", "LOOK_AHEAD_RECORDS", "Decoders", "diff"]
@@ -252,9 +253,7 @@ class _Diff:
             elif are_pair(ours[0], theirs[0]):
                 source.take(1)
                 destination.take(1)
-                yield UnmatchedRecords(
-                    [*ours], [*theirs], ours[0].base_offset, theirs[0].base_offset
-                ).to_finding()
+                yield MatchSlot([*ours], [*theirs], ours[0].base_offset, theirs[0].base_offset).to_finding()
             else:
                 return False
             if ours[0].is_last or theirs[0].is_last:
@@ -330,10 +329,10 @@ class _Diff:
         source = [self._source.pop_batch() for _ in range(source_count)]
         destination = [self._destination.pop_batch() for _ in range(destination_count)]
         slots = match_up(source, destination, places, self._recent)
-        _excuse(slots, (self._source.gap_ahead_of_batch(), self._destination.gap_ahead_of_batch()))
+        excuse_compacted(slots, (self._source.gap_ahead_of_batch(), self._destination.gap_ahead_of_batch()))
         yield from self._add(slots)
 
-    def _add(self, slots: Sequence[UnmatchedRecords]) -> Iterator[AnyFinding]:
+    def _add(self, slots: Sequence[MatchSlot]) -> Iterator[AnyFinding]:
         for slot in slots:
             if not slot.is_pair:
                 yield from self._open.add(slot)
@@ -435,7 +434,7 @@ class _Diff:
         destination = self._destination.take(point.destination)
         slots = match_up(source, destination, places, self._recent)
         if not all(slot.source and slot.destination for slot in slots):
-            _excuse(slots, (self._source.gap_ahead(), self._destination.gap_ahead()))
+            excuse_compacted(slots, (self._source.gap_ahead(), self._destination.gap_ahead()))
         if any(not slot.source and slot.copy_of is None for slot in slots):
             self._open.split_batches(self._source.entries_of)
         yield from self._add(slots)
@@ -532,32 +531,3 @@ def _same_records(ours: Decoded, i: int, theirs: Decoded, j: int) -> int:
 def _belong_here(last: Sequence[Entry], others: Sequence[Entry]) -> bool:
     """Whether the last records of one side stand for some of the other, though they are not in step."""
     return len(last) <= _MOST_ALTERED_AT_THE_END or have_in_common(last, others)
-
-
-def _excuse(slots: Sequence[UnmatchedRecords], gaps_behind: tuple[int, int]) -> None:
-    """
-    Find out which slots compaction explains, between each two records that are the same.
-
-    A mirror writes offsets without gaps, so compaction left a gap
-    at the destination; a gap in the source may be older than the mirror.
-    """
-    run: list[UnmatchedRecords] = []
-    for slot in slots:
-        if slot.is_pair:
-            _excuse_run(run, (slot.source[0].gap_before, slot.destination[0].gap_before))
-            run = []
-        else:
-            run.append(slot)
-    _excuse_run(run, gaps_behind)
-
-
-def _excuse_run(run: Sequence[UnmatchedRecords], gaps_behind: tuple[int, int]) -> None:
-    source_gap = gaps_behind[0] + sum(each.gap_before for slot in run for each in slot.source)
-    destination_gap = gaps_behind[1] + sum(each.gap_before for slot in run for each in slot.destination)
-    missing = [slot for slot in run if slot.source and not slot.destination]
-    # The source has a doubled record: compaction did not remove it.
-    extra = [slot for slot in run if slot.destination and not slot.source and slot.copy_of is None]
-    for one_sided, gap in ((missing, destination_gap), (extra, source_gap)):
-        if sum(each.records for slot in one_sided for each in slot.parts) <= gap:
-            for slot in one_sided:
-                slot.is_compacted = True
