@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-from ...errors import BrokerError, ConfigError, NoPosition, ShoalError
+from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
 from ..cluster import Cluster, is_transient, patiently
 from ..committed_offsets import Committed, commit_offsets, fetch_offsets
 from ..coordinator import JOIN_AGAIN, MemberId, group_assignment
 from ..membership import Membership, RebalanceListener
-from ..offsets import EARLIEST, LATEST, list_offsets
+from ..offsets import EARLIEST, LATEST
 from ..wakeup import Wakeup, remaining_s
+from .arguments import all_named, named, valid_offset
 from .fetching import Fetching
 from .partitions import ConsumedPartition
+from .positions import Positions
 from .records import AnyRecord
 from .settings import ConsumerSettings
 
@@ -81,6 +83,7 @@ class RawConsumer:
         self._cluster = Cluster(self._settings.client)
         self._wakeup = Wakeup()
         self._fetching = Fetching(self._cluster, self._settings, self._wakeup)
+        self._positions = Positions(self._cluster, self._settings)
         self._states: dict[TopicPartition, ConsumedPartition] = {}
         self._listener = RebalanceListener()
         self._membership: Membership | None = None
@@ -149,7 +152,7 @@ class RawConsumer:
         self._check_open()
         if self._is_subscribed:
             raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
-        wanted = [_named(each) for each in partitions]
+        wanted = [named(each) for each in partitions]
         self._states = {each: self._states.get(each) or ConsumedPartition(each) for each in wanted}
 
     def unsubscribe(self) -> None:
@@ -186,7 +189,7 @@ class RawConsumer:
             ValueError: The partition is not assigned, or the offset is invalid.
 
         """
-        self._state(partition).seek(_offset("seek to", offset))
+        self._state(partition).seek(valid_offset("seek to", offset))
 
     def seek_to_beginning(self, *partitions: AnyPartition) -> None:
         """Continue from the log start offsets of these partitions, or of all assigned ones."""
@@ -207,7 +210,7 @@ class RawConsumer:
 
         """
         state = self._state(partition)
-        self._patiently(lambda: self._find_positions([state], patient=True))
+        self._patiently(lambda: self._positions.find([state], patient=True))
         assert state.position is not None
         return state.position
 
@@ -235,9 +238,9 @@ class RawConsumer:
 
     def _state(self, partition: AnyPartition) -> ConsumedPartition:
         self._check_open()
-        state = self._states.get(_named(partition))
+        state = self._states.get(named(partition))
         if state is None:
-            raise ValueError(f"{_named(partition)} is not assigned to this consumer")
+            raise ValueError(f"{named(partition)} is not assigned to this consumer")
         return state
 
     # Reading
@@ -284,7 +287,7 @@ class RawConsumer:
         self._commit_when_due()
         while True:
             self._take_part()
-            self._find_positions(self._states.values())
+            self._positions.find(self._states.values())
             records = self._collect_and_ask(most)
             if records or (left := remaining_s(deadline)) <= 0:
                 return records
@@ -343,57 +346,6 @@ class RawConsumer:
                     return self._collect(most)
         return records
 
-    # Positions
-
-    def _find_positions(self, states: Iterable[ConsumedPartition], *, patient: bool = False) -> None:
-        """Find missing positions: from a seek, a committed offset, or ``auto.offset.reset``."""
-        now = time.monotonic()
-        lacking = [state for state in states if state.position is None and (patient or state.retry_at <= now)]
-        if not lacking:
-            return
-        try:
-            self._take_committed([state for state in lacking if state.reset_to is None])
-            self._reset([state for state in lacking if state.position is None])
-        except ShoalError as error:
-            if patient or not is_transient(error):
-                raise
-            for state in lacking:
-                state.put_off()
-
-    def _take_committed(self, states: Sequence[ConsumedPartition]) -> None:
-        if not states:
-            return
-        committed: Mapping[TopicPartition, Committed] = {}
-        if self._settings.membership is not None:
-            partitions = [state.partition for state in states]
-            committed = fetch_offsets(self._cluster, self._settings.membership.group, partitions)
-        for state in states:
-            found = committed.get(state.partition)
-            if found is not None:
-                state.position = found.offset
-                continue
-            state.reset_to = self._settings.reset_to
-            if state.reset_to is None:
-                raise NoPosition(state.partition.topic, state.partition.partition)
-
-    def _reset(self, states: Sequence[ConsumedPartition]) -> None:
-        if not states:
-            return
-        self._cluster.refresh({state.partition.topic for state in states})
-        asked = {state.partition: state.reset_to for state in states if state.reset_to is not None}
-        answers = list_offsets(self._cluster, asked, self._settings.client.isolation_level)
-        failures: list[ShoalError] = []
-        for state in states:
-            answer = answers[state.partition]
-            if isinstance(answer, ShoalError):
-                failures.append(answer)
-                state.put_off()
-            else:
-                state.position, state.reset_to = answer, None
-        for failure in failures:
-            if not is_transient(failure) or len(failures) == len(states):
-                raise failure
-
     # Committing
 
     def commit(
@@ -440,8 +392,8 @@ class RawConsumer:
         wanted: dict[TopicPartition, Committed] = {}
         for partition, each in offsets.items():
             committed = each if isinstance(each, Committed) else Committed(each, metadata)
-            _offset("commit of", committed.offset)
-            wanted[_named(partition)] = committed
+            valid_offset("commit of", committed.offset)
+            wanted[named(partition)] = committed
         return wanted
 
     def _commit_once(self, group: str, wanted: Mapping[TopicPartition, Committed]) -> None:
@@ -467,7 +419,7 @@ class RawConsumer:
 
         """
         group = self._group("committed")
-        asked = [partition for each in partitions for partition in _all_named(each)]
+        asked = [partition for each in partitions for partition in all_named(each)]
         if not partitions:
             asked = list(self._states)
         return self._patiently(lambda: fetch_offsets(self._cluster, group, asked))
@@ -541,29 +493,6 @@ class RawConsumer:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def _named(partition: object) -> TopicPartition:
-    """Return the partition that a caller means."""
-    match partition:
-        case (str() as topic, int() as number) if number >= 0:
-            return TopicPartition(topic, number)
-    raise ConfigError(f"invalid partition {partition!r}. Use TopicPartition(topic, number), or such a pair")
-
-
-def _all_named(partitions: object) -> list[TopicPartition]:
-    """Return one partition, or each of a collection of them."""
-    # A partition is a tuple, too: a tuple is a collection only if tuples are in it.
-    is_one = isinstance(partitions, tuple) and not all(isinstance(each, tuple) for each in partitions)
-    if is_one or isinstance(partitions, str) or not isinstance(partitions, Iterable):
-        return [_named(partitions)]
-    return [_named(each) for each in partitions]
-
-
-def _offset(what: str, offset: object) -> int:
-    if not isinstance(offset, int) or offset < 0:
-        raise ValueError(f"{what} {offset!r}: an offset is a whole number that is not negative")
-    return offset
 
 
 class _Adapter(RebalanceListener):
