@@ -18,7 +18,7 @@ _MIRRORING = _SHOAL / "mirroring"
 
 #: Functions that are called with a sentence: warnings, reasons to wait, and reasons to stop.
 _CALLED = frozenset(
-    {"Finding", "Incident", "PartitionStopped", "UnsupportedBatch", "_meet_loss", "_met"}
+    {"ConfigFinding", "Incident", "PartitionStopped", "UnsupportedBatch", "_meet_loss", "_met"}
     | {"_on_warning", "_refuse", "_stop", "_warn", "warn", "append", "stop", "suspect", "wait"}
 )
 
