@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..error_codes import ErrorCode
-from ..errors import ProtocolError, raise_for
+from ..errors import BrokerError, ProtocolError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
@@ -15,6 +15,7 @@ from .cluster import Cluster
 __all__ = [
     "ConfigEntry",
     "NewTopic",
+    "alter_topic_configs",
     "create_partitions",
     "create_topic",
     "describe_broker_config",
@@ -31,6 +32,9 @@ _BROKER = 4
 #: The number of topics in one DescribeConfigs request. Kafka 4.1 returns some 1.5 KB for each, so that a
 #: response has a megabyte at most.
 _DESCRIBED_AT_ONCE = 500
+
+#: ``AlterConfigOp.OpType``
+_SET, _DELETE = 0, 1
 
 #: The ConfigSource of a value that is set on the topic itself, in DescribeConfigs.
 _DYNAMIC_TOPIC_CONFIG = 1
@@ -105,6 +109,51 @@ def describe_broker_config(cluster: Cluster, node_id: int) -> dict[str, str | No
     result = _only(response.results, where)
     raise_for(result.error_code, where, result.error_message)
     return {entry.name: entry.value for entry in result.configs}
+
+
+def alter_topic_configs(
+    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+) -> dict[str, BrokerError]:
+    """
+    Set configurations of topics, and let others return to their defaults (KIP-339).
+
+    Args:
+        cluster: The topics' cluster.
+        changes: For each topic the new values, by name; None for the default.
+        validate_only: Check the request without a change.
+
+    Returns:
+        The error of each topic that the cluster refuses; nothing of it was changed.
+
+    Raises:
+        ProtocolError: The cluster is older than Kafka 2.3, and has no such request.
+
+    """
+    resource = request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS).AlterConfigsResource
+    names = list(changes)
+    refused = {}
+    for start in range(0, len(names), _DESCRIBED_AT_ONCE):
+        resources = [
+            resource(
+                resource_type=_TOPIC,
+                resource_name=name,
+                configs=[
+                    resource.AlterableConfig(
+                        name=config, config_operation=_DELETE if value is None else _SET, value=value
+                    )
+                    for config, value in changes[name].items()
+                ],
+            )
+            for name in names[start : start + _DESCRIBED_AT_ONCE]
+        ]
+        response = cluster.ask_anyone(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=resources, validate_only=validate_only
+        )
+        for result in response.responses:
+            if result.error_code:
+                where = f"the configuration of topic {result.resource_name} on {cluster}"
+                refused[result.resource_name] = BrokerError(result.error_code, where, result.error_message)
+    return refused
 
 
 def create_topic(cluster: Cluster, topic: NewTopic) -> bool:

@@ -77,6 +77,8 @@ _MODULES = {
     ApiKey.WRITE_TXN_MARKERS: "producer.transaction",
     ApiKey.TXN_OFFSET_COMMIT: "producer.transaction",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "consumer.offsets",
+    ApiKey.DESCRIBE_ACLS: "admin.acl",
+    ApiKey.CREATE_ACLS: "admin.acl",
     ApiKey.DESCRIBE_CONFIGS: "admin.configs",
     ApiKey.ALTER_CONFIGS: "admin.configs",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "admin.configs",

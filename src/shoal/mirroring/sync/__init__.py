@@ -1,0 +1,1 @@
+"""Whatever follows the records to the other cluster: configurations of topics, ACLs."""

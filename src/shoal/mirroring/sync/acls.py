@@ -1,0 +1,94 @@
+"""One round over the ACLs of mirrored topics: compare, and create what the destination lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...client.acls import AclBinding, Resource, create_acls, describe_acls
+from ...client.cluster import Cluster
+from ...errors import BrokerError
+from .acl_drift import KeptAcls, acl_drift, translate_acls
+
+__all__ = ["AclsReport", "sync_acls"]
+
+
+@dataclass(frozen=True, slots=True)
+class AclsReport:
+    """
+    The outcome of a round.
+
+    Attributes:
+        missing: The ACLs that the destination did not have, denials first.
+        surplus: The ACLs of copies that no ACL of the source asks for; shoal deletes none.
+        created: The ACLs that were created in this round.
+        refused: The error of each that the destination did not create.
+
+    """
+
+    missing: tuple[AclBinding, ...]
+    surplus: tuple[AclBinding, ...]
+    created: tuple[AclBinding, ...] = ()
+    refused: Mapping[AclBinding, BrokerError] = field(default_factory=dict)
+
+    @property
+    def left(self) -> tuple[AclBinding, ...]:
+        """The ACLs that are still missing."""
+        created = frozenset(self.created)
+        return tuple(each for each in self.missing if each not in created)
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the round as values of JSON."""
+        return {
+            "missing": [str(each) for each in self.missing],
+            "surplus": [str(each) for each in self.surplus],
+            "created": [str(each) for each in self.created],
+            "refused": {str(each): str(error) for each, error in self.refused.items()},
+        }
+
+
+def sync_acls(
+    source: Cluster,
+    destination: Cluster,
+    names: Mapping[str, str],
+    own_group: str,
+    kept: KeptAcls,
+    *,
+    apply: bool,
+) -> AclsReport:
+    """
+    Compare the ACLs of the mirrored topics and of all groups.
+
+    A denial is created before any permission, and if one is refused, no permission follows.
+
+    Args:
+        source: The source cluster.
+        destination: The destination cluster.
+        names: The mirrored topics: their names at the destination, by those at the source.
+        own_group: The mirror's group, which stays at the source.
+        kept: The operations to keep.
+        apply: Whether to create what is missing; otherwise nothing is written.
+
+    Raises:
+        BrokerError: A cluster has no authorizer (SECURITY_DISABLED), or does not let this principal describe
+            its ACLs.
+        Disconnected: A cluster does not respond.
+
+    """
+    drift = acl_drift(translate_acls(_all_of(source), names, own_group, kept), _all_of(destination), kept)
+    if not apply or not drift.missing:
+        return AclsReport(drift.missing, drift.surplus)
+    denials = [each for each in drift.missing if not each.allows]
+    refused = create_acls(destination, denials)
+    done = denials
+    if not refused:
+        permissions = [each for each in drift.missing if each.allows]
+        refused = create_acls(destination, permissions)
+        done = [*denials, *permissions]
+    created = tuple(each for each in done if each not in refused)
+    return AclsReport(drift.missing, drift.surplus, created, refused)
+
+
+def _all_of(cluster: Cluster) -> frozenset[AclBinding]:
+    return frozenset().union(*(describe_acls(cluster, resource) for resource in Resource))

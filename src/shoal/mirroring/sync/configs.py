@@ -1,0 +1,77 @@
+"""One round over the configurations of mirrored topics: compare, and change those of the copies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...client.admin import alter_topic_configs, describe_topic_configs
+from ...client.cluster import Cluster
+from ...errors import BrokerError
+from .config_drift import config_drift
+
+__all__ = ["ConfigsReport", "sync_configs"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigsReport:
+    """
+    The outcome of a round.
+
+    Attributes:
+        drift: For each copy that differs the values that it should have, by name; None for a default.
+        applied: The copies that got these values in this round.
+        refused: The error of each copy that the destination did not change.
+
+    """
+
+    drift: Mapping[str, Mapping[str, str | None]]
+    applied: frozenset[str] = frozenset()
+    refused: Mapping[str, BrokerError] = field(default_factory=dict)
+
+    @property
+    def left(self) -> Mapping[str, Mapping[str, str | None]]:
+        """The drift that is still there."""
+        return {copy: changes for copy, changes in self.drift.items() if copy not in self.applied}
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the round as values of JSON."""
+        return {
+            "drift": {copy: dict(changes) for copy, changes in self.drift.items()},
+            "applied": sorted(self.applied),
+            "refused": {copy: str(error) for copy, error in self.refused.items()},
+        }
+
+
+def sync_configs(
+    source: Cluster, destination: Cluster, names: Mapping[str, str], exclude: re.Pattern[str], *, apply: bool
+) -> ConfigsReport:
+    """
+    Compare the configurations of all topics with those of their copies.
+
+    Args:
+        source: The source cluster.
+        destination: The destination cluster.
+        names: The topics that exist at both: their names at the destination, by those at the source.
+        exclude: The names of configurations that stay as they are.
+        apply: Whether to change the copies; otherwise nothing is written.
+
+    Raises:
+        BrokerError: A cluster does not let this principal describe a topic.
+        Disconnected: A cluster does not respond.
+        ProtocolError: The destination is older than Kafka 2.3, and cannot change single values.
+
+    """
+    wanted = describe_topic_configs(source, names)
+    present = describe_topic_configs(destination, names.values())
+    drift = {
+        copy: changes
+        for name, copy in sorted(names.items())
+        if (changes := config_drift(wanted[name], present[copy], exclude))
+    }
+    if not apply or not drift:
+        return ConfigsReport(drift)
+    refused = alter_topic_configs(destination, drift)
+    return ConfigsReport(drift, frozenset(drift.keys() - refused.keys()), refused)

@@ -1,0 +1,99 @@
+"""ACLs and configurations that follow a topic to its copy, on real Kafka with an authorizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from rig import create_topic
+from rig.locked import LockedKafka
+from shoal.client.acls import AclBinding, Operation, Pattern, Resource, create_acls, describe_acls
+from shoal.client.admin import alter_topic_configs, describe_topic_configs
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.mirroring.sync.acl_drift import KeptAcls
+from shoal.mirroring.sync.acls import sync_acls
+from shoal.mirroring.sync.config_drift import DEFAULT_EXCLUDE
+from shoal.mirroring.sync.configs import sync_configs
+from shoal.net.address import parse_bootstrap
+
+NAMES = {"synced": "copy.synced"}
+EXCLUDE = re.compile(DEFAULT_EXCLUDE)
+
+MAY_READ = AclBinding(Resource.TOPIC, Pattern.LITERAL, "synced", "User:carol", "*", Operation.READ, True)
+BINDINGS = (
+    MAY_READ,
+    replace(MAY_READ, principal="User:mallory", allows=False),
+    replace(MAY_READ, principal="User:dave", operation=Operation.WRITE),
+    replace(MAY_READ, principal="User:erin", pattern=Pattern.PREFIXED, name="syn", host="10.0.0.1"),
+    replace(MAY_READ, resource=Resource.GROUP, name="app-", pattern=Pattern.PREFIXED),
+)
+
+
+@pytest.fixture(scope="module")
+def bootstrap(locked_cluster: LockedKafka) -> str:
+    """A cluster with a topic and its copy."""
+    for topic in (*NAMES, *NAMES.values()):
+        create_topic(locked_cluster.cluster.bootstrap, topic, partitions=1)
+    return locked_cluster.cluster.bootstrap
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster(ClientConfig("source", tuple(parse_bootstrap(bootstrap)))) as cluster:
+        yield cluster
+    every = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for removed in admin.delete_acls([every]).values():
+        removed.result()
+
+
+def test_described_acls_are_those_that_were_created(cluster: Cluster) -> None:
+    assert create_acls(cluster, BINDINGS) == {}
+    found = {each for resource in Resource for each in describe_acls(cluster, resource)}
+    assert set(BINDINGS) <= found
+
+
+def test_acls_follow_the_topic_once(cluster: Cluster) -> None:
+    create_acls(cluster, BINDINGS)
+    read = KeptAcls.READ
+    before = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=False)
+    done = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=True)
+    after = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=True)
+    expected = [replace(BINDINGS[1], name="copy.synced"), replace(MAY_READ, name="copy.synced")]
+    expected.append(replace(BINDINGS[3], name="copy.syn"))
+    assert before.missing == done.created
+    assert sorted(done.created) == sorted(expected)
+    assert not done.created[0].allows
+    assert (done.refused, after.missing, after.created) == ({}, (), ())
+
+
+def test_configurations_follow_the_topic_in_both_directions(cluster: Cluster) -> None:
+    changes = {"retention.ms": "1000000", "segment.ms": "700000", "min.insync.replicas": "1"}
+    assert alter_topic_configs(cluster, {"synced": changes}) == {}
+    report = sync_configs(cluster, cluster, NAMES, EXCLUDE, apply=True)
+    assert report.drift == {"copy.synced": {"retention.ms": "1000000", "segment.ms": "700000"}}
+    assert report.applied == {"copy.synced"}
+    assert sync_configs(cluster, cluster, NAMES, EXCLUDE, apply=True).drift == {}
+    assert alter_topic_configs(cluster, {"synced": {"segment.ms": None}}) == {}
+    assert sync_configs(cluster, cluster, NAMES, EXCLUDE, apply=True).applied == {"copy.synced"}
+    copy = describe_topic_configs(cluster, ["copy.synced"])["copy.synced"]
+    assert (copy["retention.ms"].value, copy["segment.ms"].set_on_topic) == ("1000000", False)
+
+
+def test_refused_configuration_is_named(cluster: Cluster) -> None:
+    refused = alter_topic_configs(cluster, {"synced": {"retention.ms": "soon"}})
+    assert "INVALID_CONFIG" in str(refused["synced"])
