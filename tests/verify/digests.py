@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from shoal.records import PACKED_FINGERPRINT, Fingerprint, Record
+from shoal.verify.decoded import Decoded
 from shoal.verify.digest import Digest, DigestRun
-from shoal.verify.side import Decoded
 
 RECORDS = 10
 

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.verify.common_start import (
-    CommonStart,
-    FoundStart,
-    LogHead,
-    Neighbourhood,
-    SeenRecord,
-    begin_alike,
-    common_starts,
-)
+from shoal.verify.common_start import CommonStart, FoundStart, begin_alike, common_starts
+from shoal.verify.log_head import LogHead, Neighbourhood, SeenRecord
 
 
 def stream(contents: Iterable[object], first: int = 0) -> list[SeenRecord]:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.verify.decoded import Decoded
 from shoal.verify.diff import diff
 from shoal.verify.digest import Digest, are_same
 from shoal.verify.finding import AnyFinding, Finding, Kind, SameBatches
-from shoal.verify.side import Decoded
 from tests.verify.digests import DECODERS, RECORDS, Letters, one, packed, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"

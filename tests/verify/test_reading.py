@@ -19,6 +19,7 @@ from shoal.protocol.fetch import FetchedPartition
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import Side, reading
+from shoal.verify.buffered import BufferedBatches
 from shoal.verify.errors import DamagedLog, NotDecodable
 from shoal.verify.reading import LogReader
 from tests import batches
@@ -52,7 +53,7 @@ def reader(brokers: TwoBrokers, history: History, stop: threading.Event) -> Iter
 
 def empty_buffer(reader: LogReader) -> None:
     """Let a reader forget the batches of its last fetch, as the next fetch does."""
-    reader._buffered = reading._Batches(memoryview(b""))
+    reader._buffered = BufferedBatches(memoryview(b""))
 
 
 def ranges(reader: LogReader, start: int, end: int, **options: int) -> list[tuple[int, int]]:

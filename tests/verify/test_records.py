@@ -17,10 +17,10 @@ from shoal.broker.storage.log import Log
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec, Record
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
+from shoal.verify.decoded import Decoded
 from shoal.verify.diff import diff
 from shoal.verify.digest import Digest, Entry
 from shoal.verify.finding import Finding, Kind
-from shoal.verify.side import Decoded
 from tests import batches
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
 from tests.verify.digests import one

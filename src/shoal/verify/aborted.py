@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from .alignment import LogPair
-from .common_start import RecordKey
+from .log_head import RecordKey
 from .reading import LogReader
 from .report import Difference, DifferenceKind, OffsetRange
 from .seen_records import seen_records

@@ -18,18 +18,9 @@ from dataclasses import dataclass
 
 from ..client.offsets import list_offsets
 from ..mirroring.model.position import MirrorPosition
-from .common_start import (
-    CommonStart,
-    FoundStart,
-    LogHead,
-    Neighbourhood,
-    SeenRecord,
-    are_alike,
-    are_same,
-    begin_alike,
-    common_starts,
-)
+from .common_start import CommonStart, FoundStart, begin_alike, common_starts
 from .errors import NotComparable
+from .log_head import LogHead, Neighbourhood, SeenRecord, are_alike, are_same
 from .reading import LogReader
 from .report import Aligned, Alignment, OffsetRange
 from .seen_records import seen_records

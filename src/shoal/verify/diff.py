@@ -23,12 +23,13 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..errors import ShoalError
+from .decoded import Decoded, Decoder, Times
 from .digest import Digest, Digests, Entry, are_pair, are_same, begin_pair, resemble
 from .finding import AnyFinding, Finding, Kind, SameBatches, SameRecords, SameRun
 from .matching import MatchSlot, Recent, are_alike, excuse_compacted, have_in_common, match_up, reach
 from .meeting import MeetingPoint, Proof, meeting_point
 from .open_slots import OpenSlots
-from .side import ComparedSide, Decoded, Decoder, Times
+from .side import ComparedSide
 
 __all__ = ["LOOK_AHEAD_BATCHES", "LOOK_AHEAD_RECORDS", "Decoders", "diff"]
 

@@ -22,7 +22,8 @@ from itertools import pairwise
 
 from ..client.offsets import list_offsets
 from .alignment import LogPair
-from .common_start import CommonStart, RecordKey, SeenRecord
+from .common_start import CommonStart
+from .log_head import RecordKey, SeenRecord
 from .reading import LogReader
 from .report import Difference, DifferenceKind, OffsetRange
 from .seen_records import seen_records

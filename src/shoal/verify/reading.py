@@ -18,7 +18,7 @@ import struct
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 
 from ..client.backoff import Backoff
 from ..client.cluster import Cluster, is_transient, patiently
@@ -41,11 +41,12 @@ from ..records import (
     verify_crc,
 )
 from ..topic_partition import TopicPartition
+from .buffered import BufferedBatches
 from .damage import end_of, ended_by, split_all
+from .decoded import Decoded
 from .digest import Digest, DigestRun, Digests, digest
 from .errors import DamagedLog, NotDecodable
 from .report import Side
-from .side import Decoded
 from .tape import Tape
 
 __all__ = ["LogReader"]
@@ -109,8 +110,8 @@ class LogReader:
         self._idle: PartitionReader | None = None
         self._again: PartitionReader | None = None
         self._tapes: list[Tape] = []
-        self._buffered = _Batches(memoryview(b""))
-        self._fetched_again = _Batches(memoryview(b""))
+        self._buffered = BufferedBatches(memoryview(b""))
+        self._fetched_again = BufferedBatches(memoryview(b""))
 
     def close(self) -> None:
         """Close the connections that are kept between two readings."""
@@ -201,7 +202,7 @@ class LogReader:
         try:
             reader.ask(walk.offset)
             while True:
-                self._buffered = _Batches(memoryview(b""))
+                self._buffered = BufferedBatches(memoryview(b""))
                 fetched = self._receive(reader)
                 following = end_of(fetched.record_set, walk.offset)
                 if following == walk.offset:
@@ -230,12 +231,14 @@ class LogReader:
         return fetched
 
     def _walk_through(self, walk: _Walk, fetched: FetchedPartition) -> Iterator[Digests]:
-        buffered = _Batches(fetched.record_set)
+        buffered = BufferedBatches(fetched.record_set)
         for found in self._digests_of(walk, fetched, buffered):
             self._buffered = buffered
             yield found
 
-    def _digests_of(self, walk: _Walk, fetched: FetchedPartition, buffered: _Batches) -> Iterator[Digests]:
+    def _digests_of(
+        self, walk: _Walk, fetched: FetchedPartition, buffered: BufferedBatches
+    ) -> Iterator[Digests]:
         """Yield runs of plain batches, and the others one by one."""
         record_set = fetched.record_set
         committed = self._isolation_level is IsolationLevel.READ_COMMITTED
@@ -298,7 +301,7 @@ class LogReader:
         """
         found = self._buffered.find(batch) or self._fetched_again.find(batch)
         if found is None:
-            self._fetched_again = _Batches(memoryview(b""))
+            self._fetched_again = BufferedBatches(memoryview(b""))
             found = patiently(
                 lambda: self._fetch_again(batch), patience_s=self._patience_s, pause=self._pause
             )
@@ -328,7 +331,7 @@ class LogReader:
             reader.close()
             raise
         self._again = reader
-        self._fetched_again = _Batches(fetched.record_set, are_checked=False)
+        self._fetched_again = BufferedBatches(fetched.record_set, are_checked=False)
         found = self._fetched_again.find(batch)
         if found is None:
             raise NotDecodable(f"{self._name(batch)} is not what it was when it was read first")
@@ -336,43 +339,6 @@ class LogReader:
 
     def _name(self, batch: Digest) -> str:
         return f"the {self.side.value}'s batch at offset {batch.base_offset}"
-
-
-class _Batches:
-    """
-    The batches of a record set in a buffer, by their ends.
-
-    The record set is split once a batch of it is wanted: most are not.
-
-    """
-
-    def __init__(self, record_set: memoryview, *, are_checked: bool = True) -> None:
-        self._record_set = record_set
-        self._are_checked = are_checked
-        self._by_end: dict[int, RecordBatch] | None = None
-        self._mended: dict[int, RecordBatch] = {}
-
-    def mend(self, batch: RecordBatch) -> None:
-        """Take a batch that was fetched once more for the one in the buffer."""
-        self._mended[batch.header.next_offset] = batch
-
-    def find(self, wanted: Digest) -> RecordBatch | None:
-        """Return the batch that was summarised, if it is here and not damaged."""
-        if self._by_end is None:
-            self._by_end = {}
-            with suppress(CorruptBatch):
-                for each in split_all(self._record_set):
-                    self._by_end[each.header.next_offset] = each
-            self._by_end |= self._mended
-        found = self._by_end.get(wanted.next_offset)
-        if found is None or not _is(found, wanted):
-            return None
-        if not self._are_checked:
-            try:
-                verify_crc(found)
-            except CorruptBatch:
-                return None
-        return found
 
 
 class _Walk:
@@ -444,8 +410,3 @@ class _Walk:
         )
         self._follows, self._gap = found.next_offset, 0
         return found
-
-
-def _is(batch: RecordBatch, wanted: Digest) -> bool:
-    """Whether a batch is the one that was summarised."""
-    return batch.header.next_offset == wanted.next_offset and batch.header.codec_id == wanted.codec_id

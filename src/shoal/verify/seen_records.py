@@ -6,12 +6,12 @@ from collections.abc import Generator
 from contextlib import closing, suppress
 
 from ..records import Record
-from .common_start import MOST_HEAD_RECORDS, Neighbourhood, SeenRecord
+from .decoded import Decoded
 from .digest import Digest
 from .errors import DamagedLog, NotDecodable
+from .log_head import MOST_HEAD_RECORDS, Neighbourhood, SeenRecord
 from .reading import LogReader
 from .report import OffsetRange, Side
-from .side import Decoded
 
 __all__ = ["seen_records"]
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 from ..errors import ShoalError
-from ..records import Record
+from .decoded import Decoded, Decoder, Times
 from .digest import (
-    UNCOMPARED_TIME,
     Digest,
     DigestRun,
     Digests,
@@ -31,74 +28,13 @@ from .digest import (
 from .errors import NotDecodable
 from .finding import SameRun
 
-__all__ = ["ComparedSide", "Decoded", "Decoder", "Times"]
+__all__ = ["ComparedSide"]
 
 #: So many of the batches that were taken are remembered.
 _MOST_REMEMBERED = 64
 
 #: A damaged header may claim any number of records.
 _MOST_UNREADABLE = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """
-    A batch's records.
-
-    Attributes:
-        records: Those that count, with their create times.
-        append_time: The batch's, if it is LogAppendTime; None otherwise.
-
-    """
-
-    records: list[Record]
-    append_time: int | None
-
-
-class Decoder(Protocol):
-    """Reads a batch's bytes again."""
-
-    def decode(self, batch: Digest) -> Decoded:
-        """
-        Return a batch's records.
-
-        Raises:
-            NotDecodable: The batch is too large, or damaged.
-            ShoalError: The batch cannot be fetched any more.
-
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """
-    The timestamps that count if entries are compared.
-
-    Attributes:
-        are_compared: False if the destination writes its own.
-        of_append: The source's records have the append times of their
-            batches at the destination (``--keep-append-time``).
-
-    """
-
-    are_compared: bool = True
-    of_append: bool = False
-
-    @classmethod
-    def seen(cls, source: Decoded | None, destination: Decoded | None) -> Times:
-        """Infer them from the batches in which both sides begin to differ."""
-        if destination is None:
-            return cls()
-        append_time = source.append_time if source else None
-        times = {record.timestamp for record in destination.records}
-        return cls(destination.append_time is None, append_time is not None and append_time in times)
-
-    def of(self, record: Record, append_time: int | None) -> int:
-        """Return the time of a record that counts; ``append_time`` is that of its batch."""
-        if not self.are_compared:
-            return UNCOMPARED_TIME
-        return append_time if self.of_append and append_time is not None else record.timestamp
 
 
 class ComparedSide:

@@ -17,7 +17,7 @@ from itertools import islice
 from ....client.config import IsolationLevel
 from ....client.offsets import EARLIEST
 from ....verify import OffsetRange, Side
-from ....verify.common_start import SeenRecord, are_same
+from ....verify.log_head import SeenRecord, are_same
 from ....verify.reading import LogReader
 from ....verify.seen_records import seen_records
 from .logs import PartitionLogs
