@@ -26,10 +26,11 @@ A task that needs credentials asks for them over a connection of its own: ``{"he
 "credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """
 
-from .client import Control, ControlConnection, Uncontrolled, WorkerControl, ask_sealed_credentials
+from .client import ControlConnection, ask_sealed_credentials
 from .clock import ReferenceClock
 from .protocol import lease_clock_s
 from .server import ControlServer, DriverEvents
+from .task_control import Control, Uncontrolled, WorkerControl
 
 __all__ = [
     "Control",

@@ -9,13 +9,12 @@ import socket
 import threading
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
-from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover
 from ..model.processes import process_name
@@ -30,213 +29,11 @@ from .protocol import (
     seconds_of,
     wall_clock_ms,
 )
+from .task_control import CLOSED, Gate
 
-__all__ = [
-    "Control",
-    "ControlConnection",
-    "Uncontrolled",
-    "WorkerControl",
-    "ask_sealed_credentials",
-]
+__all__ = ["ControlConnection", "ask_sealed_credentials"]
 
 _CONNECT_TIMEOUT_S = 10.0
-
-#: Two words for a pump (``shoal.native``). The pump reads the first before each request: the end of
-#: the lease in ns of :func:`lease_clock_s`. The pump sets the second to the time of the last response.
-Gate: TypeAlias = "array[int]"
-
-_CLOSED = 0
-_ALWAYS_OPEN = 2**64 - 1
-
-_log = logger("shoal.control")
-
-
-class Control(Protocol):
-    """The driver, as a task sees it."""
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the task should finish what is in flight, commit and end: now, or with its window."""
-
-    @property
-    def mirror_ends(self) -> bool:
-        """Whether no task follows this one: a stop was requested, and not only of the window."""
-
-    @property
-    def remaining_s(self) -> float:
-        """The time until the task should end; infinite if the task ends with its work."""
-
-    @property
-    def interruptions(self) -> int:
-        """How often the lease expired or the mirror rejoined its group. Others may have produced then."""
-
-    def check_lease(self) -> None:
-        """
-        Raise an error if the task may not produce.
-
-        Raises:
-            Stopped: The driver is gone. The task cannot continue.
-            BrokerError: The lease expired. The driver may renew it, so a retry may succeed.
-
-        """
-
-    def open_gate(self) -> Gate | None:
-        """Return a gate for :meth:`check_lease`; None if each request has to call that."""
-
-    def close_gate(self, gate: Gate) -> None:
-        """Let a gate go that :meth:`open_gate` returned."""
-
-    def now_ms(self) -> float:
-        """Return the wall-clock time for the age of records: the latest of the known clocks."""
-
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        """Request this task's partitions, and the positions of former tasks; raises Stopped."""
-
-    def membership(self) -> MemberId:
-        """Return the member of the group that may commit now."""
-
-    def report(self, report: TaskReport) -> None:
-        """Send a report to the driver, from any thread; drop it if the driver is gone."""
-
-    def wait(self, seconds: float) -> None:
-        """Wait; return earlier if the driver requests a stop or is gone."""
-
-
-class WorkerControl:
-    """
-    The control for one worker of a task: after an interruption, the worker has to begin again.
-
-    Attributes:
-        is_fenced: Whether the task ends without this worker, which may neither commit nor produce then.
-
-    """
-
-    def __init__(self, control: Control) -> None:
-        self._control = control
-        self._seen = control.interruptions
-        self._end_requested = False
-        self._gate: Gate | None = None
-        self.is_fenced = False
-
-    def request_end(self) -> None:
-        """Ask this worker to end; the task's other workers continue."""
-        self._end_requested = True
-
-    def fence(self) -> None:
-        """Forbid this worker to commit and to produce."""
-        self.is_fenced = True
-        gate = self._gate
-        if gate is not None:
-            gate[0] = _CLOSED
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the worker or its task should end."""
-        return self._end_requested or self._control.stop_requested
-
-    @property
-    def mirror_ends(self) -> bool:
-        """Whether no task follows the worker's task."""
-        return self._control.mirror_ends
-
-    @property
-    def remaining_s(self) -> float:
-        """The time until the task should end."""
-        return self._control.remaining_s
-
-    def check_lease(self) -> None:
-        """Raise as :meth:`Control.check_lease`; after an interruption, a BrokerError until :meth:`begin`."""
-        self._check_owned()
-        self._control.check_lease()
-        if self._control.interruptions != self._seen:
-            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS, "the mirror's place in its consumer group")
-
-    @contextlib.contextmanager
-    def gate(self) -> Iterator[Gate | None]:
-        """
-        Yield a gate that is open as long as :meth:`check_lease` raises nothing; None if there is none.
-
-        Raises:
-            Stopped: As :meth:`check_lease`.
-            BrokerError: Likewise.
-
-        """
-        gate = self._gate = self._control.open_gate()
-        if gate is None:
-            yield None
-            return
-        try:
-            # In this order: whatever closes gates from now on closes this one.
-            self.check_lease()
-            yield gate
-        finally:
-            self._gate = None
-            self._control.close_gate(gate)
-
-    def now_ms(self) -> float:
-        """Return the task's wall-clock time."""
-        return self._control.now_ms()
-
-    def begin(self) -> bool:
-        """Start over after an interruption; return whether there was one."""
-        seen, self._seen = self._seen, self._control.interruptions
-        return seen != self._seen
-
-    def membership(self) -> MemberId:
-        """Return the member that may commit; raises Stopped if this worker is fenced."""
-        self._check_owned()
-        return self._control.membership()
-
-    def _check_owned(self) -> None:
-        if self.is_fenced:
-            raise Stopped("the task has ended without this worker, which may no longer produce")
-
-    def wait(self, seconds: float) -> None:
-        """Wait as the task does."""
-        self._control.wait(seconds)
-
-
-class Uncontrolled:
-    """The control of a task without a mirror's driver: it runs to its end and is no group's member."""
-
-    stop_requested = False
-    mirror_ends = False
-    remaining_s = math.inf
-    interruptions = 0
-
-    def check_lease(self) -> None:
-        """Allow everything: without a driver there is no lease."""
-
-    def open_gate(self) -> Gate | None:
-        """Return a gate that stays open."""
-        return array("Q", [_ALWAYS_OPEN, 0])
-
-    def close_gate(self, gate: Gate) -> None:
-        """Do nothing."""
-
-    def now_ms(self) -> float:
-        """Return this machine's wall-clock time."""
-        return wall_clock_ms()
-
-    def take(self, partitions: Sequence[TopicPartition]) -> Handover:
-        """Return no positions of former tasks."""
-        return Handover()
-
-    def membership(self) -> MemberId:
-        """Return a member outside of the group's protocol."""
-        return MemberId()
-
-    def report(self, report: TaskReport) -> None:
-        """Write incidents to the task's log, since there is no driver."""
-        for each in report.partitions:
-            for incident in each.counters.incidents:
-                if incident.continued:
-                    kind, lost, reason = incident.kind.value, incident.lost, incident.reason
-                    _log.warning("%s continued after %s (lost: %s): %s", each.partition, kind, lost, reason)
-
-    def wait(self, seconds: float) -> None:
-        """Wait the whole time."""
-        time.sleep(seconds)
 
 
 class ControlConnection:
@@ -299,7 +96,7 @@ class ControlConnection:
         with self._changed:
             # Not a stop: a task that ends early because its driver is gone has failed.
             self._orphan = True
-            self._set_gates(_CLOSED)
+            self._set_gates(CLOSED)
             self._changed.notify_all()
 
     def _send_clock(self) -> None:
@@ -339,7 +136,7 @@ class ControlConnection:
             is_interrupted = now >= self._lease_until or membership != self._membership
             self._interruptions += is_interrupted
             self._lease_until = given_at + lease_s
-            self._set_gates(_CLOSED if is_interrupted else self._gate_until)
+            self._set_gates(CLOSED if is_interrupted else self._gate_until)
             self._ends_at = now + ends_in_s
             self._membership = membership
             self._changed.notify_all()
@@ -377,7 +174,7 @@ class ControlConnection:
         if not hasattr(time, "CLOCK_BOOTTIME"):
             return None
         with self._changed:
-            gate = array("Q", [_CLOSED if self._orphan else self._gate_until, 0])
+            gate = array("Q", [CLOSED if self._orphan else self._gate_until, 0])
             self._gates[id(gate)] = gate
         return gate
 
@@ -394,7 +191,7 @@ class ControlConnection:
         """Move the ends of all gates that are not closed; what closes one closes it for good."""
         for gate in self._gates.values():
             gate[0] = until
-        if until == _CLOSED:
+        if until == CLOSED:
             self._gates.clear()
 
     def now_ms(self) -> float:
