@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ..errors import PartitionStopped
 from ..mirroring.model.incidents import Incident, IncidentKind
 from ..mirroring.model.reports import CopyReport, Counters
+from ..mirroring.model.text import offsets
 from ..records import Decision
 from ..topic_partition import TopicPartition
 
@@ -135,11 +136,8 @@ class HandledPartition:
                 self.counters.records += pending.records
 
     def _goes_on_without(self, pending: PendingInput) -> bool:
-        last = pending.next_offset - 1
-        offsets = (
-            f"offset {last}" if pending.first_offset == last else f"offsets {pending.first_offset} to {last}"
-        )
-        what = f"{offsets} of {self.source} cannot be sent: {pending.failure}"
+        skipped = offsets(pending.first_offset, pending.next_offset - 1)
+        what = f"{skipped} of {self.source} cannot be sent: {pending.failure}"
         if self._skips(pending):
             reason = f"{what}: skipped, and lost at the destination"
             self.counters.incidents.append(

@@ -17,6 +17,7 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, Stopped
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover
+from ..model.json_values import typed
 from ..model.processes import process_name
 from ..model.reports import TaskReport
 from .protocol import (
@@ -25,7 +26,6 @@ from .protocol import (
     NOT_UNDERSTOOD,
     lease_clock_s,
     line,
-    of,
     seconds_of,
     wall_clock_ms,
 )
@@ -118,18 +118,20 @@ class ControlConnection:
     def _hear_state(self, state: dict[str, Any]) -> None:
         member_id, generation, instance_id = state["membership"]
         membership = MemberId(
-            of(str, member_id), of(int, generation), None if instance_id is None else of(str, instance_id)
+            typed(str, member_id),
+            typed(int, generation),
+            None if instance_id is None else typed(str, instance_id),
         )
-        stop, lease_s = of(bool, state["stop"]), seconds_of(state["lease_s"])
+        stop, lease_s = typed(bool, state["stop"]), seconds_of(state["lease_s"])
         ends_in_s = math.inf if state["ends_in_s"] is None else seconds_of(state["ends_in_s"])
         now = lease_clock_s()
         # The driver's message may have waited in the socket while this process was stopped. The driver sent
         # it after it had received this reading of our clock, so the lease does not begin before the reading.
-        given_at = of(float, state["clock_s"])
+        given_at = typed(float, state["clock_s"])
         if not 0 <= given_at <= now:
             raise ValueError(f"a lease given at {given_at} s, and it is {now} s now")
         # The driver read its clock after ours showed given_at, so its clock shows at most so much more now.
-        driver_ms = of(float, state["wall_ms"]) + (now - given_at) * 1000
+        driver_ms = typed(float, state["wall_ms"]) + (now - given_at) * 1000
         with self._changed:
             self._driver_ahead_ms = driver_ms - now * 1000
             self._stop = stop
@@ -271,6 +273,6 @@ def ask_sealed_credentials(address: tuple[str, int], token: str) -> str:
         with socket.create_connection(address, _CONNECT_TIMEOUT_S) as connection:
             connection.sendall(line({"hello": token, "for": "credentials"}))
             with connection.makefile("rb") as lines:
-                return of(str, json.loads(lines.readline(LONGEST_LINE))["credentials"])
+                return typed(str, json.loads(lines.readline(LONGEST_LINE))["credentials"])
     except NOT_UNDERSTOOD as error:
         raise Stopped(f"{where} is gone, or another program listens there: {error}") from error

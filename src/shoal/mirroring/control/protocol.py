@@ -6,9 +6,10 @@ import importlib.metadata
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from ...topic_partition import TopicPartition
+from ..model.json_values import typed
 
 __all__ = [
     "INSTALLED",
@@ -17,7 +18,6 @@ __all__ = [
     "NOT_UNDERSTOOD",
     "lease_clock_s",
     "line",
-    "of",
     "partition_of",
     "seconds_of",
     "wall_clock_ms",
@@ -34,8 +34,6 @@ NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError, Recu
 
 #: The version of shoal, which driver and tasks must share.
 INSTALLED = importlib.metadata.version("shoal")
-
-T = TypeVar("T")
 
 
 def lease_clock_s() -> float:
@@ -60,22 +58,15 @@ def line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def of(kind: type[T], value: Any) -> T:
-    """Return a value if it is exactly of this kind; raises TypeError."""
-    if type(value) is not kind:
-        raise TypeError(f"{value!r} is not of type {kind.__name__}")
-    return value
-
-
 def partition_of(value: Any) -> TopicPartition:
     """Read a partition; raises TypeError or ValueError."""
     topic, partition = value
-    return TopicPartition(of(str, topic), of(int, partition))
+    return TopicPartition(typed(str, topic), typed(int, partition))
 
 
 def seconds_of(value: Any) -> float:
     """Return a time span; raises ValueError if it is outside of the driver's range."""
-    seconds = of(float, value)
+    seconds = typed(float, value)
     if not 0 <= seconds <= LONGEST_LEASE_S:  # nor is NaN
         raise ValueError(f"a span of {seconds} s")
     return seconds

@@ -19,13 +19,14 @@ from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover
+from ..model.json_values import typed
 from ..model.position import MirrorPosition
 from ..model.reports import TaskReport, left_out_report
 from ..model.window import WindowClock, WindowPlan
 from .attempts import Attempt, Attempts
 from .clock import ReferenceClock
 from .handover import Handovers
-from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, of, partition_of
+from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, partition_of
 from .strangers import Strangers
 
 __all__ = ["ControlServer", "DriverEvents"]
@@ -138,8 +139,8 @@ class ControlServer:
             if subject is not None:
                 connection.sendall(line({subject: self._answer(subject)}))
             else:
-                attempt.clock_s = of(float, words["clock_s"])
-                self._clock.compare(of(str, words["process"]), of(float, words["wall_ms"]))
+                attempt.clock_s = typed(float, words["clock_s"])
+                self._clock.compare(typed(str, words["process"]), typed(float, words["wall_ms"]))
                 self._begin(attempt)
             connection.settimeout(None)
             with connection.makefile("rb") as lines:
@@ -168,7 +169,7 @@ class ControlServer:
 
     def _receive(self, attempt: Attempt, said: dict[str, Any]) -> None:
         if "clock_s" in said:
-            attempt.clock_s = of(float, said.pop("clock_s"))
+            attempt.clock_s = typed(float, said.pop("clock_s"))
             if not said:
                 return
         if "takes" in said:

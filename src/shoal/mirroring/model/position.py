@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ...client.committed_offsets import Committed
 from ...errors import ConfigError
 from .first_start import FirstStart
+from .json_values import typed
 
 __all__ = ["SEQUENCES", "MirrorPosition", "ProducerIdentity", "is_another_topic", "topic_id_of"]
 
@@ -25,8 +26,6 @@ _PREFIX = _ANY_VERSION + "1"
 
 #: A sequence has 31 bits. 0 follows the largest one.
 SEQUENCES = 2**31
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +144,10 @@ class MirrorPosition:
             ),
             (_offset(origin_source), _offset(origin_destination)),
             None if values["last"] is None else _number(values["last"], 0, 32),
-            None if source_topic_id is None else _of(str, source_topic_id),
-            None if destination_topic_id is None else _of(str, destination_topic_id),
+            None if source_topic_id is None else typed(str, source_topic_id),
+            None if destination_topic_id is None else typed(str, destination_topic_id),
             _number(values["epoch"], -1, 31),
-            _of(str, values["rules"]),
+            typed(str, values["rules"]),
             _number(values.get("source_epoch", -1), -1, 31),
             FirstStart.from_json_object(values["first"]) if "first" in values else None,
         )
@@ -167,15 +166,9 @@ def topic_id_of(text: str | None) -> uuid.UUID | None:
         return None
 
 
-def _of(kind: type[T], value: Any) -> T:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r} is not of type {kind.__name__}")
-    return value
-
-
 def _number(value: Any, low: int, bits: int) -> int:
     """Check that a number fits into its field of the protocol, since other programs may commit, too."""
-    number = _of(int, value)
+    number = typed(int, value)
     if not low <= number < 1 << bits:
         raise ValueError(f"{number} is out of range")
     return number

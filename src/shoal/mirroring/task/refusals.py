@@ -16,6 +16,7 @@ from ...error_codes import ErrorCode, named_code
 from ...protocol.produce import ProduceOutcome
 from ..model.copy_options import CopySettings
 from ..model.incidents import REFUSED_WRITERS, Incident, IncidentKind
+from ..model.text import offsets
 from .outbound import OutboundBatch
 from .partition import PartitionCopy
 
@@ -191,9 +192,7 @@ def refuse(
                 patience_s=_UNEXPLAINED_PATIENCE_S if code in _UNEXPLAINED else None,
             )
         case Reaction.LEAVE_OUT:
-            start, last = first.source_start, batches[-1].source_end - 1
-            offsets = f"offset {start}" if start == last else f"offsets {start} to {last}"
-            where = f"{offsets} of {copy.source}"
+            where = f"{offsets(first.source_start, batches[-1].source_end - 1)} of {copy.source}"
             copy.skip(
                 batches, f"{destination} refuses {where} with {named}: skipped, and lost at the destination"
             )
