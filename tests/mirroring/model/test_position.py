@@ -121,7 +121,7 @@ def test_malformed_position_of_shoal_is_refused(change: dict[str, Any]) -> None:
     "metadata", ["shoal1", "shoal1{", "shoal1[]", "shoal1{}", "shoal2{}", "shoal10{}", "shoal1" + "[" * 4000]
 )
 def test_position_of_another_version_is_refused(metadata: str) -> None:
-    with pytest.raises(ConfigError, match="mirror with that version, or with another --group"):
+    with pytest.raises(ConfigError, match="mirror with that version, or with another group"):
         MirrorPosition.from_committed(Committed(10, metadata))
 
 
