@@ -37,19 +37,19 @@ pub struct Limits {
     pub max_in_flight: usize,
     /// Several requests go out in one system call, if so few are left that the broker could run out of work.
     pub refill_at: usize,
-    /// The most bytes of batches in one request.
+    /// A request of so many bytes of batches gets no further partition.
     pub request_bytes: usize,
     /// The destination may forget a producer whose last batch has no newer timestamp than this.
     pub forgotten_up_to_ms: i64,
     pub max_answer_bytes: usize,
 }
 
-/// A partition's batches, one after the other.
+/// A partition, and its batches in the order of their offsets.
 pub struct Partition<'a> {
     /// Its topic's place in `Pump::topics`.
     pub topic: usize,
     pub number: i32,
-    pub batches: &'a [u8],
+    pub batches: Buffers<'a>,
     pub entries: &'a [Entry],
     /// Where the first batch has to land.
     pub base_offset: i64,
@@ -57,6 +57,50 @@ pub struct Partition<'a> {
     pub newest_ms: Option<i64>,
     /// The most bytes of its batches in a request; 0 for one batch.
     pub together_bytes: usize,
+}
+
+/// Bytes in several buffers, as if one lay behind the other.
+pub struct Buffers<'a> {
+    parts: Vec<&'a [u8]>,
+    /// The place of each part in all of the bytes.
+    starts: Vec<usize>,
+    length: usize,
+}
+
+impl<'a> Buffers<'a> {
+    pub fn new(parts: Vec<&'a [u8]>) -> Self {
+        let mut length = 0;
+        let starts = parts
+            .iter()
+            .map(|part| {
+                length += part.len();
+                length - part.len()
+            })
+            .collect();
+        Buffers {
+            parts,
+            starts,
+            length,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// The bytes of a range, as they lie in the buffers.
+    fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &'a [u8]> {
+        let first = self.starts.partition_point(|&start| start <= range.start);
+        let rest = first.saturating_sub(1)..;
+        self.parts[rest.clone()]
+            .iter()
+            .zip(&self.starts[rest])
+            .take_while(move |&(_, &start)| start < range.end)
+            .map(move |(&part, &start)| {
+                &part[range.start.saturating_sub(start)..part.len().min(range.end - start)]
+            })
+            .filter(|slice| !slice.is_empty())
+    }
 }
 
 /// Some batches of a partition in a request.
@@ -134,7 +178,7 @@ pub struct Pump<'a, P: Peer> {
     pub correlation_id: i32,
 }
 
-impl<P: Peer> Pump<'_, P> {
+impl<'a, P: Peer> Pump<'a, P> {
     /// Send all batches, and return when no answer is to come.
     pub fn run(&mut self) -> Summary {
         let mut turn = Turn::of(self.topics, self.partitions);
@@ -146,17 +190,18 @@ impl<P: Peer> Pump<'_, P> {
             if turn.in_flight.is_empty() {
                 break;
             }
-            match self.receive(&mut turn, end.is_none()) {
-                Ok(()) if turn.handed_back.is_empty() => {}
-                Ok(()) => end = Some(End::Unexpected),
-                Err(failed) => {
-                    end = Some(failed);
-                    break;
-                }
+            if let Err(failed) = self.receive(&mut turn, end.is_none()) {
+                end = Some(failed);
+                break;
             }
-        }
-        if turn.in_flight.is_empty() && !turn.received.is_empty() {
-            end = Some(End::Surplus);
+            if turn.in_flight.is_empty() && !turn.received.is_empty() {
+                end = Some(End::Surplus);
+                break;
+            }
+            // A send that failed stays the end: the connection is of no use any more.
+            if !turn.handed_back.is_empty() && matches!(end, None | Some(End::GateClosed)) {
+                end = Some(End::Unexpected);
+            }
         }
         turn.into_summary(end.unwrap_or(End::Done))
     }
@@ -180,9 +225,7 @@ impl<P: Peer> Pump<'_, P> {
             .iter()
             .map(|segment| match segment {
                 Segment::Head(range) => IoSlice::new(&heads[range.clone()]),
-                Segment::Batches(partition, range) => {
-                    IoSlice::new(&self.partitions[*partition].batches[range.clone()])
-                }
+                Segment::Batches(bytes) => IoSlice::new(bytes),
             })
             .collect();
         let (sent, end) = self.send(&mut slices);
@@ -259,7 +302,7 @@ impl<P: Peer> Pump<'_, P> {
         parts: &[Part],
         turn: &Turn<'_>,
         heads: &mut Vec<u8>,
-        segments: &mut Vec<Segment>,
+        segments: &mut Vec<Segment<'a>>,
     ) -> usize {
         let by_topic = || by_topic(parts, self.partitions);
         let size_at = heads.len();
@@ -277,7 +320,12 @@ impl<P: Peer> Pump<'_, P> {
                 heads.extend_from_slice(&partition.number.to_be_bytes());
                 write_length(bytes, heads);
                 segments.push(Segment::Head(segment_from..heads.len()));
-                segments.push(Segment::Batches(part.partition, from..from + bytes));
+                segments.extend(
+                    partition
+                        .batches
+                        .slices(from..from + bytes)
+                        .map(Segment::Batches),
+                );
                 segment_from = heads.len();
                 batches_bytes += bytes;
                 heads.push(0); // no tagged fields
@@ -380,9 +428,11 @@ impl<P: Peer> Pump<'_, P> {
     }
 }
 
-enum Segment {
+/// A part of a request.
+enum Segment<'a> {
+    /// In the buffer of all fields.
     Head(Range<usize>),
-    Batches(usize, Range<usize>),
+    Batches(&'a [u8]),
 }
 
 impl Progress {
@@ -576,10 +626,14 @@ mod tests {
         may_send: &'a Cell<usize>,
         /// Changes the answer to a request, by its number.
         lie: Lie,
+        /// Bytes behind an answer.
+        surplus: Lie,
         closes_after: usize,
         /// How many bytes it takes, and how many more after it was waited for.
         room: usize,
         more_room: usize,
+        /// Whether it is gone once it takes nothing more.
+        fails_if_full: bool,
         /// How many bytes each receive has waited for.
         expected: Vec<usize>,
         /// How many answers were on their way at each receive.
@@ -596,9 +650,11 @@ mod tests {
                 requests: Vec::new(),
                 may_send,
                 lie: |_, answer| answer,
+                surplus: |_, _| Vec::new(),
                 closes_after: usize::MAX,
                 room: usize::MAX,
                 more_room: usize::MAX,
+                fails_if_full: false,
                 expected: Vec::new(),
                 in_flight: Vec::new(),
             }
@@ -638,10 +694,12 @@ mod tests {
                 assert_eq!(rest, [0, 0]);
                 answer.extend_from_slice(&[0; 6]);
                 answer = (self.lie)(self.requests.len(), answer);
-                self.requests.push(numbers);
+                let size = (answer.len() as u32).to_be_bytes();
+                let surplus = (self.surplus)(self.requests.len(), answer.clone());
                 self.waiting
-                    .push_back([(answer.len() as u32).to_be_bytes().to_vec(), answer].concat());
+                    .push_back([&size, &answer[..], &surplus].concat());
                 self.most_in_flight = self.most_in_flight.max(self.waiting.len());
+                self.requests.push(numbers);
             }
         }
     }
@@ -667,6 +725,9 @@ mod tests {
         }
 
         fn wait_to_send(&mut self) -> io::Result<()> {
+            if self.fails_if_full {
+                return Err(io::Error::from_raw_os_error(32));
+            }
             self.room = self.more_room;
             Ok(())
         }
@@ -693,11 +754,14 @@ mod tests {
         together_bytes: usize,
         newest_ms: Option<i64>,
         forgotten_up_to_ms: i64,
+        /// The size of the buffers that the batches lie in.
+        buffer_bytes: usize,
     }
 
     const CASE: Case = Case {
         batches: 8,
         partitions: 2,
+        buffer_bytes: usize::MAX,
         together_bytes: 0,
         newest_ms: None,
         forgotten_up_to_ms: 99,
@@ -723,7 +787,7 @@ mod tests {
             .map(|number| Partition {
                 topic: 0,
                 number,
-                batches: &batches,
+                batches: Buffers::new(batches.chunks(case.buffer_bytes).collect()),
                 entries,
                 base_offset: 0,
                 newest_ms: case.newest_ms,
@@ -782,16 +846,31 @@ mod tests {
 
     #[test]
     fn several_batches_go_together_up_to_a_size() {
-        let gate = Cell::new(usize::MAX);
-        let (summary, broker) = run(
-            &Case {
-                together_bytes: 3 * 62 - 1,
-                partitions: 1,
-                ..CASE
-            },
-            Broker::new(&gate),
-        );
-        assert_eq!((summary.landed, broker.requests.len()), (vec![8], 4));
+        // In one buffer, one in each, two in each, and batches that two buffers share.
+        for buffer_bytes in [usize::MAX, 62, 124, 100] {
+            let gate = Cell::new(usize::MAX);
+            let (summary, broker) = run(
+                &Case {
+                    together_bytes: 3 * 62 - 1,
+                    partitions: 1,
+                    buffer_bytes,
+                    ..CASE
+                },
+                Broker::new(&gate),
+            );
+            assert_eq!((summary.landed, broker.requests.len()), (vec![8], 4));
+        }
+    }
+
+    #[test]
+    fn range_of_several_buffers_has_the_bytes_of_all() {
+        let buffers = Buffers::new(vec![b"ab", b"", b"c", b"def"]);
+        for start in 0..=6 {
+            for end in start..=6 {
+                let joined: Vec<u8> = buffers.slices(start..end).flatten().copied().collect();
+                assert_eq!(joined, b"abcdef"[start..end]);
+            }
+        }
     }
 
     /// Answers that are not the expected one, each to the fourth request.
@@ -961,6 +1040,48 @@ mod tests {
         assert_eq!(summary.landed, [2, 2]);
         assert_eq!(broker.requests.len(), 2 + summary.handed_back.len());
         assert!(summary.handed_back.iter().all(|each| each.answer.is_none()));
+    }
+
+    #[test]
+    fn failed_send_stays_the_end_whatever_is_answered() {
+        let gate = Cell::new(usize::MAX);
+        let lie = |request: usize, answer| changed(request + 2, answer, 25, 1); // the second
+        let broker = Broker {
+            lie,
+            // The first request, and two of five.
+            room: 3 * 170,
+            fails_if_full: true,
+            ..Broker::new(&gate)
+        };
+        let (summary, _) = run(&CASE, broker);
+        assert!(matches!(summary.end, End::Failed(_)), "{:?}", summary.end);
+        assert_eq!(summary.landed, [1, 1]);
+        assert_eq!(summary.handed_back.len(), 2);
+    }
+
+    #[test]
+    fn answer_without_a_request_counts_for_no_later_one() {
+        let gate = Cell::new(usize::MAX);
+        // The first request is in flight alone; its answer comes with one to the second, which is not sent yet.
+        let surplus = |request, mut second: Vec<u8>| {
+            second[3] = 0xff; // i32::MAX, behind i32::MAX - 1
+            // The base offsets of both partitions.
+            second[27] += RECORDS as u8;
+            second[60] += RECORDS as u8;
+            let size = (second.len() as u32).to_be_bytes();
+            if request == 0 {
+                [&size, &second[..]].concat()
+            } else {
+                Vec::new()
+            }
+        };
+        let broker = Broker {
+            surplus,
+            ..Broker::new(&gate)
+        };
+        let (summary, broker) = run(&CASE, broker);
+        assert!(matches!(summary.end, End::Surplus), "{:?}", summary.end);
+        assert_eq!((summary.landed, broker.requests.len()), (vec![1, 1], 1));
     }
 
     #[test]

@@ -18,12 +18,12 @@ use pyo3::types::PyBytes;
 
 use crate::fingerprint::fingerprint_plain as fingerprint;
 use crate::produce::{Head, VERSIONS};
-use crate::pump::{End, Limits, Partition, Pump, Summary};
+use crate::pump::{Buffers, End, Limits, Partition, Pump, Summary};
 use crate::socket::Socket;
 use crate::walk::{Entry, Stamp, stamp_plain as walk};
 
 /// The version of the functions' signatures; `shoal.native` takes no other.
-const INTERFACE: u32 = 3;
+const INTERFACE: u32 = 4;
 
 /// An entry of an index: size, records, largest timestamp in milliseconds, leader epoch; little-endian.
 const ENTRY_BYTES: usize = 20;
@@ -34,11 +34,12 @@ const LARGEST_REQUEST: usize = 1 << 30;
 /// A broker remembers the last five batches of a producer id (`ProducerStateEntry`).
 const MOST_IN_FLIGHT: usize = 5;
 
-/// Topic, number, batches, their index, the first one's offset, the newest landed time, the bytes that go together.
+/// Topic, number, buffers of batches, their index, the first one's offset, the newest landed time, the bytes that go
+/// together.
 type Lot = (
     usize,
     i32,
-    PyBuffer<u8>,
+    Vec<PyBuffer<u8>>,
     PyBackedBytes,
     i64,
     Option<i64>,
@@ -241,7 +242,8 @@ fn pump<'py>(
 
 fn partition_of<'a>(lot: &'a Lot, entries: &'a [Entry], topics: usize) -> PyResult<Partition<'a>> {
     let &(topic, number, ref batches, _, base_offset, newest_ms, together_bytes) = lot;
-    let batches = readable(batches)?;
+    let buffers = batches.iter().map(readable).collect::<PyResult<_>>()?;
+    let batches = Buffers::new(buffers);
     let indexed: usize = entries.iter().map(|each| each.size as usize).sum();
     let records: i64 = entries
         .iter()

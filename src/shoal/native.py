@@ -19,18 +19,18 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 __all__ = ["NATIVE", "HandedBack", "Lot", "Native"]
 
 #: The version of the signatures below; a module with another one is not used.
-_INTERFACE = 3
+_INTERFACE = 4
 
 
 class Lot(NamedTuple):
     """
-    A partition's stamped batches, one after the other.
+    A partition's stamped batches, in the order of their offsets.
 
     Attributes:
         topic: The place of its topic in the list of topics.
         partition: Its number.
-        batches: All of them.
-        entries: A :data:`shoal.records.ENTRY` for each.
+        batches: The buffers that have them: all batches are these bytes, one behind the other.
+        entries: A :data:`shoal.records.ENTRY` for each batch.
         base_offset: The offset at which the first has to land.
         newest_ms: A timestamp in the destination's producer state; None until something has landed.
         together_bytes: The most bytes of its batches in one request; 0 for one batch.
@@ -39,7 +39,7 @@ class Lot(NamedTuple):
 
     topic: int
     partition: int
-    batches: memoryview
+    batches: Sequence[memoryview]
     entries: bytes
     base_offset: int
     newest_ms: int | None

@@ -54,8 +54,9 @@ def lot(
     times_ms: Sequence[int] | None = None,
     together_bytes: int = 0,
     values: Sequence[bytes] | int = 2,
+    ends_of_buffers: Sequence[int] = (),
 ) -> Lot:
-    """Stamp batches of 2 records each, for a place in the destination's log."""
+    """Stamp batches of 2 records each, for a place in the destination's log; cut them at these positions."""
     times = times_ms or [1_600_000_000_000] * batches
     built = (batch(values, base_offset=2 * at, base_timestamp=time) for at, time in enumerate(times))
     record_set = memoryview(bytearray().join(built))
@@ -69,7 +70,9 @@ def lot(
         base_sequence=base_offset,
     )
     assert len(run.entries) == len(times) * ENTRY.size
-    return Lot(topic, partition, record_set, run.entries, base_offset, newest_ms, together_bytes)
+    cuts = [0, *ends_of_buffers, len(record_set)]
+    buffers = [record_set[start:end] for start, end in itertools.pairwise(cuts)]
+    return Lot(topic, partition, buffers, run.entries, base_offset, newest_ms, together_bytes)
 
 
 def pump(connection: socket.socket, lots: Sequence[Lot], **options: Any) -> Pumped:

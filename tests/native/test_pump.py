@@ -160,6 +160,8 @@ def test_requests_in_flight_are_as_many_as_exactly_once_allows(
         ({"together_bytes": 0}, [1] * 6),
         ({"together_bytes": 2**20}, [6]),
         ({"together_bytes": 300}, [3, 3]),
+        ({"together_bytes": 300, "ends_of_buffers": [100, 110, 400]}, [3, 3]),
+        ({"together_bytes": 0, "ends_of_buffers": [100, 110, 400]}, [1] * 6),
     ],
 )
 def test_several_batches_go_together_up_to_the_limit_of_their_partition(
@@ -175,7 +177,7 @@ def test_requests_are_no_larger_than_wanted_but_for_the_last_partition() -> None
     destination = Destination()
     lots = [lot(number, 1) for number in range(7)]
     with served(destination) as connection:
-        assert pump(connection, lots, request_bytes=2 * len(lots[0].batches)).landed == [1] * 7
+        assert pump(connection, lots, request_bytes=2 * len(lots[0].batches[0])).landed == [1] * 7
     assert [len(request) for request in destination.requests] == [2, 2, 2, 1]
 
 

@@ -38,20 +38,20 @@ Outcomes: TypeAlias = dict[TopicPartition, ProduceOutcome]
 
 class PumpedLot(NamedTuple):
     """
-    Batches of a partition for :meth:`ProduceConnection.pump`, one behind the other.
+    The batches of a partition for :meth:`ProduceConnection.pump`, in the order of their offsets.
 
     Attributes:
         partition: A partition of the connection's topics.
-        batches: Their bytes.
-        entries: An :data:`~shoal.records.ENTRY` for each.
+        batches: The buffers that have them, one behind the other.
+        entries: An :data:`~shoal.records.ENTRY` for each batch.
         base_offset: The offset at which the first has to land.
-        newest_ms: A timestamp that the partition's producer state has; None if nothing has landed yet.
-        together_bytes: How many bytes of them may go in one request; 0 for one batch.
+        newest_ms: A timestamp in the partition's producer state; None if nothing has landed yet.
+        together_bytes: The most bytes of its batches in one request; 0 for one batch.
 
     """
 
     partition: TopicPartition
-    batches: memoryview
+    batches: Sequence[memoryview]
     entries: bytes
     base_offset: int
     newest_ms: int | None

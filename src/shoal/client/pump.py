@@ -113,7 +113,7 @@ class _Progress:
     """A lot, and how far it is sent and landed."""
 
     __slots__ = (
-        "batches", "count", "has_old", "in_flight", "landed", "newest_ms", "next", "number",
+        "buffer_starts", "buffers", "count", "has_old", "in_flight", "landed", "newest_ms", "next", "number",
         "offsets", "starts", "times_ms", "together_bytes", "topic",
     )  # fmt: skip
 
@@ -127,23 +127,27 @@ class _Progress:
         #: The position and the offset of each batch, and behind the last.
         self.starts = list(accumulate(sizes, initial=0))
         self.offsets = list(accumulate(counts, initial=lot.base_offset))
+        self.buffers = lot.batches
+        #: The position of each buffer, and behind the last.
+        self.buffer_starts = list(accumulate(map(len, lot.batches), initial=0))
+        length = self.buffer_starts[-1]
         if (
             lot.topic >= topics
-            or self.starts[-1] != len(lot.batches)
+            or self.starts[-1] != length
             or lot.base_offset < 0
             or self.offsets[-1] >= 2**63
         ):
             raise ValueError(
                 f"partition {lot.partition}: topic {lot.topic} of {topics}, {self.starts[-1]} bytes in the "
-                f"index of {len(lot.batches)}, {sum(counts)} records from offset {lot.base_offset}"
+                f"index of {length}, {sum(counts)} records from offset {lot.base_offset}"
             )
-        size = limits.request_bytes + len(lot.batches)
+        size = limits.request_bytes + length
         if size > _LARGEST_REQUEST:
             raise ValueError(f"requests of {size} bytes are too large")
         self.times_ms: tuple[int, ...] = times_ms
         self.count = len(times_ms)
         self.topic, self.number = lot.topic, INT32.pack(lot.partition)
-        self.batches, self.together_bytes = lot.batches, lot.together_bytes
+        self.together_bytes = lot.together_bytes
         self.newest_ms = lot.newest_ms
         self.has_old = min(times_ms, default=2**63) <= limits.forgotten_up_to_ms
         self.next = self.landed = self.in_flight = 0
@@ -167,6 +171,19 @@ class _Progress:
         self.next = end
         self.in_flight += 1
         return end
+
+    def views(self, start: int, end: int) -> Sequence[memoryview]:
+        """Return the bytes between two positions, as they lie in the buffers."""
+        if len(self.buffers) == 1:
+            return (self.buffers[0][start:end],)
+        views = []
+        first = bisect_right(self.buffer_starts, start) - 1
+        for buffer, at in zip(self.buffers[first:], self.buffer_starts[first:], strict=False):
+            if at >= end:
+                break
+            if view := buffer[max(0, start - at) : end - at]:
+                views.append(view)
+        return views
 
     def land(self, end: int) -> None:
         """Count the batches of the oldest request."""
@@ -320,7 +337,8 @@ class _Pump:
                 each = self._progress[place]
                 start, behind = each.starts[first], each.starts[end]
                 head += each.number + write_unsigned_varint(behind - start + 1)
-                to += (head, each.batches[start:behind])
+                to.append(head)
+                to += each.views(start, behind)
                 size += len(head) + behind - start
                 head = b"\0"  # no tagged fields
             head += b"\0"

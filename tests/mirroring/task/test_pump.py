@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
 import pytest
@@ -24,7 +24,8 @@ from shoal.mirroring.task.partition_state import State
 from shoal.net.address import Address
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import BatchHeader, read_header
-from tests.batches import batch
+from shoal.topic_partition import TopicPartition
+from tests.batches import LOG_APPEND_TIME, batch
 from tests.mirroring.task.test_lot import NOW_MS, aligned, take
 from tests.native_path import SENDERS, send_by
 
@@ -119,21 +120,25 @@ class Leased(Uncontrolled):
 
 
 @pytest.fixture(params=SENDERS, autouse=True)
-def _sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def sender(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     send_by(request.param, monkeypatch)
+    return str(request.param)
 
 
-@pytest.fixture
-def copy() -> PartitionCopy:
-    return filled(NOW_MS)
+@pytest.fixture(params=["one lot", "several lots"])
+def copy(request: pytest.FixtureRequest) -> PartitionCopy:
+    return filled(NOW_MS, apart=() if request.param == "one lot" else (0, 3, 4, 9))
 
 
-def filled(first_ms: int) -> PartitionCopy:
+def filled(first_ms: int, apart: Collection[int] = ()) -> PartitionCopy:
+    """Queue batches; some of them need a decision of their own, and so they are lots of their own."""
     copy = aligned()
     fetched = bytearray()
     for number in range(BATCHES):
-        fetched += batch(2, base_offset=100 + 2 * number, base_timestamp=first_ms + number)
+        flags = LOG_APPEND_TIME if number in apart else 0
+        fetched += batch(2, base_offset=100 + 2 * number, base_timestamp=first_ms + number, flags=flags)
     take(copy, fetched)
+    assert len(copy.outbound.queue) == (7 if apart else 1)
     return copy
 
 
@@ -178,6 +183,21 @@ def test_first_request_goes_alone_and_then_at_most_five_are_in_flight(copy: Part
     assert copy.position is not None
     assert (copy.position.source_offset, copy.position.destination_offset) == (124, 64)
     assert copy.counters.records == 2 * BATCHES
+
+
+def test_lots_of_all_partitions_are_pumped(
+    copy: PartitionCopy, sender: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[object] = []
+    prepare = ProduceConnection.prepare
+
+    def watched(producer: ProduceConnection, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
+        prepared.append(batches)
+        prepare(producer, batches)
+
+    monkeypatch.setattr(ProduceConnection, "prepare", watched)
+    pumped(ScriptedBroker(as_expected), copy)
+    assert len(prepared) == (BATCHES if sender == "requests" else 0)
 
 
 def test_second_request_waits_for_the_first_answer(copy: PartitionCopy) -> None:

@@ -175,24 +175,29 @@ class OutboundQueue:
             self.newest_ms = lot.newest_ms
         return pieces
 
-    def land(self, count: int) -> Lot:
-        """Take the first batches of the first lot as sent and landed, with nothing in flight; return it."""
-        lot = self.queue[0]
-        self._send_up_to(lot, count)
-        self.landing_offset += lot.land(count)
-        self.newest_ms = lot.newest_ms
-        return lot
+    def land(self, count: int) -> Sequence[Piece]:
+        """Take the first queued batches as sent and landed, with nothing in flight; return them."""
+        pieces = self._send_first(count)
+        for lot, _, end in pieces:
+            self.landing_offset += lot.land(end)
+            self.newest_ms = lot.newest_ms
+        return pieces
 
-    def put_in_flight(self, end: int) -> None:
-        """Take the batches of the first lot up to one as sent in a request."""
-        lot = self.queue[0]
-        self.in_flight.append(((lot, lot.sent, end),))
-        self._send_up_to(lot, end)
+    def put_in_flight(self, count: int) -> None:
+        """Take the first queued batches as sent in one request."""
+        self.in_flight.append(self._send_first(count))
 
-    def _send_up_to(self, lot: Lot, end: int) -> None:
-        lot.send_up_to(end)
-        if end == lot.batches_count:
-            self.queue.popleft()
+    def _send_first(self, count: int) -> Sequence[Piece]:
+        pieces: list[Piece] = []
+        while count:
+            lot = self.queue[0]
+            first, end = lot.sent, min(lot.sent + count, lot.batches_count)
+            lot.send_up_to(end)
+            pieces.append((lot, first, end))
+            count -= end - first
+            if end == lot.batches_count:
+                self.queue.popleft()
+        return pieces
 
     def displace(self, by: int) -> None:
         """Expect everything that is in flight or queued so many offsets later; the sequences go on."""

@@ -32,7 +32,7 @@ from ..model.position import MirrorPosition, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
-from .lot import Lot
+from .lot import Lot, Piece
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
 from .partition_state import Event, State, StateMachine
@@ -262,17 +262,18 @@ class PartitionCopy:
     def acknowledge(self) -> None:
         """Take the oldest request in flight as landed at its offsets; count the lots that end in it."""
         self.state.acknowledge()
-        for lot, _, end in self.outbound.acknowledge():
-            self._last = lot
-            if end == lot.batches_count or self.suspicions.open:
-                self._count_landed()
+        self._have_landed(self.outbound.acknowledge())
 
     def land(self, count: int) -> None:
-        """Take the first batches of the first queued lot as sent, and landed at their offsets."""
+        """Take the first queued batches as sent, and landed; count the lots that end there."""
         if count:
             self.state.acknowledge()
-            lot = self._last = self.outbound.land(count)
-            if count == lot.batches_count or self.suspicions.open:
+            self._have_landed(self.outbound.land(count))
+
+    def _have_landed(self, pieces: Sequence[Piece]) -> None:
+        for lot, _, end in pieces:
+            self._last = lot
+            if end == lot.batches_count or self.suspicions.open:
                 self._count_landed()
 
     def displace(self, by: int) -> None:

@@ -83,8 +83,7 @@ class Pump:
 
         """
         ready = deque(copy for copy in copies if copy.outbound.queue)
-        if all(len(copy.outbound.queue) == 1 for copy in ready):
-            self._send_lots(producer, ready)
+        self._send_lots(producer, ready)
         while True:
             if producer.in_flight <= _REFILL_AT:
                 self._send_some(producer, ready)
@@ -107,7 +106,7 @@ class Pump:
 
     def _send_lots(self, producer: ProduceConnection, ready: Sequence[PartitionCopy]) -> None:
         """
-        Send one lot of each partition by the connection's pump, which ends at the first unexpected answer.
+        Send the lots of all partitions by the connection's pump, which ends at the first unexpected answer.
 
         Whatever it leaves in the queues is sent request by request. The pump may leave all: without a gate
         in the control, and on connections that it cannot use.
@@ -136,8 +135,8 @@ class Pump:
         for copy, count in zip(ready, pumped.landed, strict=True):
             copy.land(count)
         for parts, _ in pumped.handed_back:
-            for place, _, end in parts:
-                ready[place].outbound.put_in_flight(end)
+            for place, first, end in parts:
+                ready[place].outbound.put_in_flight(end - first)
         for parts, answer in pumped.handed_back:
             if answer is not None:
                 partitions = [ready[place].destination for place, _, _ in parts]
@@ -147,12 +146,11 @@ class Pump:
 
     def _lot_of(self, copy: PartitionCopy) -> PumpedLot:
         outbound = copy.outbound
-        (lot,) = outbound.queue
         together_bytes = outbound.together_bytes if self._may_send_multi_batch(copy) else 0
         return PumpedLot(
             copy.destination,
-            lot.view,
-            lot.index,
+            [lot.view for lot in outbound.queue],
+            b"".join(lot.index for lot in outbound.queue),
             outbound.landing_offset,
             outbound.newest_ms,
             together_bytes,
