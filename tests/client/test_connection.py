@@ -6,17 +6,21 @@ import contextlib
 import random
 import select
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from rig.authority import Authority
 from shoal.broker import Broker
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.buffers import ReceiveBuffer
 from shoal.client.connection import Connection
+from shoal.client.security import Security
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
 from shoal.net.address import Address, parse_bootstrap
@@ -265,6 +269,43 @@ def test_send_interrupted_closes_connection(broker: Broker, monkeypatch: pytest.
         with pytest.raises(KeyboardInterrupt):
             connection.send(ApiKey.METADATA, topics=[])
         assert connection.closed
+
+
+class Lapsed(Exception):
+    """Forbids to send."""
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+def test_send_that_waits_is_cut_if_its_check_fails_then(listen: Listen, tmp_path: Path, is_tls: bool) -> None:
+    authority = Authority()
+    security = Security(tls=True, trusted=authority.pem) if is_tls else None
+    identity = authority.issue("broker", "127.0.0.1").write_pem(tmp_path / "broker.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity)
+    is_over = threading.Event()
+    connections: list[Connection] = []
+
+    def serve(sock: socket.socket) -> None:
+        with context.wrap_socket(sock, server_side=True) if is_tls else sock as client:
+            stream = client.makefile("rb")
+            stream.read(int.from_bytes(stream.read(4)))
+            client.sendall(framed(0, struct.pack(">hihhh", 0, 1, ApiKey.PRODUCE, 0, 12)))
+            while not connections or select.select([], connections, [], 0)[1]:
+                time.sleep(0.001)
+            is_over.set()
+            while stream.read(MIB):
+                pass
+
+    def check() -> None:
+        if is_over.is_set():
+            raise Lapsed
+
+    connection = Connection(listen(serve), client_id="me", timeout_s=20.0, security=security)
+    connection.prepare_parts([bytes(64 * MIB)], ApiKey.PRODUCE, 9, connection.next_correlation_id())
+    connections.append(connection)
+    with pytest.raises(Lapsed):
+        connection.send_prepared(check)
+    assert connection.closed
 
 
 def answering(size: int) -> Script:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import select
 import socket
 import ssl
 import time
@@ -332,19 +333,43 @@ class Connection:
             self._in_flight.append(expected)
         self._prepared += parts
 
-    def send_prepared(self) -> None:
-        """Send all queued requests; the kernel gathers their parts without a copy."""
+    def send_prepared(self, check: Callable[[], object] | None = None) -> None:
+        """
+        Send all queued requests; the kernel gathers their parts without a copy.
+
+        Args:
+            check: Called before each system call that sends but the first one, and before that if the socket
+                takes nothing at once. If it raises, the connection is closed: a part may have been sent.
+
+        """
         parts, self._prepared = self._prepared, []
+        before_each = None if check is None else self._wait_and(check)
         try:
             if self._is_tls:
-                self._send_by_tls(parts)
+                self._send_by_tls(parts, before_each)
             else:
-                send_gathered(self._socket, parts)
+                send_gathered(self._socket, parts, before_each)
         except OSError as error:
             raise self._broken(error) from error
         except BaseException:
             self.close()  # Ctrl-C: an unknown part of the request was sent
             raise
+
+    def _wait_and(self, check: Callable[[], object]) -> Callable[[], None]:
+        """Return a call that waits until the socket takes bytes, and checks if any time may have passed."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLOUT)
+        is_first = True
+
+        def wait() -> None:
+            nonlocal is_first
+            if not (is_first and poll.poll(0)):
+                if not poll.poll(self.timeout_s * 1000):
+                    raise BlockingIOError("the broker takes nothing")
+                check()
+            is_first = False
+
+        return wait
 
     def stream_parts(
         self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
@@ -373,19 +398,28 @@ class Connection:
         if answered:
             self._in_flight.append(_Expected(correlation_id, name, LARGEST_FRAME))
 
-    def _send_by_tls(self, parts: Sequence[bytes | memoryview]) -> None:
+    def _send_by_tls(
+        self, parts: Sequence[bytes | memoryview], before_each: Callable[[], object] | None
+    ) -> None:
         """Send parts one by one, small ones joined: TLS has no sendmsg, and each send is a record."""
         small = bytearray()
         for part in parts:
             if len(small) + len(part) <= _TLS_RECORD:
                 small += part
                 continue
-            if small:
-                self._socket.sendall(small)
-                small = bytearray()
-            self._socket.sendall(part)
-        if small:
-            self._socket.sendall(small)
+            self._send_records(small, before_each)
+            small = bytearray()
+            self._send_records(part, before_each)
+        self._send_records(small, before_each)
+
+    def _send_records(
+        self, data: bytes | bytearray | memoryview, before_each: Callable[[], object] | None
+    ) -> None:
+        unsent = memoryview(data)
+        while unsent:
+            if before_each is not None:
+                before_each()
+            unsent = unsent[self._socket.send(unsent[:_TLS_RECORD]) :]
 
     def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
         """

@@ -6,7 +6,7 @@ import os
 import uuid
 from array import array
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -254,9 +254,9 @@ class ProduceConnection:
             parts, ApiKey.PRODUCE, version, correlation_id, is_answered=is_answered
         )
 
-    def send_prepared(self) -> None:
-        """Send all queued requests in as few system calls as possible."""
-        self._connection.send_prepared()
+    def send_prepared(self, check: Callable[[], object] | None = None) -> None:
+        """Send all queued requests by few system calls; see :meth:`.Connection.send_prepared`."""
+        self._connection.send_prepared(check)
 
     def receive(self) -> Outcomes:
         """

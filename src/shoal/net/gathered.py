@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 __all__ = ["IOV_MAX", "send_gathered"]
 
@@ -12,21 +12,38 @@ __all__ = ["IOV_MAX", "send_gathered"]
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 
-def send_gathered(connected: socket.socket, parts: Sequence[bytes | memoryview]) -> None:
+def send_gathered(
+    connected: socket.socket,
+    parts: Sequence[bytes | memoryview],
+    before_each: Callable[[], object] | None = None,
+) -> None:
     """
     Send all parts by as few system calls as possible, without a copy. The socket must not be one of TLS.
+
+    Args:
+        connected: The socket.
+        parts: The buffers.
+        before_each: Called before each system call, which then waits for nothing; so it has to wait until the
+            socket takes bytes.
 
     Raises:
         OSError: The connection failed, or its timeout passed; an unknown part was sent.
 
     """
-    for first in range(0, len(parts), IOV_MAX):
-        group = parts[first : first + IOV_MAX]
-        sent = connected.sendmsg(group)
-        if sent == sum(map(len, group)):
+    unsent, first = list(parts), 0
+    while first < len(unsent):
+        if before_each is not None:
+            before_each()
+        try:
+            sent = connected.sendmsg(
+                unsent[first : first + IOV_MAX], (), 0 if before_each is None else socket.MSG_DONTWAIT
+            )
+        except BlockingIOError:
+            if before_each is None:
+                raise
             continue
-        # The timeout, or a signal, cut the call short.
-        for part in group:
-            if sent < len(part):
-                connected.sendall(memoryview(part)[sent:])
-            sent = max(0, sent - len(part))
+        while first < len(unsent) and sent >= len(unsent[first]):
+            sent -= len(unsent[first])
+            first += 1
+        if sent:  # the timeout, a signal, or a full buffer cut the call short
+            unsent[first] = memoryview(unsent[first])[sent:]

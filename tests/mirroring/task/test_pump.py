@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -142,12 +143,31 @@ def filled(first_ms: int, apart: Collection[int] = ()) -> PartitionCopy:
     return copy
 
 
+class ChokingBroker(ScriptedBroker):
+    """A broker that reads nothing until the kernel takes no more, and then everything after a call."""
+
+    def __init__(self, before_reading: Callable[[], None]) -> None:
+        self.arrived_bytes = 0
+        self.connection: Connection | None = None
+        self._before_reading = before_reading
+        super().__init__(as_expected)
+
+    def _answer(self, connected: socket.socket) -> None:
+        while self.connection is None or select.select([], [self.connection], [], 0)[1]:
+            time.sleep(0.001)
+        self._before_reading()
+        while data := connected.recv(1 << 20):
+            self.arrived_bytes += len(data)
+
+
 def pumped(broker: ScriptedBroker, copy: PartitionCopy, control: Uncontrolled | None = None) -> None:
     """Send all that a partition has; then do as the copy loop does after an error."""
     settings = copy._settings
     with closing(broker), Cluster(settings.destination) as cluster:
         connection = Connection(broker.address, client_id="test", timeout_s=10)
         producer = ProduceConnection(connection, timeout_ms=1000)
+        if isinstance(broker, ChokingBroker):
+            broker.connection = connection
         sender = pump.Pump(
             [copy],
             cluster,
@@ -287,3 +307,14 @@ def test_nothing_is_sent_after_the_end_of_the_lease(copy: PartitionCopy) -> None
     assert len(broker.received) == seen[0] < BATCHES
     assert copy.next_offset <= 100 + 2 * len(broker.received)
     assert copy.state.current in {State.UNALIGNED, State.COPYING}
+
+
+def test_request_is_cut_if_the_lease_ends_while_the_kernel_takes_no_more() -> None:
+    control = Leased()
+    copy = aligned()
+    take(copy, batch([bytes(64 << 20)], base_offset=100, base_timestamp=NOW_MS))
+    broker = ChokingBroker(control.end)
+    with pytest.raises((BrokerError, Disconnected)):
+        pumped(broker, copy, control)
+    assert 0 < broker.arrived_bytes < 64 << 20
+    assert copy.state.current is State.UNALIGNED

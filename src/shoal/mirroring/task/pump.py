@@ -6,9 +6,8 @@ Rules of exactly once that are kept here and in ``outbound_queue.py`` (docs/deci
 - The first request of a partition since its alignment is in flight alone.
 - At most 5 requests are in flight; one, if the destination may have forgotten the producer.
 - Any answer but the predicted offset goes to ``refusals.py``.
-- A lot is pumped only while the lease holds. Of a request that is sent by itself, the lease is checked before
-  it is queued: a send that blocks may outlast it, as bytes in a socket may. Then the broker's check of
-  sequences protects the partition.
+- The lease is checked before each system call that sends; of a request that is sent by itself, also before it
+  is queued. Bytes in a socket may outlast it: then the broker's check of sequences protects the partition.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Pump:
             copies: All that may have something to send.
             destination: The destination cluster, for names in messages.
             settings: The mirror's options.
-            control: Asked before each request.
+            control: Asked before each request, and each system call that sends.
             may_send_multi_batch: Whether the next request may have several batches of a partition.
             refused: Called after the reaction of a partition to an error code.
 
@@ -169,7 +168,7 @@ class Pump:
                 break
             self._control.check_lease()
             producer.prepare(batches)
-        producer.send_prepared()
+        producer.send_prepared(self._control.check_lease)
 
     def _next_request(self, ready: deque[PartitionCopy]) -> Mapping[TopicPartition, Sequence[memoryview]]:
         """Take one batch of each partition that may send, or several, up to a request's size."""
