@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import os
+import select
+import socket
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
-from shoal.client.produce import ProduceConnection
+from shoal.client.produce import ProduceConnection, Pumped
 from shoal.mirroring.task import worker
-from shoal.protocol.produce import ProduceOutcome
+from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import Killed, Watched
+from tests.two_brokers import Acting, Killed, Watched
 
 __all__ = ["Doomed", "Requests", "arrive"]
 
@@ -33,15 +40,28 @@ class Requests:
         self.sent: list[bytes] = []
         self.killed = False
         self._left: int | None = None
+        self._before_each: Callable[[], object] = lambda: None
         requests = self
 
         class Watched(ProduceConnection):
             def prepare(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-                requests._take(batches)
+                requests._take(view for views in batches.values() for view in views)
                 super().prepare(batches)
 
-            def pump(self, *args: Any, **options: Any) -> None:
-                """Send request by request."""
+            def pump(self, *args: Any, **options: Any) -> Pumped | None:
+                tap = _Tap(requests._show, requests._pass)
+                lend = self._connection.lend
+
+                @contextlib.contextmanager
+                def tapped(words: Sequence[int]) -> Iterator[int]:
+                    with lend(words) as descriptor, tap.between(descriptor) as ours:
+                        yield ours
+
+                with mock.patch.object(self._connection, "lend", tapped):
+                    pumped = super().pump(*args, **options)
+                if tap.killed is not None:
+                    raise tap.killed
+                return pumped
 
         monkeypatch.setattr(sender, "ProduceConnection", Watched)
 
@@ -50,14 +70,107 @@ class Requests:
         self._left = requests
         self.killed = False
 
-    def _take(self, batches: Mapping[TopicPartition, Sequence[memoryview]]) -> None:
-        self.sent.extend(bytes(view) for views in batches.values() for view in views)
+    def acting(self, at_check: int, action: Callable[[], object]) -> Acting:
+        """Return a control that acts at a certain check of the lease; each request of a pump is one."""
+        control = _ActingOnPumps(at_check, action)
+        self._before_each = control.check_lease
+        return control
+
+    def _take(self, views: Iterator[memoryview]) -> None:
+        self.sent.extend(bytes(view) for view in views)
+        self._count()
+
+    def _count(self) -> None:
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
                 self._left = None
                 self.killed = True
                 raise Killed
+
+    def _show(self, frame: bytes) -> None:
+        version = int.from_bytes(frame[2:4])
+        self.sent += (
+            bytes(each.record_set) for each in decode_produce_request(memoryview(frame), version).partitions
+        )
+
+    def _pass(self) -> None:
+        self._before_each()
+        self._count()
+
+
+class _ActingOnPumps(Acting):
+    """The gate of a pump is open, and what opens it is no check: the checks are those of its requests."""
+
+    _opens = False
+
+    def open_gate(self) -> array[int] | None:
+        self._opens = True
+        return Watched.open_gate(self)
+
+    def check_lease(self) -> None:
+        if self._opens:
+            self._opens = False
+        else:
+            super().check_lease()
+
+
+class _Tap:
+    """A connection's middle: each request of a pump is shown before any of those behind it is passed on.
+
+    Attributes:
+        killed: Raised by a call; the pump's connection is closed then.
+    """
+
+    def __init__(self, show: Callable[[bytes], None], before_passing: Callable[[], None]) -> None:
+        self.killed: Killed | None = None
+        self._show = show
+        self._before_passing = before_passing
+        self._received = bytearray()
+
+    @contextlib.contextmanager
+    def between(self, descriptor: int) -> Iterator[int]:
+        """Stand between the broker on a socket and a pump, which gets the other descriptor."""
+        pump, ours = socket.socketpair()
+        with pump, ours, socket.socket(fileno=os.dup(descriptor)) as broker:
+            passing = threading.Thread(target=self._run, args=[ours, broker])
+            passing.start()
+            try:
+                yield pump.fileno()
+            finally:
+                pump.shutdown(socket.SHUT_RDWR)
+                passing.join()
+
+    def _run(self, pump: socket.socket, broker: socket.socket) -> None:
+        try:
+            while True:
+                for readable in select.select([pump, broker], [], [])[0]:
+                    data = readable.recv(1 << 20)
+                    if not data:
+                        return
+                    if readable is pump:
+                        self._pass_on(data, broker)
+                    else:
+                        pump.sendall(data)
+        except Killed as killed:
+            self.killed = killed
+        except OSError:
+            pass  # one end is gone; the other learns it below
+        finally:
+            pump.shutdown(socket.SHUT_RDWR)
+
+    def _pass_on(self, data: bytes, broker: socket.socket) -> None:
+        received = self._received
+        received += data
+        frames = []
+        while len(received) >= 4 and len(received) >= (end := 4 + int.from_bytes(received[:4])):
+            frames.append(bytes(received[:end]))
+            del received[:end]
+        for frame in frames:
+            self._show(frame[4:])
+        for frame in frames:
+            self._before_passing()
+            broker.sendall(frame)
 
 
 class Doomed(Watched):

@@ -10,6 +10,7 @@ import itertools
 import socket
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -411,8 +412,9 @@ class Mortal(Watched):
         self._steps_left = at_check
         self._dead = False
 
-    def open_gate(self) -> None:
-        """Let each request ask."""
+    def open_gate(self) -> array[int] | None:
+        """Let each request ask, if the checks are counted."""
+        return super().open_gate() if self._steps_left is None else None
 
     def check_lease(self) -> None:
         """Count a check: one for each turn of a worker and a copy loop, and for each Produce request."""
@@ -442,8 +444,9 @@ class Acting(Watched):
         self._steps_left = at_check
         self._action = action
 
-    def open_gate(self) -> None:
+    def open_gate(self) -> array[int] | None:
         """Let each request ask."""
+        return None
 
     def check_lease(self) -> None:
         self._steps_left -= 1

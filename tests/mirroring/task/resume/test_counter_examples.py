@@ -3,6 +3,7 @@ Play failures of the resume protocol's model without one of its rules to the rea
 
 The traces are in ``tests/model/test_resume.py``. A late request has the very bytes
 that a task sent. It did not arrive then, and arrives when the test delivers it.
+Every trace is played to each way of sending: by both pumps, and request by request.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from tests import batches
 from tests.late_requests import Requests, arrive
+from tests.native_path import SENDERS, send_by
 from tests.two_brokers import (
     NOW_MS,
-    Acting,
     Content,
     History,
     Killed,
@@ -47,8 +48,9 @@ LATER_THAN_ALL = 30
 ages = pytest.mark.parametrize("timestamp", [NOW_MS, OLD_MS], ids=["young", "old"])
 
 
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+@pytest.fixture(params=SENDERS, autouse=True)
+def requests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Requests:
+    send_by(request.param, monkeypatch)
     return Requests(monkeypatch)
 
 
@@ -81,10 +83,14 @@ def forget_before_each_request(broker: Broker) -> None:
     broker.apis = {**broker.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
 
 
-def run_and_let_arrive(brokers: TwoBrokers, requests: Sequence[bytes], at_check: int) -> bool:
+def run_and_let_arrive(
+    brokers: TwoBrokers, requests: Requests, left_behind: Sequence[bytes], at_check: int
+) -> bool:
     """Run a task, and deliver requests at a certain check of its lease; return whether it came to that."""
     arrived = []
-    control = Acting(at_check, lambda: arrived.append(arrive(brokers.settings.destination, requests)))
+    control = requests.acting(
+        at_check, lambda: arrived.append(arrive(brokers.settings.destination, left_behind))
+    )
     result = brokers.start(control=control).result()
     assert result.stopped == ()
     assert result.complete
@@ -108,7 +114,7 @@ def test_late_request_of_a_dead_task_at_any_moment_of_the_next_one_doubles_nothi
     history.base_timestamp = timestamp
     history.plain(1, 2, 1, 3)
     left_behind = crash(brokers, requests, acknowledged)
-    if not run_and_let_arrive(brokers, left_behind, at_check):
+    if not run_and_let_arrive(brokers, requests, left_behind, at_check):
         arrive(brokers.settings.destination, left_behind)
     assert brokers.copied() == history.committed
     history.plain(1)
@@ -120,7 +126,7 @@ def test_lease_is_checked_at_each_moment_of_a_late_request(
     brokers: TwoBrokers, history: History, requests: Requests
 ) -> None:
     history.plain(1, 2, 1, 3)
-    assert run_and_let_arrive(brokers, crash(brokers, requests), at_check=5)
+    assert run_and_let_arrive(brokers, requests, crash(brokers, requests), at_check=5)
 
 
 @ages
@@ -144,7 +150,7 @@ def test_late_request_of_a_dead_task_with_other_batches_doubles_nothing(
         producer_epoch=identity.producer_epoch,
         base_sequence=0,
     )
-    run_and_let_arrive(brokers, [bytes(together)], at_check)
+    run_and_let_arrive(brokers, requests, [bytes(together)], at_check)
     assert brokers.copied() == history.committed
 
 
@@ -182,14 +188,14 @@ def test_first_request_after_an_alignment_is_in_flight_alone(
 
 @ages
 def test_task_is_not_done_at_a_log_end_that_an_election_takes_back(
-    brokers: TwoBrokers, history: History, timestamp: int
+    brokers: TwoBrokers, history: History, requests: Requests, timestamp: int
 ) -> None:
     history.base_timestamp = timestamp
     history.plain(1, 2)
     let_pass(brokers.destination, ApiKey.PRODUCE, 1)
     # Written, but the follower has it not, and the answer is lost.
     brokers.destination.faults.add(ApiKey.PRODUCE, drop="after")
-    control = Acting(3, lambda: lagging(brokers.destination, "topic", high_watermark=1))
+    control = requests.acting(3, lambda: lagging(brokers.destination, "topic", high_watermark=1))
     running = brokers.start(control=control)
     wait_until(lambda: len(control.waits) > 3)
     assert running.is_running
@@ -266,7 +272,7 @@ def test_request_of_a_forgotten_producer_shows_as_an_unexpected_offset(
     history.plain(1, 1, 1)
     left_behind, *_ = crash(brokers, requests)
     # At the check before the second request: the first is acknowledged.
-    control = Acting(3, zombie_after(brokers, left_behind))
+    control = requests.acting(3, zombie_after(brokers, left_behind))
     (stopped,) = brokers.start(control=control).result().stopped
     assert "landed at offset 2" in stopped.reason
     assert "instead of 1" in stopped.reason
@@ -326,7 +332,7 @@ def test_task_behind_foreign_records_recognizes_its_own_requests(
     left_behind = crash(brokers, requests, acknowledged)
     log = brokers.destination.log("topic")
     log.store(memoryview(batches.batch([b"foreign"], base_offset=log.log_end_offset)))
-    run_and_let_arrive(brokers, left_behind, at_check)
+    run_and_let_arrive(brokers, requests, left_behind, at_check)
     ours = [each for each in brokers.copied() if each.value != b"foreign"]
     assert ours == history.committed
     # Through control of the identity: still the one of the dead task.
@@ -342,6 +348,6 @@ def test_foreign_records_before_a_late_request_stop_the_partition(
     left_behind = crash(brokers, requests)
     log = brokers.destination.log("topic")
     log.store(memoryview(batches.batch([b"foreign"], base_offset=0)))
-    control = Acting(at_check, lambda: arrive(brokers.settings.destination, left_behind))
+    control = requests.acting(at_check, lambda: arrive(brokers.settings.destination, left_behind))
     (stopped,) = brokers.start(control=control).result().stopped
     assert "another program wrote there" in stopped.reason
