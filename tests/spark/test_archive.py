@@ -76,7 +76,9 @@ def test_archive_directory_is_private(jar: Path, tmp_path: Path, is_there: bool)
     directory = tmp_path / "class-archives"
     if is_there:
         directory.mkdir(mode=0o755)
-    archive_of(str(jar), directory=directory).recording()
+    recording = archive_of(str(jar), directory=directory).recording()
+    assert recording is not None
+    recording.cancel()
     assert directory.stat().st_mode & 0o777 == 0o700
 
 
@@ -84,21 +86,17 @@ def test_archive_in_a_read_only_directory_is_not_recorded(
     jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = archive_of(str(jar), directory=tmp_path)
-    assert archive.recording() is None
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert archive.recording() is None
 
 
-def test_second_run_records_and_one_at_a_time(jar: Path, tmp_path: Path) -> None:
+def test_one_run_at_a_time_records_from_the_first_on(jar: Path, tmp_path: Path) -> None:
     archive = archive_of(str(jar), directory=tmp_path / "new")
-    assert archive.recording() is None
-    second = archive.recording()
-    assert second is not None
-    assert archive.recording() is None
-    second.cancel()
-    third = archive.recording()
-    assert third is not None
-    third.cancel()
+    for _ in range(2):
+        recording = archive.recording()
+        assert recording is not None
+        assert archive.recording() is None
+        recording.cancel()
 
 
 # Stands for Spark's driver. Its "JVM" ends when the test's pipe does; the archive is made by a java that
@@ -110,7 +108,6 @@ from shoal.spark.launch.archive import ClassArchive
 
 java, jar, directory = sys.argv[1:]
 archive = ClassArchive.of([java, "-cp", jar, "-Xmx512m", "-Da=b"], "17", Path(directory))
-assert archive.recording() is None
 recording = archive.recording()
 jvm = subprocess.Popen(["cat"], stdin=sys.stdin, stdout=subprocess.DEVNULL, pass_fds=[recording.held_by_jvm])
 jvm.returncode = 0

@@ -8,12 +8,13 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, Stopped
 from shoal.spark.launch.java import Java
 from shoal.spark.launch.jvm import _Start, quick_class_path, start_jvm
 from shoal.spark.launch.session import retrying, slim_home, spark_session
@@ -77,15 +78,23 @@ def test_unwritable_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log_file = tmp_path / "file" / "spark.log"
     with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* checkpoint"):
-        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file).run(["true"])
+        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, threading.Event()).run(["true"])
 
 
 def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
     other, log_file = tmp_path / "other", tmp_path / "spark.log"
     log_file.symlink_to(other)
     with pytest.raises(ConfigError, match=r"spark.log is a symbolic link, .*; remove it"):
-        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file).run(["true"])
+        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, threading.Event()).run(["true"])
     assert not other.exists()
+
+
+def test_abandoned_start_kills_the_jvm(tmp_path: Path) -> None:
+    given_up = threading.Event()
+    start = _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "none")}, tmp_path / "log", given_up)
+    given_up.set()
+    with pytest.raises(Stopped, match="given up"):
+        start.run(["sleep", "60"])
 
 
 def test_state_directory_is_private(tmp_path: Path) -> None:

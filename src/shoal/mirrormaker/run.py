@@ -82,6 +82,7 @@ class MirrorMaker:
         directory = self._take_directory(prepared.group, resources)
         schedule = _SharedSchedule(run.metrics, self._maker.streams, run.warn)
         control = run.listen(schedule, resources)
+        run.start_engine(directory, resources)
         share = GroupShare(
             self._options.source,
             self._maker.membership,
@@ -112,7 +113,6 @@ class MirrorMaker:
         summary = run.copy(
             prepared,
             schedule,
-            directory,
             control,
             share,
             ends_when_stopped=True,

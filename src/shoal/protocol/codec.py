@@ -29,6 +29,7 @@ __all__ = [
     "decode_response",
     "encode_request",
     "encode_response",
+    "generate_code",
     "read_correlation_id",
     "read_request_header",
     "request_class",
@@ -108,6 +109,18 @@ def request_class(api_key: ApiKey) -> Any:
 def response_class(api_key: ApiKey) -> Any:
     """Return the class of an API's response; nested structures are attributes of it."""
     return _message_class(api_key, "Response")
+
+
+def generate_code(api_key: ApiKey, version: int) -> None:
+    """Generate the code for an API's request and response now, not when it is needed first."""
+    for message_class in (request_class(api_key), response_class(api_key)):
+        flexible = message_class.flexible_version_q(version)
+        options = {"compact": flexible, "tagged": flexible}
+        if message_class is request_class(api_key):
+            message_class._struct.compiled_encode_into(version, **options)
+        else:
+            message_class._struct.compiled_decode_from(version, **options, data_class=message_class)
+            _checked_fields(message_class, version)
 
 
 class RequestHeader(NamedTuple):

@@ -74,6 +74,7 @@ class SparkEngine:
         self._context: SparkContext
         self._key: str | Path = ""
         self._resources = contextlib.ExitStack()
+        self._given_up = threading.Event()
 
     @property
     def listening_host(self) -> str:
@@ -93,6 +94,7 @@ class SparkEngine:
             self._log_file,
             state_dir(),
             on_warning=self._on_warning,
+            given_up=self._given_up,
         )
         with contextlib.ExitStack() as resources:
             if is_ours:
@@ -133,6 +135,7 @@ class SparkEngine:
 
     def stop(self) -> None:
         """Delete the key of the tasks, and stop Spark if :meth:`start` started it."""
+        self._given_up.set()
         self._resources.close()
 
     def _run_once(self, job: CopyJob, jobs: _Jobs) -> None:

@@ -37,7 +37,7 @@ class CopyJob:
 
 
 class Engine(Protocol):
-    """Starts tasks for one mirror. The mirror calls it from one thread, in the order of these methods."""
+    """Starts tasks for one mirror. The mirror calls these methods in their order, one at a time."""
 
     @property
     def listening_host(self) -> str:
@@ -45,7 +45,7 @@ class Engine(Protocol):
 
     def start(self, directory: Path) -> Path:
         """
-        Start the engine's processes, which takes seconds; return the engine's log file.
+        Start the engine's processes, which takes seconds; return the engine's log file. In any thread.
 
         Args:
             directory: The mirror's checkpoint, for the log and other files.
@@ -72,4 +72,4 @@ class Engine(Protocol):
         """Return the CPU seconds since the engine object was made: of Python, and of the engine's own."""
 
     def stop(self) -> None:
-        """End the processes that :meth:`start` started."""
+        """End the processes that :meth:`start` started, or a start that is under way in another thread."""

@@ -8,7 +8,8 @@ consumer group, and which partitions follow from that. ``shoal mirror`` is :clas
 
 1. :meth:`MirrorRun.run` handles signals, shows the metrics and the page, and calls the mirror.
 2. The mirror prepares topics, and takes its directory (:meth:`MirrorRun.take_directory`).
-3. :meth:`MirrorRun.listen` opens the control connection for tasks.
+3. :meth:`MirrorRun.listen` opens the control connection for tasks, and :meth:`MirrorRun.start_engine` begins
+   to start the engine, which takes seconds.
 4. The mirror joins its group, and commits the start positions of new partitions
    (:meth:`MirrorRun.settle_beginnings`).
 5. :meth:`MirrorRun.copy` runs the tasks to the end, and sums up.
@@ -21,6 +22,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +113,7 @@ class MirrorRun:
         self._retries = None if options.once else StoppedRetries(self.metrics, options.retry_stopped_s)
         self._loop = DriverLoop(stop, self.signals, self.metrics, on_progress, on_notice, on_warning)
         self._processes = LocalProcesses()
+        self._starting: Future[Path] | None = None
         self._watch: MirrorPage | None = None
         self._group: str | None = None
         self._warnings: list[str] = []
@@ -215,6 +218,25 @@ class MirrorRun:
         resources.callback(control.close)
         return control
 
+    def start_engine(self, directory: Path, resources: contextlib.ExitStack) -> None:
+        """
+        Begin to start the engine, in a thread: meanwhile the mirror joins its group, which may take seconds.
+
+        Args:
+            directory: The checkpoint, for the engine's files.
+            resources: The engine ends with them.
+
+        """
+        thread = ThreadPoolExecutor(1, "shoal-engine")
+        self._starting = thread.submit(self._engine.start, directory)
+        thread.shutdown(wait=False)
+        resources.callback(self._end_engine)
+
+    def _end_engine(self) -> None:
+        self._engine.stop()  # also a start that is under way
+        if self._starting is not None and self._starting.exception() is None:
+            self._engine.stop()
+
     def settle_beginnings(
         self,
         group: str,
@@ -268,7 +290,6 @@ class MirrorRun:
         self,
         prepared: Prepared,
         schedule: PartitionSchedule,
-        directory: Path,
         control: ControlServer,
         place: GroupPlace,
         *,
@@ -281,7 +302,6 @@ class MirrorRun:
         Args:
             prepared: The topics that the destination is ready for at the start.
             schedule: The partitions to copy.
-            directory: The checkpoint, for the engine's files.
             control: The connection to the tasks.
             place: The mirror's place in its group; the mirror ends if it loses this place.
             ends_when_stopped: Whether the first stopped partition ends the mirror.
@@ -292,7 +312,8 @@ class MirrorRun:
 
         """
         self.metrics.enter(Phase.STARTING_SPARK)
-        log_file = self._engine.start(directory)
+        assert self._starting is not None  # the mirror has begun to start the engine
+        log_file = self._starting.result()
         with self.signals:  # again: the engine may have installed handlers of its own
             try:
                 self.metrics.enter(Phase.STARTING_TASKS)

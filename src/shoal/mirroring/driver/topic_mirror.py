@@ -55,6 +55,7 @@ class TopicMirror:
         identity = run.take_directory(directory, resources)
         schedule = PartitionSchedule(prepared.topics, run.metrics)
         control = run.listen(schedule, resources)
+        run.start_engine(directory, resources)
         lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
         resources.callback(lock.release)
         with run.signals.interrupting():
@@ -63,7 +64,7 @@ class TopicMirror:
             self._settle_beginnings(prepared, partitions, control)
         if not self._options.once:
             self._look_out(prepared, schedule, control, lock, resources)
-        return run.copy(prepared, schedule, directory, control, lock)
+        return run.copy(prepared, schedule, control, lock)
 
     def _prepare(self) -> Prepared:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:

