@@ -1,7 +1,7 @@
 """Start Spark, cheaply and silently.
 
 A plain ``SparkSession.builder.getOrCreate()`` ends its first Python task after 16 s and 24 CPU-seconds (on 2
-cores, with PySpark 4.3 and Java 17). This module needs 10 s and 12 CPU-seconds, and from the third start on
+cores, with PySpark 4.3 and Java 17). This module needs 10 s and 12 CPU-seconds, and from the second start on
 6 s and 7 CPU-seconds:
 
 1. **Python starts in 0.25 s instead of 1.05.** Spark puts ``pyspark.zip`` first on the path of its Python
