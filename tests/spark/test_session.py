@@ -8,16 +8,17 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shoal.errors import ConfigError, Stopped
+from shoal.errors import ConfigError, ShoalError, Stopped
+from shoal.spark.launch import session
+from shoal.spark.launch.archive import ClassArchive
 from shoal.spark.launch.java import Java
-from shoal.spark.launch.jvm import _Start, quick_class_path, start_jvm
-from shoal.spark.launch.session import retrying, slim_home, spark_session
+from shoal.spark.launch.jvm import Abort, _Start, quick_class_path, start_jvm
+from shoal.spark.launch.session import retrying, slim_home, spark_context, spark_session
 
 TIMEOUT_S = 240
 
@@ -78,23 +79,95 @@ def test_unwritable_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     log_file = tmp_path / "file" / "spark.log"
     with pytest.raises(ConfigError, match=f"Spark's log {log_file} cannot be written: .* checkpoint"):
-        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, threading.Event()).run(["true"])
+        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
 
 
 def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
     other, log_file = tmp_path / "other", tmp_path / "spark.log"
     log_file.symlink_to(other)
     with pytest.raises(ConfigError, match=r"spark.log is a symbolic link, .*; remove it"):
-        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, threading.Event()).run(["true"])
+        _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
     assert not other.exists()
 
 
-def test_abandoned_start_kills_the_jvm(tmp_path: Path) -> None:
-    given_up = threading.Event()
-    start = _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "none")}, tmp_path / "log", given_up)
-    given_up.set()
-    with pytest.raises(Stopped, match="given up"):
+def test_aborted_start_kills_the_jvm(tmp_path: Path) -> None:
+    abort = Abort()
+    start = _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": str(tmp_path / "none")}, tmp_path / "log", abort)
+    abort.request()
+    with pytest.raises(ShoalError, match="killed by signal 9"):
         start.run(["sleep", "60"])
+
+
+def test_abort_does_not_kill_a_started_jvm() -> None:
+    abort = Abort()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        with abort.killing(process):
+            pass
+        abort.request()
+        assert process.poll() is None
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(TIMEOUT_S) == 0
+
+
+#: Stands for Java: answers the question for its version, and the launcher's for the command; then it waits.
+JAVA = """#!/bin/sh
+case "$*" in
+*-version*) printf "java.home = {home}\njava.version = 17.0.1\n" >&2 ;;
+*launcher*) printf '{home}/bin/java\0-cp\0{jar}\0org.apache.spark.deploy.SparkSubmit\0' ;;
+*) exec sleep 60 ;;
+esac
+"""
+
+
+def test_aborted_start_keeps_the_class_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    jar = tmp_path / "spark.jar"
+    jar.touch()
+    java = tmp_path / "bin" / "java"
+    java.write_text(JAVA.format(home=tmp_path, jar=jar))
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    abort = Abort()
+
+    def options(_: ClassArchive) -> list[str]:
+        abort.request()
+        return ["-Xshare:auto"]
+
+    monkeypatch.setattr(ClassArchive, "options", options)
+    monkeypatch.setattr(ClassArchive, "discard", lambda _: pytest.fail("the archive was deleted"))
+    with pytest.raises(Stopped, match="aborted"):
+        spark_context("local", {}, tmp_path / "log", tmp_path / "state", abort=abort)
+
+
+@pytest.mark.parametrize(
+    ("master", "theirs", "used"),
+    [("local[2]", None, "ours"), ("local[2]", "theirs", "theirs"), ("spark://host:7077", None, None)],
+)
+def test_daemon_of_workers_is_ours_on_this_machine_unless_the_user_has_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, theirs: str | None, used: str | None
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    if theirs is not None:
+        (tmp_path / "spark-defaults.conf").write_text(f"spark.python.daemon.module {theirs}\n")
+    seen: list[str | None] = []
+    monkeypatch.setattr(
+        session, "_start", lambda settings, *_: seen.append(settings.get("spark.python.daemon.module"))
+    )
+    spark_context(master, {}, tmp_path / "log", tmp_path / "state", daemon="ours")
+    assert seen == [used]
+
+
+def test_daemon_of_workers_has_one_thread_and_all_code_of_a_task() -> None:
+    program = """
+import os, sys
+import shoal.spark.launch.daemon
+print(len(os.listdir("/proc/self/task")), "shoal.mirroring.task.task" in sys.modules)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    assert run.stdout.split() == ["1", "True"]
 
 
 def test_state_directory_is_private(tmp_path: Path) -> None:
@@ -283,7 +356,7 @@ spark.stop()
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc what a process has mapped")
-def test_second_start_creates_an_archive_and_the_third_uses_it(tmp_path: Path) -> None:
+def test_first_start_leads_to_an_archive_that_later_ones_use(tmp_path: Path) -> None:
     mapped = []
     for _ in range(3):
         run = subprocess.run(
@@ -298,4 +371,5 @@ def test_second_start_creates_an_archive_and_the_third_uses_it(tmp_path: Path) -
         (mark,) = (tmp_path / "state" / "class-archives").glob("*.seen")
         with mark.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-    assert mapped == ["", "", str({f"{mark.stem}.jsa"})]
+    archive = str({f"{mark.stem}.jsa"})
+    assert mapped == ["", archive, archive]

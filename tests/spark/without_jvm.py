@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from shoal.spark import engine
 
-__all__ = ["without_jvm"]
+__all__ = ["Context", "without_jvm"]
 
 
 class _Job:
@@ -44,7 +44,9 @@ class _Job:
         return list(pickle.loads(self._function)([pickle.loads(task)]))
 
 
-class _Context:
+class Context:
+    """A Spark context whose jobs run in threads."""
+
     master = "local[2,4]"
 
     def __init__(self, parallelism: int) -> None:
@@ -68,5 +70,5 @@ class _Context:
 def without_jvm(monkeypatch: pytest.MonkeyPatch, parallelism: int = 2) -> Iterator[None]:
     """Let mirrors run without a JVM."""
     with monkeypatch.context() as patched:
-        patched.setattr(engine, "spark_context", lambda *_, **__: _Context(parallelism))
+        patched.setattr(engine, "spark_context", lambda *_, **__: Context(parallelism))
         yield

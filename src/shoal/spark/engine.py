@@ -30,6 +30,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
 from shoal.spark.connections import is_on_this_machine
 from shoal.spark.copy_task import ControlAddress, CopyTask
+from shoal.spark.launch.jvm import Abort
 from shoal.spark.launch.session import driver_host, spark_context
 from shoal.spark.mirror_planning import WindowPlanner, plan_once
 from shoal.spark.speculation import refuse_speculation
@@ -74,7 +75,7 @@ class SparkEngine:
         self._context: SparkContext
         self._key: str | Path = ""
         self._resources = contextlib.ExitStack()
-        self._given_up = threading.Event()
+        self._abort = Abort()
 
     @property
     def listening_host(self) -> str:
@@ -93,8 +94,9 @@ class SparkEngine:
             dict(self._options.conf),
             self._log_file,
             state_dir(),
+            daemon="shoal.spark.launch.daemon",
             on_warning=self._on_warning,
-            given_up=self._given_up,
+            abort=self._abort,
         )
         with contextlib.ExitStack() as resources:
             if is_ours:
@@ -135,7 +137,7 @@ class SparkEngine:
 
     def stop(self) -> None:
         """Delete the key of the tasks, and stop Spark if :meth:`start` started it."""
-        self._given_up.set()
+        self._abort.request()
         self._resources.close()
 
     def _run_once(self, job: CopyJob, jobs: _Jobs) -> None:

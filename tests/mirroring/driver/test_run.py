@@ -13,16 +13,19 @@ import pytest
 
 from shoal.client.offsets import LATEST
 from shoal.error_codes import ErrorCode
+from shoal.errors import ConfigError, Stopped
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.prepare import copies
 from shoal.protocol.apis import ApiKey
+from shoal.spark import engine
 from shoal.spark.api import run_mirror
 from shoal.spark.engine import SparkEngine
+from shoal.spark.launch.jvm import Abort
 from tests.mirror_options import with_options
-from tests.spark.without_jvm import without_jvm
+from tests.spark.without_jvm import Context, without_jvm
 from tests.two_brokers import History, TwoBrokers, content_of, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -107,6 +110,66 @@ def idle(mirrors: Mirrors) -> History:
     summary = mirrors.once()
     assert (summary.records, summary.stopped) == (9, {})
     return history
+
+
+# The start of the engine, in a thread while the group is joined
+
+
+def test_failed_start_of_the_engine_ends_the_mirror_and_leaves_the_group(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors.brokers.topic("orders")[0].plain(2)
+    with monkeypatch.context() as patched:
+
+        def fail(*_: object, **__: object) -> None:
+            raise ConfigError("no Java")
+
+        patched.setattr(engine, "spark_context", fail)
+        with pytest.raises(ConfigError, match="no Java"):
+            mirrors.once()
+    assert mirrors.copied("orders") == 0
+    assert mirrors.once().records == 2
+
+
+def test_stop_ends_a_start_of_the_engine_at_once(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors.brokers.topic("orders")[0].plain(2)
+    begun = threading.Event()
+
+    def start(*_: object, abort: Abort, **__: object) -> None:
+        begun.set()
+        wait_until(lambda: abort.requested)
+        raise Stopped("aborted")
+
+    monkeypatch.setattr(engine, "spark_context", start)
+    service = Service(mirrors)
+    assert begun.wait(60)
+    wait_until(lambda: service.now is not None and service.now.phase == "starting Java and Spark")
+    summary = service.end()
+    assert summary.ended == "stopped by the calling program before anything was copied"
+    assert (summary.exit_code, mirrors.copied("orders")) == (0, 0)
+
+
+def test_engine_that_starts_just_before_a_stop_is_stopped(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start is behind the last point where an abort ends it."""
+    mirrors.brokers.topic("orders")[0].plain(2)
+    begun = threading.Event()
+    stopped = threading.Event()
+    monkeypatch.setattr(Context, "stop", lambda _: stopped.set())
+
+    def start(*_: object, abort: Abort, **__: object) -> Context:
+        begun.set()
+        wait_until(lambda: abort.requested)
+        return Context(2)
+
+    monkeypatch.setattr(engine, "spark_context", start)
+    service = Service(mirrors)
+    assert begun.wait(60)
+    service.end()
+    assert stopped.is_set()
 
 
 # A copy that was deleted while nothing new comes

@@ -137,9 +137,9 @@ class DriverLoop:
         else:
             cause = " because a partition is stopped" if self.ended_by_stopped else ""
         match self._metrics.phase:
-            case Phase.CHECKING | Phase.CREATING | Phase.FINDING_POSITIONS:
+            case Phase.CHECKING | Phase.CREATING | Phase.FINDING_POSITIONS | Phase.STARTING_SPARK:
                 doing = "nothing was copied"
-            case Phase.STARTING_SPARK | Phase.STARTING_TASKS:
+            case Phase.STARTING_TASKS:
                 doing = "nothing was copied; Spark has to start before it can end"
             case _:
                 doing = "finishing and committing the batches in flight"

@@ -22,7 +22,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +59,9 @@ __all__ = ["START_PATIENCE_S", "MirrorRun"]
 
 #: Patience at the start with brokers that do not respond.
 START_PATIENCE_S = 30.0
+
+#: Interval at which the wait for the engine looks for a stop.
+_LOOK_INTERVAL_S = 0.1
 
 #: Patience with tasks that have to end, for their last commits.
 _END_PATIENCE_S = 30.0
@@ -228,14 +231,23 @@ class MirrorRun:
 
         """
         thread = ThreadPoolExecutor(1, "shoal-engine")
-        self._starting = thread.submit(self._engine.start, directory)
+        starting = self._starting = thread.submit(self._engine.start, directory)
         thread.shutdown(wait=False)
-        resources.callback(self._end_engine)
 
-    def _end_engine(self) -> None:
-        self._engine.stop()  # also a start that is under way
-        if self._starting is not None and self._starting.exception() is None:
-            self._engine.stop()
+        def end() -> None:
+            self._engine.stop()  # ends a start that is under way, unless it has just been done
+            if starting.exception() is None:
+                self._engine.stop()
+
+        resources.callback(end)
+
+    def _await_engine(self) -> Path:
+        """Return the engine's log file when it has started; raise Stopped if the mirror ends before."""
+        assert self._starting is not None  # the mirror has begun to start the engine
+        while not wait([self._starting], _LOOK_INTERVAL_S).done:
+            if self._stop.is_set():
+                raise Stopped("the mirror was stopped before it began")
+        return self._starting.result()
 
     def settle_beginnings(
         self,
@@ -308,13 +320,13 @@ class MirrorRun:
             on_engine_started: Called between the engine's start, which takes seconds, and the first task.
 
         Raises:
+            Stopped: The mirror was stopped before the engine had started.
             ShoalError: The mirror lost its place, or the engine failed.
 
         """
         self.metrics.enter(Phase.STARTING_SPARK)
-        assert self._starting is not None  # the mirror has begun to start the engine
-        log_file = self._starting.result()
-        with self.signals:  # again: the engine may have installed handlers of its own
+        log_file = self._await_engine()
+        with self.signals:  # again: an engine may have installed handlers of its own
             try:
                 self.metrics.enter(Phase.STARTING_TASKS)
                 self._loop.begin_work(AtWork(control, place, schedule, self._retries, ends_when_stopped))

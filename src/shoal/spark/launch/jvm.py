@@ -31,12 +31,12 @@ from typing import Any, BinaryIO
 import javaproperties
 from pyspark.java_gateway import launch_gateway
 
-from ...errors import ConfigError, OptionError, ShoalError, Stopped
+from ...errors import ConfigError, OptionError, ShoalError
 from ...state_directory import open_no_link
 from .archive import ClassArchive
 from .java import Java
 
-__all__ = ["Jvm", "conf_dir", "during", "start_jvm"]
+__all__ = ["Abort", "Jvm", "conf_dir", "during", "start_jvm"]
 
 _MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
 
@@ -54,6 +54,41 @@ _CLASS_NAME = re.compile(r'^(Exception in thread "main" )?([\w$]+\.)*[\w$]+(Exce
 
 _LOOK_EVERY_S = 0.02
 """The JVM announces itself by a file. Between two looks we wait for its end, the other thing to happen."""
+
+
+class Abort:
+    """
+    Ends a start of Spark from another thread: it kills the JVM, and the start then fails.
+
+    Attributes:
+        requested: Whether the start has to end.
+
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def request(self) -> None:
+        """End the start; without effect if it has ended."""
+        with self._lock:
+            self.requested = True
+            if self._process is not None:
+                self._process.kill()
+
+    @contextmanager
+    def killing(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Let a request kill ``process`` during the block."""
+        with self._lock:
+            self._process = process
+            if self.requested:
+                process.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._process = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +117,7 @@ def start_jvm(
     environ: Mapping[str, str],
     log_file: Path,
     state_dir: Path,
-    given_up: threading.Event | None = None,
+    abort: Abort,
 ) -> Jvm:
     """
     Start the driver's JVM and return when it accepts connections (about 2 s).
@@ -93,18 +128,17 @@ def start_jvm(
         environ: The environment of the JVM and of every Python worker on this machine, SPARK_HOME included.
         log_file: The file to append the output to. A missing directory is created.
         state_dir: The directory that holds class data archives.
-        given_up: An event that ends the start.
+        abort: Kills the JVM while this function runs.
 
     Raises:
         ConfigError: The launcher or the JVM refuses the settings, or the log file or temporary files cannot
             be written.
-        Stopped: The start was given up.
         ShoalError: The JVM was killed while it started.
 
     """
     room = _temporary_directory()
     environ = {**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(room / "connection")}
-    start = _Start(environ, log_file, given_up or threading.Event())
+    start = _Start(environ, log_file, abort)
     try:
         settings = room / "spark.properties"
         settings.write_text(javaproperties.dumps(conf, timestamp=False), encoding="latin-1")
@@ -206,9 +240,11 @@ def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> J
     if options := archive.options():
         try:
             return start.run([java, *options, *arguments])
-        except (ConfigError, Stopped):
+        except ConfigError:
             raise
         except ShoalError:
+            if start.abort.requested:
+                raise
             # The archive may make the JVM crash (a bad disk). The next start must not crash, too.
             archive.discard()
     recording = archive.recording()
@@ -227,7 +263,7 @@ def _run_with(archive: ClassArchive, start: _Start, command: Sequence[str]) -> J
 class _Start:
     environ: Mapping[str, str]
     log_file: Path
-    given_up: threading.Event
+    abort: Abort
 
     def run(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> Jvm:
         """Run ``command`` with the inherited ``descriptors``, and connect to it."""
@@ -245,12 +281,11 @@ class _Start:
                 process_group=0,
             )
         try:
-            while not announcement.exists():
-                if _ended(process):
-                    raise _early_end(process.returncode, self.log_file, begin)
-                if self.given_up.is_set():
-                    raise Stopped("the start of Spark was given up")
-            return Jvm(process, _connect(announcement.read_bytes(), process))
+            with self.abort.killing(process):
+                while not announcement.exists():
+                    if _ended(process):
+                        raise _early_end(process.returncode, self.log_file, begin)
+                return Jvm(process, _connect(announcement.read_bytes(), process))
         except BaseException:
             _end(process)
             raise

@@ -23,6 +23,7 @@ Everything here runs on the driver.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -30,7 +31,6 @@ import secrets
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,11 +42,11 @@ from pyspark import SparkConf
 from pyspark.core.context import SparkContext
 from pyspark.sql import SparkSession
 
-from ...errors import ConfigError, ShoalError
+from ...errors import ConfigError, ShoalError, Stopped
 from ...state_directory import make_state_directory
 from ..connections import is_on_this_machine
 from .java import OLDEST_JAVA, find_java
-from .jvm import Jvm, conf_dir, during, start_jvm
+from .jvm import Abort, Jvm, conf_dir, during, start_jvm
 
 __all__ = ["driver_host", "spark_context", "spark_session"]
 
@@ -65,8 +65,6 @@ _LOCAL_DEFAULTS = {
     # Spark also starts if the machine's own name does not resolve (laptops, containers, build machines).
     "spark.driver.host": "localhost",
     "spark.driver.bindAddress": "127.0.0.1",
-    # On a cluster, the executors' Python may not have this module before a task has added it.
-    "spark.python.daemon.module": "shoal.spark.launch.daemon",
 }
 
 _AUTHENTICATED = {
@@ -86,8 +84,6 @@ _EXECUTORS_LOOK_S = 0.1
 
 def spark_session(master: str, conf: Mapping[str, str], log_file: Path, state_dir: Path) -> SparkSession:
     """Start Spark with SQL as :func:`spark_context` does without, for ``format("shoal")``."""
-    # The planners of data sources run in daemons of their own, which need no copy task.
-    conf = {"spark.python.daemon.module": "pyspark.daemon", **conf}
     return SparkSession(spark_context(master, conf, log_file, state_dir))
 
 
@@ -97,8 +93,9 @@ def spark_context(
     log_file: Path,
     state_dir: Path,
     *,
+    daemon: str | None = None,
     on_warning: Callable[[str], object] = lambda _: None,
-    given_up: threading.Event | None = None,
+    abort: Abort | None = None,
 ) -> SparkContext:
     """
     Start Spark, or return the context that this process already has.
@@ -120,12 +117,14 @@ def spark_context(
             Spark shows settings in its UI and logs.
         log_file: The file to append the output to. A missing directory is created.
         state_dir: The directory of files that make the next start cheaper.
+        daemon: The module of the daemon that forks Python workers, on this machine alone: on a cluster, the
+            executors' Python may not have it. None for PySpark's.
         on_warning: A function that is called if ``JAVA_HOME`` cannot be used, and another Java is.
-        given_up: An event that ends the start of the JVM.
+        abort: Ends the start of a new JVM, and of Spark in it.
 
     Raises:
         ConfigError: No Java, an invalid master or setting, or a directory that cannot be used.
-        Stopped: The start was given up.
+        Stopped: The start was aborted.
         ShoalError: Spark's JVM died. This error and ConfigError name the log file if it has details.
 
     """
@@ -135,9 +134,26 @@ def spark_context(
     master = retrying(master)
     local = is_on_this_machine(master)
     environ = _environment(local, conf, state_dir)
-    settings = {**_defaults(local, environ), **conf, "spark.master": master}
+    settings = {**_defaults(local, daemon, environ), **conf, "spark.master": master}
     if local:
         settings = {**_authentication(settings), **settings}
+    abort = abort or Abort()
+    try:
+        return _start(settings, environ, log_file, state_dir, on_warning, abort)
+    except Exception as error:
+        if abort.requested:
+            raise Stopped("the start of Spark was aborted") from error
+        raise
+
+
+def _start(
+    settings: Mapping[str, str],
+    environ: dict[str, str],
+    log_file: Path,
+    state_dir: Path,
+    on_warning: Callable[[str], object],
+    abort: Abort,
+) -> SparkContext:
     jvm = None
     if SparkContext._gateway is None:
         java = find_java(environ)
@@ -147,8 +163,11 @@ def spark_context(
                 f"Set JAVA_HOME to a Java {OLDEST_JAVA} or newer, or unset it"
             )
         environ["JAVA_HOME"] = str(java.home)
-        jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve(), given_up)
-    with during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]):
+        jvm = start_jvm(java, settings, environ, log_file, state_dir.resolve(), abort)
+    with (
+        during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]),
+        contextlib.nullcontext() if jvm is None else abort.killing(jvm.process),
+    ):
         return _context(jvm, settings, log_file)
 
 
@@ -238,13 +257,16 @@ def _environment(local: bool, conf: Mapping[str, str], state_dir: Path) -> dict[
     }
 
 
-def _defaults(local: bool, environ: Mapping[str, str]) -> dict[str, str]:
+def _defaults(local: bool, daemon: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Return shoal's defaults, updated with the user's ``spark-defaults.conf`` if it exists."""
     try:
         theirs = javaproperties.loads((conf_dir(environ) / "spark-defaults.conf").read_text(encoding="utf-8"))
     except FileNotFoundError:
         theirs = {}
-    return {**_DEFAULTS, **(_LOCAL_DEFAULTS if local else {}), **theirs}
+    ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if local else {})}
+    if local and daemon is not None:
+        ours["spark.python.daemon.module"] = daemon
+    return {**ours, **theirs}
 
 
 def _authentication(settings: Mapping[str, str]) -> dict[str, str]:
