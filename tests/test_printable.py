@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shoal.cli.output import LiveReport, say, table, warn
+from shoal.cli.live_report import LiveReport
+from shoal.cli.output import say, table, warn
 from shoal.errors import (
     AccessRefused,
     BrokerError,

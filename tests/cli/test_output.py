@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from shoal.cli.live_line import line
+from shoal.cli.live_report import LiveReport
 from shoal.cli.output import (
     JsonReport,
-    LiveReport,
     News,
     PlainReport,
     progress_until_unread,

@@ -11,6 +11,7 @@ not compare; 4 (``mirror``) done, but after incidents that its options allowed.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import sys
 import traceback
@@ -20,18 +21,25 @@ from typing import Any
 from ..errors import ConfigError, OptionError, ShoalError
 from ..exit_codes import EXIT_USAGE
 from ..printable import printable_lines
-from . import broker, demo, gateway, gateway_user, mirror, mirror_maker, verify
 from .config_file import with_config_file
 from .output import first_line, print_json, say, stamp_lines
 from .parser import Parser, spelling
 
 __all__ = ["main", "make_parser"]
 
-VERBS = (mirror, mirror_maker, verify, demo, broker, gateway, gateway_user)
+#: In the order of the help. The module of a verb has its name, with underscores.
+VERBS = ("mirror", "mirror-maker", "verify", "demo", "broker", "gateway", "gateway-user")
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def make_parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """
+    Return the parser of the command line.
+
+    Args:
+        verb: The only verb to parse, which saves the import of the others; None, or a word that is no verb,
+            for all of them.
+
+    """
     parser = Parser(
         prog="shoal",
         description="Mirror Kafka topics by whole record batches, on Spark.",
@@ -46,8 +54,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"shoal {importlib.metadata.version('shoal')}")
     verbs = parser.add_subparsers(title="verbs", dest="verb", metavar="VERB", required=True)
-    for verb in VERBS:
-        verb.add_parser(verbs)
+    for each in (verb,) if verb in VERBS else VERBS:
+        importlib.import_module(f".{each.replace('-', '_')}", __name__).add_parser(verbs)
     return parser
 
 
@@ -70,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    parser = make_parser()
+    parser = make_parser(arguments[0] if arguments else None)
     if not arguments:
         parser.print_help(sys.stderr)
         return EXIT_USAGE

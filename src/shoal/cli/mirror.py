@@ -14,7 +14,6 @@ from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import DEFAULT_MASTER, MirrorOptions
 from ..mirroring.model.progress import Summary
 from .config_file import add_config_option
-from .dry_run import print_dry_run
 from .http_options import add_http_options
 from .options import (
     Subparsers,
@@ -274,6 +273,8 @@ def run(args: argparse.Namespace) -> int:
             from ..mirroring.monitoring.page.report import check_report
 
             check_report(options.report)
+        from .dry_run import print_dry_run
+
         return print_dry_run(options, as_json=args.json, spell=args.spell)
     stop = threading.Event()
     signals = Signals(stop, on_retry=lambda: None)
