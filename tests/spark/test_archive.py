@@ -106,9 +106,10 @@ import subprocess, sys
 from pathlib import Path
 from shoal.spark.launch.archive import ClassArchive
 
-java, jar, directory = sys.argv[1:]
+java, jar, directory, last_class = sys.argv[1:]
 archive = ClassArchive.of([java, "-cp", jar, "-Xmx512m", "-Da=b"], "17", Path(directory))
 recording = archive.recording()
+archive.file.with_suffix(".classes").write_text(f"java/lang/Object id: 0\\n{last_class} id: 1\\n")
 jvm = subprocess.Popen(["cat"], stdin=sys.stdin, stdout=subprocess.DEVNULL, pass_fds=[recording.held_by_jvm])
 jvm.returncode = 0
 recording.make_at_exit()
@@ -121,12 +122,15 @@ exit %d
 """
 
 
-def run_driver(tmp_path: Path, jar: Path, exit_code: int) -> Path:
+LAST_CLASS = "org/apache/spark/api/python/PythonWorkerFactory"
+
+
+def run_driver(tmp_path: Path, jar: Path, exit_code: int, last_class: str = LAST_CLASS) -> Path:
     """Run a driver and its JVM to their end; return the path of the expected archive."""
     java = tmp_path / "java"
     java.write_text(JAVA % exit_code)
     java.chmod(0o755)
-    command = [sys.executable, "-c", DRIVER, str(java), str(jar), str(tmp_path)]
+    command = [sys.executable, "-c", DRIVER, str(java), str(jar), str(tmp_path), last_class]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdin is not None
         assert driver.stdout is not None
@@ -134,8 +138,9 @@ def run_driver(tmp_path: Path, jar: Path, exit_code: int) -> Path:
         archive = Path(driver.stdout.read().strip())
         assert driver.wait(TIMEOUT_S) == 0
         with archive.with_suffix(".seen").open() as lock:
-            with pytest.raises(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if last_class == LAST_CLASS:
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             assert not archive.exists()
             driver.stdin.close()
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -157,3 +162,8 @@ def test_failed_archive_leaves_no_files(tmp_path: Path, jar: Path) -> None:
     archive = run_driver(tmp_path, jar, exit_code=1)
     assert not archive.exists()
     assert not archive.with_suffix(".unfinished").exists()
+
+
+def test_run_that_ended_before_its_first_task_leads_to_no_archive(tmp_path: Path, jar: Path) -> None:
+    archive = run_driver(tmp_path, jar, exit_code=0, last_class="org/apache/spark/SparkContext")
+    assert not archive.exists()

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.spark.launch.java import Java
-from shoal.spark.launch.jvm import start_jvm
+from shoal.spark.launch.jvm import Abort, start_jvm
 
 # Answers as Spark's launcher with the command of a JVM, itself; as that JVM it dies as Spark does.
 JAVA = """#!/bin/sh
@@ -32,7 +32,7 @@ def sentence(tmp_path: Path, *says: str) -> str:
     (tmp_path / "says").write_text("\n".join(says))
     environ = {**os.environ, "SPARK_HOME": str(tmp_path)}
     with pytest.raises(ConfigError) as refused:
-        start_jvm(Java(tmp_path, "17", "17"), {}, environ, tmp_path / "spark.log", tmp_path)
+        start_jvm(Java(tmp_path, "17", "17"), {}, environ, tmp_path / "spark.log", tmp_path, Abort())
     return str(refused.value)
 
 

@@ -114,7 +114,7 @@ def test_abort_does_not_kill_a_started_jvm() -> None:
 JAVA = """#!/bin/sh
 case "$*" in
 *-version*) printf "java.home = {home}\njava.version = 17.0.1\n" >&2 ;;
-*launcher*) printf '{home}/bin/java\0-cp\0{jar}\0org.apache.spark.deploy.SparkSubmit\0' ;;
+*launcher*) printf '{home}/bin/java\\0-cp\\0{jar}\\0org.apache.spark.deploy.SparkSubmit\\0' ;;
 *) exec sleep 60 ;;
 esac
 """
@@ -182,7 +182,7 @@ def test_state_directory_is_private(tmp_path: Path) -> None:
 def test_missing_temporary_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match=r"temporary files cannot be written: .* set TMPDIR"):
-        start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path)
+        start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path, Abort())
 
 
 def test_class_path_has_largest_jars_first_without_missing_ones(tmp_path: Path) -> None:

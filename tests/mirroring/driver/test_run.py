@@ -14,6 +14,7 @@ import pytest
 from shoal.client.offsets import LATEST
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError, Stopped
+from shoal.mirroring.driver.group_lock import MirrorIdentity
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.options import MirrorOptions, Start
 from shoal.mirroring.model.progress import Progress, Summary
@@ -170,6 +171,36 @@ def test_engine_that_starts_just_before_a_stop_is_stopped(
     assert begun.wait(60)
     service.end()
     assert stopped.is_set()
+
+
+def test_directory_of_another_mirror_is_refused_before_topics_are_created(
+    mirrors: Mirrors, tmp_path: Path
+) -> None:
+    mirrors.brokers.topic("orders")[0].plain(2)
+    mirrors.delete_copy("orders")
+    other = MirrorIdentity(tmp_path / "checkpoint")
+    with pytest.raises(ConfigError, match="another shoal on this machine uses it"):
+        mirrors.once()
+    assert mirrors.copied("orders") == -1
+    other.release()
+    assert mirrors.once().records == 2
+
+
+def test_refused_topic_ends_the_start_of_the_engine(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrors.brokers.source.create_topic("orders", 2)
+    aborted = threading.Event()
+
+    def start(*_: object, abort: Abort, **__: object) -> None:
+        wait_until(lambda: abort.requested)
+        aborted.set()
+        raise Stopped("aborted")
+
+    monkeypatch.setattr(engine, "spark_context", start)
+    with pytest.raises(ConfigError):
+        mirrors.once(replication_factor=7)
+    assert aborted.is_set()
 
 
 # A copy that was deleted while nothing new comes

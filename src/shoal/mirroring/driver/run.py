@@ -7,9 +7,9 @@ consumer group, and which partitions follow from that. ``shoal mirror`` is :clas
 :class:`~.engine.Engine`. In the order of a run:
 
 1. :meth:`MirrorRun.run` handles signals, shows the metrics and the page, and calls the mirror.
-2. The mirror prepares topics, and takes its directory (:meth:`MirrorRun.take_directory`).
-3. :meth:`MirrorRun.listen` opens the control connection for tasks, and :meth:`MirrorRun.start_engine` begins
-   to start the engine, which takes seconds.
+2. The mirror takes its directory (:meth:`MirrorRun.take_directory`), and :meth:`MirrorRun.start_engine`
+   begins to start the engine, which takes seconds. Meanwhile the mirror prepares topics.
+3. :meth:`MirrorRun.listen` opens the control connection for tasks.
 4. The mirror joins its group, and commits the start positions of new partitions
    (:meth:`MirrorRun.settle_beginnings`).
 5. :meth:`MirrorRun.copy` runs the tasks to the end, and sums up.
@@ -223,7 +223,7 @@ class MirrorRun:
 
     def start_engine(self, directory: Path, resources: contextlib.ExitStack) -> None:
         """
-        Begin to start the engine, in a thread: meanwhile the mirror joins its group, which may take seconds.
+        Begin to start the engine, in a thread: meanwhile the mirror creates topics and joins its group.
 
         Args:
             directory: The checkpoint, for the engine's files.
@@ -231,15 +231,14 @@ class MirrorRun:
 
         """
         thread = ThreadPoolExecutor(1, "shoal-engine")
-        starting = self._starting = thread.submit(self._engine.start, directory)
+        resources.callback(self._end_engine)  # first: a signal may come at any time
+        self._starting = thread.submit(self._engine.start, directory)
         thread.shutdown(wait=False)
 
-        def end() -> None:
-            self._engine.stop()  # ends a start that is under way, unless it has just been done
-            if starting.exception() is None:
-                self._engine.stop()
-
-        resources.callback(end)
+    def _end_engine(self) -> None:
+        self._engine.stop()  # ends a start that is under way, unless it has just been done
+        if self._starting is not None and self._starting.exception() is None:
+            self._engine.stop()
 
     def _await_engine(self) -> Path:
         """Return the engine's log file when it has started; raise Stopped if the mirror ends before."""

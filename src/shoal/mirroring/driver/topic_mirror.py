@@ -7,7 +7,7 @@ Without ``--once`` the selection is looked up again at each ``--refresh``, and s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
 from .copy_watch import CopyWatch
 from .discovery import Discovery
-from .group_lock import GroupLock
+from .group_lock import GroupLock, MirrorIdentity
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
 
@@ -41,6 +41,7 @@ class TopicMirror:
     def __init__(self, run: MirrorRun) -> None:
         self._run = run
         self._options = run.options
+        self._identity: MirrorIdentity
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
@@ -49,14 +50,11 @@ class TopicMirror:
     def _mirror(self, resources: contextlib.ExitStack) -> Summary:
         run = self._run
         with run.signals.interrupting():
-            prepared = self._prepare()
+            prepared = self._prepare(lambda group: self._take(group, resources))
         run.know(prepared.group, prepared.warnings)
-        directory = self._directory(prepared.group)
-        identity = run.take_directory(directory, resources)
         schedule = PartitionSchedule(prepared.topics, run.metrics)
         control = run.listen(schedule, resources)
-        run.start_engine(directory, resources)
-        lock = GroupLock(self._options.source, prepared.group, identity.name, control.renew)
+        lock = GroupLock(self._options.source, prepared.group, self._identity.name, control.renew)
         resources.callback(lock.release)
         with run.signals.interrupting():
             partitions = self._expect(prepared, schedule)
@@ -66,7 +64,13 @@ class TopicMirror:
             self._look_out(prepared, schedule, control, lock, resources)
         return run.copy(prepared, schedule, control, lock)
 
-    def _prepare(self) -> Prepared:
+    def _take(self, group: str, resources: contextlib.ExitStack) -> None:
+        """Take the group's directory on this machine, and begin to start the engine, which logs there."""
+        directory = self._directory(group)
+        self._identity = self._run.take_directory(directory, resources)
+        self._run.start_engine(directory, resources)
+
+    def _prepare(self, on_group: Callable[[str], object]) -> Prepared:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             self._run.warn_of_unreachable(source, destination)
             prepared = prepare(
@@ -74,6 +78,7 @@ class TopicMirror:
                 source,
                 destination,
                 patience_s=START_PATIENCE_S,
+                on_group=on_group,
                 on_create=lambda: self._run.metrics.enter(Phase.CREATING),
             )
         for warning in prepared.warnings:

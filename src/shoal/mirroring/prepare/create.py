@@ -58,6 +58,7 @@ def prepare(
     *,
     patience_s: float = _PATIENCE_S,
     forbids: bool = True,
+    on_group: Callable[[str], object] = lambda _: None,
     on_create: Callable[[], object] = lambda: None,
 ) -> Prepared:
     """
@@ -69,6 +70,7 @@ def prepare(
         destination: Its metadata of the copies is refreshed, leaders included.
         patience_s: Patience with new leaders and with transient errors.
         forbids: See :func:`.inspect.inspect_topics`.
+        on_group: Called with the group as soon as it is known.
         on_create: Called before anything is created.
 
     Raises:
@@ -78,7 +80,13 @@ def prepare(
 
     """
     changes = inspect_topics(
-        options, source, destination, patience_s=patience_s, forbids=forbids, creates=True
+        options,
+        source,
+        destination,
+        patience_s=patience_s,
+        forbids=forbids,
+        creates=True,
+        on_group=on_group,
     )
     if any(topic.creation for topic in changes.topics.values()):
         on_create()

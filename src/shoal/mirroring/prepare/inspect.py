@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -48,6 +48,7 @@ def inspect_topics(
     patience_s: float = _PATIENCE_S,
     forbids: bool = True,
     creates: bool = False,
+    on_group: Callable[[str], object] = lambda _: None,
 ) -> TopicChanges:
     """
     Resolve the selection, check the destination, and list what it misses.
@@ -63,6 +64,7 @@ def inspect_topics(
             a warning.
         creates: Whether the changes are made next. If not, a group that cannot be read is no error here,
             and Kafka's ``__consumer_offsets`` is not created.
+        on_group: Called with the group as soon as it is known.
 
     Raises:
         ConfigError: Nothing is selected, or the destination cannot take it.
@@ -70,7 +72,8 @@ def inspect_topics(
         Disconnected: A cluster does not respond.
 
     """
-    return _Inspection(options, source, destination, patience_s, forbids=forbids, creates=creates).run()
+    inspection = _Inspection(options, source, destination, patience_s, forbids=forbids, creates=creates)
+    return inspection.run(on_group)
 
 
 class _Inspection:
@@ -94,7 +97,7 @@ class _Inspection:
         self._patience_s = patience_s
         self._warnings: list[str] = []
 
-    def run(self) -> TopicChanges:
+    def run(self, on_group: Callable[[str], object]) -> TopicChanges:
         names = self._select()
         # Metadata of the copies, and of all brokers for the replication factor.
         self._destination.refresh(names.values())
@@ -105,6 +108,7 @@ class _Inspection:
         group = self._options.group_between(
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )
+        on_group(group)
         self._warn_of_the_other_direction(names)
         source_configs = self._describe(self._source, list(names))
         topics = self._plan(names, source_configs, self._deleted(names, group))

@@ -43,6 +43,9 @@ _NEEDED_BYTES = 2 << 30
 
 _UNUSED_S = 30 * 24 * 3600
 
+_LATE_CLASS = b"org/apache/spark/api/python/PythonWorkerFactory"
+"""Spark loads this class for its first Python task."""
+
 # Standard input is a pipe that the driver's JVM holds open, so it ends when that JVM ends.
 _MAKE = """
 cat >/dev/null
@@ -166,6 +169,8 @@ class Recording:
             self._make()
 
     def _make(self) -> None:
+        if _LATE_CLASS not in self._classes.read_bytes():
+            return  # the run was ended early, and a later start would still load most classes by itself
         _forget_unused(self._archive.file.parent)
         unfinished = self._archive.file.with_suffix(".unfinished")
         java, *options = self._archive.jvm
