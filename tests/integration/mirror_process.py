@@ -51,7 +51,7 @@ def close_shared_spark() -> None:
 
 
 def _environment(state: Path) -> dict[str, str]:
-    share_class_archives(state)
+    share_class_archives(state / "shoal")
     return {**os.environ, "XDG_STATE_HOME": str(state)}
 
 

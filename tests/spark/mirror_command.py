@@ -84,7 +84,7 @@ class Mirror:
     """A running ``shoal mirror``, by default of the Python that runs the tests; its state is in ``room``."""
 
     def __init__(self, brokers: TwoBrokers, room: Path, *args: str, python: str = sys.executable) -> None:
-        share_class_archives(room / "state")
+        share_class_archives(room / "state" / "shoal")
         between = ["--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
         self.process = subprocess.Popen(
             [python, "-m", "shoal", "mirror", *between, "--topics", "orders", "--json", *args],

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from shoal.errors import ConfigError
 from shoal.spark.authentication import refuse_unauthenticated
 from shoal.spark.launch.session import _authentication, spark_session
+from tests.class_archives import share_class_archives
 
 NOBODY = 65534
 
@@ -49,6 +50,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10) as connection
 
 @pytest.fixture
 def spark(tmp_path: Path) -> Iterator[SparkSession]:
+    share_class_archives(tmp_path)
     session = spark_session("local[1]", {}, tmp_path / "spark.log", tmp_path)
     yield session
     session.stop()

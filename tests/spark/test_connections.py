@@ -22,6 +22,7 @@ from shoal.spark.planning import TaskPartition
 from shoal.spark.rows import BY_REFERENCE
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
+from tests.class_archives import share_class_archives
 
 PASSWORD = "hidden-7f"
 LOGIN = {
@@ -144,6 +145,7 @@ def test_session_that_would_reveal_credentials_plans_no_tasks(
 # In this order, since the second session begins in the JVM that the first one leaves behind.
 @pytest.mark.parametrize("authenticates", [True, False])
 def test_tasks_have_the_settings_of_the_session(authenticates: bool, tmp_path: Path) -> None:
+    share_class_archives(tmp_path)
     session = spark_session(
         "local[1]", {} if authenticates else {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path
     )
@@ -164,6 +166,7 @@ def test_tasks_have_the_settings_of_the_session(authenticates: bool, tmp_path: P
 
 @pytest.mark.integration
 def test_session_without_authentication_starts_no_job_with_credentials(tmp_path: Path) -> None:
+    share_class_archives(tmp_path)
     session = spark_session("local[1]", {"spark.authenticate": "false"}, tmp_path / "spark.log", tmp_path)
     try:
         session.dataSource.register(shoal.data_source(session))

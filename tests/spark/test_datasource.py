@@ -19,6 +19,7 @@ from shoal.errors import ConfigError
 from shoal.spark.launch.session import spark_session
 from shoal.spark.rows import BY_REFERENCE, BYTES
 from shoal.spark.speculation import refuse_speculation_in_task
+from tests.class_archives import share_class_archives
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
 #: Of a stream, on a machine that does much else.
@@ -28,6 +29,7 @@ TIMEOUT_S = 120
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     state = tmp_path_factory.mktemp("spark")
+    share_class_archives(state)
     session = spark_session("local[2]", {}, state / "spark.log", state)
     session.dataSource.register(shoal.ShoalDataSource)
     yield session

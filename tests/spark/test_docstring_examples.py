@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from shoal.broker import Broker
 from shoal.spark.launch.session import spark_session
+from tests.class_archives import share_class_archives
 from tests.docstring_examples import ADDRESS, OTHER_ADDRESS, broker_with_orders, failures_of
 from tests.test_docstring_examples import ON_SPARK
 
@@ -16,6 +17,7 @@ from tests.test_docstring_examples import ON_SPARK
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     state = tmp_path_factory.mktemp("spark")
+    share_class_archives(state)
     session = spark_session("local[2]", {}, state / "spark.log", state)
     yield session
     session.stop()

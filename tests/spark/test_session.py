@@ -19,6 +19,7 @@ from shoal.spark.launch.archive import ClassArchive
 from shoal.spark.launch.java import Java
 from shoal.spark.launch.jvm import Abort, _Start, quick_class_path, start_jvm
 from shoal.spark.launch.session import retrying, slim_home, spark_context, spark_session
+from tests.class_archives import share_class_archives
 
 TIMEOUT_S = 240
 
@@ -268,7 +269,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name: value for name, value in os.environ.items() if not name.startswith(("JAVA", "SPARK", "PYSPARK"))
     }
     environ["PATH"] = str(room)
-    (room / "work").mkdir()
+    share_class_archives(room / "work" / "state")
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=room / "work",
@@ -347,7 +348,7 @@ from pyspark.core.context import SparkContext
 from shoal.spark.launch.session import spark_session
 
 spark = spark_session("local[1]", {}, Path("spark.log"), Path("state"))
-spark.range(10).collect()
+spark.sparkContext.parallelize(range(2)).map(str).collect()
 maps = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text().split()
 print({Path(word).name for word in maps if word.startswith(str(Path("state").resolve()))} or "")
 spark.stop()

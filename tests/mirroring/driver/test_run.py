@@ -132,9 +132,7 @@ def test_failed_start_of_the_engine_ends_the_mirror_and_leaves_the_group(
     assert mirrors.once().records == 2
 
 
-def test_stop_ends_a_start_of_the_engine_at_once(
-    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_ends_a_start_of_the_engine_at_once(mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch) -> None:
     mirrors.brokers.topic("orders")[0].plain(2)
     begun = threading.Event()
 
