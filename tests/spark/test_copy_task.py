@@ -135,7 +135,7 @@ def test_key_file_is_private(tmp_path: Path) -> None:
 
 
 def test_wrong_token_is_refused(address: ControlAddress) -> None:
-    with pytest.raises(Stopped, match="gone, or another than ours"):
+    with pytest.raises(Stopped, match="gone, or another program listens there"):
         ask_sealed_credentials((address.host, address.port), "guessed")
 
 
