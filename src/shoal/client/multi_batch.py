@@ -39,7 +39,7 @@ from ..topic_partition import TopicPartition
 from .connection import Connection
 from .topic_listing import TopicListing
 
-__all__ = ["MARK", "ask_for_several", "marked"]
+__all__ = ["MARK", "marked", "query_multi_batch"]
 
 #: The prefix of the client ids that may send several batches: to other clients the agent is a stock broker.
 MARK = "shoal-multi-batch"
@@ -70,7 +70,7 @@ def marked(client_id: str) -> str:
     return client_id if client_id.startswith(MARK) else f"{MARK}.{client_id}"
 
 
-def ask_for_several(
+def query_multi_batch(
     connection: Connection, partitions: Collection[TopicPartition], listing: TopicListing
 ) -> dict[TopicPartition, bool]:
     """

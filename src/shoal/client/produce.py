@@ -22,7 +22,7 @@ from ..protocol.produce import (
 from ..protocol.topic_ids import write_topic
 from ..topic_partition import TopicPartition
 from .connection import Connection, version_or_close
-from .multi_batch import ask_for_several
+from .multi_batch import query_multi_batch
 from .pump import pump
 from .topic_listing import TopicListing
 
@@ -130,9 +130,9 @@ class ProduceConnection:
         return len(self._sent)
 
     def takes_multi_batch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, bool]:
-        """Return whether a request may have several batches of a partition; see :func:`ask_for_several`."""
+        """Return whether a request may have several batches of a partition; see :func:`query_multi_batch`."""
         assert not self._sent, "the answers would be taken for others"
-        return ask_for_several(self._connection, partitions, self._listing)
+        return query_multi_batch(self._connection, partitions, self._listing)
 
     def pump(
         self,

@@ -11,14 +11,14 @@ from shoal.mirroring.task.refusals import Reaction, RefusedRequest, reaction_to
 ALONE = RefusedRequest()
 SEVERAL = RefusedRequest(batches=3)
 JOINED = RefusedRequest(is_joined=True, can_be_smaller=True)
-LEFT_OUT = RefusedRequest(leaves_out=True)
+SKIPPING = RefusedRequest(skips=True)
 
 
 @pytest.mark.parametrize(
     ("code", "refused", "reaction"),
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, SEVERAL, Reaction.ALIGN),
-        (ErrorCode.REQUEST_TIMED_OUT, LEFT_OUT, Reaction.ALIGN),
+        (ErrorCode.REQUEST_TIMED_OUT, SKIPPING, Reaction.ALIGN),
         (ErrorCode.RECORD_LIST_TOO_LARGE, SEVERAL, Reaction.SEND_FEWER),
         (ErrorCode.MESSAGE_TOO_LARGE, SEVERAL, Reaction.SEND_ONE_BY_ONE),
         (ErrorCode.CORRUPT_MESSAGE, SEVERAL, Reaction.SEND_ONE_BY_ONE),
@@ -26,23 +26,23 @@ LEFT_OUT = RefusedRequest(leaves_out=True)
         (ErrorCode.MESSAGE_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
         (ErrorCode.RECORD_LIST_TOO_LARGE, JOINED, Reaction.SEND_SMALLER),
         (ErrorCode.CORRUPT_MESSAGE, ALONE, Reaction.TRY_AGAIN),
-        (ErrorCode.CORRUPT_MESSAGE, LEFT_OUT, Reaction.TRY_AGAIN),
-        (ErrorCode.CORRUPT_MESSAGE, RefusedRequest(leaves_out=True, is_suspect=True), Reaction.LEAVE_OUT),
+        (ErrorCode.CORRUPT_MESSAGE, SKIPPING, Reaction.TRY_AGAIN),
+        (ErrorCode.CORRUPT_MESSAGE, RefusedRequest(skips=True, is_suspect=True), Reaction.SKIP),
         (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, SEVERAL, Reaction.TRY_AGAIN),
         (
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            RefusedRequest(leaves_out=True, is_suspect=True),
+            RefusedRequest(skips=True, is_suspect=True),
             Reaction.TRY_AGAIN,
         ),
-        (ErrorCode.UNKNOWN_SERVER_ERROR, LEFT_OUT, Reaction.TRY_AGAIN),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, SKIPPING, Reaction.TRY_AGAIN),
         (
             ErrorCode.MESSAGE_TOO_LARGE,
-            RefusedRequest(leaves_out=True, can_be_smaller=True),
+            RefusedRequest(skips=True, can_be_smaller=True),
             Reaction.SEND_SMALLER,
         ),
-        (ErrorCode.MESSAGE_TOO_LARGE, LEFT_OUT, Reaction.LEAVE_OUT),
+        (ErrorCode.MESSAGE_TOO_LARGE, SKIPPING, Reaction.SKIP),
         (ErrorCode.MESSAGE_TOO_LARGE, ALONE, Reaction.STOP),
-        (ErrorCode.INVALID_TIMESTAMP, LEFT_OUT, Reaction.LEAVE_OUT),
+        (ErrorCode.INVALID_TIMESTAMP, SKIPPING, Reaction.SKIP),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ALONE, Reaction.STOP),
     ],
 )
@@ -54,7 +54,7 @@ def test_reaction_to_a_code_in_several_lines_is_that_of_the_first(
 
 @pytest.mark.parametrize("code", sorted(REFUSED_WRITERS))
 def test_reaction_to_a_refused_writer_leaves_nothing_out(code: ErrorCode) -> None:
-    assert reaction_to(code, LEFT_OUT) is Reaction.STOP
+    assert reaction_to(code, SKIPPING) is Reaction.STOP
 
 
 @pytest.mark.parametrize("code", ErrorCode)

@@ -113,9 +113,9 @@ class ControlConnection:
                 self._handover = Handover.from_json_object(said["handover"])
                 self._changed.notify_all()
         else:
-            self._hear_state(said)
+            self._apply_state(said)
 
-    def _hear_state(self, state: dict[str, Any]) -> None:
+    def _apply_state(self, state: dict[str, Any]) -> None:
         member_id, generation, instance_id = state["membership"]
         membership = MemberId(
             typed(str, member_id),

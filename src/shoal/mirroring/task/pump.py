@@ -59,7 +59,7 @@ class Pump:
             copies: All that may have something to send.
             destination: The destination cluster, for names in messages.
             settings: The mirror's options.
-            control: Asked before each request, and each system call that sends.
+            control: Holds the lease, which is checked before each request, and each system call that sends.
             may_send_multi_batch: Whether the next request may have several batches of a partition.
             refused: Called after the reaction of a partition to an error code.
 

@@ -95,7 +95,7 @@ class Reaction(enum.Enum):
     #: Tries once more, or for a while, and then stops.
     TRY_AGAIN = enum.auto()
     #: Skips the batch, as an incident.
-    LEAVE_OUT = enum.auto()
+    SKIP = enum.auto()
     STOP = enum.auto()
 
 
@@ -109,7 +109,7 @@ class RefusedRequest:
         is_joined: Whether shoal made its batch of several.
         is_suspect: Whether the same batch was refused before, with its cause.
         can_be_smaller: Whether its batch was decoded, and has more than one record.
-        leaves_out: Whether ``--abort.on.send.failure false`` or ``--on-send-failure continue`` is set.
+        skips: Whether ``--abort.on.send.failure false`` or ``--on-send-failure continue`` is set.
 
     """
 
@@ -117,7 +117,7 @@ class RefusedRequest:
     is_joined: bool = False
     is_suspect: bool = False
     can_be_smaller: bool = False
-    leaves_out: bool = False
+    skips: bool = False
 
 
 #: The first line that fits counts, and so the order matters:
@@ -133,10 +133,10 @@ REACTIONS: Sequence[tuple[Collection[ErrorCode], Callable[[RefusedRequest], bool
     ({ErrorCode.RECORD_LIST_TOO_LARGE}, lambda refused: refused.batches > 1, Reaction.SEND_FEWER),
     (_ABOUT_ONE_BATCH, lambda refused: refused.batches > 1, Reaction.SEND_ONE_BY_ONE),
     (_ABOUT_ONE_BATCH - _TOO_LARGE, lambda refused: refused.is_joined, Reaction.SEND_APART),
-    (_BYTES_REFUSED, lambda refused: refused.leaves_out and refused.is_suspect, Reaction.LEAVE_OUT),
+    (_BYTES_REFUSED, lambda refused: refused.skips and refused.is_suspect, Reaction.SKIP),
     (_BYTES_REFUSED | _SEQUENCE_REFUSED | _UNEXPLAINED, lambda refused: True, Reaction.TRY_AGAIN),
     (_TOO_LARGE, lambda refused: refused.can_be_smaller, Reaction.SEND_SMALLER),
-    (_ALL - REFUSED_WRITERS, lambda refused: refused.leaves_out, Reaction.LEAVE_OUT),
+    (_ALL - REFUSED_WRITERS, lambda refused: refused.skips, Reaction.SKIP),
     (_ALL, lambda refused: True, Reaction.STOP),
 )
 
@@ -191,7 +191,7 @@ def refuse(
                 f"{destination} refuses the batch at source offset {first.source_start} with {named}",
                 patience_s=_UNEXPLAINED_PATIENCE_S if code in _UNEXPLAINED else None,
             )
-        case Reaction.LEAVE_OUT:
+        case Reaction.SKIP:
             where = f"{offsets(first.source_start, batches[-1].source_end - 1)} of {copy.source}"
             copy.skip(
                 batches, f"{destination} refuses {where} with {named}: skipped, and lost at the destination"
