@@ -197,7 +197,7 @@ def test_mirrored_records_absent_in_the_source_stop_the_partition(
     history.plain(1)
     (stopped,) = going_on(brokers, *IncidentKind).run().stopped
     assert "from offset 1 to 3 was mirrored from source offset 1 on" in stopped.reason
-    assert "not to be found in the source now" in stopped.reason
+    assert "the source does not have them now" in stopped.reason
 
 
 def test_duplicate_of_a_dead_process_is_not_taken_for_the_next_records(

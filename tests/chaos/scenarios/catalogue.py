@@ -160,7 +160,7 @@ class SourceCompacted(Scenario):
     stops = (
         r"nothing shows whether to resume",
         r"compact",
-        r"not to be found",
+        r"the source does not have them now",
         r"times in the source",
         r"is not in the source",
         r"cannot tell",

@@ -671,7 +671,7 @@ def test_destination_that_compacted_all_records_of_a_dead_task_stops_the_partiti
     history.plain(3, 2)
     die_after(brokers, 1)
     compact(brokers, None)
-    stopped_with(brokers, "holds nothing any more of what was mirrored from offset 3 to 6")
+    stopped_with(brokers, "has lost all records from offset 3 to 6, which were not committed")
 
 
 def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers, history: History) -> None:

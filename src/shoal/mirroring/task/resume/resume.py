@@ -122,9 +122,9 @@ class Resumption:
                 self.position = replace(self.position, rules=settings.rules)
                 return
             raise self._stop(
-                f"group {self._clusters.settings.group!r} mirrored it by other rules (isolation.level and "
-                "the like decide what is copied); use the options of then, or mirror with a new group into "
-                "an empty topic"
+                f"group {self._clusters.settings.group!r} mirrored it by other rules, such as another "
+                "isolation.level; use the same options as before, or mirror with a new group into an empty "
+                "topic"
             )
 
     # The destination
@@ -139,8 +139,8 @@ class Resumption:
             )
         elif self._written < 0:
             reason = (
-                f"{partition} on {destination} ends at offset {self._log.end}, but what was mirrored and "
-                f"acknowledged, up to source offset {self.position.source_offset}, ends at "
+                f"{partition} on {destination} ends at offset {self._log.end}, but the acknowledged records, "
+                f"up to source offset {self.position.source_offset}, end at "
                 f"{self.position.destination_offset}: the destination lost its tail "
                 "(unclean leader election?)"
             )
@@ -153,7 +153,7 @@ class Resumption:
             IncidentKind.DESTINATION_LOSS,
             reason,
             self._mirror_again,
-            f"{IncidentKind.DESTINATION_LOSS.continuing} mirrors again what the source still has of it",
+            f"{IncidentKind.DESTINATION_LOSS.continuing} mirrors again the records that the source still has",
             self._lost_from(),
         )
 
@@ -291,10 +291,10 @@ class Resumption:
         tail = last_batch(self._logs)
         if tail is None or tail.header.next_offset <= self.position.destination_offset:
             raise self._stop(
-                f"{self._copy.destination} on {self._clusters.destination} holds nothing any more of what "
-                f"was mirrored from offset {self.position.destination_offset} to {self._log.end} and not "
-                "committed: retention or compaction took it, so nothing shows whose it was; mirror it with a "
-                "new group into an empty topic (option start sets its first offset)"
+                f"{self._copy.destination} on {self._clusters.destination} has lost all records from offset "
+                f"{self.position.destination_offset} to {self._log.end}, which were not committed: retention "
+                "or compaction removed them, so nothing shows which program wrote them; mirror it with a new "
+                "group into an empty topic (option start sets its first offset)"
             )
         place = self._place_behind(self._places.run_behind(self.position, tail, self._log.end))
         if place:
@@ -304,10 +304,10 @@ class Resumption:
         elif is_ours(tail.header, self.position.identity):
             self._meet(
                 IncidentKind.SOURCE_RESET,
-                f"what {self._copy.destination} on {self._clusters.destination} holds from offset "
-                f"{self.position.destination_offset} to {self._log.end} was mirrored from source "
-                f"offset {self.position.source_offset} on and not committed, and is not to be found "
-                "in the source now: compaction, retention or an election changed the source meanwhile",
+                f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
+                f"{self.position.destination_offset} to {self._log.end} that were mirrored from source "
+                f"offset {self.position.source_offset} on and not committed, and the source does not have "
+                "them now: compaction, retention or an election changed the source meanwhile",
                 None,
                 "mirror it with a new group into an empty topic",
             )
@@ -321,9 +321,9 @@ class Resumption:
         except Undecided as error:
             kind = IncidentKind.SOURCE_RESET
             reason = (
-                f"{self._copy.destination} on {self._clusters.destination} holds from offset "
-                f"{self.position.destination_offset} to {self._log.end} what was mirrored from source offset "
-                f"{self.position.source_offset} on and not committed; {error}"
+                f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
+                f"{self.position.destination_offset} to {self._log.end} that were mirrored from source "
+                f"offset {self.position.source_offset} on and not committed; {error}"
             )
             self._incidents.append(Incident(kind, reason))
             advice = "mirror it with a new group into an empty topic"
@@ -363,16 +363,16 @@ class Resumption:
         if self._lost_what_was_acknowledged():
             self._meet_loss(
                 f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
-                f"{self.position.destination_offset} what was mirrored and acknowledged there, up to source "
-                f"offset {self.position.source_offset}: it lost its tail (unclean leader election?), and "
-                "another program wrote there"
+                f"{self.position.destination_offset} the acknowledged records, up to source offset "
+                f"{self.position.source_offset}: it lost its tail (unclean leader election?), and another "
+                "program wrote there"
             )
             return
         self._check_other_group()
         reason = (
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
             f"{min(self.position.destination_offset, tail.header.base_offset)} to {self._log.end} that are "
-            f"not what was mirrored up to source offset {self.position.source_offset}, or follows it: "
+            f"neither those mirrored up to source offset {self.position.source_offset} nor the next ones: "
             "another program wrote there"
         )
         advice = (
@@ -380,8 +380,7 @@ class Resumption:
             "group into a topic that no other program writes to"
         )
         if are_copies(self._places, self.position):
-            what = "The source has some of these records, too: another mirror wrote them"
-            reason = f"{reason}. {what}"
+            reason = f"{reason}. The source has some of these records, too: another mirror wrote them"
             advice = (
                 "stop that mirror, and mirror the topic with a new group into an empty topic (option "
                 f"rename). {IncidentKind.FOREIGN_RECORDS.continuing.capitalize()} resumes behind them, and "
@@ -396,7 +395,7 @@ class Resumption:
             return
         reason = (
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-            f"{self.position.destination_offset} to {self._log.end} that follow what was mirrored up to "
+            f"{self.position.destination_offset} to {self._log.end} that follow the records mirrored up to "
             f"source offset {self.position.source_offset}, but are not in the source as they were. "
             f"Group {other.group!r} holds the position of this copy, up to "
             f"source offset {other.position.source_offset}"
@@ -426,10 +425,10 @@ class Resumption:
         place = self._place_behind(WrittenRun(among.written, tail, tail_index, self._batches_among_others))
         if place is None:
             raise self._stop(
-                f"{self._copy.destination} on {self._clusters.destination} holds records of others from "
-                f"offset {self.position.destination_offset} to {self._log.end}, and those that were mirrored "
-                f"among them, up to offset {tail.header.last_offset}, are not what follows source "
-                f"offset {self.position.source_offset}; mirror it with a new group into an empty topic"
+                f"{self._copy.destination} on {self._clusters.destination} holds records of other programs "
+                f"from offset {self.position.destination_offset} to {self._log.end}, and the mirrored ones "
+                f"among them, up to offset {tail.header.last_offset}, do not follow source offset "
+                f"{self.position.source_offset}; mirror it with a new group into an empty topic"
             )
         self._settle(place, tail, landed=None)
         self.position = replace(self.position, identity=identity, last_batch=None)
