@@ -110,7 +110,7 @@ def test_every_message_of_a_mirror_is_explained(explained: list[str]) -> None:
 SAID_ELSEWHERE = (
     *(": error ", "no connection to", "does not answer"),
     *(
-        "shoal does not know the property",
+        "shoal ignores the unknown property",
         "missing for this principal: ",
         "committing the positions of group",
         "an older attempt of its task to end",

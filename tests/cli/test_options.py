@@ -129,7 +129,7 @@ def test_property_without_effect_is_a_warning_on_stderr(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"shoal: warning: --from-config {file}: ")
-    assert err.endswith("does not know the property 'fetch.min.bites'; it has no effect\n")
+    assert err.endswith("shoal ignores the unknown property 'fetch.min.bites'\n")
 
 
 def test_properties_are_latin_1_with_java_s_escapes(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_request_of_unknown_api_is_refused_after_its_header_is_read(api_key: int
     frame = memoryview(api_key.to_bytes(2, signed=True) + b"\0\0\0\0\0\7\xff\xff")
     header = read_request_header(frame)
     assert header == RequestHeader(api_key, 0, 7, None)
-    with pytest.raises(ProtocolError, match=f"API {api_key}, which shoal does not know"):
+    with pytest.raises(ProtocolError, match=f"API {api_key}, which shoal does not support"):
         decode_request(header, frame)
 
 

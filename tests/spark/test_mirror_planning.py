@@ -159,7 +159,7 @@ def test_partition_without_start_offset_is_skipped_and_named(brokers: TwoBrokers
     wait_until(lambda: bool(driver.reports))
     (named,) = driver.reports[0]["partitions"]
     assert (named["topic"], named["partition"]) == ("topic", 1)
-    assert "to say where it begins" in named["waiting_for"]
+    assert "to return its start offset" in named["waiting_for"]
     assert driver.reports[0]["assign_again"]  # the next window should not be long in coming
     brokers.source.faults.clear()
     assert len(rows(planner)) == 2

@@ -54,7 +54,7 @@ def test_assign_is_read_as_partitions_in_order() -> None:
     [
         ({}, "subscribe, subscribePattern and assign"),
         ({"subscribe": "a", "assign": "{}"}, "subscribe, subscribePattern and assign"),
-        ({"subscribe": "a", "startingOffset": "earliest"}, "does not know the option startingoffset"),
+        ({"subscribe": "a", "startingOffset": "earliest"}, "has no option startingoffset"),
         ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon' is not"),
         ({"subscribe": "a", "rows": "pointers"}, "rows: 'pointers' is not one of reference, bytes"),
         ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions '0': not between 1 and"),

@@ -120,7 +120,7 @@ def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:
         print(printable_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     sentence = _sentence(error)
     foreign = not isinstance(error, ShoalError)
-    say(f"{sentence}; --verbose shows where" if foreign and not args.verbose else sentence)
+    say(f"{sentence}; --verbose shows the traceback" if foreign and not args.verbose else sentence)
     if args.json:
         _print_last({"type": "error", "error": sentence, "exit_code": exit_code})
     return exit_code

@@ -127,7 +127,7 @@ class ClientConfig:
             if key in _REFUSED or not _is_honoured(key, value):
                 raise ConfigError(f"{where}: {key}={_shown(key, value)} is not supported; remove it")
             if not _is_known(key):
-                warnings.append(f"{where}: shoal does not know the property {key!r}; it has no effect")
+                warnings.append(f"{where}: shoal ignores the unknown property {key!r}")
         if "bootstrap.servers" not in properties:
             raise ConfigError(f"{where}: no bootstrap.servers")
         try:

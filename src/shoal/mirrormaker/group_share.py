@@ -181,8 +181,8 @@ class GroupShare(RebalanceListener):
         self._metrics.forget(partitions)
         self._control.give_up(partitions)
         self._on_warning(
-            f"group {self._group!r} removed this mirror, whose heartbeat was late: {len(partitions)} "
-            "partitions lost. The mirror joined again; the tasks find the records that were copied last"
+            f"group {self._group!r} removed this mirror, because its heartbeat was late: {len(partitions)} "
+            "partitions lost. The mirror joined again, and the tasks find the records that they copied last"
         )
 
     def _let_go(self, partitions: Sequence[TopicPartition]) -> None:

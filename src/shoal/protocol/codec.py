@@ -210,7 +210,7 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Any:
     try:
         message_class = request_class(ApiKey(header.api_key))
     except ValueError:
-        raise ProtocolError(f"a request of API {header.api_key}, which shoal does not know") from None
+        raise ProtocolError(f"a request of API {header.api_key}, which shoal does not support") from None
     position = _read_client_id(frame)[1]
     if message_class.flexible_version_q(header.api_version):
         position = skip_tagged_fields(frame, position)

@@ -69,4 +69,4 @@ def verify_crc(batch: RecordBatch) -> None:
         stored = int.from_bytes(view[_LEGACY_CRC_OFFSET:MAGIC_OFFSET])
         computed = zlib.crc32(view[MAGIC_OFFSET:])
     if computed != stored:
-        raise CorruptBatch(f"its CRC is {computed:#010x}, the header says {stored:#010x}", header.base_offset)
+        raise CorruptBatch(f"its CRC is {computed:#010x}, the header has {stored:#010x}", header.base_offset)

@@ -157,7 +157,7 @@ class WindowPlanner:
         wanted = [each for each in self._partitions(plan) if plan.wants(each)]
         self._find_starts(wanted, there)
         self.left_out = {
-            each: f"{self._source} to say where it begins" for each in wanted if each not in self._starts
+            each: f"{self._source} to return its start offset" for each in wanted if each not in self._starts
         }
         self.gone = self._deleted(plan)
         ranges = [

@@ -291,4 +291,4 @@ def _has_bytes(left: dict[str, str]) -> bool:
 
 def _nothing_left(left: Mapping[str, str]) -> None:
     if left:
-        raise ConfigError(f'format("shoal") does not know the option {", ".join(sorted(left))}')
+        raise ConfigError(f'format("shoal") has no option {", ".join(sorted(left))}')

@@ -132,9 +132,9 @@ def _by_position(logs: LogPair, position: MirrorPosition, note: str) -> Iterator
     is_behind = left.start.source >= progress.source and left.end.destination <= progress.destination
     if is_behind or not all(head.records for head in heads):
         place = CommonStart(max(progress.source, left.start.source), left.end.destination)
-        yield _final(Aligned.NOTHING, place, f"{why}, and nothing of what was mirrored is left on a side")
+        yield _final(Aligned.NOTHING, place, f"{why}, and one side has none of the mirrored records left")
     elif _is_all_that_is_left(left, progress):
-        yield _final(Aligned.BY_POSITION, progress, f"{why}; only what lies behind {note} is left")
+        yield _final(Aligned.BY_POSITION, progress, f"{why}; only records behind {note} are left")
     else:
         yield from _by_records(left, heads, why)
 
@@ -183,11 +183,13 @@ def _by_content(logs: LogPair, note: str) -> Iterator[ProposedAlignment]:
     if not source_head.records and not destination_head.records:
         yield _final(Aligned.NOTHING, logs.end, "there is nothing on either side")
     elif not destination_head.records:
-        raise NotComparable(f"{note}, and the destination is empty: nothing says that it was mirrored at all")
+        raise NotComparable(
+            f"{note}, and the destination is empty: nothing shows that the topic was mirrored"
+        )
     elif source_head.records:
         yield from _by_records(logs, heads, note)
     elif logs.start.source > 0:
-        raise NotComparable(f"{note}, and the source is empty: retention has deleted what was mirrored")
+        raise NotComparable(f"{note}, and the source is empty: retention has deleted the mirrored records")
     else:
         yield _final(Aligned.BY_CONTENT, logs.start, f"{note}; the source never held a record")
 
@@ -200,9 +202,9 @@ def _by_records(logs: LogPair, heads: tuple[LogHead, LogHead], why: str) -> Iter
             yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *found.place, why), found.is_proven)
     if not tried:
         raise NotComparable(
-            f"{why}, and none of the first {len(heads[0].records):,} records of the source and the first "
-            f"{len(heads[1].records):,} of the destination is on the other side: this is not a copy of the "
-            "topic, or retention has deleted all that both sides had"
+            f"{why}, and the first {len(heads[0].records):,} records of the source and the first "
+            f"{len(heads[1].records):,} of the destination are not on the other side: this is not a copy of "
+            "the topic, or retention has deleted all records that both sides had"
         )
 
 

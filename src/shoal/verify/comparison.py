@@ -270,7 +270,7 @@ class PartitionComparison:
             decoders = passed.source, passed.destination
             for finding in diff(source, destination, decoders, start=place, mirrored_until=_EVERYTHING):
                 if isinstance(finding, Finding) and finding.kind is Kind.DIVERGED:
-                    self._add_rest(passed, "these were not told apart")
+                    self._add_rest(passed, "these were not compared further")
                 else:
                     self.tally.add(finding)
         return found
@@ -278,8 +278,8 @@ class PartitionComparison:
     def _give_up(self, rest: LogPair) -> None:
         source, destination = rest.start
         self._attempt.reason = (
-            f"the rest was not compared: none of the next {LOOK_AHEAD_BATCHES} batches from source offset "
-            f"{source} on is among those from destination offset {destination} on, nor anywhere behind them"
+            f"the rest was not compared: the destination has none of the next {LOOK_AHEAD_BATCHES} batches from "
+            f"source offset {source} on, at offset {destination} or behind it"
         )
         self._add_rest(rest, "nothing here was found on the other side")
 

@@ -105,8 +105,8 @@ class CommittedPositions:
             return None, self._why_another_copy(destination, position.destination_topic_id)
         if self._rules is not None and position.rules not in self._rules:
             raise NotComparable(
-                f"group {self.group!r} mirrored {source} by other rules (isolation.level and the like decide "
-                "what is copied); verify with the options of the mirror"
+                f"group {self.group!r} mirrored {source} by other rules, such as another isolation.level; "
+                "verify with the options of the mirror"
             )
         return position, "the group's committed position"
 

@@ -334,7 +334,7 @@ class LogReader:
         self._fetched_again = BufferedBatches(fetched.record_set, are_checked=False)
         found = self._fetched_again.find(batch)
         if found is None:
-            raise NotDecodable(f"{self._name(batch)} is not what it was when it was read first")
+            raise NotDecodable(f"{self._name(batch)} has changed since it was read first")
         return found
 
     def _name(self, batch: Digest) -> str:

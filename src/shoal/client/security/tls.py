@@ -115,7 +115,7 @@ def tls_refusal(error: OSError, host: str) -> str | None:
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
         return f"it does not answer in TLS. {TLS_ADVICE}"
     if "PROTOCOL_VERSION" in reason or reason == "UNSUPPORTED_PROTOCOL":
-        return "it speaks none of our versions of TLS; see ssl.enabled.protocols"
+        return "it does not support the client's versions of TLS. Set ssl.enabled.protocols"
     if "ALERT" in reason and any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE")):
         return (
             f"it refuses our certificate, or the lack of one ({reason}); "
