@@ -339,6 +339,9 @@ def test_figures_have_patterns_and_name_the_time_zone(browser: Browser) -> None:
         zone = browser.script("return document.getElementById('chart-lag').layout.xaxis.title.text")
         assert zone
         assert re.search(rf"since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d {re.escape(zone)}", browser.text("#about"))
+        # Also in the hours with one digit, whatever the machine's time zone is.
+        times = browser.script("return Array.from({length: 24}, (_, hour) => time(hour * 3600000))")
+        assert {re.sub(r"\d", "0", each.rsplit(" ", 1)[0]) for each in times} == {"0000-00-00 00:00:00"}
 
 
 def test_small_rates_have_a_readable_unit(browser: Browser) -> None:

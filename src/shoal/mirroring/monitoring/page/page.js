@@ -41,7 +41,10 @@ const milliseconds = (seconds) => (seconds < 1 ? `${Math.round(seconds * 1000)} 
 const share = (part, whole) => (whole ? `${(Math.floor((part / whole) * 1000) / 10).toFixed(1)} %` : "–");
 const orDash = (value, format) => (value === null || value === undefined ? "–" : format(value));
 // Year first, and with the time zone: a page is looked at from everywhere.
-const time = (ms) => new Date(ms).toLocaleString("sv-SE", { timeZoneName: "short" });
+const time = (ms) => new Date(ms).toLocaleString("sv-SE", {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  timeZoneName: "short",
+});
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 // Elements: text is always text, never HTML
