@@ -278,8 +278,8 @@ class PartitionComparison:
     def _give_up(self, rest: LogPair) -> None:
         source, destination = rest.start
         self._attempt.reason = (
-            f"the rest was not compared: the destination has none of the next {LOOK_AHEAD_BATCHES} batches from "
-            f"source offset {source} on, at offset {destination} or behind it"
+            f"the rest was not compared: the destination has none of the next {LOOK_AHEAD_BATCHES} batches "
+            f"from source offset {source} on, at offset {destination} or behind it"
         )
         self._add_rest(rest, "nothing here was found on the other side")
 
