@@ -127,7 +127,7 @@ def test_decode_refuses_a_batch_damaged_meanwhile(reader: LogReader, history: Hi
     (batch,) = reader.digests(0, 3)
     empty_buffer(reader)
     flip(history.log, 0, -1)
-    with pytest.raises(NotDecodable, match="source's batch at offset 0 is not what it was"):
+    with pytest.raises(NotDecodable, match="source's batch at offset 0 has changed since it was read first"):
         reader.decode(batch)
 
 

@@ -181,7 +181,7 @@ def test_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) ->
     lose_tail(brokers.destination, "topic", 1)
     history.plain(1)
     stopped_with(
-        brokers, "ends at offset 1", "up to source offset 3, ends at 3", "the destination lost its tail"
+        brokers, "ends at offset 1", "up to source offset 3, end at 3", "the destination lost its tail"
     )
 
 
@@ -265,7 +265,7 @@ def test_destination_whose_retention_took_the_records_of_a_dead_task_stops_the_p
     history.plain(1, 1, 1, 1, 1)
     die_after(brokers, 2)
     brokers.destination.log("topic").delete_records(2)
-    stopped_with(brokers, "holds nothing any more", "retention")
+    stopped_with(brokers, "has lost all records", "retention")
 
 
 def test_destination_whose_retention_took_everything_continues_at_its_end(
