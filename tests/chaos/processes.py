@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from rig.wait import TimedOut, wait_until
+from tests.python_workers import is_python_worker
 
 from .plan import EventKind
 
@@ -89,7 +90,7 @@ class MirrorRun:
                 # The driver survives it: if the mirror ends without success, the trial is not the cause.
                 killed = 0
                 while not killed:  # they may have just ended by themselves, with their window
-                    killed = sum(map(_kill, self._await_any(_is_worker)))
+                    killed = sum(map(_kill, self._await_any(is_python_worker)))
             case (
                 EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER | EventKind.PAUSE_WORKERS | EventKind.PAUSE_ALL
             ):
@@ -107,7 +108,7 @@ class MirrorRun:
         """
         match kind:
             case EventKind.PAUSE_WORKERS:
-                processes = self._await_any(_is_worker)
+                processes = self._await_any(is_python_worker)
             case EventKind.PAUSE_ALL:
                 processes = [self._itself(), *self._children()]
             case _:
@@ -222,16 +223,5 @@ def _command(process: psutil.Process) -> str:
 def _is_jvm(process: psutil.Process) -> bool:
     try:
         return bool(process.name() == "java")
-    except psutil.Error:
-        return False
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    """Whether it runs Python tasks: a child of PySpark's daemon."""
-    try:
-        parent = process.parent()
-        return parent is not None and all(
-            "pyspark.daemon" in " ".join(each.cmdline()) for each in (process, parent)
-        )
     except psutil.Error:
         return False

@@ -16,6 +16,7 @@ import psutil
 
 from tests.class_archives import share_class_archives
 from tests.integration.shared_spark import SharedSpark
+from tests.python_workers import is_python_worker
 
 __all__ = ["MirrorProcess", "close_shared_spark", "shoal"]
 
@@ -112,16 +113,8 @@ class MirrorProcess:
 
     def python_workers(self) -> list[psutil.Process]:
         """Return the processes that run Python tasks, without their daemon."""
-        workers = []
-        for child in psutil.Process(self._process.pid).children(recursive=True):
-            try:
-                line = " ".join(child.cmdline())
-                parent = " ".join(child.parent().cmdline()) if child.parent() else ""
-            except psutil.Error:
-                continue
-            if "pyspark.daemon" in line and "pyspark.daemon" in parent:
-                workers.append(child)
-        return workers
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        return [each for each in children if is_python_worker(each)]
 
     @property
     def process_id(self) -> int:
