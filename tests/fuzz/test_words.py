@@ -68,10 +68,10 @@ def read_pair(metadata: str) -> None:
             assert MirrorPosition.from_committed(pair.to_committed()) == pair
 
 
-@given(changed(json.loads(COMMITTED.metadata.removeprefix("shoal1"))))
+@given(changed(json.loads(COMMITTED.metadata.removeprefix("shoal2"))))
 @effort(400)
 def test_commit_with_other_values_is_a_position_or_refused(values: dict[str, Any]) -> None:
-    read_pair("shoal1" + json.dumps(values))
+    read_pair("shoal2" + json.dumps(values))
 
 
 @given(mutated(COMMITTED.metadata.encode()))
@@ -83,7 +83,7 @@ def test_damaged_commit_is_a_position_none_or_refused(metadata: bytes) -> None:
 @given(st.sampled_from(['{"a":', "[", '"\\ud800', "1", "1e", "-", "9"]), st.integers(0, 30_000))
 @effort(100)
 def test_endlessly_nested_commit_is_refused(piece: str, times: int) -> None:
-    read_pair("shoal1" + piece * times)
+    read_pair("shoal2" + piece * times)
 
 
 STATE = {

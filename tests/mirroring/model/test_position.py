@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from shoal.client.committed_offsets import Committed
 from shoal.errors import ConfigError
+from shoal.mirroring.model import position as position_module
 from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 
 OFFSETS = st.integers(0, 2**63 - 1)
@@ -42,7 +45,7 @@ PAIR = MirrorPosition(10, 7, ProducerIdentity(5, 0), (2, 0), 4_000_000_000, "sou
 )
 def test_committed_position_is_read_back(position: MirrorPosition) -> None:
     committed = position.to_committed()
-    assert MirrorPosition.from_committed(committed) == position
+    assert MirrorPosition.from_committed(committed) == position.with_milestone()
     assert committed.offset == position.source_offset
     # offset.metadata.max.bytes, for which Kafka counts characters of UTF-16
     assert len(committed.metadata) <= 4096
@@ -51,8 +54,8 @@ def test_committed_position_is_read_back(position: MirrorPosition) -> None:
 
 def test_metadata_has_the_documented_form() -> None:
     metadata = PAIR.to_committed().metadata
-    assert metadata.startswith("shoal1{")
-    assert json.loads(metadata.removeprefix("shoal1")) == {
+    assert metadata.startswith("shoal2{")
+    assert json.loads(metadata.removeprefix("shoal2")) == {
         "destination": 7,
         "producer": [5, 0, 0],
         "origin": [2, 0],
@@ -61,15 +64,108 @@ def test_metadata_has_the_documented_form() -> None:
         "epoch": 3,
         "source_epoch": 2,
         "rules": "rules",
+        "map": [[10, 7, 2], [8, 7]],
     }
 
 
+#: As the first layout was, and as the second is.
+FORMER = (
+    b'shoal1{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
+    b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules"}'
+)
+PRESENT = (
+    b'shoal2{"destination":7,"producer":[5,0,0],"origin":[2,0],"last":4000000000,'
+    b'"topics":["source-id",null],"epoch":3,"source_epoch":2,"rules":"rules",'
+    b'"map":[[10,7],[3,2,1],[3,4],[8,7],[]]}'
+)
+
+
+def test_position_of_the_former_layout_is_read_as_unproved() -> None:
+    position = MirrorPosition.from_committed(Committed(10, FORMER.decode()))
+
+    assert position == PAIR.with_milestone()
+    assert position.offsets == OffsetMap((Milestone(2, 0), Milestone(10, 7, Stretch.UNPROVED)))
+
+
+def test_position_of_the_present_layout_is_read_with_its_map() -> None:
+    position = MirrorPosition.from_committed(Committed(10, PRESENT.decode()))
+
+    assert position is not None
+    milestones = Milestone(2, 0), Milestone(7, 3), Milestone(7, 5, Stretch.BROKEN), Milestone(10, 7)
+    assert position.offsets == OffsetMap(milestones, is_whole=False)
+    assert position == replace(PAIR, milestones=position.offsets)
+    assert position.to_committed() == Committed(10, PRESENT.decode())
+
+
+@pytest.mark.parametrize(
+    ("readable", "metadata"), [("shoal1", PRESENT), ("shoal2", PRESENT.replace(b"shoal2", b"shoal3"))]
+)
+def test_position_of_a_newer_layout_is_refused_with_a_sentence(
+    readable: str, metadata: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position_module, "_PREFIX", readable)
+    with pytest.raises(ConfigError) as refused:
+        MirrorPosition.from_committed(Committed(10, metadata.decode()))
+    assert str(refused.value) == (
+        f"the group holds a position of another version of shoal ({metadata[:60].decode()!r}); "
+        "mirror with that version, or with another --group into empty topics"
+    )
+
+
+def test_position_behind_its_last_milestone_continues_the_map() -> None:
+    moved = replace(PAIR.with_milestone(), source_offset=20, destination_offset=16)
+
+    assert moved.offsets.milestones[1:] == (Milestone(10, 7, Stretch.UNPROVED), Milestone(20, 16))
+    assert moved.moved(source_offset=25).offsets.milestones[-1] == Milestone(25, 16, Stretch.BROKEN)
+
+
+def test_position_before_its_last_milestone_trusts_nothing_from_there_on() -> None:
+    """A program that sets a group's offset back may keep the metadata."""
+    position = MirrorPosition.from_committed(Committed(9, PRESENT.decode()))
+
+    assert position is not None
+    assert position.offsets.milestones[-2:] == (
+        Milestone(7, 5, Stretch.BROKEN),
+        Milestone(9, 7, Stretch.BROKEN),
+    )
+
+
+@pytest.mark.parametrize("selections", [(), (("x" * 1900, None),)])
+def test_position_with_the_longest_map_has_room_in_the_metadata(
+    selections: tuple[tuple[str, str | None], ...],
+) -> None:
+    offsets = OffsetMap.begun_at(0, 0, is_whole=False)
+    step = (2**63 - 1) // 40
+    for number in range(1, 40):
+        offsets = offsets.reached(number * step, number * step - 1, Stretch(number % 3))
+    largest = 2**63 - 1
+    position = MirrorPosition(
+        largest,
+        largest,
+        ProducerIdentity(largest, 2**15 - 1, -(2**63)),
+        (largest, largest),
+        2**32 - 1,
+        str(uuid.UUID(int=2**128 - 1)),
+        str(uuid.UUID(int=2**128 - 1)),
+        2**31 - 1,
+        "r" * 64,
+        2**31 - 1,
+        FirstStart(largest, selections),
+        offsets,
+    )
+
+    committed = position.to_committed()
+    assert len(committed.metadata) <= 3500
+    read = MirrorPosition.from_committed(committed)
+    assert read is not None
+    assert len(read.offsets.milestones) >= (10 if selections else 40)
+
+
 def test_position_without_source_epoch_is_read() -> None:
-    committed = PAIR.to_committed()
-    values = json.loads(committed.metadata.removeprefix("shoal1"))
+    values = json.loads(FORMER.removeprefix(b"shoal1"))
     del values["source_epoch"]
-    older = replace(committed, metadata="shoal1" + json.dumps(values))
-    assert MirrorPosition.from_committed(older) == replace(PAIR, source_leader_epoch=-1)
+    older = Committed(10, "shoal1" + json.dumps(values))
+    assert MirrorPosition.from_committed(older) == replace(PAIR, source_leader_epoch=-1).with_milestone()
 
 
 @pytest.mark.parametrize("metadata", ["", "words", "{}", '{"destination": 1}', "SHOAL1{}"])
@@ -108,17 +204,31 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"last": 2**32},
         {"epoch": 2**31},
         {"source_epoch": -2},
+        {"map": None},
+        {"map": []},
+        {"map": [[]]},
+        {"map": [10, 7]},
+        {"map": [["10", 7]]},
+        {"map": [[10, 7.0]]},
+        {"map": [[10, True]]},
+        {"map": [[10, 7, 3]]},
+        {"map": [[10, 7, 0, 0]]},
+        {"map": [[10, 7], [11, 0]]},
+        {"map": [[10, 7], [-1, 0]]},
+        {"map": [[10, 7], None]},
+        {"map": [[2**63, 7]]},
     ],
 )
 def test_malformed_position_of_shoal_is_refused(change: dict[str, Any]) -> None:
     committed = PAIR.to_committed()
-    values = json.loads(committed.metadata.removeprefix("shoal1")) | change
+    values = json.loads(committed.metadata.removeprefix("shoal2")) | change
     with pytest.raises(ConfigError, match="another version of shoal"):
-        MirrorPosition.from_committed(replace(committed, metadata="shoal1" + json.dumps(values)))
+        MirrorPosition.from_committed(replace(committed, metadata="shoal2" + json.dumps(values)))
 
 
 @pytest.mark.parametrize(
-    "metadata", ["shoal1", "shoal1{", "shoal1[]", "shoal1{}", "shoal2{}", "shoal10{}", "shoal1" + "[" * 4000]
+    "metadata",
+    ["shoal2", "shoal2{", "shoal2[]", "shoal1{}", "shoal2{}", "shoal3{}", "shoal20{}", "shoal2" + "[" * 4000],
 )
 def test_position_of_another_version_is_refused(metadata: str) -> None:
     with pytest.raises(ConfigError, match="mirror with that version, or with another group"):
@@ -127,7 +237,7 @@ def test_position_of_another_version_is_refused(metadata: str) -> None:
 
 @given(st.text(max_size=300))
 def test_arbitrary_metadata_are_a_position_none_or_refused(metadata: str) -> None:
-    for prefix in ("", "shoal", "shoal1", 'shoal1{"destination":'):
+    for prefix in ("", "shoal", "shoal2", 'shoal2{"destination":'):
         try:
             assert MirrorPosition.from_committed(Committed(10, prefix + metadata)) is None
         except ConfigError:

@@ -6,9 +6,35 @@ the destination offset of the first mirrored record at or after it. A *milestone
 translation; each committed position is one. Between two milestones that lie equally far apart on both sides,
 each offset had a record, and was mirrored: there the translation is arithmetic. Elsewhere something was
 dropped (transaction markers, aborted records, offsets that compaction removed), and :class:`OffsetMap` asks
-which source offsets a copy would take. If they are as many as the destination offsets, the translation is
-exact. If they are fewer, compaction has removed some since, and the translation is a lower bound: no record
-is missed.
+which source offsets a copy would take. If the source still has all batches from a milestone to the offset,
+or as many records in all as the destination got, the translation is exact. Otherwise compaction or retention
+has removed some since, and the translation is a lower bound: no record is missed.
+
+Acknowledged records alone move a position without a doubt. Each other way to move it ends a stretch:
+
+======================  =============================================================================
+Event                   Its effect on the map
+======================  =============================================================================
+foreign records         two milestones with one source offset, ``BROKEN`` in between; so for other
+                        writers with at-least-once delivery
+destination loss        cut where the mirror's last batch ends; ``BROKEN`` up to the new position. A copy
+                        that was created again, or of which nothing is left, begins a new map
+source reset            cut where both source logs part; ``BROKEN`` up to the new position. A topic that
+                        was created again begins a new map
+source retention        two milestones with one destination offset, ``BROKEN`` in between
+send failure            likewise, around the skipped batches
+resumed behind the      ``KNOWN`` if the source still has each of the records that were written past the
+position                position, else ``BROKEN``; ``UNPROVED`` if another program wrote them
+adopted copy            from the beginning of the comparison, ``KNOWN`` if the copy has a record at each
+                        offset, else ``BROKEN``
+first position          a new map; it is whole if the copy never held a record
+position of shoal1      its origin and its offsets, ``UNPROVED``
+crop, rebuilt batches,  nothing: their records are counted as acknowledged
+joined batches
+next task or worker     nothing: it takes the map over
+======================  =============================================================================
+
+A milestone where nothing lies between the two on one side is exact on the other, whatever its stretch is.
 
 :class:`AcknowledgedRun` says the same of offsets that were just acknowledged.
 """
@@ -17,10 +43,11 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ...records import Record
 
@@ -31,6 +58,7 @@ __all__ = [
     "OffsetMap",
     "Stretch",
     "Taken",
+    "TakenOffsets",
     "Translation",
     "add_run",
     "spans_of",
@@ -129,12 +157,43 @@ class Milestone(NamedTuple):
     stretch: Stretch = Stretch.KNOWN
 
 
-#: Returns the source offsets between two that a copy would take now, as spans of first and end;
-#: None if some of them cannot be read any more.
-Taken = Callable[[int, int], "Sequence[tuple[int, int]] | None"]
+@dataclass(frozen=True, slots=True)
+class TakenOffsets:
+    """
+    The offsets that a copy would take now, of a range of the source.
+
+    Attributes:
+        count: Their number.
+        is_complete: Whether each other offset of the range belongs to a batch that a copy drops whole:
+            compaction has removed none.
+
+    """
+
+    count: int
+    is_complete: bool
+
+
+class Taken(Protocol):
+    """The source, read by the copy's own decisions."""
+
+    def count(self, first: int, end: int) -> TakenOffsets | None:
+        """
+        Count the offsets that a copy would take now, from one to before another.
+
+        Returns:
+            None if the source does not have the first offset any more, or if a batch cannot be decoded.
+
+        """
+
+    def nth(self, first: int, number: int) -> int:
+        """Return the taken offset with a number, which is 0 for the first one at or after ``first``."""
+
 
 #: So many milestones stay. Their distance doubles backwards, so 40 reach over all offsets there are.
 _MOST_MILESTONES = 40
+
+#: Larger than any offset.
+_OFFSETS = 2**63
 
 _EARLIEST = Translation(0, Exactness.AT_LEAST)
 
@@ -153,22 +212,43 @@ class OffsetMap:
     milestones: tuple[Milestone, ...]
     is_whole: bool = True
 
+    @classmethod
+    def begun_at(cls, source: int, destination: int, *, is_whole: bool) -> OffsetMap:
+        """Return the map of a mirror that begins there."""
+        return cls((Milestone(source, destination),), is_whole)
+
     # Growing
 
     def reached(self, source: int, destination: int, stretch: Stretch = Stretch.KNOWN) -> OffsetMap:
-        """Return the map with the mirror's new position, thinned; the same map if nothing moved."""
+        """
+        Return the map with the mirror's new position, thinned; the same map if nothing moved.
+
+        A position that goes back on one side is behind an incident: the map is cut there, and the rest is not
+        trusted.
+        """
         last = self.milestones[-1]
         if (source, destination) == (last.source, last.destination):
             return self
-        kept = _thinned((*self.milestones, Milestone(source, destination, stretch)))
-        return OffsetMap(kept, self.is_whole and kept[0] == self.milestones[0])
+        if source < last.source or destination < last.destination:
+            return self.cut(source, destination).reached(source, destination, Stretch.BROKEN)
+        added = (*self.milestones, Milestone(source, destination, stretch))
+        return replace(self, milestones=_thinned(added, _MOST_MILESTONES))
 
     def cut(self, source: int, destination: int) -> OffsetMap:
         """Return the map up to the offsets behind which one side lost its records."""
         kept = [each for each in self.milestones if each.source <= source and each.destination <= destination]
-        if kept:
-            return replace(self, milestones=tuple(kept))
-        return OffsetMap((Milestone(source, destination),), is_whole=False)
+        if not kept:
+            return OffsetMap.begun_at(source, destination, is_whole=False)
+        begin = kept[-1]
+        if len(kept) < len(self.milestones) and _is_dense(begin, self.milestones[len(kept)]):
+            further = min(source - begin.source, destination - begin.destination)
+            if further:
+                kept.append(Milestone(begin.source + further, begin.destination + further))
+        return replace(self, milestones=tuple(kept))
+
+    def with_at_most(self, milestones: int) -> OffsetMap:
+        """Return the map thinned to so many milestones, at least two."""
+        return replace(self, milestones=_thinned(self.milestones, milestones))
 
     # Translating
 
@@ -178,7 +258,7 @@ class OffsetMap:
 
         Args:
             offset: The source offset; one before the source's log start means the log start.
-            taken: Called if arithmetic is not enough, for the offsets between two milestones.
+            taken: Asked if arithmetic is not enough, about offsets between two milestones.
 
         """
         after = bisect_right(self.milestones, offset, key=attrgetter("source"))
@@ -186,25 +266,21 @@ class OffsetMap:
             first = self.milestones[0]
             return Translation(first.destination, Exactness.EXACT) if self.is_whole else _EARLIEST
         begin = self.milestones[after - 1]
-        if after == len(self.milestones):
-            is_reached = offset == begin.source
-            return Translation(begin.destination, Exactness.EXACT if is_reached else Exactness.AHEAD)
-        end = self.milestones[after]
         if offset == begin.source:
+            return Translation(begin.destination, Exactness.EXACT)
+        if after == len(self.milestones):
+            return Translation(begin.destination, Exactness.AHEAD)
+        end = self.milestones[after]
+        if begin.destination == end.destination:
             return Translation(begin.destination, Exactness.EXACT)
         if end.stretch is Stretch.BROKEN:
             return Translation(begin.destination, Exactness.AT_LEAST)
-        lowest, highest = begin.destination, begin.destination + offset - begin.source
-        if end.stretch is Stretch.KNOWN:
-            lowest = max(lowest, end.destination - (end.source - offset))
-            highest = min(highest, end.destination)
-            if lowest == highest:
-                return Translation(lowest, Exactness.EXACT)
-        spans = taken(begin.source, end.source)
-        if spans is not None and _count(spans) == end.destination - begin.destination:
-            before = _count((first, min(last, offset)) for first, last in spans if first < offset)
-            return Translation(begin.destination + before, Exactness.EXACT)
-        return Translation(lowest, Exactness.AT_LEAST)
+        if end.stretch is Stretch.UNPROVED:
+            return _counted_forwards(begin, end, offset, taken, begin.destination)
+        lowest = max(begin.destination, end.destination - (end.source - offset))
+        if lowest == min(begin.destination + offset - begin.source, end.destination):
+            return Translation(lowest, Exactness.EXACT)
+        return _counted_forwards(begin, end, offset, taken, lowest)
 
     def to_source(self, offset: int, taken: Taken) -> Translation:
         """
@@ -219,22 +295,17 @@ class OffsetMap:
         if after == 0:
             return _EARLIEST
         begin = self.milestones[after - 1]
-        if after == len(self.milestones):
-            is_reached = offset == begin.destination
-            return Translation(begin.source, Exactness.EXACT if is_reached else Exactness.AHEAD)
-        end = self.milestones[after]
         if offset == begin.destination:
             return Translation(begin.source, Exactness.EXACT)
+        if after == len(self.milestones):
+            return Translation(begin.source, Exactness.AHEAD)
+        end = self.milestones[after]
         if end.stretch is Stretch.BROKEN:
             return Translation(begin.source, Exactness.AT_LEAST)
-        records = offset - begin.destination
-        lowest = begin.source + records
-        if end.stretch is Stretch.KNOWN and end.source - begin.source == end.destination - begin.destination:
+        lowest = begin.source + offset - begin.destination
+        if _is_dense(begin, end):
             return Translation(lowest, Exactness.EXACT)
-        spans = taken(begin.source, end.source)
-        if spans is not None and _count(spans) == end.destination - begin.destination:
-            return Translation(_nth(spans, records), Exactness.EXACT)
-        return Translation(lowest, Exactness.AT_LEAST)
+        return _counted_backwards(begin, end, offset, taken, lowest)
 
     # Storing
 
@@ -254,7 +325,7 @@ class OffsetMap:
         return stored if self.is_whole else [*stored, []]
 
     @classmethod
-    def from_json_object(cls, stored: list[list[int]]) -> OffsetMap:
+    def from_json_object(cls, stored: Any) -> OffsetMap:
         """
         Read the result of :meth:`to_json_object`.
 
@@ -262,59 +333,119 @@ class OffsetMap:
             ValueError: It is not such a list, or does not ascend.
 
         """
-        whole = bool(stored and stored[-1])
-        (source, destination, *_), *_ = stored
-        milestones = [Milestone(source, destination, _stretch(stored[0]))]
-        for each in stored[1:] if whole else stored[1:-1]:
-            milestones.insert(0, Milestone(source - each[0], destination - each[1], _stretch(each)))
-            if not (0 <= milestones[0].source <= milestones[1].source) or not (
-                0 <= milestones[0].destination <= milestones[1].destination
-            ):
-                raise ValueError(f"milestones do not ascend: {milestones[:2]}")
-        return cls(tuple(milestones), whole)
+        match stored:
+            case [[int(source), int(destination), *_], *_]:
+                pass
+            case _:
+                raise ValueError(f"{stored!r} is no offset map")
+        is_whole = stored[-1] != []
+        milestones: list[Milestone] = []
+        for number, each in enumerate(stored if is_whole else stored[:-1]):
+            before = _from_values(each)
+            if number:
+                before = Milestone(source - before.source, destination - before.destination, before.stretch)
+            milestones.insert(0, before)
+        for first, second in pairwise([Milestone(0, 0), *milestones, Milestone(_OFFSETS - 1, _OFFSETS - 1)]):
+            if first.source > second.source or first.destination > second.destination:
+                raise ValueError(f"milestones do not ascend: {first}, {second}")
+        return cls(tuple(milestones), is_whole)
 
 
-def _stretch(stored: list[int]) -> Stretch:
-    return Stretch(stored[2]) if len(stored) > 2 else Stretch.KNOWN
+def _from_values(stored: Any) -> Milestone:
+    match stored:
+        case [int(source), int(destination)] if type(source) is type(destination) is int:
+            return Milestone(source, destination)
+        case [int(source), int(destination), int(stretch)] if type(source) is type(destination) is int:
+            return Milestone(source, destination, Stretch(stretch))
+    raise ValueError(f"{stored!r} is no milestone")
 
 
-def _count(spans: Iterable[tuple[int, int]]) -> int:
-    return sum(end - first for first, end in spans)
+def _is_dense(begin: Milestone, end: Milestone) -> bool:
+    """Whether each source offset from one milestone to the next has its record at the destination."""
+    is_as_long = end.source - begin.source == end.destination - begin.destination
+    return end.stretch is Stretch.KNOWN and is_as_long
 
 
-def _nth(spans: Sequence[tuple[int, int]], number: int) -> int:
-    for first, end in spans:
-        if number < end - first:
-            return first + number
-        number -= end - first
-    raise ValueError("there are fewer offsets")
+# Counting
 
 
-def _thinned(milestones: tuple[Milestone, ...]) -> tuple[Milestone, ...]:
-    """Leave out milestones that say nothing new, and as many others as are too many."""
+def _counted_forwards(
+    begin: Milestone, end: Milestone, offset: int, taken: Taken, lowest: int
+) -> Translation:
+    """Count the taken offsets on both sides of a source offset, the smaller range first."""
+    is_known = end.stretch is Stretch.KNOWN
+    before = after = None
+    is_nearer_to_end = end.source - offset < offset - begin.source
+    for is_behind in (is_nearer_to_end, not is_nearer_to_end):
+        if is_behind:
+            after = taken.count(offset, end.source)
+            if after is not None and after.is_complete and is_known:
+                return Translation(end.destination - after.count, Exactness.EXACT)
+        else:
+            before = taken.count(begin.source, offset)
+            if before is not None and before.is_complete and is_known:
+                return Translation(begin.destination + before.count, Exactness.EXACT)
+    if before is None:
+        return Translation(lowest, Exactness.AT_LEAST)
+    counted = begin.destination + before.count
+    if after is not None and counted + after.count == end.destination:
+        return Translation(counted, Exactness.EXACT)
+    return Translation(max(lowest, counted) if is_known else lowest, Exactness.AT_LEAST)
+
+
+def _counted_backwards(
+    begin: Milestone, end: Milestone, offset: int, taken: Taken, lowest: int
+) -> Translation:
+    """Count the taken offsets from the next milestone back, or from one to the other."""
+    behind = end.destination - offset
+    if end.stretch is Stretch.KNOWN:
+        after = taken.count(lowest, end.source)
+        if after is not None and after.is_complete and after.count >= behind:
+            return Translation(taken.nth(lowest, after.count - behind), Exactness.EXACT)
+    between = taken.count(begin.source, end.source)
+    if between is not None and between.count == end.destination - begin.destination:
+        return Translation(taken.nth(begin.source, between.count - behind), Exactness.EXACT)
+    return Translation(lowest if end.stretch is Stretch.KNOWN else begin.source, Exactness.AT_LEAST)
+
+
+# Thinning
+
+
+def _thinned(milestones: tuple[Milestone, ...], most: int) -> tuple[Milestone, ...]:
+    """
+    Leave out milestones that say nothing new, and as many others as are too many.
+
+    The edges of stretches that are not known may be half of them; older ones are joined.
+    """
     kept = list(milestones)
     if len(kept) > 2 and _is_between(*kept[-3:]):
         del kept[-2]
-    while len(kept) > _MOST_MILESTONES:
-        between = [index for index in range(1, len(kept) - 1) if _is_in_one_segment(kept, index)]
-        if not between:
-            return tuple(kept[-_MOST_MILESTONES:])
-        del kept[min(between, key=lambda index: _worth(kept, index))]
+    while len(kept) > most:
+        inner = range(1, len(kept) - 1)
+        edges = [index for index in inner if not _is_in_one_segment(kept, index)]
+        if len(edges) > most // 2 or len(edges) == len(inner):
+            removed = edges[0]
+        else:
+            between = [index for index in inner if index not in edges]
+            removed = min(between, key=lambda index: _worth(kept, index))
+        behind = kept[removed + 1]
+        kept[removed : removed + 2] = [behind._replace(stretch=_worse(kept[removed].stretch, behind.stretch))]
     return tuple(kept)
 
 
+def _worse(first: Stretch, second: Stretch) -> Stretch:
+    """Return how far a stretch is trusted that was two."""
+    return Stretch.BROKEN if Stretch.BROKEN in (first, second) else max(first, second)
+
+
 def _is_in_one_segment(milestones: Sequence[Milestone], index: int) -> bool:
-    """Whether the map stays right without a milestone: it is not at the edge of anything."""
+    """Whether the map loses nothing but time without a milestone: it is not at the edge of anything."""
     return milestones[index].stretch is milestones[index + 1].stretch is Stretch.KNOWN
 
 
 def _is_between(before: Milestone, middle: Milestone, after: Milestone) -> bool:
     """Whether arithmetic finds the milestone in the middle from the other two."""
-    return (
-        middle.stretch is after.stretch is Stretch.KNOWN
-        and middle.source - before.source == middle.destination - before.destination
-        and after.source - middle.source == after.destination - middle.destination
-    )
+    return _is_dense(before, middle) and _is_dense(middle, after)
 
 
 def _worth(milestones: Sequence[Milestone], index: int) -> float:

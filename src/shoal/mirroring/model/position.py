@@ -2,8 +2,11 @@
 A committed position: the next source offset, and the destination offset of its record.
 
 The source offset is the group's committed offset, as Kafka's tools show it. The commit's metadata has
-everything else: ``shoal1`` and a JSON object. Brokers accept at most 4,096 bytes
-(``offset.metadata.max.bytes``), and a position has about 400.
+everything else: ``shoal2`` and a JSON object. Brokers accept at most 4,096 bytes
+(``offset.metadata.max.bytes``). A position has about 400, and its offset map up to 1,000 more if the source
+has transactions or compaction.
+
+Layouts: ``shoal1`` had no offset map. Its positions are read; a shoal of that time refuses a ``shoal2``.
 """
 
 from __future__ import annotations
@@ -17,12 +20,18 @@ from ...client.committed_offsets import Committed
 from ...errors import ConfigError
 from .first_start import FirstStart
 from .json_values import typed
+from .offset_map import OffsetMap, Stretch
 
 __all__ = ["SEQUENCES", "MirrorPosition", "ProducerIdentity", "is_another_topic", "topic_id_of"]
 
 #: The prefix of the JSON. The number is the version of its layout.
 _ANY_VERSION = "shoal"
-_PREFIX = _ANY_VERSION + "1"
+_PREFIX = _ANY_VERSION + "2"
+#: Without an offset map.
+_FORMER_PREFIX = _ANY_VERSION + "1"
+
+#: The most characters of the metadata. The map of a position that would have more is thinned further.
+_MOST_CHARACTERS = 3_500
 
 #: A sequence has 31 bits. 0 follows the largest one.
 SEQUENCES = 2**31
@@ -78,6 +87,7 @@ class MirrorPosition:
             (KIP-320); -1 if the batch has none.
         rules: The digest of :func:`~shoal.mirroring.model.copy_options.copy_rules`.
         first_start: The mirror's first start; None in positions of older versions.
+        milestones: The offset map up to the last commit or incident; None if nothing is known but the origin.
 
     """
 
@@ -92,9 +102,47 @@ class MirrorPosition:
     rules: str
     source_leader_epoch: int = -1
     first_start: FirstStart | None = None
+    milestones: OffsetMap | None = None
+
+    @property
+    def offsets(self) -> OffsetMap:
+        """The offset map up to this position."""
+        return self._milestones.reached(self.source_offset, self.destination_offset)
+
+    @property
+    def _milestones(self) -> OffsetMap:
+        if self.milestones is not None:
+            return self.milestones
+        begun = OffsetMap.begun_at(*self.origin, is_whole=self.origin[1] == 0)
+        return begun.reached(self.source_offset, self.destination_offset, Stretch.UNPROVED)
+
+    def with_milestone(self) -> MirrorPosition:
+        """Return the position as the newest milestone of its offset map."""
+        return replace(self, milestones=self.offsets)
+
+    def moved(self, stretch: Stretch = Stretch.BROKEN, **changes: Any) -> MirrorPosition:
+        """
+        Return a position that no acknowledged record led to.
+
+        Args:
+            stretch: How far the offsets in between are trusted.
+            changes: Attributes and their new values.
+
+        """
+        after = replace(self, **changes)
+        offsets = self.offsets.reached(after.source_offset, after.destination_offset, stretch)
+        return replace(after, milestones=offsets)
 
     def to_committed(self) -> Committed:
-        """Return the offset and the metadata to commit."""
+        """Return the offset and the metadata to commit, with the position as the newest milestone."""
+        offsets = self.offsets
+        metadata = self._to_metadata(offsets)
+        while len(metadata) > _MOST_CHARACTERS and len(offsets.milestones) > 2:
+            offsets = offsets.with_at_most(max(2, len(offsets.milestones) - 4))
+            metadata = self._to_metadata(offsets)
+        return Committed(self.source_offset, metadata)
+
+    def _to_metadata(self, offsets: OffsetMap) -> str:
         values: dict[str, Any] = {
             "destination": self.destination_offset,
             "producer": [self.identity.producer_id, self.identity.producer_epoch, self.identity.base],
@@ -104,10 +152,11 @@ class MirrorPosition:
             "epoch": self.destination_leader_epoch,
             "source_epoch": self.source_leader_epoch,
             "rules": self.rules,
+            "map": offsets.to_json_object(),
         }
         if self.first_start is not None:
             values["first"] = self.first_start.to_json_object()
-        return Committed(self.source_offset, _PREFIX + json.dumps(values, separators=(",", ":")))
+        return _PREFIX + json.dumps(values, separators=(",", ":"))
 
     @classmethod
     def from_committed(cls, committed: Committed) -> MirrorPosition | None:
@@ -122,8 +171,11 @@ class MirrorPosition:
         if not committed.metadata.startswith(_ANY_VERSION):
             return None
         try:
-            if committed.metadata.startswith(_PREFIX):
-                return cls._from_values(committed.offset, json.loads(committed.metadata[len(_PREFIX) :]))
+            if committed.metadata.startswith((_PREFIX, _FORMER_PREFIX)):
+                values = json.loads(committed.metadata[len(_PREFIX) :])
+                has_map = committed.metadata.startswith(_PREFIX)
+                offsets = OffsetMap.from_json_object(values["map"]) if has_map else None
+                return cls._from_values(committed.offset, values, offsets).with_milestone()
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise ConfigError(
@@ -132,7 +184,9 @@ class MirrorPosition:
         )
 
     @classmethod
-    def _from_values(cls, source_offset: int, values: dict[str, Any]) -> MirrorPosition:
+    def _from_values(
+        cls, source_offset: int, values: dict[str, Any], offsets: OffsetMap | None
+    ) -> MirrorPosition:
         source_topic_id, destination_topic_id = values["topics"]
         origin_source, origin_destination = values["origin"]
         producer_id, producer_epoch, base = values["producer"]
@@ -150,6 +204,7 @@ class MirrorPosition:
             typed(str, values["rules"]),
             _number(values.get("source_epoch", -1), -1, 31),
             FirstStart.from_json_object(values["first"]) if "first" in values else None,
+            offsets,
         )
 
 

@@ -1,1 +1,1 @@
-"""Whatever follows the records to the other cluster: configurations of topics, ACLs."""
+"""Whatever follows the records to the other cluster: consumer groups, configurations of topics, ACLs."""

@@ -166,11 +166,11 @@ class Commits:
     def _begin(self, copies: Iterable[PartitionCopy]) -> None:
         all_anew = self.doubted_for_s > 0
         positions = {
-            copy: copy.position
+            copy: position
             for copy in copies
-            if copy.position
-            and copy.state.current is not State.HANDED_ON
+            if copy.state.current is not State.HANDED_ON
             and (all_anew or not self.has(copy))
+            and (position := copy.mark())
         }
         if positions:
             self._under_way = positions

@@ -278,10 +278,14 @@ class PartitionCopy:
 
     def displace(self, by: int) -> None:
         """Expect everything in flight and queued so many offsets later; the sequences go on."""
+        self._advance()  # at the offsets before
         assert self.position is not None
-        self._count_landed()  # at the offsets before
         self.outbound.displace(by)
-        self.position = replace(self.position, identity=self.outbound.identity)
+        self.position = self.position.moved(
+            destination_offset=self.position.destination_offset + by,
+            identity=self.outbound.identity,
+            last_batch=None,
+        )
 
     def _count_landed(self) -> None:
         """Count the acknowledged batches of the last lot that are not counted yet."""
@@ -338,6 +342,12 @@ class PartitionCopy:
         if self.state.current is not State.DONE:
             self.state.happens(Event.REACH_END)
         return True
+
+    def mark(self) -> MirrorPosition | None:
+        """Make the position the newest milestone of its offset map, before it is committed; return it."""
+        if self.position is not None:
+            self.position = self.position.with_milestone()
+        return self.position
 
     # Back to the position, to fetch or send otherwise
 

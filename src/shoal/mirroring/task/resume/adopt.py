@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....client.cluster import is_transient
 from ....client.config import IsolationLevel
@@ -35,6 +35,7 @@ from ....verify import DEFAULT_PATIENCE_S, OffsetRange, Outcome, PartitionReport
 from ....verify.comparison import PartitionComparison
 from ....verify.plan import PartitionPlan
 from ...model.copy_options import CopySettings
+from ...model.offset_map import OffsetMap, Stretch
 from ...model.position import MirrorPosition
 from ...other_groups import OtherGroups
 from ..partition import PartitionCopy
@@ -119,7 +120,7 @@ class _Adoption:
         self._check_evidence(origin, source_log, report)
         self._check_unique(origin, source_log, report.records)
         self._check_beginning(origin, source_log)
-        return self._position(report.reached[0])
+        return self._position(report.reached[0], origin, report.records)
 
     def _stop(self, reason: str) -> PartitionStopped:
         return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"option adopt: {reason}")
@@ -288,11 +289,16 @@ class _Adoption:
 
     # The position
 
-    def _position(self, source_offset: int) -> MirrorPosition:
+    def _position(self, source_offset: int, origin: tuple[int, int], records: int) -> MirrorPosition:
         place = SourcePlace(source_offset, self._leader_epoch_before(source_offset))
         tail = last_batch(self._logs)
         crc = tail.fingerprint.crc if tail else None
-        return first_position(self._logs, place, crc)
+        position = first_position(self._logs, place, crc)
+        # Transaction markers of the copy's own, and records that compaction took from it, have offsets, too.
+        has_each = records == self._log.end - origin[1]
+        begun = OffsetMap.begun_at(*origin, is_whole=origin[1] == 0)
+        stretch = Stretch.KNOWN if has_each else Stretch.BROKEN
+        return replace(position, milestones=begun.reached(source_offset, self._log.end, stretch))
 
     def _leader_epoch_before(self, position: int) -> int:
         for batch in read_batches(self._clusters.source, self._copy.source, position - 1):

@@ -84,7 +84,9 @@ def resume_partitions(
                     raise source_log
                 position = Resumption(both, known, source_log, incidents, other_groups).run()
                 position = _skip(copy, _with_topic_ids(clusters, copy, position), incidents)
-                position = replace(position, first_start=settings.first_start or position.first_start)
+                position = replace(
+                    position.with_milestone(), first_start=settings.first_start or position.first_start
+                )
         except ShoalError as error:
             errors[copy.source] = error
             # Those that did not stop it are met again the next time.
@@ -142,7 +144,7 @@ def _skip(copy: PartitionCopy, position: MirrorPosition, incidents: list[Inciden
     if skipped is None or skipped.after != position.source_offset:
         return position  # it is met again
     incidents.append(skipped.incident)
-    return replace(position, source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch)
+    return position.moved(source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch)
 
 
 # Without asking the clusters

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...model.incidents import Incident
+from ...model.offset_map import OffsetMap
 from ...model.position import MirrorPosition, ProducerIdentity
 from ...other_groups import topic_id
 from .logs import Clusters, PartitionLogs
@@ -66,6 +67,7 @@ def first_position(logs: PartitionLogs, place: SourcePlace, last_batch: int | No
         rules=clusters.settings.rules,
         source_leader_epoch=place.source_leader_epoch,
         first_start=clusters.settings.first_start,
+        milestones=OffsetMap.begun_at(place.source_offset, end, is_whole=end == 0),
     )
 
 

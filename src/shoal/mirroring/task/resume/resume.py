@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....errors import PartitionStopped
 from ....records import BatchHeader, fingerprint
 from ...model.incidents import Incident, IncidentKind
+from ...model.offset_map import OffsetMap, Stretch
 from ...model.position import SEQUENCES, MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
 from .already_mirrored import place_behind_already_mirrored
@@ -183,8 +184,24 @@ class Resumption:
             source_offset=place.source_offset,
             source_leader_epoch=place.source_leader_epoch,
             origin=origin,
+            milestones=self._map_before_loss(before, ours, place),
         )
         return again.lost
+
+    def _map_before_loss(self, before: MirrorPosition, ours: Tail | None, place: SourcePlace) -> OffsetMap:
+        """Return what is left of the offset map, if the destination has nothing of ours behind a batch."""
+        place_offset, end = place.source_offset, self._log.end
+        # A batch that was sent before the loss may have arrived after it, at a place that says nothing.
+        is_where_it_was = (
+            ours is not None
+            and is_ours(ours.header, before.identity)
+            and ours.header.next_offset <= before.destination_offset
+            and place_offset <= before.source_offset
+        )
+        if ours is None or not is_where_it_was:
+            return OffsetMap.begun_at(place_offset, end, is_whole=end == 0)
+        kept = before.offsets.cut(place_offset, ours.header.next_offset)
+        return kept.reached(place_offset, end, Stretch.BROKEN)
 
     def _is_another_topic(self) -> bool:
         """Whether the destination topic was deleted and created again since it was mirrored."""
@@ -192,14 +209,13 @@ class Resumption:
         now = topic_id(self._clusters.destination, self._copy.destination)
         return is_another_topic(then, now)
 
-    def _go_to_the_end(self, **changes: object) -> None:
+    def _go_to_the_end(self, **changes: Any) -> None:
         """Let the next record land at the destination's end, whatever lies before it."""
-        self.position = replace(
-            self.position,
+        self.position = self.position.moved(
             destination_offset=self._log.end,
             destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
             last_batch=None,
-            **changes,  # type: ignore[arg-type]
+            **changes,
         )
 
     # The source
@@ -234,19 +250,24 @@ class Resumption:
         self._copy.end_with_the_log()
         self._go_on_at_source(self._source.start, lost=None)
         # The former topic's offsets say nothing about this one.
-        self.position = replace(
-            self.position, origin=(self.position.source_offset, self.position.destination_offset)
-        )
+        origin = self.position.source_offset, self.position.destination_offset
+        has_all_before = origin[0] == self._source.start
+        begun = OffsetMap.begun_at(*origin, is_whole=has_all_before)
+        self.position = replace(self.position, origin=origin, milestones=begun)
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
         already = place_behind_already_mirrored(self._places, self.position, offset)
         place = already or SourcePlace(offset)
         by_another = self._is_by_another()
+        # Offsets of the source from there on are those of other records now.
+        kept = self.position.offsets.cut(offset, self.position.destination_offset)
         self._go_to_the_end(
             source_offset=place.source_offset,
             source_leader_epoch=place.source_leader_epoch,
             source_topic_id=topic_id(self._clusters.source, self._copy.source),
         )
+        reached = kept.reached(place.source_offset, self._log.end, Stretch.BROKEN)
+        self.position = replace(self.position, milestones=reached)
         if by_another:
             self._write_as_another()
         return lost
@@ -281,7 +302,7 @@ class Resumption:
 
     def _skip_deleted(self) -> int:
         lost = self._source.start - self.position.source_offset
-        self.position = replace(self.position, source_offset=self._source.start, source_leader_epoch=-1)
+        self.position = self.position.moved(source_offset=self._source.start, source_leader_epoch=-1)
         return lost
 
     # Records written after the position
@@ -298,8 +319,16 @@ class Resumption:
             )
         place = self._place_behind(self._places.run_behind(self.position, tail, self._log.end))
         if place:
-            self._settle(place, tail, landed=self.position.destination_offset)
-            if not is_ours(tail.header, self.position.identity):
+            by_us = is_ours(tail.header, self.position.identity)
+            stretch = Stretch.KNOWN if by_us else Stretch.UNPROVED
+            is_each_there = sum(end - start for start, end, _ in place.runs) == self._written
+            self._settle(
+                place,
+                tail,
+                landed=self.position.destination_offset,
+                stretch=stretch if is_each_there else Stretch.BROKEN,
+            )
+            if not by_us:
                 self._write_as_another()
         elif is_ours(tail.header, self.position.identity):
             self._meet(
@@ -329,13 +358,13 @@ class Resumption:
             advice = "mirror it with a new group into an empty topic"
             raise self._stop(f"{reason}; {advice}") from None
 
-    def _settle(self, place: SourcePlace, tail: Tail, *, landed: int | None) -> None:
+    def _settle(self, place: SourcePlace, tail: Tail, *, landed: int | None, stretch: Stretch) -> None:
         """Put the position behind what was written; count its offsets if they are known."""
         if landed is not None:
             for start, end, before in place.runs:  # the acknowledgements were lost
                 self._copy.count_run(start, end, landed + before)
-        self.position = replace(
-            self.position,
+        self.position = self.position.moved(
+            stretch,
             source_offset=place.source_offset,
             source_leader_epoch=place.source_leader_epoch,
             destination_offset=self._log.end,
@@ -430,7 +459,7 @@ class Resumption:
                 f"among them, up to offset {tail.header.last_offset}, do not follow source offset "
                 f"{self.position.source_offset}; mirror it with a new group into an empty topic"
             )
-        self._settle(place, tail, landed=None)
+        self._settle(place, tail, landed=None, stretch=Stretch.BROKEN)
         self.position = replace(self.position, identity=identity, last_batch=None)
         return 0
 
