@@ -6,9 +6,9 @@ the destination offset of the first mirrored record at or after it. A *milestone
 translation; each committed position is one. Between two milestones that lie equally far apart on both sides,
 each offset had a record, and was mirrored: there the translation is arithmetic. Elsewhere something was
 dropped (transaction markers, aborted records, offsets that compaction removed), and :class:`OffsetMap` asks
-which source offsets a copy would take. If the source still has all batches from a milestone to the offset,
-or as many records in all as the destination got, the translation is exact. Otherwise compaction or retention
-has removed some since, and the translation is a lower bound: no record is missed.
+which source offsets a copy would take. The translation is exact if the source still has all batches from a
+milestone to the offset, or as many records as the destination got. Otherwise compaction or retention has
+removed some since, and the translation is a lower bound: no record is missed.
 
 Acknowledged records alone move a position without a doubt. Each other way to move it ends a stretch:
 
@@ -330,7 +330,7 @@ class OffsetMap:
         Read the result of :meth:`to_json_object`.
 
         Raises:
-            ValueError: It is not such a list, or does not ascend.
+            ValueError: The object is no such list, or the milestones do not ascend.
 
         """
         match stored:

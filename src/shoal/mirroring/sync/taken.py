@@ -1,8 +1,8 @@
 """
 The offsets of the source that a copy would take now, by the copy's own decisions.
 
-A header says how many records its batch has. So a batch is decoded only if an end of the range lies in it and
-it has holes, or if it is of an old format. Any range takes the memory of one fetch buffer.
+A header has the number of the batch's records. So shoal decodes two sorts of batches: those of an old format,
+and those with holes that an end of the range lies in. Any range takes the memory of one fetch buffer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SourceTaken:
     """
     Counts the offsets of one source partition that a copy would take now; a :class:`~..offset_map.Taken`.
 
-    For one thread. What it has read is kept for a while, so make a new one for each round.
+    For one thread. The counts are kept for a while, so make a new object for each round.
 
     Attributes:
         read_bytes: The size of the batches that were read.
