@@ -151,7 +151,7 @@ def mirrored(seed: int, *, in_peace: bool = False) -> Mirror:
 
 
 @pytest.mark.parametrize("most", LIMITS)
-def test_translated_offset_of_random_logs_skips_nothing_and_is_right_where_exact(
+def test_exact_translation_of_random_logs_is_right_and_no_other_skips_a_record(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
