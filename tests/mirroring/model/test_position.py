@@ -108,7 +108,7 @@ def test_position_of_a_newer_layout_is_refused_with_a_sentence(
         MirrorPosition.from_committed(Committed(10, metadata.decode()))
     assert str(refused.value) == (
         f"the group holds a position of another version of shoal ({metadata[:60].decode()!r}); "
-        "mirror with that version, or with another --group into empty topics"
+        "mirror with that version, or with another group into empty topics"
     )
 
 
