@@ -9,15 +9,16 @@ import pytest
 from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
-from shoal.client.scan import PartitionReader, read_decided
+from shoal.client.connection import Connection
+from shoal.client.scan import PartitionReader, read_decided, read_one_batch_each
 from shoal.error_codes import ErrorCode
-from shoal.errors import BrokerError
+from shoal.errors import BrokerError, Unreachable
 from shoal.protocol.apis import ApiKey
-from shoal.records import Decision, split
+from shoal.records import Decision, RecordBatch, split
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.fuzz.test_client import said
-from tests.two_brokers import History
+from tests.two_brokers import History, batches_of
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -62,3 +63,57 @@ def test_read_decided_continues_over_several_responses(broker: Broker, cluster: 
         history.store(batches.batch([bytes(40_000)], base_offset=history.next_offset))
     found = read_decided(cluster, PARTITION, 1, COMMITTED, 100_000)
     assert [batch.header.base_offset for _, batch in found] == [1, 2, 3, 4]
+
+
+# One batch of each of many partitions
+
+
+@pytest.fixture
+def many(broker: Broker, cluster: Cluster) -> list[TopicPartition]:
+    """Partitions with three batches each, of which the second has the offset 1."""
+    broker.create_topic("many", 300)
+    for log in broker.topics.topic("many").logs:
+        History(log).plain(1, 2, 1)
+    cluster.refresh(["many"])
+    return [TopicPartition("many", number) for number in range(300)]
+
+
+def test_batches_of_many_partitions_come_by_one_connection(
+    broker: Broker, cluster: Cluster, many: list[TopicPartition], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: list[int] = []
+    connect = cluster.connect
+
+    def counted(node_id: int) -> Connection:
+        connected.append(node_id)
+        return connect(node_id)
+
+    monkeypatch.setattr(cluster, "connect", counted)
+    found = read_one_batch_each(cluster, dict.fromkeys(many, 2))
+    assert len(connected) == 1
+    assert found.keys() == set(many)
+    for partition, batch in found.items():
+        assert isinstance(batch, RecordBatch)
+        (_, expected, _) = batches_of(broker.log(*partition))
+        assert (batch.header.base_offset, bytes(batch.view)) == (1, bytes(expected.view))
+
+
+def test_partition_without_a_small_batch_at_its_offset_is_missing(
+    broker: Broker, cluster: Cluster, many: list[TopicPartition]
+) -> None:
+    several = many[:6]
+    large = batches.batch([bytes(100_000)], base_offset=4)
+    for partition in several[2:4]:  # an answer has the first batch whatever its size
+        broker.log(*partition).store(memoryview(bytearray(large)))
+    History(broker.log(*several[4])).gap(3).plain(1)
+    offsets = dict.fromkeys(several, 2) | dict.fromkeys(several[2:5], 4) | {several[5]: 99}
+    found = read_one_batch_each(cluster, offsets)
+    assert found.keys() == set(several[:2])
+
+
+def test_partitions_of_a_leader_that_does_not_answer_get_its_error(
+    broker: Broker, cluster: Cluster, many: list[TopicPartition]
+) -> None:
+    broker.stop()
+    found = read_one_batch_each(cluster, dict.fromkeys(many[:3], 2))
+    assert [type(each) for each in found.values()] == [Unreachable] * 3

@@ -8,7 +8,9 @@ accepts damaged batches, so it takes the responses from :class:`PartitionReader`
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import defaultdict
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, raise_for
@@ -20,13 +22,17 @@ from .config import IsolationLevel
 from .fetch import Fetcher, FetchFrom
 from .offsets import local_log_start_offset
 
-__all__ = ["PartitionReader", "is_gap", "read_batches", "read_decided"]
+__all__ = ["PartitionReader", "is_gap", "read_batches", "read_decided", "read_one_batch_each"]
 
 _BUFFER_BYTES = 4 * 1024 * 1024
 _MAX_WAIT_MS = 200
 
 #: The most throttled answers in a row: over the quota, and without any data.
 _MOST_THROTTLED = 100
+
+#: Of :func:`read_one_batch_each`: the partitions in a request, and the largest batch that it brings.
+_TOGETHER = 256
+_SMALL_BATCH_BYTES = 64 * 1024
 
 #: The number of empty answers in a row after which :func:`is_gap` believes the source.
 ANSWERS_OF_A_GAP = 5
@@ -165,6 +171,79 @@ def read_batches(cluster: Cluster, partition: TopicPartition, offset: int) -> Ge
     """Yield each batch from an offset on, control batches included; see :func:`read_decided`."""
     for _, batch in read_decided(cluster, partition, offset, IsolationLevel.READ_UNCOMMITTED):
         yield batch
+
+
+def read_one_batch_each(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, RecordBatch | ShoalError]:
+    """
+    Read the batch that has an offset, in many partitions by few requests to each leader.
+
+    Args:
+        cluster: The cluster, with metadata of the partitions.
+        offsets: The offset in each partition.
+
+    Returns:
+        The batches, in memory of their own; the error for the partitions of a leader that does not answer.
+        A partition is missing if :func:`read_batches` has to look: its batch is large, or its leader refuses.
+
+    """
+    by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+    found: dict[TopicPartition, RecordBatch | ShoalError] = {}
+    for partition in offsets:
+        try:
+            by_leader[cluster.partition(partition).leader].append(partition)
+        except ShoalError as error:
+            found[partition] = error
+    for leader, led in by_leader.items():
+        try:
+            found |= _read_one_batch_each(cluster, leader, {each: offsets[each] for each in led})
+        except ShoalError as error:
+            found |= dict.fromkeys(led, error)
+    return found
+
+
+def _read_one_batch_each(
+    cluster: Cluster, leader: int, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, RecordBatch]:
+    found: dict[TopicPartition, RecordBatch] = {}
+    fetcher = Fetcher(
+        cluster.connect(leader),
+        buffer_bytes=(_TOGETHER + 1) * _SMALL_BATCH_BYTES,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        max_wait_ms=_MAX_WAIT_MS,
+        partition_max_bytes=_SMALL_BATCH_BYTES,
+        in_session=False,
+    )
+    partitions = list(offsets)
+    try:
+        for first in range(0, len(partitions), _TOGETHER):
+            asked = partitions[first : first + _TOGETHER]
+            for partition in asked:
+                topic_id = cluster.topic_id(partition.topic)
+                fetcher.ask(FetchFrom(partition, offsets[partition], topic_id=topic_id))
+            fetcher.send()
+            for fetched in fetcher.receive().partitions:
+                partition = TopicPartition(fetched.topic, fetched.partition)
+                if partition in offsets and not fetched.error_code:
+                    batch = _batch_at(offsets[partition], fetched.record_set)
+                    if batch is not None:
+                        found[partition] = batch
+            for partition in asked:
+                fetcher.forget(partition)
+    finally:
+        fetcher.close()
+    return found
+
+
+def _batch_at(offset: int, record_set: memoryview) -> RecordBatch | None:
+    """Copy the first batch out of a record set if it has an offset, and nothing is wrong with it."""
+    with suppress(CorruptBatch):
+        for _, batch in scan(record_set, offset, None):
+            if batch.header.base_offset > offset:
+                break
+            return RecordBatch(batch.header, memoryview(bytes(batch.view)))
+    return None
 
 
 def is_gap(cluster: Cluster, partition: TopicPartition, offset: int, empty_answers: int) -> bool:

@@ -724,3 +724,24 @@ def test_producer_that_writes_several_partitions_continues_in_each_after_a_crash
     die_after(brokers, 2)
     assert brokers.run().complete
     assert [brokers.copied(partition=number) for number in range(4)] == [each.committed for each in histories]
+
+
+def test_partitions_that_resume_ask_their_leader_together_for_their_last_batches(brokers: TwoBrokers) -> None:
+    histories = brokers.topic("topic", 30)
+    for history in histories:
+        history.plain(2, 1)
+    assert brokers.run().complete
+    for history in histories:
+        history.plain(1)
+    asked: list[Any] = []
+
+    def note(response: Any) -> Any:
+        asked.append(response)
+        return response
+
+    answers(brokers.destination, ApiKey.FETCH, note, 99)
+    assert brokers.run().complete
+    assert len(asked) == 1
+    assert [brokers.copied(partition=number) for number in range(30)] == [
+        each.committed for each in histories
+    ]

@@ -17,7 +17,7 @@ from ...positions import Positions
 from ..partition import PartitionCopy
 from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin
-from .logs import Clusters, PartitionLogs, destination_logs, source_logs
+from .logs import Clusters, PartitionLogs, destination_logs, last_batches, source_logs
 from .resume import Resumption
 
 __all__ = ["leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
@@ -64,16 +64,23 @@ def resume_partitions(
     )
     to_commit: dict[TopicPartition, MirrorPosition] = {}
     aligned: list[tuple[PartitionCopy, MirrorPosition, list[Incident]]] = []
-    to_adopt: list[PartitionCopy] = []
-    for copy in copies:
-        if copy.source in errors:
-            continue
-        if copy.source not in positions and is_to_adopt(settings, logs[copy.destination]):
-            to_adopt.append(copy)
-            continue
+    answered = [copy for copy in copies if copy.source not in errors]
+    to_adopt = [
+        copy
+        for copy in answered
+        if copy.source not in positions and is_to_adopt(settings, logs[copy.destination])
+    ]
+    to_resume = [copy for copy in answered if copy not in to_adopt]
+    last = last_batches(
+        destination, settings, {each.destination: logs[each.destination] for each in to_resume}
+    )
+    for copy in to_resume:
         incidents: list[Incident] = []
         try:
-            both = PartitionLogs(clusters, copy, logs[copy.destination])
+            last_batch = last.get(copy.destination)
+            if isinstance(last_batch, ShoalError):
+                raise last_batch
+            both = PartitionLogs(clusters, copy, logs[copy.destination], last_batch)
             known = positions.get(copy.source)
             if known is None:
                 consumed = others.get(copy.source) if settings.takes_over_offsets else None

@@ -10,7 +10,7 @@ from ....client.admin import init_producer_id
 from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
 from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
-from ....client.scan import read_batches, read_decided
+from ....client.scan import read_batches, read_decided, read_one_batch_each
 from ....error_codes import ErrorCode
 from ....errors import BrokerError, ShoalError
 from ....records import BatchHeader, Decision, Record, RecordBatch
@@ -27,6 +27,7 @@ __all__ = [
     "PartitionLogs",
     "SourceLog",
     "destination_logs",
+    "last_batches",
     "offset_at",
     "source_end",
     "source_logs",
@@ -118,6 +119,17 @@ def destination_logs(
     return logs, errors
 
 
+def last_batches(
+    destination: Cluster, settings: CopySettings, logs: Mapping[TopicPartition, DestinationLog]
+) -> dict[TopicPartition, RecordBatch | ShoalError]:
+    """Ask for the batches at the logs' ends, as far as they are small; see :func:`read_one_batch_each`."""
+    if settings.allows_other_writers:  # nothing is compared
+        return {}
+    return read_one_batch_each(
+        destination, {partition: log.end - 1 for partition, log in logs.items() if log.start < log.end}
+    )
+
+
 def source_logs(
     source: Cluster, copies: Sequence[PartitionCopy], positions: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, SourceLog | ShoalError]:
@@ -152,12 +164,14 @@ class PartitionLogs:
         clusters: Both clusters, and the settings.
         copy: The partition.
         log: Its log at the destination, as of now.
+        last_batch: The batch at that log's end, if it was asked for with those of others.
 
     """
 
     clusters: Clusters
     copy: PartitionCopy
     log: DestinationLog
+    last_batch: RecordBatch | None = None
 
     @property
     def settings(self) -> CopySettings:
@@ -206,6 +220,9 @@ class PartitionLogs:
             BrokerError: Retriable: the offset is not in the log any more, or another error of the leader.
 
         """
+        if self.last_batch is not None and offset == self.log.end - 1:
+            yield self.last_batch
+            return
         try:
             yield from read_batches(self.clusters.destination, self.copy.destination, offset)
         except BrokerError as error:
