@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
@@ -18,18 +20,19 @@ from confluent_kafka.admin import (
 
 from rig import create_topic
 from rig.locked import LockedKafka
+from rig.wait import wait_until
 from shoal.client.acls import AclBinding, Operation, Pattern, Resource, create_acls, describe_acls
 from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.mirroring.sync.acl_drift import KeptAcls
+from shoal.mirroring.model.follow_options import DEFAULT_CONFIGS_EXCLUDE, KeptAcls
 from shoal.mirroring.sync.acls import sync_acls
-from shoal.mirroring.sync.config_drift import DEFAULT_EXCLUDE
 from shoal.mirroring.sync.configs import sync_configs
 from shoal.net.address import parse_bootstrap
+from tests.integration.mirror_process import shoal
 
 NAMES = {"synced": "copy.synced"}
-EXCLUDE = re.compile(DEFAULT_EXCLUDE)
+EXCLUDE = re.compile(DEFAULT_CONFIGS_EXCLUDE)
 
 MAY_READ = AclBinding(Resource.TOPIC, Pattern.LITERAL, "synced", "User:carol", "*", Operation.READ, True)
 BINDINGS = (
@@ -59,19 +62,31 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for removed in admin.delete_acls([every]).values():
         removed.result()
+    with Cluster(ClientConfig("source", tuple(parse_bootstrap(bootstrap)))) as cluster:
+        wait_until(lambda: not all_acls(cluster), "no ACL is there")
+
+
+def all_acls(cluster: Cluster) -> set[AclBinding]:
+    return {each for resource in Resource for each in describe_acls(cluster, resource)}
+
+
+def create(cluster: Cluster, *bindings: AclBinding) -> None:
+    """Create ACLs, and wait until the broker has applied them."""
+    assert create_acls(cluster, bindings) == {}
+    wait_until(lambda: set(bindings) <= all_acls(cluster), "the ACLs are there")
 
 
 def test_described_acls_are_those_that_were_created(cluster: Cluster) -> None:
-    assert create_acls(cluster, BINDINGS) == {}
-    found = {each for resource in Resource for each in describe_acls(cluster, resource)}
-    assert set(BINDINGS) <= found
+    create(cluster, *BINDINGS)
+    assert all_acls(cluster) == set(BINDINGS)
 
 
 def test_acls_follow_the_topic_once(cluster: Cluster) -> None:
-    create_acls(cluster, BINDINGS)
+    create(cluster, *BINDINGS)
     read = KeptAcls.READ
     before = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=False)
     done = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=True)
+    wait_until(lambda: set(done.created) <= all_acls(cluster), "the created ACLs are there")
     after = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=True)
     expected = [replace(BINDINGS[1], name="copy.synced"), replace(MAY_READ, name="copy.synced")]
     expected.append(replace(BINDINGS[3], name="copy.syn"))
@@ -97,3 +112,20 @@ def test_configurations_follow_the_topic_in_both_directions(cluster: Cluster) ->
 def test_refused_configuration_is_named(cluster: Cluster) -> None:
     refused = alter_topic_configs(cluster, {"synced": {"retention.ms": "soon"}})
     assert "INVALID_CONFIG" in str(refused["synced"])
+
+
+def test_mirror_lets_configurations_and_acls_follow(cluster: Cluster, bootstrap: str, tmp_path: Path) -> None:
+    create(cluster, BINDINGS[0])
+    assert alter_topic_configs(cluster, {"synced": {"delete.retention.ms": "5000"}}) == {}
+    clusters = ["--from", bootstrap, "--to", bootstrap, "--topics", "synced", "--rename", r"(.*)=copy.\1"]
+    plan = json.loads(shoal("mirror", *clusters, "--dry-run", "--json", state=tmp_path).stdout)
+    assert "topic copy.synced: delete.retention.ms=5000 at the source" in plan["differences"]
+    assert f"{replace(MAY_READ, name='copy.synced')}: only at the source" in plan["differences"]
+    done = shoal("mirror", *clusters, "--once", "--sync-configs", "--sync-acls", "read", state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    copy = describe_topic_configs(cluster, ["copy.synced"])["copy.synced"]
+    assert copy["delete.retention.ms"].value == "5000"
+    followed = replace(MAY_READ, name="copy.synced")
+    wait_until(lambda: followed in all_acls(cluster), "the ACL of the copy is there")
+    plan = json.loads(shoal("mirror", *clusters, "--dry-run", "--json", state=tmp_path).stdout)
+    assert plan["differences"] == []

@@ -74,6 +74,10 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
         )
         yield from found.beginnings
         yield from _creations(found)
+    if found.differences:
+        yield ""
+        yield "differences besides the records (--sync-configs and --sync-acls change them):"
+        yield from (f"  {sentence}" for sentence in found.differences)
     yield ""
     yield "ACLs that the mirror's principal needs (READ, WRITE and ALTER imply DESCRIBE):"
     yield from (f"  {sentence}" for sentence in acl_sentences(found.acls))
@@ -165,6 +169,7 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "later_acl_commands": acl_commands(_later_acls(options, found), servers),
         "warnings": list(found.warnings),
         "beginnings": list(found.beginnings),
+        "differences": list(found.differences),
     }
 
 

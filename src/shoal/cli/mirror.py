@@ -10,6 +10,7 @@ from ..errors import Stopped
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.driver.signals import Signals
 from ..mirroring.model.copy_options import CopyOptions
+from ..mirroring.model.follow_options import FollowOptions, KeptAcls
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import DEFAULT_MASTER, MirrorOptions
 from ..mirroring.model.progress import Summary
@@ -59,6 +60,7 @@ def add_parser(verbs: Subparsers) -> None:
     add_cluster_options(parser)
     add_topic_options(parser)
     _add_mirror_options(parser.add_argument_group("mirror"))
+    _add_follow_options(parser)
     add_guarantee_options(parser)
     add_watching_options(parser)
     add_spark_options(parser)
@@ -158,6 +160,31 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "such as a missing ACL; 0 for none. SIGUSR1 retries all stopped partitions at once",
         name="--retry-stopped",
         metavar="SECONDS",
+    )
+
+
+def _add_follow_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what follows the records")
+    add_option(
+        group,
+        FollowOptions,
+        "sync_configs",
+        "at the start and at each --refresh: give copies the configurations that are set on their source "
+        "topics, and the source's retention, cleanup policy and largest batch. compression.type stays",
+    )
+    add_option(
+        group,
+        FollowOptions,
+        "sync_configs_exclude",
+        "with --sync-configs: configurations of copies that stay as they are",
+        metavar="REGEX",
+    )
+    group.add_argument(
+        "--sync-acls",
+        choices=[each.value for each in KeptAcls],
+        help="at the start and at each --refresh: create the ACLs of mirrored topics and of groups at the "
+        "destination. read: READ and DESCRIBE, which consumers need. all: each operation on topics. None is "
+        "deleted",
     )
 
 

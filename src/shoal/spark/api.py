@@ -13,6 +13,7 @@ from shoal.client.config import ClientConfig
 from shoal.mirroring.driver.run import MirrorRun
 from shoal.mirroring.driver.topic_mirror import TopicMirror
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS
+from shoal.mirroring.model.follow_options import DEFAULT_CONFIGS_EXCLUDE
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.options import (
     DEFAULT_MASTER,
@@ -56,6 +57,9 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
     max_decompressed_bytes: int = COPY_DEFAULTS.max_decompressed_bytes,
     multi_batch: str = COPY_DEFAULTS.multi_batch.value,
     rebatch: str | None = None,
+    sync_configs: bool = False,
+    sync_configs_exclude: str = DEFAULT_CONFIGS_EXCLUDE,
+    sync_acls: str | None = None,
     metrics: str | None = None,
     ui: str | None = None,
     report: str | None = None,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shoal.client.acls import AclBinding, Operation, Pattern, Resource
-from shoal.mirroring.sync.acl_drift import KeptAcls, acl_drift, translate_acls
+from shoal.mirroring.model.follow_options import KeptAcls
+from shoal.mirroring.sync.acl_drift import acl_drift, translate_acls
 
 NAMES = {"orders": "orders", "orders.eu": "orders.eu", "payments": "payments"}
 COPIES = {name: f"copy.{name}" for name in NAMES}

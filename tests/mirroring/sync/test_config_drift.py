@@ -7,7 +7,8 @@ import re
 import pytest
 
 from shoal.client.admin import ConfigEntry
-from shoal.mirroring.sync.config_drift import DEFAULT_EXCLUDE, config_drift
+from shoal.mirroring.model.follow_options import DEFAULT_CONFIGS_EXCLUDE
+from shoal.mirroring.sync.config_drift import config_drift
 
 DEFAULTS = {
     "cleanup.policy": "delete",
@@ -28,7 +29,9 @@ def topic(**changes: str) -> dict[str, ConfigEntry]:
 
 
 def drift(
-    source: dict[str, ConfigEntry], destination: dict[str, ConfigEntry], exclude: str = DEFAULT_EXCLUDE
+    source: dict[str, ConfigEntry],
+    destination: dict[str, ConfigEntry],
+    exclude: str = DEFAULT_CONFIGS_EXCLUDE,
 ) -> dict[str, str | None]:
     return config_drift(source, destination, re.compile(exclude))
 

@@ -22,6 +22,10 @@ DESCRIBE alone:
 | DescribeConfigs | DESCRIBE_CONFIGS on the topic, and on the cluster for its brokers |
 | CreateTopics | CREATE on the topic |
 | CreatePartitions | ALTER on the topic |
+| IncrementalAlterConfigs, with ``--sync-configs`` | ALTER_CONFIGS on the topic |
+
+With ``--sync-acls``, DescribeAcls asks for DESCRIBE on the source's cluster, and CreateAcls for ALTER on the
+destination's.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+
+from ..model.follow_options import NOTHING_FOLLOWS, FollowOptions
 
 __all__ = ["Acl", "acl_commands", "acl_sentences", "needed_acls"]
 
@@ -63,6 +69,7 @@ def needed_acls(
     created: Collection[str],
     grown: Collection[str],
     before_2_8: bool,
+    follow: FollowOptions = NOTHING_FOLLOWS,
 ) -> tuple[Acl, ...]:
     """
     Return what a mirror needs.
@@ -73,6 +80,7 @@ def needed_acls(
         created: The topics at the destination that it has to create.
         grown: Those that it adds partitions to.
         before_2_8: Whether the destination's brokers want IDEMPOTENT_WRITE.
+        follow: The options for what follows the records.
 
     """
     acls = [
@@ -84,10 +92,14 @@ def needed_acls(
     for copy in names.values():
         operations = ["WRITE", "READ", "DESCRIBE_CONFIGS"]
         operations += ["CREATE"] * (copy in created) + ["ALTER"] * (copy in grown)
+        operations += ["ALTER_CONFIGS"] * follow.sync_configs
         acls += [Acl("destination", "topic", copy, operation) for operation in operations]
     acls.append(Acl("destination", "cluster", _THE_CLUSTER, "DESCRIBE_CONFIGS"))
     if before_2_8:
         acls.append(Acl("destination", "cluster", _THE_CLUSTER, "IDEMPOTENT_WRITE"))
+    if follow.sync_acls:
+        acls.append(Acl("source", "cluster", _THE_CLUSTER, "DESCRIBE"))
+        acls.append(Acl("destination", "cluster", _THE_CLUSTER, "ALTER"))
     return tuple(acls)
 
 

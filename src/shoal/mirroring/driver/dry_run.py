@@ -31,6 +31,7 @@ from ..prepare.copies import CopyState, compare_copies
 from ..prepare.inspect import inspect_topics
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
+from .following import compare_followers
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
@@ -99,6 +100,7 @@ class DryRun:
         warnings: Sentences: the object, the problem, the remedy.
         beginnings: Notices about the start positions of partitions without one, if the mirror starts at the
             latest records.
+        differences: The configurations and ACLs in which copies differ, and what could not be compared.
         refusal: The reason why the mirror would not begin; None if it would.
 
     """
@@ -113,6 +115,7 @@ class DryRun:
     warnings: tuple[str, ...]
     refusal: ShoalError | None
     beginnings: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
 
 def dry_run(
@@ -194,6 +197,7 @@ class _DryRunner:
             tuple(self._warnings),
             refusal,
             self._beginnings,
+            self._differences(changes),
         )
 
     def _refused(self, error: ConfigError) -> DryRun:
@@ -206,7 +210,14 @@ class _DryRunner:
         )
         group = self._options.group_between(source_id, destination_id)
         unseen = [copy for copy in names.values() if copy not in self._destination.metadata.topics]
-        acls = needed_acls(names, group, created=unseen, grown=(), before_2_8=self._destination_before_2_8())
+        acls = needed_acls(
+            names,
+            group,
+            created=unseen,
+            grown=(),
+            before_2_8=self._destination_before_2_8(),
+            follow=self._options.follow,
+        )
         missing = self._missing(acls)
         return DryRun(group, source_id, destination_id, None, (), acls, missing, (), error)
 
@@ -218,6 +229,20 @@ class _DryRunner:
             created=[topic.destination for topic in topics if topic.creation],
             grown=[topic.destination for topic in topics if topic.added_partitions],
             before_2_8=self._destination_before_2_8(),
+            follow=self._options.follow,
+        )
+
+    def _differences(self, changes: TopicChanges) -> tuple[str, ...]:
+        """Return the differences of copies that exist."""
+        names = {
+            topic.source: topic.destination
+            for topic in changes.topics.values()
+            if not topic.creation and topic.deleted is None
+        }
+        if not names:
+            return ()
+        return tuple(
+            compare_followers(self._options.follow, changes.group, self._source, self._destination, names)
         )
 
     def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:

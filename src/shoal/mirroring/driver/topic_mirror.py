@@ -28,6 +28,7 @@ from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
 from .copy_watch import CopyWatch
 from .discovery import Discovery
+from .following import Following
 from .group_lock import GroupLock, MirrorIdentity
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
@@ -60,7 +61,14 @@ class TopicMirror:
             partitions = self._expect(prepared, schedule)
             lock.acquire(partitions, START_PATIENCE_S)
             self._settle_beginnings(prepared, partitions, control)
+        following = Following(
+            self._options, prepared.group, schedule, run.metrics.followed, run.warn_in_report, run.notify
+        )
+        if following.is_wanted:
+            with run.signals.interrupting():
+                following.look_at_once()
         if not self._options.once:
+            resources.enter_context(following)
             self._look_out(prepared, schedule, control, lock, resources)
         return run.copy(prepared, schedule, control, lock)
 

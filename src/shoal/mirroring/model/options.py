@@ -19,6 +19,7 @@ from ...client.offsets import EARLIEST, LATEST
 from ...errors import OptionError
 from ...net.address import Address
 from .copy_options import COPY_DEFAULTS, CopyOptions, copy_rules
+from .follow_options import NOTHING_FOLLOWS, FollowOptions
 from .http_access import OPEN, HttpAccess
 from .option_values import (
     MOST_DIGITS,
@@ -164,6 +165,7 @@ class MirrorOptions:
         conf: Spark's settings, as pairs of a name and a value.
         http: The requests that metrics and page answer.
         allow_unauthenticated_spark: Send credentials to tasks even if Spark does not authenticate or encrypt.
+        follow: The options for what follows the records.
         copy: The options of copying, which tasks receive.
 
     """
@@ -186,6 +188,7 @@ class MirrorOptions:
     conf: tuple[tuple[str, str], ...] = field(default=(), metadata=read_by(_parse_conf))
     http: HttpAccess = OPEN
     allow_unauthenticated_spark: bool = field(default=False, metadata=read_by(parse_flag))
+    follow: FollowOptions = NOTHING_FOLLOWS
     copy: CopyOptions = COPY_DEFAULTS
 
     @classmethod
@@ -197,7 +200,7 @@ class MirrorOptions:
         given: Mapping[str, Any],
     ) -> MirrorOptions:
         """
-        Read the options that a user gave, by their fields' names, with those of copying and of HTTP.
+        Read the options that a user gave, by their fields' names, with those that it is composed of.
 
         Args:
             source: How to reach the source cluster.
@@ -215,6 +218,7 @@ class MirrorOptions:
             topics,
             **parse_fields(cls, given),
             http=HttpAccess.parse(given),
+            follow=FollowOptions.parse(given),
             copy=CopyOptions.parse(given),
         )
 

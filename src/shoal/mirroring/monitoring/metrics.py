@@ -21,6 +21,7 @@ from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport
+from .followed import Followed
 from .partition_metrics import DROPS, PartitionMetrics, PartitionStatus
 
 __all__ = ["Metrics", "PartitionMetrics", "PartitionStatus"]
@@ -52,6 +53,7 @@ class Metrics:
     Attributes:
         task_cpu_s: CPU seconds of all tasks.
         task_peak_rss_bytes: The largest resident memory of a task's process.
+        followed: The last rounds over what follows the records.
 
     """
 
@@ -85,6 +87,7 @@ class Metrics:
         self._reported: tuple[float, float] | None = None
         self._workers: dict[str, _Worker] = {}
         self._last_report_at: float | None = None
+        self.followed = Followed()
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
         # Totals over _partitions.

@@ -21,6 +21,7 @@ from ...printable import printable
 from ...topic_partition import TopicPartition
 from ..model.http_access import OPEN, HttpAccess
 from ..model.processes import ProcessUsage
+from .followed import Followed
 from .http_server.server import Answer, HttpServer
 from .metrics import Metrics
 from .partition_metrics import PartitionMetrics, PartitionStatus
@@ -84,6 +85,7 @@ class Exposition:
         others = [
             _incidents(self._metrics),
             _last_report(self._metrics),
+            *_of_followed(self._metrics.followed),
             _build(self._version),
             *_of_processes(processes),
             *self._own_process.collect(),
@@ -204,6 +206,23 @@ def _last_report(metrics: Metrics) -> Metric:
     if (reported_at := metrics.last_report_at) is not None:
         family.add_metric((), reported_at)
     return family
+
+
+def _of_followed(followed: Followed) -> Iterator[Metric]:
+    differing = GaugeMetricFamily(
+        "shoal_follow_differing",
+        "Topics or ACLs that differ between both clusters, at the last comparison.",
+        labels=("kind", "synced"),
+    )
+    compared_at = GaugeMetricFamily(
+        "shoal_follow_last_comparison_timestamp_seconds",
+        "Unix time of the last comparison of configurations or ACLs.",
+        labels=("kind",),
+    )
+    for follower, done in followed.rounds().items():
+        differing.add_metric((follower.value, str(done.is_synced).lower()), done.differing)
+        compared_at.add_metric((follower.value,), done.at_s)
+    yield from (differing, compared_at)
 
 
 def _build(version: str) -> Metric:

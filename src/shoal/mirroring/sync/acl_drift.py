@@ -5,7 +5,7 @@ The ACLs that the destination needs so that clients can go on there. The module 
 ``--sync-acls all`` keeps each operation on the mirrored topics, and the same of groups. ALL becomes READ and
 DESCRIBE if only these are kept.
 
-Nobody gets more at the destination than at the source, and topics that are not mirrored stay as they are:
+No principal gets more at the destination than at the source, and other topics stay as they are:
 
 - A literal ACL of a mirrored topic is one of its copy.
 - A prefix stays a prefix if ``--rename`` maps it to one: each mirrored topic that begins with it keeps the
@@ -19,23 +19,16 @@ ACLs are created, and never deleted: those of the copies that the source has not
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...client.acls import AclBinding, Operation, Pattern, Resource
+from ..model.follow_options import KeptAcls
 
-__all__ = ["AclDrift", "KeptAcls", "acl_drift", "translate_acls"]
+__all__ = ["AclDrift", "acl_drift", "translate_acls"]
 
 _ALL_NAMES = "*"
 _TO_READ = (Operation.READ, Operation.DESCRIBE)
-
-
-class KeptAcls(enum.Enum):
-    """The value is that of the option."""
-
-    READ = "read"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

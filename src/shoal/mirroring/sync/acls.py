@@ -9,7 +9,8 @@ from typing import Any
 from ...client.acls import AclBinding, Resource, create_acls, describe_acls
 from ...client.cluster import Cluster
 from ...errors import BrokerError
-from .acl_drift import KeptAcls, acl_drift, translate_acls
+from ..model.follow_options import KeptAcls
+from .acl_drift import acl_drift, translate_acls
 
 __all__ = ["AclsReport", "sync_acls"]
 

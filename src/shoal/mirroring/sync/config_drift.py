@@ -3,10 +3,10 @@ The topic configurations in which copies differ from their sources. The module s
 
 A copy has the values that are set on its source topic. Four values decide how long records stay and which
 batches are taken (:data:`~shoal.mirroring.prepare.topic_configs.COPIED_ALWAYS`): of these a copy has what is
-in force at the source, be it set there or a broker's default. What is set on the copy alone returns to the
-destination's default.
+in force at the source, be it set there or a broker's default. A value that is set on the copy alone returns
+to the destination's default.
 
-``--sync-configs-exclude`` names what stays as it is, for the destination's own policy decides about it.
+``--sync-configs-exclude`` names the values that stay: the destination's own policy decides about them.
 ``compression.type`` always stays: any value but ``producer`` makes the destination's brokers recompress.
 """
 
@@ -18,15 +18,7 @@ from collections.abc import Mapping
 from ...client.admin import ConfigEntry
 from ..prepare.topic_configs import COPIED_ALWAYS
 
-__all__ = ["DEFAULT_EXCLUDE", "config_drift"]
-
-#: MirrorMaker 2's ``config.properties.exclude`` has the first three. The source limited timestamps of
-#: records that were new then, and are old now; and what concerns a broker's disks is not the source's affair.
-DEFAULT_EXCLUDE = (
-    r"(leader|follower)\.replication\.throttled\.replicas|min\.insync\.replicas|"
-    r"unclean\.leader\.election\.enable|message\.timestamp\..*|message\.format\.version|"
-    r"flush\..*|preallocate|file\.delete\.delay\.ms|(local\.|remote\.).*"
-)
+__all__ = ["config_drift"]
 
 _NEVER = re.compile(r"compression\..*")
 

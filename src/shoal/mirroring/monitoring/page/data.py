@@ -20,6 +20,7 @@ from ....records import Decision
 from ....topic_partition import TopicPartition
 from ...model.processes import ProcessRole, ProcessUsage
 from ...model.progress import LONG_TRANSACTION_S, PartitionIncident, Progress, Summary
+from ..followed import Followed
 from ..partition_metrics import PartitionMetrics, PartitionStatus
 from .history import Sample, columns
 from .observer import Observer
@@ -150,6 +151,7 @@ class PageData:
             "incidents": _gone_on_from(progress.incidents),
             "decisions": dict(progress.decisions),
             "conversions": _conversions(progress),
+            "followed": _followed(metrics.followed, now),
             "partitions": {
                 "count": len(slowest),
                 "rows": [_partition(name, look.partitions[name], rates, now) for name in shown],
@@ -276,6 +278,19 @@ def _conversions(progress: Progress) -> dict[str, Any]:
         "opened": opened,
         "dropped": sum(progress.decisions.values()) - progress.batches,
     }
+
+
+def _followed(followed: Followed, now: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": follower.value,
+            "synced": done.is_synced,
+            "differing": done.differing,
+            "age_s": max(0.0, now - done.at_s),
+            "sentences": list(done.sentences),
+        }
+        for follower, done in followed.rounds().items()
+    ]
 
 
 def _slowness(metrics: PartitionMetrics, now: float) -> tuple[int, float, int]:

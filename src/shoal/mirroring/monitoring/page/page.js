@@ -207,6 +207,15 @@ function showWords(data) {
       ["Reason", "reason", (row) => row.reason],
     ], rows),
   ]);
+  const behind = data.followed.filter((row) => row.sentences.length);
+  show("followed", behind.length ? behind.map(({ kind, synced, sentences }) => ({ kind, synced, sentences })) : null, (rows) => [
+    element("h2", {}, "Differences besides the records"),
+    table("The destination differs from the source in these. The mirror changes only what its options --sync-configs and --sync-acls name.", [
+      ["What", "", (row) => row.kind],
+      ["Synced", "", (row) => (row.synced ? "yes" : "no")],
+      ["Difference", "reason", (row) => row.sentence],
+    ], rows.flatMap(({ kind, synced, sentences }) => sentences.map((sentence) => ({ kind, synced, sentence })))),
+  ]);
   show("warnings", data.warnings.length ? data.warnings : null, (sentences) => [
     element("h2", {}, "Warnings"), ...sentences.map((sentence) => element("p", {}, sentence)),
   ]);

@@ -1,0 +1,76 @@
+"""The options for what follows the records: configurations of topics, and ACLs."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import OptionError
+from .option_values import choice_of, parse_fields, parse_flag, parse_text, read_by
+
+__all__ = ["DEFAULT_CONFIGS_EXCLUDE", "NOTHING_FOLLOWS", "FollowOptions", "KeptAcls"]
+
+#: MirrorMaker 2's ``config.properties.exclude`` has the first three. The source limited timestamps of
+#: records that were new then, and are old now. The last ones concern the disks of a broker.
+DEFAULT_CONFIGS_EXCLUDE = (
+    r"(leader|follower)\.replication\.throttled\.replicas|min\.insync\.replicas|"
+    r"unclean\.leader\.election\.enable|message\.(timestamp|format)\..*|"
+    r"flush\..*|preallocate|file\.delete\.delay\.ms|(local|remote)\..*"
+)
+
+
+class KeptAcls(enum.Enum):
+    """Which ACLs the destination gets. The value is that of the option."""
+
+    #: READ and DESCRIBE, with which consumers go on.
+    READ = "read"
+    #: All operations on topics.
+    ALL = "all"
+
+
+def _parse_regex(option: str, value: object) -> str:
+    text = parse_text(option, value)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(
+            "{option} {value!r} is not a regular expression: {error}",
+            option=option,
+            value=text,
+            error=str(error),
+        ) from None
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class FollowOptions:
+    """
+    The options for what follows the records.
+
+    Attributes:
+        sync_configs: Whether copies get the configurations that change at the source.
+        sync_configs_exclude: The configurations that stay as they are, as a regular expression.
+        sync_acls: The ACLs that the destination gets; None for none.
+
+    """
+
+    sync_configs: bool = field(default=False, metadata=read_by(parse_flag))
+    sync_configs_exclude: str = field(default=DEFAULT_CONFIGS_EXCLUDE, metadata=read_by(_parse_regex))
+    sync_acls: KeptAcls | None = field(default=None, metadata=choice_of(KeptAcls))
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> FollowOptions:
+        """
+        Read the options that a user gave, by their fields' names.
+
+        Raises:
+            OptionError: A value cannot be used.
+
+        """
+        return cls(**parse_fields(cls, given))
+
+
+NOTHING_FOLLOWS = FollowOptions()

@@ -1,0 +1,133 @@
+"""Configurations follow their topics while a mirror runs; ACLs are in tests/integration/test_sync_acls.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from shoal.client.admin import alter_topic_configs, describe_topic_configs
+from shoal.client.cluster import Cluster
+from shoal.errors import OptionError
+from shoal.mirroring.driver.following import Following, compare_followers
+from shoal.mirroring.driver.schedule import PartitionSchedule
+from shoal.mirroring.model import options
+from shoal.mirroring.model.follow_options import FollowOptions
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.monitoring.followed import Follower
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.prepare.create import PreparedTopic
+from tests.mirror_options import with_options
+from tests.two_brokers import TwoBrokers, wait_until
+
+pytestmark = pytest.mark.timeout(60)
+
+RETENTION = {"retention.ms": "1000000"}
+
+
+@dataclass
+class Said:
+    """The sentences of a mirror, and the registry of its page."""
+
+    warnings: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def differing(self) -> int | None:
+        done = self.metrics.followed.rounds().get(Follower.CONFIGS)
+        return done.differing if done else None
+
+
+@contextmanager
+def following(brokers: TwoBrokers, **wanted: Any) -> Iterator[tuple[Following, Said]]:
+    mirror = with_options(
+        MirrorOptions(brokers.settings.source, brokers.settings.destination, TopicSelection("orders")),
+        refresh_s=0.05,
+        follow=FollowOptions(**wanted),
+    )
+    said = Said()
+    schedule = PartitionSchedule({"orders": PreparedTopic("orders", "copy", 1, False)}, said.metrics)
+    yield (
+        Following(
+            mirror, "group", schedule, said.metrics.followed, said.warnings.append, said.notices.append
+        ),
+        said,
+    )
+
+
+@pytest.fixture
+def topics(brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "_SHORTEST_REFRESH_S", 0.01)
+    brokers.source.create_topic("orders", 1)
+    brokers.destination.create_topic("copy", 1)
+
+
+def set_at_source(brokers: TwoBrokers, configs: Mapping[str, str | None]) -> None:
+    with Cluster(brokers.settings.source) as source:
+        assert alter_topic_configs(source, {"orders": configs}) == {}
+
+
+def retention_of_copy(brokers: TwoBrokers) -> str | None:
+    with Cluster(brokers.settings.destination) as destination:
+        return describe_topic_configs(destination, ["copy"])["copy"]["retention.ms"].value
+
+
+@pytest.mark.usefixtures("topics")
+def test_changed_configuration_follows_while_the_mirror_runs(brokers: TwoBrokers) -> None:
+    with following(brokers, sync_configs=True) as (thread, said), thread:
+        set_at_source(brokers, RETENTION)
+        wait_until(lambda: retention_of_copy(brokers) == "1000000")
+        wait_until(lambda: said.differing == 0)
+        set_at_source(brokers, {"retention.ms": None})
+        wait_until(lambda: retention_of_copy(brokers) == "604800000")
+    assert said.warnings == []
+    assert said.notices[0] == "topic copy: retention.ms=1000000, as at the source"
+
+
+@pytest.mark.usefixtures("topics")
+def test_difference_without_sync_is_counted_and_stays(brokers: TwoBrokers) -> None:
+    set_at_source(brokers, RETENTION)
+    with following(brokers) as (thread, said):
+        thread.look_at_once()
+    assert retention_of_copy(brokers) == "604800000"
+    assert (said.differing, said.warnings, said.notices) == (1, [], [])
+    done = said.metrics.followed.rounds()[Follower.CONFIGS]
+    assert list(done.sentences) == ["topic copy: retention.ms=1000000 at the source"]
+    assert not done.is_synced
+
+
+@pytest.mark.usefixtures("topics")
+def test_topic_that_one_cluster_lacks_is_not_compared(brokers: TwoBrokers) -> None:
+    brokers.destination.topics.delete(brokers.destination.topics.topic("copy"))
+    with following(brokers, sync_configs=True) as (thread, said):
+        thread.look_at_once()
+    assert (said.differing, said.warnings) == (None, [])
+
+
+@pytest.mark.usefixtures("topics")
+def test_comparison_names_each_difference_and_changes_nothing(brokers: TwoBrokers) -> None:
+    set_at_source(brokers, RETENTION)
+    with Cluster(brokers.settings.source) as source, Cluster(brokers.settings.destination) as destination:
+        found = compare_followers(
+            FollowOptions(sync_configs=True), "group", source, destination, {"orders": "copy"}
+        )
+        assert next(found) == "topic copy: retention.ms=1000000 at the source"
+    assert retention_of_copy(brokers) == "604800000"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"sync_acls": "write"}, "sync_acls: 'write' is not one of read, all"),
+        ({"sync_configs_exclude": "("}, "sync_configs_exclude '\\(' is not a regular expression"),
+        ({"sync_configs_exclude": ""}, "sync_configs_exclude cannot be empty"),
+    ],
+)
+def test_value_that_cannot_be_used_is_an_error(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        FollowOptions.parse(given)
