@@ -55,7 +55,7 @@ def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupO
     assert answers["nobody"].topics == {}
 
 
-def test_read_again_keeps_what_did_not_change(cluster: Cluster, reader: GroupOffsetsReader) -> None:
+def test_read_again_keeps_unchanged_offsets(cluster: Cluster, reader: GroupOffsetsReader) -> None:
     for name in ("g", "h"):
         commit(cluster, name, 1)
     commit(cluster, "g", 1, TopicPartition("other", 0))

@@ -41,7 +41,7 @@ _DEADLINE_S = 20.0
 
 _TOPICS = ("topic", "other")
 
-#: What the destination does with an answer, and how often.
+#: The treatment of an answer by the destination, and how often.
 _MOVES = {
     "answer": 60, "part": 6, "error": 4, "offset": 4, "lie": 4, "gate": 3, "cut": 3, "surplus": 2, "id": 1,
 }  # fmt: skip
@@ -51,14 +51,14 @@ _ID, _ERROR, _OFFSET = 4, 21, 23
 
 
 class Limits(NamedTuple):
-    """What the rules of exactly once depend on."""
+    """The values that the rules of exactly once depend on."""
 
     max_in_flight: int
     forgotten_up_to_ms: int
 
 
 class Event(NamedTuple):
-    """What the destination does once so many bytes were sent to it, and the pump waits.
+    """The reaction of the destination once so many bytes were sent to it, and the pump waits.
 
     Attributes:
         sent: The bytes.
@@ -152,8 +152,8 @@ class Schedule:
     A destination that acts by dice, and checks that each request may be in flight.
 
     Attributes:
-        events: What it did.
-        sent: What it got.
+        events: Its moves, in their order.
+        sent: The bytes that it got.
 
     """
 

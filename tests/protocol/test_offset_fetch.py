@@ -49,7 +49,7 @@ def test_decode_groups_of_a_broker_returns_their_offsets() -> None:
     assert groups["share-g"].topics == groups["nope"].topics == {}
 
 
-def test_decode_groups_returns_what_the_library_decodes() -> None:
+def test_decode_groups_returns_the_values_of_the_library() -> None:
     response = decode_response(ApiKey.OFFSET_FETCH, 8, memoryview(FRAME))
     for group, found in zip(response.groups, decode_groups(FRAME, {}).items(), strict=True):
         assert group.group_id == found[0]

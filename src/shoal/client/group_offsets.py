@@ -28,7 +28,7 @@ _GROUPS_AT_ONCE = 16
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
-#: What a broker before OffsetFetch 8 answered is compared as values, not as bytes.
+#: Answers of brokers before OffsetFetch 8 are compared as values, not as bytes.
 _NO_BYTES = b""
 
 

@@ -249,7 +249,7 @@ def test_skipped_gap_moves_the_fetch_offset_and_never_back() -> None:
     assert (intake.fetch_offset, intake.source_leader_epoch) == (120, 7)
 
 
-def test_rewind_forgets_the_queue_and_what_was_dropped() -> None:
+def test_rewind_forgets_the_queue_and_the_drops() -> None:
     taking = Taking()
     taking.take(plain(2), marker(1, 77, base_offset=102))
     taking.intake.rewind(POSITION)
