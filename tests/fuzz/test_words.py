@@ -94,6 +94,7 @@ STATE = {
     "lease_s": 20.0,
     "membership": ["member-id", 7, "instance-id"],
     "ends_in_s": None,
+    "lead_s": 0.0,
 }
 
 
@@ -194,7 +195,7 @@ def test_driver_reads_reports_and_disconnects_all_else(
     server, heard = driver
     heard.clear()
     lines = (
-        [b'{"hello": "token", "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}', *words]
+        [b'{"hello": "token", "window": 0, "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}', *words]
         if knows_token
         else words
     )

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import TaskReport
-from shoal.mirroring.model.window import WindowClock, WindowPlan
+from shoal.mirroring.model.window import WindowClock
 from shoal.mirroring.task import session, worker
 from shoal.mirroring.task.task import run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from tests.batches import batch
-from tests.driver_events import Events
 from tests.two_brokers import NOW_MS, History, RunningTask, TwoBrokers, lose_tail, wait_until
+from tests.window_driver import Driver, Time
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
-
-
-class Time:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class TestClock:
@@ -93,49 +83,6 @@ class TestClock:
         clock.plan()
         clock.begin()
         assert clock.remaining_s == 15.0
-
-
-class Driver:
-    """A mirror's driver for its tasks, window by window."""
-
-    def __init__(
-        self, brokers: TwoBrokers, slice_s: float = 60.0, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.brokers = brokers
-        self.reports: list[dict[str, Any]] = []
-        self.in_trouble: dict[TopicPartition, str] = {}
-        self.plan = WindowPlan({"topic": ("topic", 1)})
-        self.server = ControlServer(
-            "127.0.0.1",
-            "secret",
-            Events(self._keep, on_plan=lambda: self.plan, in_trouble=lambda: self.in_trouble),
-            windows=WindowClock(slice_s, now),
-        )
-        self.server.renew(MemberId(), 60.0)
-
-    def _keep(self, report: TaskReport) -> None:
-        self.reports.append(report.to_json_object())
-
-    def waits_for(self) -> str | None:
-        """The reason for which the last reported partition waits."""
-        told = [each["waiting_for"] for report in list(self.reports) for each in report["partitions"]]
-        return told[-1] if told else None
-
-    def connect(self) -> ControlConnection:
-        return ControlConnection(self.server.address, "secret")
-
-    @contextmanager
-    def slice(self, partitions: int = 1) -> Iterator[RunningTask]:
-        """Run a task with open ranges; end its window after the block, and wait for the task's end."""
-        ranges = [CopyRange("topic", number, "topic", 0, OPEN_END) for number in range(partitions)]
-        self.server.plan()
-        with self.connect() as control:
-            running = RunningTask(lambda: run_copy_task(ranges, self.brokers.settings, control))
-            yield running
-            self.server.end_window()
-            running.result()
-        # Its last line has been received when it is gone.
-        assert self.server.wait_until_idle(20.0)
 
 
 @pytest.fixture

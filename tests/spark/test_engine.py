@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,18 +17,21 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkException
 
 from shoal.client.config import ClientConfig
+from shoal.client.coordinator import MemberId
 from shoal.errors import ShoalError
-from shoal.mirroring.control import ControlServer
+from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.model.window import WindowClock, WindowPlan
 from shoal.mirroring.prepare.create import Prepared
 from shoal.spark import engine
 from shoal.spark.engine import SparkEngine
 from tests.driver_events import Events
 from tests.two_brokers import wait_until
+from tests.window_driver import Time
 
 TASKS = [[CopyRange("topic", 0, "topic", 0, 5)]]
 
@@ -165,3 +172,152 @@ def test_job_without_a_core_is_cancelled_at_a_stop(
         free.set()
     assert context.cancelled == ["shoal group"]
     assert job.control.stop_requested
+
+
+# Windows that overlap
+
+
+class Windows(Context):
+    """A Spark whose jobs say when they have begun, and end when the test lets them; and their planner."""
+
+    def __init__(self, control: ControlServer) -> None:
+        super().__init__(lambda: None)
+        self.begun: list[int] = []
+        self._control = control
+        self._ends: dict[int, Future[None]] = defaultdict(Future)
+        self._left = 3
+
+    def mapPartitions(self, function: Any) -> Any:  # noqa: N802
+        return SimpleNamespace(collect=lambda: self._collect(function.window))
+
+    def _collect(self, window: int) -> list[Any]:
+        with ControlConnection(self._control.address, "secret", window):  # its first task
+            self.begun.append(window)
+            self._ends[window].result(30)
+        return []
+
+    def end(self, window: int, error: Exception | None = None) -> None:
+        if error is None:
+            self._ends[window].set_result(None)
+        else:
+            self._ends[window].set_exception(error)
+
+    def next_tasks(self, stop: threading.Event) -> list[list[CopyRange]]:
+        self._control.plan()
+        return self._tasks()
+
+    def tasks_ahead(self) -> list[list[CopyRange]]:
+        return self._tasks() if self._control.plan_ahead() else []
+
+    def _tasks(self) -> list[list[CopyRange]]:
+        self._left -= 1
+        return TASKS if self._left >= 0 else []
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@dataclass
+class Overlap:
+    time: Time
+    spark: Windows
+    control: ControlServer
+    running: Future[None]
+
+    def come_to_the_last_seconds(self) -> None:
+        self.time.now += 55
+
+    def stays(self, *begun: int) -> bool:
+        """Whether no other job begins."""
+        return not wait([self.running], 0.3).done and self.spark.begun == list(begun)
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of tasks that can run at a time."""
+    found = [2]
+    monkeypatch.setattr(engine, "slots_of", lambda context: found[0])
+    return found
+
+
+@pytest.fixture
+def overlap(
+    job: CopyJob, slots: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Overlap]:
+    time, stop = Time(), threading.Event()
+    events = Events(on_plan=lambda: WindowPlan({}))
+    control = ControlServer("127.0.0.1", "secret", events, windows=WindowClock(60.0, time))
+    control.renew(MemberId(), 60.0)
+    spark = Windows(control)
+    started, _ = engine_on(spark, job, 0, monkeypatch, tmp_path)
+    monkeypatch.setattr(engine, "WindowPlanner", lambda *_: spark)
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(started.run, replace(job, control=control), stop)
+        wait_until(lambda: spark.begun == [1])
+        yield Overlap(time, spark, control, running)
+        stop.set()
+        control.request_stop()
+        for each in range(1, 9):
+            with contextlib.suppress(InvalidStateError):
+                spark.end(each)
+        wait([running], 30)
+    control.close()
+
+
+def test_job_of_the_next_window_begins_before_the_present_one_ends(overlap: Overlap) -> None:
+    assert overlap.stays(1)
+    overlap.come_to_the_last_seconds()
+    wait_until(lambda: overlap.spark.begun == [1, 2])
+    assert not overlap.running.done()
+    overlap.spark.end(1)
+    assert overlap.stays(1, 2)
+    wait_until(lambda: overlap.control._current_window == 2)
+
+
+def test_window_without_slots_for_its_tasks_begins_after_the_present_one(
+    overlap: Overlap, slots: list[int]
+) -> None:
+    slots[0] = 1
+    overlap.come_to_the_last_seconds()
+    assert overlap.stays(1)
+    overlap.spark.end(1)
+    wait_until(lambda: overlap.spark.begun == [1, 2])
+
+
+def test_window_that_is_dismissed_is_planned_again(overlap: Overlap) -> None:
+    overlap.come_to_the_last_seconds()
+    wait_until(lambda: overlap.spark.begun == [1, 2])
+    overlap.control.end_window()
+    overlap.spark.end(2)
+    overlap.spark.end(1)
+    wait_until(lambda: overlap.spark.begun == [1, 2, 3])
+
+
+def test_next_window_whose_job_fails_in_the_overlap_is_planned_again(overlap: Overlap) -> None:
+    overlap.come_to_the_last_seconds()
+    wait_until(lambda: overlap.spark.begun == [1, 2])
+    overlap.spark.end(2, CRASHED)
+    assert overlap.stays(1, 2)
+    overlap.spark.end(1)
+    wait_until(lambda: overlap.spark.begun == [1, 2, 3])
+
+
+def test_job_that_fails_in_the_overlap_dismisses_the_next_window(
+    overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_SOUND_S", 0.0)
+    overlap.come_to_the_last_seconds()
+    wait_until(lambda: overlap.spark.begun == [1, 2])
+    overlap.spark.end(1, CRASHED)
+    wait_until(lambda: overlap.control._windows is not None and not overlap.control._windows.is_prepared(2))
+    overlap.spark.end(2)
+    wait_until(lambda: overlap.spark.begun == [1, 2, 3])
+
+
+def test_stop_in_the_overlap_ends_both_jobs(overlap: Overlap) -> None:
+    overlap.come_to_the_last_seconds()
+    wait_until(lambda: overlap.spark.begun == [1, 2])
+    overlap.control.request_stop()
+    overlap.spark.end(1)
+    overlap.spark.end(2)
+    overlap.running.result(30)

@@ -51,11 +51,13 @@ class CopyTask:
     Attributes:
         settings: The settings of all tasks, without the clusters' credentials.
         control: The address of the mirror's driver.
+        window: The number of the window that the job belongs to.
 
     """
 
     settings: CopySettings
     control: ControlAddress
+    window: int = 0
 
     @classmethod
     def of(cls, settings: CopySettings, control: ControlAddress) -> CopyTask:
@@ -84,7 +86,8 @@ class CopyTask:
         settings = self.settings
         if self.control.locked:
             settings = _with_security(settings, _credentials(self.control))
-        with ControlConnection((self.control.host, self.control.port), self.control.token) as control:
+        address = self.control.host, self.control.port
+        with ControlConnection(address, self.control.token, self.window) as control:
             run(ranges, settings, control)
 
 

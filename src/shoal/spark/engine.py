@@ -9,11 +9,13 @@ partitions and offsets; tasks copy the batches (:mod:`.copy_task`).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -33,6 +35,7 @@ from shoal.spark.copy_task import ControlAddress, CopyTask
 from shoal.spark.launch.jvm import Abort
 from shoal.spark.launch.session import driver_host, spark_context
 from shoal.spark.mirror_planning import WindowPlanner, plan_once
+from shoal.spark.slots import slots_of
 from shoal.spark.speculation import refuse_speculation
 from shoal.state_directory import state_dir
 
@@ -96,6 +99,7 @@ class SparkEngine:
             state_dir(),
             daemon="shoal.spark.launch.daemon",
             on_warning=self._on_warning,
+            overlapping=not self._options.once,
             abort=self._abort,
         )
         with contextlib.ExitStack() as resources:
@@ -149,14 +153,17 @@ class SparkEngine:
         """
         Copy in windows until ``stop`` is set and the current window has ended.
 
+        The tasks of the next window start before those of the current one end, if Spark has slots for both.
         If a job fails for Spark's own reasons, for example because its processes were killed, another one is
         started. None is if the first had just been started, or if its tasks continue without it.
         """
         sound_since = time.monotonic()
+        following: _Job | None = None
         with contextlib.closing(WindowPlanner(job, self._context.defaultParallelism)) as planner:
-            while tasks := planner.next_tasks(stop):
+            while current := following or jobs.begin_unless_empty(planner.next_tasks(stop)):
+                following = None
                 try:
-                    jobs.finish(jobs.begin(tasks))
+                    following = jobs.finish_window(current, planner)
                 except (PySparkException, Py4JError) as error:
                     text = _text_of(error)
                     is_sound = time.monotonic() - sound_since >= _SOUND_S and not _our_sentences(text)
@@ -185,11 +192,32 @@ class SparkEngine:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """
+    A Spark job, as of its start.
+
+    Attributes:
+        window: The number of its window; 0 without windows.
+        tasks: The number of its tasks.
+        outcome: Done when the job has ended.
+
+    """
+
+    window: int
+    tasks: int
+    outcome: Future[None]
+
+    def is_over(self, timeout_s: float) -> bool:
+        """Wait for the end of the job; return False after a timeout."""
+        return bool(wait([self.outcome], timeout_s).done)
+
+
 class _Jobs:
     """
     The Spark jobs of one mirror, each in a thread of its own, so that the main thread handles signals.
 
-    A context manager: at its end no job runs.
+    A window's job and its successor may run at a time. A context manager: at its end no job runs.
 
     """
 
@@ -200,17 +228,75 @@ class _Jobs:
         self._stop = stop
         self._group = f"shoal {job.prepared.group}"
         # The threads stay: PySpark keeps a thread of the JVM for each thread of ours.
-        self._threads = ThreadPoolExecutor(1, "shoal-job")
+        self._threads = ThreadPoolExecutor(2, "shoal-job")
+        # The handler of a MirrorMaker task consumes from its first moment on.
+        self._can_overlap = self._task.settings.handling is None
 
-    def begin(self, tasks: Sequence[Sequence[CopyRange]]) -> Future[None]:
-        """Start a job with one task for each list of ranges."""
-        return self._threads.submit(self._run, tasks)
+    def begin(self, tasks: Sequence[Sequence[CopyRange]]) -> _Job:
+        """Start a job with one task for each list of ranges, which were planned last."""
+        window = self._control.planned_window
+        task = dataclasses.replace(self._task, window=window)
+        return _Job(window, len(tasks), self._threads.submit(self._run, tasks, task))
 
-    def _run(self, tasks: Sequence[Sequence[CopyRange]]) -> None:
+    def begin_unless_empty(self, tasks: Sequence[Sequence[CopyRange]]) -> _Job | None:
+        """Start a job; return None if it would have no task."""
+        return self.begin(tasks) if tasks else None
+
+    def _run(self, tasks: Sequence[Sequence[CopyRange]], task: CopyTask) -> None:
         self._context.setJobGroup(self._group, "copy")
-        self._context.parallelize(tasks, len(tasks)).mapPartitions(self._task).collect()
+        self._context.parallelize(tasks, len(tasks)).mapPartitions(task).collect()
 
-    def finish(self, job: Future[None]) -> None:
+    def finish_window(self, job: _Job, planner: WindowPlanner) -> _Job | None:
+        """
+        Wait for the end of a window's job, and start its successor's before; return that one, if it goes on.
+
+        Raises:
+            PySparkException: The job failed. No job runs any more.
+            Py4JError: The job failed, or the JVM did.
+
+        """
+        following, was_due = None, False
+        while not job.is_over(_LOOK_INTERVAL_S) and not self._stop.is_set():
+            is_due = self._can_overlap and self._control.is_next_due
+            if is_due and not was_due and (following is None or following.is_over(0.0)):
+                following = self._begin_ahead(job, planner)
+            was_due = is_due
+        try:
+            self.finish(job)
+        except (PySparkException, Py4JError):
+            self._give_up(following)
+            raise
+        if following is None:
+            return None
+        # One that is over has failed, or has outlasted a job whose task hung.
+        if following.is_over(0.0) or not self._control.follow(job.window, following.window):
+            self._give_up(following)
+            return None
+        return following
+
+    def _begin_ahead(self, job: _Job, planner: WindowPlanner) -> _Job | None:
+        """Start the job of the next window if all of its tasks can run beside those of the current one."""
+        free = slots_of(self._context) - job.tasks
+        if free <= 0:
+            return None
+        tasks = planner.tasks_ahead()
+        if len(tasks) > free:
+            self._control.dismiss_next()
+            return None
+        if tasks:
+            self._control.await_next(len(tasks))
+        return self.begin_unless_empty(tasks)
+
+    def _give_up(self, job: _Job | None) -> None:
+        """End the job of a window that does not begin; its tasks find that they have no partition."""
+        if job is None:
+            return
+        self._control.dismiss_next()
+        # Why it failed, if it did, does not matter: the window is planned again.
+        with contextlib.suppress(PySparkException, Py4JError):
+            self.finish(job)
+
+    def finish(self, job: _Job) -> None:
         """
         Wait for the end of a job; after a stop, end it.
 
@@ -219,26 +305,22 @@ class _Jobs:
             Py4JError: The job failed, or the JVM did.
 
         """
-        while not _is_over(job, _LOOK_INTERVAL_S) and not self._stop.is_set():
+        while not job.is_over(_LOOK_INTERVAL_S) and not self._stop.is_set():
             pass
-        if not job.done():
+        if not job.outcome.done():
             self._control.request_stop()
             self._control.wait_until_idle(_END_PATIENCE_S)
-            if not _is_over(job, _JOB_END_PATIENCE_S):
+            if not job.is_over(_JOB_END_PATIENCE_S):
                 # Its tasks have no core to run on, or do not end.
                 self._context.cancelJobGroup(self._group)
                 return
-        job.result()
+        job.outcome.result()
 
     def __enter__(self) -> _Jobs:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._threads.shutdown(wait=False)
-
-
-def _is_over(job: Future[None], timeout_s: float) -> bool:
-    return bool(wait([job], timeout_s).done)
 
 
 _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")

@@ -14,7 +14,7 @@ from functools import partial
 from shoal.client.cluster import Cluster, patiently
 from shoal.client.coordinator import MemberId
 from shoal.client.offsets import EARLIEST, LATEST
-from shoal.errors import Stopped
+from shoal.errors import ShoalError, Stopped
 from shoal.mirroring.assignment import assign_tasks, start_offsets, tasks_worth_having
 from shoal.mirroring.driver.engine import CopyJob
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -136,6 +136,27 @@ class WindowPlanner:
         except Stopped:
             pass
         return []
+
+    def tasks_ahead(self) -> list[list[CopyRange]]:
+        """
+        Return the ranges of the next window's tasks while the current window lasts.
+
+        The list is empty if there is nothing to copy, or if the clusters do not answer at once: then the next
+        window is planned after the end of this one.
+
+        """
+        plan = self._control.plan_ahead()
+        if plan is None:
+            return []
+        try:
+            tasks = self._tasks(plan)
+        except ShoalError:
+            tasks = []
+        if not tasks or self.left_out:
+            self._control.dismiss_next()
+            return []
+        self._report_left_out()
+        return tasks
 
     def _report_left_out(self) -> None:
         if left_out := self.left_out | self.gone:

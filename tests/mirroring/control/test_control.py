@@ -218,7 +218,8 @@ def test_task_without_listener_at_the_driver_s_address_is_an_orphan() -> None:
 
 STATE = (
     b'{"shoal": "%s", "stop": false, "clock_s": %%s, "wall_ms": 1.7e12, '
-    b'"lease_s": %%s, "membership": %%s, "ends_in_s": %%s}\n' % importlib.metadata.version("shoal").encode()
+    b'"lease_s": %%s, "membership": %%s, "ends_in_s": %%s, "lead_s": 0.0}\n'
+    % importlib.metadata.version("shoal").encode()
 )
 
 
@@ -323,7 +324,9 @@ def test_task_that_does_not_read_does_not_delay_others(
     monkeypatch.setattr("shoal.mirroring.control.server._TELL_TIMEOUT_S", 1)
     with socket.create_connection(driver.server.address) as deaf:
         deaf.sendall(
-            json.dumps({"hello": "secret", "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}).encode()
+            json.dumps(
+                {"hello": "secret", "window": None, "clock_s": 1.0, "wall_ms": 1.7e12, "process": "a:1"}
+            ).encode()
             + b"\n"
         )
         assert deaf.recv(1)
@@ -360,6 +363,18 @@ def test_second_attempt_begins_after_the_first_has_disconnected(driver: Driver) 
         assert taken.result(20).given_up == frozenset()
         second.check_lease()
         assert not second.stop_requested
+
+
+def test_second_attempt_does_not_wait_for_a_first_that_disconnects_while_the_driver_writes(
+    driver: Driver,
+) -> None:
+    for _ in range(20):
+        with driver.connect() as first:
+            first.take([ORDERS])
+        for _ in range(10):
+            driver.server.renew(MemberId(), 60.0)
+        with driver.connect() as second:
+            assert taking(second, ORDERS).result(20).given_up == frozenset()
 
 
 def test_second_attempt_begins_after_the_lease_of_a_silent_first(driver: Driver) -> None:

@@ -278,6 +278,7 @@ def test_fenced_worker_neither_commits_nor_hands_over_partitions(
         control,
         Cluster(brokers.settings.source),
         Cluster(brokers.settings.destination),
+        known_at=time.monotonic(),
         buffer_bytes=1024 * 1024,
         report=lambda report: None,
     )

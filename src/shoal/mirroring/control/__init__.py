@@ -7,11 +7,11 @@ a request to stop. The task sends reports. If the connection breaks, the task is
 producing.
 
 Messages are lines of JSON. The first one is
-``{"hello": token, "clock_s": 12.5, "wall_ms": 1.7e12, "process": "host:7"}``. The driver answers with its
-state, and sends the state again when it changes::
+``{"hello": token, "window": 3, "clock_s": 12.5, "wall_ms": 1.7e12, "process": "host:7"}``. The driver answers
+with its state, and sends the state again when it changes::
 
     {"shoal": "0.1.0", "stop": false, "clock_s": 12.5, "wall_ms": 1.7e12, "lease_s": 20.0,
-     "membership": ["member-id", 7, "instance-id"], "ends_in_s": 14.9}
+     "membership": ["member-id", 7, "instance-id"], "ends_in_s": 14.9, "lead_s": 10.0}
 
 A lease counts from the time at which the driver gave it, not from the time at which the task reads it. If a
 task was stopped, it finds old lines in its socket. The two may be on different machines, so the task sends a
@@ -21,6 +21,10 @@ the driver gave the lease after it.
 
 A task requests partitions with ``{"takes": [["topic", 3], …]}``. The driver answers with the positions of
 former tasks (:class:`~shoal.mirroring.model.handover.Handover`). Every other line of a task is a report.
+
+The tasks of the next window start while those of the current one copy, ``lead_s`` before its end. Then the
+driver answers a request when the current window is over, and the former tasks have reported that they left
+all of the partitions (``leaves``). If it gives the next window up, it answers that the task has no partition.
 
 A task that needs credentials asks for them over a connection of its own: ``{"hello": token, "for":
 "credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).

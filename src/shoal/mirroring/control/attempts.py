@@ -4,7 +4,8 @@ Choose the attempt of a task that may write a partition: the newest, once no old
 Spark starts a second attempt if it believes that the first is gone, for instance after an executor was
 lost. The first may still run and have a lease. Two attempts at a time can duplicate records that are older
 than ``producer.id.expiration.ms``. So the driver fences the first: it ends its window and no longer renews
-its lease. The second may begin when the first has closed its connection, or when its last lease has expired.
+its lease. The second may begin when the first has left its partitions or closed its connection, or when its
+last lease has expired.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class Attempt:
 
     Attributes:
         connection: The socket.
+        window: The number of the window that its job was started for.
         clock_s: The newest reading of the task's own clock that the driver has received.
-        partitions: The partitions that the attempt requested.
+        partitions: The partitions that the attempt requested, without those that it has left since.
         lease_until: The end of its longest lease, on the driver's clock.
         is_fenced: Whether a newer attempt has requested one of its partitions.
         is_over: Whether the attempt has closed the connection. It writes nothing more then.
@@ -36,6 +38,7 @@ class Attempt:
 
     def __init__(self, connection: socket.socket, clock_s: float) -> None:
         self.connection = connection
+        self.window = 0
         self.clock_s = clock_s
         self.partitions: frozenset[TopicPartition] = frozenset()
         self.lease_until = -math.inf
@@ -53,6 +56,14 @@ class Attempt:
         """Note that the connection has ended. The attempt is over only if the task closed the connection."""
         self.is_over = not self._is_cut
 
+    def leave(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that the attempt writes nothing more of these partitions."""
+        self.partitions = self.partitions.difference(partitions)
+
+    def may_write(self, partitions: frozenset[TopicPartition]) -> bool:
+        """Whether the attempt may still write one of these partitions."""
+        return not self.partitions.isdisjoint(partitions) and self.lease_s > 0
+
     @property
     def lease_s(self) -> float:
         """The time for which the attempt may still write, if it has received every lease."""
@@ -69,7 +80,7 @@ class Attempts:
         """Register an attempt's partitions; fence and return the older attempts that may still write them."""
         attempt.partitions = frozenset(partitions)
         self._attempts = {each for each in self._attempts if each.lease_s}
-        rivals = [each for each in self._attempts if each.partitions & attempt.partitions]
+        rivals = [each for each in self._attempts if each.may_write(attempt.partitions)]
         for each in rivals:
             each.is_fenced = True
         self._attempts.add(attempt)

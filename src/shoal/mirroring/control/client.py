@@ -39,9 +39,14 @@ _CONNECT_TIMEOUT_S = 10.0
 class ControlConnection:
     """A task's connection to the driver. A thread reads the driver's messages."""
 
-    def __init__(self, address: tuple[str, int], token: str) -> None:
+    def __init__(self, address: tuple[str, int], token: str, window: int | None = None) -> None:
         """
         Connect, and wait for the driver's first state.
+
+        Args:
+            address: Where the driver listens.
+            token: The driver's token.
+            window: The number of the window that the task belongs to; None for the current one.
 
         Raises:
             Stopped: The driver is gone. The task is an orphan.
@@ -54,6 +59,7 @@ class ControlConnection:
         self._lease_until = 0.0
         self._driver_ahead_ms = 0.0
         self._ends_at = math.inf
+        self._lead_s = 0.0
         self._membership = MemberId()
         self._interruptions = 0
         #: The gates of pumps at work, by their identity.
@@ -70,6 +76,7 @@ class ControlConnection:
                 line(
                     {
                         "hello": token,
+                        "window": window,
                         "clock_s": lease_clock_s(),
                         "wall_ms": wall_clock_ms(),
                         "process": process_name(),
@@ -124,6 +131,7 @@ class ControlConnection:
         )
         stop, lease_s = typed(bool, state["stop"]), seconds_of(state["lease_s"])
         ends_in_s = math.inf if state["ends_in_s"] is None else seconds_of(state["ends_in_s"])
+        lead_s = seconds_of(state["lead_s"])
         now = lease_clock_s()
         # The driver's message may have waited in the socket while this process was stopped. The driver sent
         # it after it had received this reading of our clock, so the lease does not begin before the reading.
@@ -140,6 +148,7 @@ class ControlConnection:
             self._lease_until = given_at + lease_s
             self._set_gates(CLOSED if is_interrupted else self._gate_until)
             self._ends_at = now + ends_in_s
+            self._lead_s = lead_s
             self._membership = membership
             self._changed.notify_all()
 
@@ -157,6 +166,11 @@ class ControlConnection:
     def remaining_s(self) -> float:
         """The time until the end of the window; 0 if the driver requested a stop."""
         return 0.0 if self._stop else max(0.0, self._ends_at - lease_clock_s())
+
+    @property
+    def lead_s(self) -> float:
+        """The time before the end of the window at which the driver prepares the next one."""
+        return self._lead_s
 
     @property
     def interruptions(self) -> int:

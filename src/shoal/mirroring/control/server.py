@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
@@ -18,7 +18,7 @@ from ...errors import Disconnected
 from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
-from ..model.handover import Handover
+from ..model.handover import Handover, InheritedPosition
 from ..model.json_values import typed
 from ..model.position import MirrorPosition
 from ..model.reports import TaskReport, left_out_report
@@ -38,6 +38,10 @@ _IDLE_LOOK_S = 0.02
 
 #: The longest delay of an attempt after the lease of an older one has expired.
 _FENCE_LOOK_S = 0.25
+
+#: Between two windows, the tasks of the first commit before they leave their partitions. If that takes
+#: longer, the page says what the others wait for.
+_USUAL_END_S = 1.0
 
 #: Timeout for the driver's first answer.
 _ANSWER_TIMEOUT_S = 10.0
@@ -112,6 +116,9 @@ class ControlServer:
         self._tasks: set[Attempt] = set()
         self._attempts = Attempts()
         self._idle_at: dict[Attempt, float] = {}
+        #: The tasks of the next window that have asked for their partitions, and how many there will be.
+        self._ready: set[Attempt] = set()
+        self._awaited = math.inf
         self._stop = False
         self._membership = MemberId()
         self._lease_until = lease_clock_s()
@@ -140,6 +147,8 @@ class ControlServer:
                 connection.sendall(line({subject: self._answer(subject)}))
             else:
                 attempt.clock_s = typed(float, words["clock_s"])
+                window = words["window"]
+                attempt.window = self._current_window if window is None else typed(int, window)
                 self._clock.compare(typed(str, words["process"]), typed(float, words["wall_ms"]))
                 self._begin(attempt)
             connection.settimeout(None)
@@ -155,6 +164,7 @@ class ControlServer:
             with self._changed:
                 self._tasks.discard(attempt)
                 self._idle_at.pop(attempt, None)
+                self._ready.discard(attempt)
                 self._changed.notify_all()
 
     def _answer(self, subject: str) -> Any:
@@ -163,7 +173,9 @@ class ControlServer:
     def _begin(self, attempt: Attempt) -> None:
         with self._changed:
             if self._windows:
-                self._windows.begin()
+                self._windows.advance()
+                if attempt.window == self._windows.current:
+                    self._windows.begin()
             self._tasks.add(attempt)
             attempt.connection.sendall(self._state(attempt))
 
@@ -176,7 +188,8 @@ class ControlServer:
             self._take(attempt, [partition_of(each) for each in said["takes"]])
             return
         report = TaskReport.from_json_object(said)
-        self._handovers.leave(report.leaves, attempt)
+        if report.leaves:
+            self._leave(attempt, report.leaves)
         if report.aligns:
             with self._changed:
                 if self._windows and self._windows.prolong(for_ever=True):
@@ -184,6 +197,12 @@ class ControlServer:
         if report.is_idle:
             self._hear_idle(attempt)
         self.apply(report)
+
+    def _leave(self, attempt: Attempt, leaves: Mapping[TopicPartition, InheritedPosition]) -> None:
+        self._handovers.leave(leaves, attempt)
+        with self._changed:
+            attempt.leave(leaves)
+            self._changed.notify_all()
 
     def apply(self, report: TaskReport) -> None:
         """Act on a report of a task, or of the planner of windows."""
@@ -199,23 +218,46 @@ class ControlServer:
             _log.exception("a report of a task could not be handled")
 
     def _take(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> None:
-        """Hand an attempt its partitions, once no older attempt can write them."""
+        """Hand an attempt its partitions, once it is its turn and no older attempt can write them."""
+        with self._changed:
+            is_early = self._windows is not None and self._windows.is_prepared(attempt.window)
+            is_in_time = attempt.window == self._current_window
+        if is_early:
+            self._start(self._take_in_turn, attempt, asked)
+            return
+        if not is_in_time:
+            # Spark repeats a task of a window that is over, or had no slot for one that was dismissed.
+            self._hand_over(attempt, (), {}, given_up=asked)
+            return
         in_trouble = self._events.in_trouble()
+        if rivals := self._fence(attempt, asked):
+            self._start(self._hand_over_when_alone, attempt, asked, in_trouble, rivals)
+        else:
+            self._hand_over(attempt, asked, in_trouble)
+
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        """Wait in a thread: the connection must be read meanwhile, as leases count from the task's clock."""
+        threading.Thread(target=work, args=arguments, name="shoal-fence", daemon=True).start()
+
+    def _take_in_turn(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> None:
+        """Hand an attempt of the next window its partitions when the present tasks have left them."""
+        with self._changed:
+            is_its_turn = self._await_turn(attempt)
+        in_trouble = self._events.in_trouble()  # before this is reported as trouble
+        if is_its_turn:
+            self._hand_over_when_alone(attempt, asked, in_trouble, self._fence(attempt, asked))
+        else:
+            with contextlib.suppress(OSError):  # the attempt may have ended meanwhile
+                self._hand_over(attempt, (), {}, given_up=asked)
+
+    def _fence(self, attempt: Attempt, asked: Sequence[TopicPartition]) -> list[Attempt]:
+        """Register an attempt's partitions; let those end that may still write them, and return these."""
         with self._changed:
             rivals = self._attempts.begin(attempt, asked)
             for each in rivals:
                 if each in self._tasks:
                     self._send(each)
-        if not rivals:
-            self._hand_over(attempt, asked, in_trouble)
-            return
-        # In a thread, since the connection must be read meanwhile: the lease counts from the task's clock.
-        threading.Thread(
-            target=self._hand_over_when_alone,
-            args=(attempt, asked, in_trouble, rivals),
-            name="shoal-fence",
-            daemon=True,
-        ).start()
+            return rivals
 
     def _hand_over_when_alone(
         self,
@@ -224,21 +266,56 @@ class ControlServer:
         in_trouble: Mapping[TopicPartition, str],
         rivals: Sequence[Attempt],
     ) -> None:
-        waits_s = max(each.lease_s for each in rivals)
-        reason = f"an older attempt of its task to end, which may write for {waits_s:.0f} s more"
-        self._report(left_out_report(dict.fromkeys(asked, reason)))
         with self._changed:
-            while self._may_wait(attempt) and any(each.lease_s for each in rivals):
-                self._changed.wait(_FENCE_LOOK_S)
-            is_alone = not attempt.is_fenced and not any(each.lease_s for each in rivals)
+            is_alone = self._await_alone(attempt, rivals, _USUAL_END_S)
+        if not is_alone and self._may_wait(attempt):
+            waits_s = max(each.lease_s for each in rivals)
+            reason = f"an older attempt of its task to end, which may write for {waits_s:.0f} s more"
+            self._report(left_out_report(dict.fromkeys(asked, reason)))
+            with self._changed:
+                is_alone = self._await_alone(attempt, rivals, math.inf)
         with contextlib.suppress(OSError):  # the attempt may have ended meanwhile
             self._hand_over(
                 attempt, asked if is_alone else (), in_trouble, given_up=() if is_alone else asked
             )
 
+    def _await_turn(self, attempt: Attempt) -> bool:
+        """Wait for the end of the window before an attempt's; return whether its own follows."""
+        windows = self._windows
+        assert windows is not None, "else no attempt is early"
+        self._ready.add(attempt)
+        self._hasten()
+        while attempt in self._tasks and not self._stop:
+            windows.advance()
+            if not windows.is_prepared(attempt.window):
+                break
+            self._changed.wait(windows.remaining_s)
+        if attempt not in self._tasks or self._stop or attempt.window != windows.current:
+            return False
+        windows.begin()
+        self._send_to_all()
+        return True
+
+    def _hasten(self) -> None:
+        """End the window once all tasks of the next one have asked for their partitions."""
+        if self._windows is not None and len(self._ready) >= self._awaited:
+            self._windows.hasten()
+            self._send_to_all()
+
+    def _await_alone(self, attempt: Attempt, rivals: Sequence[Attempt], patience_s: float) -> bool:
+        """Wait until no rival may write the attempt's partitions; return whether it may take them."""
+
+        def have_rivals() -> bool:
+            return any(each.may_write(attempt.partitions) for each in rivals)
+
+        until = time.monotonic() + patience_s
+        while self._may_wait(attempt) and have_rivals() and time.monotonic() < until:
+            self._changed.wait(_FENCE_LOOK_S)
+        return attempt in self._tasks and not attempt.is_fenced and not have_rivals()
+
     def _may_wait(self, attempt: Attempt) -> bool:
         """Whether an attempt still waits for its partitions; its window or the mirror may end before."""
-        window_is_over = self._windows is not None and self._windows.remaining_s <= 0
+        window_is_over = self._windows is not None and self._windows.remaining_of(attempt.window) <= 0
         return attempt in self._tasks and not (attempt.is_fenced or self._stop or window_is_over)
 
     def _hand_over(
@@ -262,7 +339,8 @@ class ControlServer:
         now = time.monotonic()
         with self._changed:
             self._idle_at[attempt] = now
-            all_idle = all(now - self._idle_at.get(task, -math.inf) < _IDLE_FOR_S for task in self._tasks)
+            present = [each for each in self._tasks if each.window == self._current_window]
+            all_idle = all(now - self._idle_at.get(each, -math.inf) < _IDLE_FOR_S for each in present)
             if all_idle and self._windows and self._windows.prolong():
                 self._idle_at.clear()
                 self._send_to_all()
@@ -270,7 +348,7 @@ class ControlServer:
     def _state(self, attempt: Attempt) -> bytes:
         """Return the state for a task. The attempt has the lease in it from now on."""
         membership = self._membership
-        ends_in_s = self._windows.remaining_s if self._windows else None
+        ends_in_s = self._windows.remaining_of(attempt.window) if self._windows else None
         lease_until = self._lease_until
         if attempt.is_fenced:
             ends_in_s, lease_until = 0.0, min(lease_until, attempt.lease_until)
@@ -284,6 +362,7 @@ class ControlServer:
                 "lease_s": max(0.0, lease_until - lease_clock_s()),
                 "membership": [membership.member_id, membership.generation, membership.instance_id],
                 "ends_in_s": ends_in_s,
+                "lead_s": self._windows.lead_s if self._windows else 0.0,
             }
         )
 
@@ -299,6 +378,59 @@ class ControlServer:
                 # Before the driver makes the plan, which lacks all later reports.
                 self._windows.plan()
         return self._events.plan()
+
+    # The successor of a window
+
+    @property
+    def _current_window(self) -> int:
+        return self._windows.current if self._windows else 0
+
+    @property
+    def planned_window(self) -> int:
+        """The number of the window that was planned last; tasks send it in their first line."""
+        return self._windows.planned if self._windows else 0
+
+    @property
+    def is_next_due(self) -> bool:
+        """Whether it is time to prepare the next window while this one lasts."""
+        with self._changed:
+            return not self._stop and self._windows is not None and self._windows.is_next_due
+
+    def plan_ahead(self) -> WindowPlan | None:
+        """Plan the next window while this one lasts; None if it does not last, or the mirror stops."""
+        with self._changed:
+            if not self.is_next_due or self._windows is None or not self._windows.prepare():
+                return None
+            self._ready.clear()
+            self._awaited = math.inf
+        return self._events.plan()
+
+    def await_next(self, tasks: int) -> None:
+        """End the current window once so many tasks of the next one are ready, or when its time is over."""
+        with self._changed:
+            self._awaited = tasks
+            self._hasten()
+
+    def dismiss_next(self) -> None:
+        """Give the next window up. Its tasks end, without any partition."""
+        with self._changed:
+            if self._windows and self._windows.dismiss():
+                self._send_to_all()
+
+    def follow(self, number: int, following: int) -> bool:
+        """
+        Let a window follow one whose tasks have all ended, maybe before its end.
+
+        Returns:
+            Whether the following window is the current one now. If not, it was dismissed.
+
+        """
+        with self._changed:
+            if self._windows is None:
+                return False
+            self._windows.advance(over=number)
+            self._changed.notify_all()
+            return following == self._windows.current
 
     # To all tasks
 
@@ -355,15 +487,17 @@ class ControlServer:
         with self._changed:
             self._stop = True
             self._send_to_all()
-            self._changed.notify_all()
 
     def _send_to_all(self) -> None:
         for attempt in self._tasks:
             self._send(attempt)
+        self._changed.notify_all()
 
     def _send(self, attempt: Attempt) -> None:
         try:
             attempt.connection.sendall(self._state(attempt))
+        except ConnectionError:
+            pass  # the thread that reads finds out whether the task closed the connection
         except OSError:
             attempt.cut()  # the task may have received half a line, so no other line can follow
 

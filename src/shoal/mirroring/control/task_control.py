@@ -47,6 +47,10 @@ class Control(Protocol):
         """The time until the task should end; infinite if the task ends with its work."""
 
     @property
+    def lead_s(self) -> float:
+        """The time before the end of the window at which the driver prepares the next one."""
+
+    @property
     def interruptions(self) -> int:
         """How often the lease expired or the mirror rejoined its group. Others may have produced then."""
 
@@ -182,6 +186,7 @@ class Uncontrolled:
     stop_requested = False
     mirror_ends = False
     remaining_s = math.inf
+    lead_s = 0.0
     interruptions = 0
 
     def check_lease(self) -> None:

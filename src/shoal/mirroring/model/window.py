@@ -2,8 +2,12 @@
 Windows of time, into which a mirror without an end is divided.
 
 In a window the tasks copy all new records, until the driver's clock ends it. Between two windows the driver
-assigns the partitions again, with new ones and those whose leaders moved. Tasks copy nothing for that moment,
-so the driver prolongs a window without news. It also prolongs a window while a task aligns a partition: the
+assigns the partitions again, with new ones and those whose leaders moved. The driver *prepares* the next
+window while one lasts: tasks of both run for some seconds, and partitions are handed from one to the other.
+If a window ends early because of news, its successor has to be planned with the news: nothing is copied while
+Spark starts its tasks, some tenths of a second.
+
+The driver prolongs a window without traffic. It also prolongs a window while a task aligns a partition: the
 alignment would have to start again, and might never finish.
 """
 
@@ -23,6 +27,16 @@ _LONGEST_QUIET = 8
 
 #: The shortest window that ends early: partitions in trouble must not stop the others.
 _SHORTEST_S = 3.0
+
+#: The next window is prepared so long before the end of one. If its tasks are ready earlier, as usual, the
+#: window ends then. On a busy machine Spark needs some seconds to start a job and its Python processes.
+_LEAD_S = 15.0
+
+#: The same as a part of a window's length, for short windows.
+_LEAD_PART = 1 / 4
+
+#: A window ends so long after the tasks of the next one are ready: a fetch that waits is answered until then.
+_HANDOVER_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +66,14 @@ class WindowPlan:
 
 class WindowClock:
     """
-    The driver's clock for the end of the current window. Not thread-safe.
+    The driver's clock for the current window, and the number of the next one. Not thread-safe.
 
     A window begins with its first task, not with its plan: Spark needs time in between.
+
+    Attributes:
+        planned: The number of the window that was planned last. Numbers only grow.
+        current: The number of the current window.
+        lead_s: The time before the end of a window at which the next one is prepared.
 
     """
 
@@ -64,14 +83,23 @@ class WindowClock:
         self._began_at: float | None = None
         self._ends_at = 0.0
         self._stale = False
+        #: The next window, while the current one lasts.
+        self._prepared: int | None = None
+        self.planned = self.current = 0
+        self.lead_s = min(_LEAD_S, length_s * _LEAD_PART)
 
     def plan(self) -> None:
-        """Plan the next window, with all news until now."""
-        self._began_at = None
+        """Plan a window after the end of the current one, with all news until now."""
+        self.planned += 1
+        self._become(self.planned)
         self._stale = False
 
+    def _become(self, number: int) -> None:
+        self.current, self._prepared = number, None
+        self._began_at = None
+
     def begin(self) -> None:
-        """Begin a task. The first one begins the window."""
+        """Begin a task of the current window. The first one begins the window."""
         if self._began_at is None:
             self._began_at = self._now()
             self._ends_at = self._began_at + (self._shortest_s if self._stale else self._length_s)
@@ -85,33 +113,88 @@ class WindowClock:
         """The time until the end of the window."""
         return self._length_s if self._began_at is None else max(0.0, self._ends_at - self._now())
 
+    def remaining_of(self, number: int) -> float:
+        """Return the time until the end of any window; 0 if it is over, or will never begin."""
+        if number == self.current:
+            return self.remaining_s
+        return self._length_s if number == self._prepared else 0.0
+
     def end(self, *, at_once: bool = False) -> bool:
         """
-        End the window early, or the planned one, to assign partitions again; return whether its end changed.
+        End the window early, to assign partitions again; return whether anything changed.
+
+        The successor is dismissed, since its plan lacks the reason. A window that is planned, and has not
+        begun, becomes a short one.
 
         Args:
             at_once: Whether to end it also if it has just begun.
 
         """
+        is_dismissed = self.dismiss()
         self._stale = True
         if self._began_at is None:
-            return False
+            return is_dismissed
         least_s = 0.0 if at_once else self._shortest_s
         ends_at = min(self._ends_at, max(self._now(), self._began_at + least_s))
         changed, self._ends_at = ends_at < self._ends_at, ends_at
-        return changed
+        return changed or is_dismissed
 
     def prolong(self, *, for_ever: bool = False) -> bool:
         """
         Prolong the window by its length from now; return whether its end changed.
 
         Args:
-            for_ever: Whether the window may be prolonged without a limit.
+            for_ever: Whether the window may be prolonged without a limit, and also if its successor is
+                prepared, which is dismissed then.
 
         """
         if self._stale or self._began_at is None or self._now() >= self._ends_at:
             return False
+        if self._prepared is not None and not for_ever:
+            return False
         limit = math.inf if for_ever else self._began_at + _LONGEST_QUIET * self._length_s
         ends_at = min(limit, self._now() + self._length_s)
         changed, self._ends_at = ends_at > self._ends_at, max(ends_at, self._ends_at)
-        return changed
+        return self.dismiss() or changed
+
+    # The next window
+
+    @property
+    def is_next_due(self) -> bool:
+        """Whether it is time to prepare the next window."""
+        if self._stale or self._began_at is None or self._prepared is not None:
+            return False
+        return 0 < self.remaining_s <= self.lead_s
+
+    def prepare(self) -> bool:
+        """Plan the next window while the current one lasts; return False if it does not."""
+        if not self.is_next_due:
+            return False
+        self.planned += 1
+        self._prepared = self.planned
+        return True
+
+    def hasten(self) -> None:
+        """End the window soon, since the tasks of the next one are ready."""
+        if self._prepared is not None:
+            self._ends_at = min(self._ends_at, self._now() + _HANDOVER_S)
+
+    def is_prepared(self, number: int) -> bool:
+        """Whether a window is the next one, and the current one lasts."""
+        return number == self._prepared
+
+    def dismiss(self) -> bool:
+        """Give up the window that is prepared, if there is one; return whether there was."""
+        is_dismissed, self._prepared = self._prepared is not None, None
+        return is_dismissed
+
+    def advance(self, over: int = -1) -> None:
+        """
+        Let the window that is prepared follow the current one, if that is over.
+
+        Args:
+            over: The number of a window whose tasks have all ended, maybe before their time.
+
+        """
+        if self._prepared is not None and (self.remaining_s <= 0 or over == self.current):
+            self._become(self._prepared)

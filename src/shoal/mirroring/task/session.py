@@ -32,7 +32,7 @@ QUIET_S = 5.0
 #: A task without news reports at least so often that it is there, and the resources that it uses.
 _SIGN_OF_LIFE_S = 15.0
 
-#: The last moments of a window, in which a task reports that it is idle, or must not be interrupted.
+#: The last moments in which a window can be prolonged: a task reports that it is idle, or aligns.
 _LAST_MOMENTS_S = 1.0
 
 
@@ -76,8 +76,8 @@ class TaskSession:
 
     @property
     def ends_soon(self) -> bool:
-        """Whether these are the last moments of the window."""
-        return self.control.remaining_s < _LAST_MOMENTS_S
+        """Whether these are the last moments of the window, before the driver prepares the next one."""
+        return self.control.remaining_s - self.control.lead_s < _LAST_MOMENTS_S
 
     @property
     def may_produce(self) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import queue
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -95,6 +96,7 @@ class _TaskWorkers:
         self._session = TaskSession(control)
         self._ranges = ranges
         self._known: tuple[Metadata | None, Metadata | None] = (None, None)
+        self._known_at = 0.0
         self._buffer_bytes = settings.fetch_buffer_bytes
         self._workers: list[LeaderPairWorker] = []
         self._in_trouble: dict[_Leaders, LeaderPairWorker] = {}
@@ -124,7 +126,6 @@ class _TaskWorkers:
             for copy in worker.copies
             if copy.state.current is not State.HANDED_ON
         ]
-        self._leave()
         stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
         return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))
 
@@ -132,13 +133,10 @@ class _TaskWorkers:
 
     def _share_out(self) -> dict[tuple[_Leaders, bool], list[PartitionCopy]]:
         """Group the partitions by their leaders, and by whether they are in trouble."""
+        # First, since the driver may answer only after the tasks of the window before have ended.
+        self._look_at_clusters()
         handover = self._control.take([each.source for each in self._ranges])
         groups: dict[tuple[_Leaders, bool], list[PartitionCopy]] = defaultdict(list)
-        with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
-            with suppress(ShoalError):  # the workers try again, and report the error
-                source.refresh({each.source.topic for each in self._ranges})
-                destination.refresh({each.destination.topic for each in self._ranges})
-            self._known = source.known, destination.known
         for each in self._ranges:
             if each.source in handover.given_up:
                 continue
@@ -151,6 +149,14 @@ class _TaskWorkers:
             leaders = self._leaders_of(copy)
             groups[leaders, copy.source in handover.in_trouble or None in leaders].append(copy)
         return groups
+
+    def _look_at_clusters(self) -> None:
+        self._known_at = time.monotonic()
+        with Cluster(self._settings.source) as source, Cluster(self._settings.destination) as destination:
+            with suppress(ShoalError):  # the workers try again, and report the error
+                source.refresh({each.source.topic for each in self._ranges})
+                destination.refresh({each.destination.topic for each in self._ranges})
+            self._known = source.known, destination.known
 
     def _leaders_of(self, copy: PartitionCopy) -> _Leaders:
         source, destination = self._known
@@ -170,6 +176,7 @@ class _TaskWorkers:
             WorkerControl(self._control),
             Cluster(self._settings.source, source),
             Cluster(self._settings.destination, destination),
+            known_at=self._known_at,
             buffer_bytes=self._buffer_bytes,
             report=self._session.report,
             give_away=give_away,
@@ -213,6 +220,7 @@ class _TaskWorkers:
                     thread = self._threads.pop(ended, None)
                 if thread is not None:
                     thread.join()
+                    self._leave(ended)
             if any(worker.failure for worker in self._workers):
                 for worker in list(self._threads):
                     worker.stop(Stop.SOON)
@@ -256,8 +264,7 @@ class _TaskWorkers:
                 with self._starting:
                     self._threads.pop(worker, None)
 
-    def _leave(self) -> None:
-        """Report the positions from which the next task can go on without an alignment."""
-        leaves = {key: left for worker in self._workers for key, left in worker.leaves().items()}
-        if leaves:
+    def _leave(self, worker: LeaderPairWorker) -> None:
+        """Report the positions from which the next task can go on at once, without an alignment."""
+        if leaves := worker.leaves():
             self._session.report(TaskReport(leaves=leaves))

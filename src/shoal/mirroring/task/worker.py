@@ -116,6 +116,7 @@ class LeaderPairWorker:
         source: Cluster,
         destination: Cluster,
         *,
+        known_at: float,
         buffer_bytes: int,
         report: Callable[[TaskReport], None],
         give_away: Callable[[Sequence[PartitionCopy]], None] | None = None,
@@ -130,6 +131,7 @@ class LeaderPairWorker:
             control: This worker's own part of the control connection.
             source: The source cluster, for this worker's thread alone; closed at its end.
             destination: Likewise.
+            known_at: The time at which the clusters' metadata were requested, on the monotonic clock.
             buffer_bytes: The size of the fetch buffer.
             report: Sends the driver reports of partitions, and the number of bytes fetched.
             give_away: Takes partitions that fail while the others go on. None: they stay.
@@ -154,7 +156,7 @@ class LeaderPairWorker:
         self._fetched_bytes = 0
         self._fetched_at = time.monotonic()
         self._metadata_is_stale = False
-        self._metadata_seen_at = time.monotonic()
+        self._metadata_seen_at = known_at
         self._loops = 0
         #: Destination leaders that took several batches in a request when they were asked last.
         self._multi_batch_leaders: set[int] = set()
@@ -370,13 +372,17 @@ class LeaderPairWorker:
 
     def _refresh(self, due: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if leaders or topics may have changed."""
-        if self._metadata_is_stale or any(copy.state.current is State.UNALIGNED for copy in due):
+        if self._has_old_metadata or any(copy.state.current is State.UNALIGNED for copy in due):
             self._look_for_changes()
 
     def _look_before_a_loop(self, copies: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if a topic may have been created again since nothing was fetched."""
-        if self._metadata_is_stale or time.monotonic() - self._metadata_seen_at > _METADATA_FRESH_S:
+        if self._has_old_metadata:
             self._look_for_changes()
+
+    @property
+    def _has_old_metadata(self) -> bool:
+        return self._metadata_is_stale or time.monotonic() - self._metadata_seen_at > _METADATA_FRESH_S
 
     def _look_for_changes(self) -> None:
         """Refresh all metadata; align partitions again if their topic or their leader has changed."""

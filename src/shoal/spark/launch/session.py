@@ -45,6 +45,7 @@ from pyspark.sql import SparkSession
 from ...errors import ConfigError, ShoalError, Stopped
 from ...state_directory import make_state_directory
 from ..connections import is_on_this_machine
+from ..slots import doubled
 from .java import OLDEST_JAVA, find_java
 from .jvm import Abort, Jvm, conf_dir, during, start_jvm
 
@@ -95,6 +96,7 @@ def spark_context(
     *,
     daemon: str | None = None,
     on_warning: Callable[[str], object] = lambda _: None,
+    overlapping: bool = False,
     abort: Abort | None = None,
 ) -> SparkContext:
     """
@@ -121,6 +123,8 @@ def spark_context(
             executors' Python may not have it. None for PySpark's.
         on_warning: A function that is called if ``JAVA_HOME`` cannot be used, and another Java is.
         abort: Ends the start of a new JVM, and of Spark in it.
+        overlapping: Whether the tasks of one job start before those of the job before have ended
+            (:func:`~shoal.spark.slots.doubled`).
 
     Raises:
         ConfigError: No Java, an invalid master or setting, or a directory that cannot be used.
@@ -139,7 +143,7 @@ def spark_context(
         settings = {**_authentication(settings), **settings}
     abort = abort or Abort()
     try:
-        return _start(settings, environ, log_file, state_dir, on_warning, abort)
+        return _start(settings, environ, log_file, state_dir, on_warning, abort, overlapping=overlapping)
     except Exception as error:
         if abort.requested:
             raise Stopped("the start of Spark was aborted") from error
@@ -153,6 +157,8 @@ def _start(
     state_dir: Path,
     on_warning: Callable[[str], object],
     abort: Abort,
+    *,
+    overlapping: bool,
 ) -> SparkContext:
     jvm = None
     if SparkContext._gateway is None:
@@ -168,7 +174,7 @@ def _start(
         during(PYSPARK_PYTHON=environ["PYSPARK_PYTHON"]),
         contextlib.nullcontext() if jvm is None else abort.killing(jvm.process),
     ):
-        return _context(jvm, settings, log_file)
+        return _context(jvm, settings, log_file, overlapping=overlapping)
 
 
 def driver_host(context: SparkContext) -> str:
@@ -281,10 +287,14 @@ def _authentication(settings: Mapping[str, str]) -> dict[str, str]:
     return {**_AUTHENTICATED, "spark.authenticate.secret": secrets.token_hex(32)}
 
 
-def _context(jvm: Jvm | None, settings: Mapping[str, str], log_file: Path) -> SparkContext:
+def _context(
+    jvm: Jvm | None, settings: Mapping[str, str], log_file: Path, *, overlapping: bool
+) -> SparkContext:
     """Start Spark in ``jvm``, or in the JVM of a stopped session."""
     try:
         SparkContext._ensure_initialized(gateway=jvm and jvm.gateway)
+        if overlapping:
+            settings = doubled(settings, SparkContext._jvm)
         conf = SparkConf(_jvm=SparkContext._jvm).setAll(list(settings.items()))
         context = SparkContext(conf=conf)
         if not settings["spark.master"].startswith("local["):
