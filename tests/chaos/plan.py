@@ -17,6 +17,7 @@ from rig.read import Isolation
 __all__ = [
     "AGES",
     "KINDS",
+    "OVERLAP_EVENTS",
     "Age",
     "Api",
     "Change",
@@ -55,6 +56,9 @@ _STALLS_S = (0.3, 1.5, 6.0)
 _PAUSED = 0.25
 _PAUSES_S = (0.5, 1.5, 6.0, 12.0)
 
+
+#: Of all trials of a streaming mirror, this part has a fault while two of its windows overlap.
+_OVERLAPPING = 0.2
 
 #: Of all trials between real clusters, this part has a controller failover or a full disk.
 _CLUSTER_EVENTS = 0.2
@@ -145,6 +149,9 @@ class EventKind(Enum):
     """Events of a process or of a cluster."""
 
     KILL_WORKER = "kill -9 of a Python worker"
+    KILL_OLD_WORKER = "kill -9 of a Python worker whose window is about to end"
+    KILL_NEW_WORKER = "kill -9 of a Python worker that waits for its window"
+    KILL_DRIVER_IN_OVERLAP = "kill -9 of the driver while two windows overlap"
     KILL_TASK = "kill -9 of a task's process"
     KILL_JVM = "kill -9 of the JVM"
     KILL_DRIVER = "kill -9 of the driver, its JVM orphaned"
@@ -189,6 +196,9 @@ class Event:
         down = f" down {self.down_s:.1f} s" if self.down_s else ""
         return f"{self.name}{broker} at {self.after}{down}"
 
+
+#: A fault while the tasks of one window copy, and those of the next one wait for the partitions.
+OVERLAP_EVENTS = (EventKind.KILL_OLD_WORKER, EventKind.KILL_NEW_WORKER, EventKind.KILL_DRIVER_IN_OVERLAP)
 
 BROKER_EVENTS = frozenset({EventKind.KILL_BROKER, EventKind.RESTART_BROKER, EventKind.FILL_DISK})
 
@@ -431,7 +441,23 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
     faults = tuple(sorted(faults, key=lambda fault: fault.after))
     has_stalls = any(isinstance(fault, Network) and fault.stall_s for fault in faults)
     plan = replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
-    return _with_topic_change(_as_maker(_with_cluster_events(_with_pauses(_with_small_batches(plan)))))
+    plan = _with_overlap(_with_cluster_events(_with_pauses(_with_small_batches(plan))))
+    return _with_topic_change(_as_maker(plan))
+
+
+def _with_overlap(plan: Plan) -> Plan:
+    """Add a fault between two windows, by separate dice: older seeds keep their plans."""
+    dice = random.Random(f"{plan.seed}/{plan.number}/overlap")
+    if not plan.streams or plan.kind is not Kind.PRODUCT or dice.random() >= _OVERLAPPING:
+        return plan
+    kind = dice.choice(OVERLAP_EVENTS)
+    event = Event(kind, dice.randint(0, plan.rounds // 2))
+    return replace(
+        plan,
+        # So short that no window becomes quiet and is prolonged. Spark starts a job in a quarter of it.
+        slice_s=4.0,
+        faults=tuple(sorted((*plan.faults, event), key=lambda fault: fault.after)),
+    )
 
 
 def _with_cluster_events(plan: Plan) -> Plan:

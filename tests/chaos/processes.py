@@ -25,6 +25,9 @@ __all__ = ["Ended", "MirrorRun", "end_orphans"]
 #: Timeout until there is a JVM, or a Python worker, to kill.
 _APPEARS_WITHIN_S = 60
 
+#: Tasks that connect so long after the first belong to the next window: those of a job start together.
+_LATER_S = 2.0
+
 
 class Ended(Exception):
     """There is no process (any more) to kill."""
@@ -91,6 +94,12 @@ class MirrorRun:
                 killed = 0
                 while not killed:  # they may have just ended by themselves, with their window
                     killed = sum(map(_kill, self._await_any(is_python_worker)))
+            case EventKind.KILL_OLD_WORKER | EventKind.KILL_NEW_WORKER:
+                old, new = self._await_overlap()
+                _kill(old if kind is EventKind.KILL_OLD_WORKER else new)
+            case EventKind.KILL_DRIVER_IN_OVERLAP:
+                self._await_overlap()
+                self._kill_first()
             case (
                 EventKind.PAUSE_TASK | EventKind.PAUSE_DRIVER | EventKind.PAUSE_WORKERS | EventKind.PAUSE_ALL
             ):
@@ -172,6 +181,36 @@ class MirrorRun:
         except psutil.NoSuchProcess:
             return []
 
+    def _await_overlap(self) -> tuple[psutil.Process, psutil.Process]:
+        """Wait until tasks of two windows are connected to the driver; return one of each."""
+        since: dict[psutil.Process, float] = {}
+
+        def overlap() -> bool:
+            now = time.monotonic()
+            connected = self._connected_workers()
+            for each in since.keys() - connected:
+                del since[each]
+            for each in connected:
+                since.setdefault(each, now)
+            spread_s = max(since.values()) - min(since.values()) if since else 0.0
+            return spread_s >= _LATER_S or not self.is_running
+
+        try:
+            wait_until(overlap, "two windows that overlap", _APPEARS_WITHIN_S, 0.02)
+        except TimedOut as error:
+            raise Ended(str(error)) from error
+        if not self.is_running:
+            raise Ended("the mirror has ended")
+        return min(since, key=lambda each: since[each]), max(since, key=lambda each: since[each])
+
+    def _connected_workers(self) -> set[psutil.Process]:
+        """Return the Python workers with a connection to the driver: each has a task."""
+        with contextlib.suppress(psutil.Error):
+            own = psutil.Process(self._process.pid).net_connections("tcp")
+            ports = {each.laddr.port for each in own if each.status == psutil.CONN_LISTEN}
+            return {each for each in self._children() if is_python_worker(each) and _is_connected(each, ports)}
+        return set()
+
     def _await_any(self, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
         found: list[psutil.Process] = []
 
@@ -223,5 +262,13 @@ def _command(process: psutil.Process) -> str:
 def _is_jvm(process: psutil.Process) -> bool:
     try:
         return bool(process.name() == "java")
+    except psutil.Error:
+        return False
+
+
+def _is_connected(process: psutil.Process, ports: set[int]) -> bool:
+    """Whether it has a connection to one of these ports."""
+    try:
+        return any(each.raddr and each.raddr.port in ports for each in process.net_connections("tcp"))
     except psutil.Error:
         return False

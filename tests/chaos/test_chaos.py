@@ -12,7 +12,19 @@ import pytest
 from shoal.mirroring.task.resume import nonempty
 from shoal.mirroring.task.resume.preceding import Preceding
 from tests.chaos.arena import Arena, open_arena
-from tests.chaos.plan import AGES, KINDS, Change, Event, EventKind, Kind, Meanwhile, Network, draw, kind_of
+from tests.chaos.plan import (
+    AGES,
+    KINDS,
+    OVERLAP_EVENTS,
+    Change,
+    Event,
+    EventKind,
+    Kind,
+    Meanwhile,
+    Network,
+    draw,
+    kind_of,
+)
 from tests.chaos.report import line_of
 from tests.chaos.scenarios import SCENARIOS, ScenarioPlan, run_scenario
 from tests.chaos.scenarios.promises import Findings, at_least_once, exact, exact_or_stopped
@@ -72,6 +84,12 @@ def test_plans_with_real_brokers_have_controller_and_disk_events() -> None:
 
     assert all(drawn(kind) == wanted for kind in (Kind.PRODUCT, Kind.ENGINE, Kind.TOPICS, Kind.MAKER))
     assert drawn(Kind.EMBEDDED) == set()
+
+
+def test_plans_of_streaming_mirrors_have_events_between_two_windows() -> None:
+    plans = [draw(SEED, number, Kind.PRODUCT) for number in range(300)]
+    found = {fault.kind: plan for plan in plans for fault in plan.faults if isinstance(fault, Event)}
+    assert all(found[kind].streams and found[kind].slice_s == 4.0 for kind in OVERLAP_EVENTS)
 
 
 @pytest.mark.long

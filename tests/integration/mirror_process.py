@@ -18,7 +18,7 @@ from tests.class_archives import share_class_archives
 from tests.integration.shared_spark import SharedSpark
 from tests.python_workers import is_python_worker
 
-__all__ = ["MirrorProcess", "close_shared_spark", "shoal"]
+__all__ = ["MirrorProcess", "close_shared_spark", "environment_of", "shoal"]
 
 _SHARED = SharedSpark()
 
@@ -35,13 +35,13 @@ def shoal(
     is true.
     """
     if args[0] == "mirror" and not own_process and not _NOT_SHARED & set(args):
-        return _SHARED.run(*args, environment=_environment(state), timeout_s=timeout_s)
+        return _SHARED.run(*args, environment=environment_of(state), timeout_s=timeout_s)
     return subprocess.run(
         [sys.executable, "-m", "shoal", *args],
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env=_environment(state),
+        env=environment_of(state),
         check=False,
     )
 
@@ -51,7 +51,8 @@ def close_shared_spark() -> None:
     _SHARED.close()
 
 
-def _environment(state: Path) -> dict[str, str]:
+def environment_of(state: Path) -> dict[str, str]:
+    """Return the variables of a process with this state directory."""
     share_class_archives(state / "shoal")
     return {**os.environ, "XDG_STATE_HOME": str(state)}
 
@@ -65,7 +66,7 @@ class MirrorProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=_environment(state),
+            env=environment_of(state),
         )
         self._changed = threading.Condition()
         self._lines: list[dict[str, Any]] = []

@@ -46,8 +46,8 @@ class Overlap:
         return self.server.planned_window
 
     def end_window(self, lease_s: float = 60.0) -> None:
-        """Let the time of the window be over."""
-        self._time.now += 5
+        """Let the time of the window be over: it waits for its successor as long as it lasts itself."""
+        self._time.now += 5 + LENGTH_S
         self.server.renew(MemberId(), lease_s)  # all tasks receive the remaining time
 
     def ready(self) -> int:
@@ -113,7 +113,7 @@ def test_window_ends_once_all_tasks_of_the_next_one_are_ready(
     overlap.server.await_next(2)
     taking(first)
     wait_until(lambda: overlap.ready() == 1)
-    assert present.remaining_s > 1
+    assert present.remaining_s > LENGTH_S
     with overlap.driver.connect(overlap.server.planned_window) as second:
         taking(second)
         wait_until(lambda: present.remaining_s <= 0.5)

@@ -258,7 +258,11 @@ class _Jobs:
         following, was_due = None, False
         while not job.is_over(_LOOK_INTERVAL_S) and not self._stop.is_set():
             is_due = self._can_overlap and self._control.is_next_due
-            if is_due and not was_due and (following is None or following.is_over(0.0)):
+            if following is not None and following.is_over(0.0):
+                # It has failed, or was dismissed: the window is planned again, after the present one.
+                self._control.dismiss_next()
+                following = None
+            if following is None and is_due and not was_due:
                 following = self._begin_ahead(job, planner)
             was_due = is_due
         try:
@@ -268,8 +272,7 @@ class _Jobs:
             raise
         if following is None:
             return None
-        # One that is over has failed, or has outlasted a job whose task hung.
-        if following.is_over(0.0) or not self._control.follow(job.window, following.window):
+        if not self._control.follow(job.window, following.window):
             self._give_up(following)
             return None
         return following

@@ -28,7 +28,7 @@ def test_next_is_due_in_the_last_seconds_of_a_window(time: Time) -> None:
     clock.plan()
     assert not clock.is_next_due
     clock.begin()
-    time.now += 44
+    time.now += 49
     assert not clock.is_next_due
     assert not clock.prepare()
     time.now += 2
@@ -62,14 +62,38 @@ def test_prepared_window_has_all_of_its_time_and_does_not_disturb_the_current_on
 ) -> None:
     clock.prepare()
     assert (clock.planned, clock.current) == (2, 1)
-    assert [clock.remaining_of(each) for each in (0, 1, 2, 3)] == [0.0, 5.0, 60.0, 0.0]
+    assert [clock.remaining_of(each) for each in (0, 2, 3)] == [0.0, 60.0, 0.0]
     clock.advance()
     assert clock.is_prepared(2)
 
 
+def test_window_waits_for_its_successor_up_to_another_length(time: Time, clock: WindowClock) -> None:
+    clock.prepare()
+    assert clock.remaining_s == 65.0
+    time.now += 64
+    clock.hasten()
+    assert clock.remaining_s == 0.5
+
+
+def test_window_whose_successor_is_dismissed_ends_in_time(time: Time, clock: WindowClock) -> None:
+    clock.prepare()
+    assert clock.dismiss()
+    assert clock.remaining_s == 5.0
+    assert not clock.is_next_due
+    time.now += 5
+    assert clock.remaining_s == 0.0
+
+
+def test_late_window_whose_successor_is_dismissed_ends_at_once(time: Time, clock: WindowClock) -> None:
+    clock.prepare()
+    time.now += 6
+    assert clock.dismiss()
+    assert clock.remaining_s == 0.0
+
+
 def test_prepared_window_follows_when_the_current_one_is_over(time: Time, clock: WindowClock) -> None:
     clock.prepare()
-    time.now += 5
+    time.now += 65
     clock.advance()
     assert (clock.current, clock.is_prepared(2)) == (2, False)
     time.now += 3
@@ -103,7 +127,7 @@ def test_news_without_a_prepared_window_leave_none_due(clock: WindowClock) -> No
 def test_quiet_window_with_a_prepared_one_is_not_prolonged(clock: WindowClock) -> None:
     clock.prepare()
     assert not clock.prolong()
-    assert clock.remaining_s == 5.0
+    assert clock.remaining_s == 65.0
 
 
 def test_alignment_prolongs_a_window_and_dismisses_the_prepared_one(time: Time, clock: WindowClock) -> None:

@@ -403,6 +403,7 @@ class ControlServer:
                 return None
             self._ready.clear()
             self._awaited = math.inf
+            self._send_to_all()
         return self._events.plan()
 
     def await_next(self, tasks: int) -> None:

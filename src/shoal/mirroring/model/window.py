@@ -28,9 +28,10 @@ _LONGEST_QUIET = 8
 #: The shortest window that ends early: partitions in trouble must not stop the others.
 _SHORTEST_S = 3.0
 
-#: The next window is prepared so long before the end of one. If its tasks are ready earlier, as usual, the
-#: window ends then. On a busy machine Spark needs some seconds to start a job and its Python processes.
-_LEAD_S = 15.0
+#: The next window is prepared so long before the end of one. On a quiet machine Spark needs a second or two to
+#: start a job and its Python processes. The window ends once the tasks are ready, and lasts longer if they
+#: are not: at most another length.
+_LEAD_S = 10.0
 
 #: The same as a part of a window's length, for short windows.
 _LEAD_PART = 1 / 4
@@ -83,8 +84,10 @@ class WindowClock:
         self._began_at: float | None = None
         self._ends_at = 0.0
         self._stale = False
-        #: The next window, while the current one lasts.
+        #: The next window, while the current one lasts; and the end of the current one if there was no next.
         self._prepared: int | None = None
+        self._ends_alone_at = 0.0
+        self._was_prepared = False
         self.planned = self.current = 0
         self.lead_s = min(_LEAD_S, length_s * _LEAD_PART)
 
@@ -97,6 +100,7 @@ class WindowClock:
     def _become(self, number: int) -> None:
         self.current, self._prepared = number, None
         self._began_at = None
+        self._was_prepared = False
 
     def begin(self) -> None:
         """Begin a task of the current window. The first one begins the window."""
@@ -152,26 +156,36 @@ class WindowClock:
             return False
         if self._prepared is not None and not for_ever:
             return False
+        is_dismissed = self.dismiss()
         limit = math.inf if for_ever else self._began_at + _LONGEST_QUIET * self._length_s
         ends_at = min(limit, self._now() + self._length_s)
         changed, self._ends_at = ends_at > self._ends_at, max(ends_at, self._ends_at)
-        return self.dismiss() or changed
+        self._was_prepared &= not changed
+        return changed or is_dismissed
 
     # The next window
 
     @property
     def is_next_due(self) -> bool:
-        """Whether it is time to prepare the next window."""
-        if self._stale or self._began_at is None or self._prepared is not None:
+        """Whether it is time to prepare the next window, for the first time or after a prolongation."""
+        if self._stale or self._began_at is None or self._was_prepared:
             return False
         return 0 < self.remaining_s <= self.lead_s
 
     def prepare(self) -> bool:
-        """Plan the next window while the current one lasts; return False if it does not."""
+        """
+        Plan the next window while the current one lasts; return False if it does not.
+
+        The current one lasts until :meth:`hasten`, at most twice its length: its tasks copy meanwhile.
+
+        """
         if not self.is_next_due:
             return False
         self.planned += 1
         self._prepared = self.planned
+        self._was_prepared = True
+        self._ends_alone_at = self._ends_at
+        self._ends_at += self._length_s
         return True
 
     def hasten(self) -> None:
@@ -185,8 +199,11 @@ class WindowClock:
 
     def dismiss(self) -> bool:
         """Give up the window that is prepared, if there is one; return whether there was."""
-        is_dismissed, self._prepared = self._prepared is not None, None
-        return is_dismissed
+        if self._prepared is None:
+            return False
+        self._prepared = None
+        self._ends_at = min(self._ends_at, self._ends_alone_at)
+        return True
 
     def advance(self, over: int = -1) -> None:
         """

@@ -1,0 +1,84 @@
+"""No gap lies between two windows: the next tasks have the partitions before the last ones have ended."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from rig import KafkaCluster, create_topic
+from rig.load import load_plain
+from rig.read import digest_topic
+from tests.integration.mirror_process import environment_of, shoal
+
+pytestmark = pytest.mark.timeout(600)
+
+RECORDS = 50
+
+
+@pytest.mark.parametrize(
+    ("master", "slice_s", "windows", "overlaps"),
+    [
+        # The last quarter of a window has to be enough for Spark to start a job, on a busy machine, too.
+        ("local[1]", 40.0, 2, True),
+        ("local-cluster[1,1,1024]", 3.0, 3, False),
+    ],
+    ids=["local", "cluster without a free slot"],
+)
+def test_tasks_of_a_window_have_the_partitions_before_the_last_job_has_ended_if_spark_has_slots(
+    source_cluster: KafkaCluster,
+    destination_cluster: KafkaCluster,
+    topic: str,
+    tmp_path: Path,
+    master: str,
+    slice_s: float,
+    windows: int,
+    overlaps: bool,
+) -> None:
+    source, destination = source_cluster.bootstrap, destination_cluster.bootstrap
+    create_topic(source, topic, 3)
+    over = threading.Event()
+    loads = itertools.count()
+
+    def produce() -> None:
+        while not over.wait(0.2):
+            load_plain(source, topic, "none", 1, RECORDS * 100, 3, next(loads), create=False)
+
+    group, checkpoint = f"shoal-{topic}", str(tmp_path / "checkpoint")
+    options = {"group": group, "master": master, "slice_s": slice_s, "checkpoint": checkpoint}
+    wanted = {
+        "source": source,
+        "destination": destination,
+        "topic": topic,
+        "windows": windows,
+        "options": options,
+    }
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.integration.overlap_process", json.dumps(wanted)],
+            cwd=Path(__file__).parents[2],
+            env=environment_of(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+    finally:
+        over.set()
+        producer.join()
+    assert ended.returncode == 0, ended.stderr
+    events = [tuple(json.loads(each)) for each in ended.stdout.splitlines()]
+    for window in range(1, windows + 1):
+        has_overlapped = events.index(("taken", window + 1)) < events.index(("ended", window))
+        assert has_overlapped == overlaps, events
+    between = ["--from", source, "--to", destination, "--topics", topic, "--group", group]
+    rest = shoal("mirror", "--once", *between, "--checkpoint", checkpoint, state=tmp_path)
+    assert rest.returncode == 0, rest.stderr
+    assert digest_topic(source, topic) == digest_topic(destination, topic)
