@@ -208,7 +208,9 @@ class MirrorRun:
         with contextlib.suppress(psutil.Error):
             own = psutil.Process(self._process.pid).net_connections("tcp")
             ports = {each.laddr.port for each in own if each.status == psutil.CONN_LISTEN}
-            return {each for each in self._children() if is_python_worker(each) and _is_connected(each, ports)}
+            return {
+                each for each in self._children() if is_python_worker(each) and _is_connected(each, ports)
+            }
         return set()
 
     def _await_any(self, is_wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:

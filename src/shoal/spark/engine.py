@@ -248,7 +248,7 @@ class _Jobs:
 
     def finish_window(self, job: _Job, planner: WindowPlanner) -> _Job | None:
         """
-        Wait for the end of a window's job, and start its successor's before; return that one, if it goes on.
+        Wait for the end of a window's job, and start the next one's before; return that one if it continues.
 
         Raises:
             PySparkException: The job failed. No job runs any more.
@@ -259,7 +259,7 @@ class _Jobs:
         while not job.is_over(_LOOK_INTERVAL_S) and not self._stop.is_set():
             is_due = self._can_overlap and self._control.is_next_due
             if following is not None and following.is_over(0.0):
-                # It has failed, or was dismissed: the window is planned again, after the present one.
+                # Its job failed, or the driver dismissed it: the next window is planned after this one.
                 self._control.dismiss_next()
                 following = None
             if following is None and is_due and not was_due:

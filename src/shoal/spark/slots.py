@@ -1,7 +1,7 @@
 """
 The slots in which Spark runs tasks. A mirror needs each of its own twice, for windows that overlap.
 
-A task of the next window starts while one of the current window copies, and needs a slot of its own for some
+A task of the next window starts while one of the current window copies. It needs a slot of its own for some
 seconds, and next to no CPU. On this machine a mirror has twice the slots that its master names, and still one
 task for each that it names. On a cluster the next window is prepared if as many slots are free. If they are
 not, or if other jobs take them, Spark starts the tasks of the next window when those of this one end.

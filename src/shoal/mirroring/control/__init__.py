@@ -22,9 +22,9 @@ the driver gave the lease after it.
 A task requests partitions with ``{"takes": [["topic", 3], …]}``. The driver answers with the positions of
 former tasks (:class:`~shoal.mirroring.model.handover.Handover`). Every other line of a task is a report.
 
-The tasks of the next window start while those of the current one copy, ``lead_s`` before its end. Then the
-driver answers a request when the current window is over, and the former tasks have reported that they left
-all of the partitions (``leaves``). If it gives the next window up, it answers that the task has no partition.
+The tasks of the next window start while those of the current one copy, ``lead_s`` before its end. The driver
+answers their requests after the current window. Before an answer, the former tasks have reported that they
+left all of its partitions (``leaves``). If the driver dismisses the next window, its tasks get no partition.
 
 A task that needs credentials asks for them over a connection of its own: ``{"hello": token, "for":
 "credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).

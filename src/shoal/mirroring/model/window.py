@@ -28,8 +28,8 @@ _LONGEST_QUIET = 8
 #: The shortest window that ends early: partitions in trouble must not stop the others.
 _SHORTEST_S = 3.0
 
-#: The next window is prepared so long before the end of one. On a quiet machine Spark needs a second or two to
-#: start a job and its Python processes. The window ends once the tasks are ready, and lasts longer if they
+#: The next window is prepared so long before the end of one. On a quiet machine Spark needs a second or two
+#: to start a job and its Python processes. The window ends once the tasks are ready, and lasts longer if they
 #: are not: at most another length.
 _LEAD_S = 10.0
 
