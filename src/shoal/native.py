@@ -16,15 +16,15 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
-__all__ = ["NATIVE", "HandedBack", "Lot", "Native"]
+__all__ = ["NATIVE", "HandedBack", "LotRow", "Native"]
 
 #: The version of the signatures below; a module with another one is not used.
 _INTERFACE = 4
 
 
-class Lot(NamedTuple):
+class LotRow(NamedTuple):
     """
-    A partition's stamped batches, in the order of their offsets.
+    A lot for a pump: a partition's stamped batches, in the order of their offsets.
 
     Attributes:
         topic: The place of its topic in the list of topics.
@@ -82,7 +82,7 @@ class Native(Protocol):
         self,
         socket: int,
         topics: Sequence[bytes],
-        lots: Sequence[Lot],
+        lots: Sequence[LotRow],
         *,
         version: int,
         client_id: bytes,

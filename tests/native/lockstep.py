@@ -28,7 +28,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from shoal.client import pump as in_python
-from shoal.native import Lot
+from shoal.native import LotRow
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY
@@ -157,7 +157,7 @@ class Schedule:
 
     """
 
-    def __init__(self, lots: Sequence[Lot], limits: Limits, ends: Ends, draw: random.Random) -> None:
+    def __init__(self, lots: Sequence[LotRow], limits: Limits, ends: Ends, draw: random.Random) -> None:
         self.events: list[Event] = []
         self.sent = bytearray()
         self._limits = limits

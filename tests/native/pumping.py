@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shoal.client import pump as in_python
-from shoal.native import NATIVE, HandedBack, Lot
+from shoal.native import NATIVE, HandedBack, LotRow
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import ENTRY, split, stamp_plain
 from tests.batches import batch
@@ -55,7 +55,7 @@ def lot(
     together_bytes: int = 0,
     values: Sequence[bytes] | int = 2,
     ends_of_buffers: Sequence[int] = (),
-) -> Lot:
+) -> LotRow:
     """Stamp batches of 2 records each, for a place in the destination's log; cut them at these positions."""
     times = times_ms or [1_600_000_000_000] * batches
     built = (batch(values, base_offset=2 * at, base_timestamp=time) for at, time in enumerate(times))
@@ -72,10 +72,10 @@ def lot(
     assert len(run.entries) == len(times) * ENTRY.size
     cuts = [0, *ends_of_buffers, len(record_set)]
     buffers = [record_set[start:end] for start, end in itertools.pairwise(cuts)]
-    return Lot(topic, partition, buffers, run.entries, base_offset, newest_ms, together_bytes)
+    return LotRow(topic, partition, buffers, run.entries, base_offset, newest_ms, together_bytes)
 
 
-def pump(connection: socket.socket, lots: Sequence[Lot], **options: Any) -> Pumped:
+def pump(connection: socket.socket, lots: Sequence[LotRow], **options: Any) -> Pumped:
     """Pump with a mirror's usual limits."""
     chosen: dict[str, Any] = {
         "topics": TOPICS,

@@ -17,7 +17,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
-from shoal.native import NATIVE, Lot
+from shoal.native import NATIVE, LotRow
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import decode_produce_response
 from shoal.protocol.topic_ids import write_topic
@@ -470,7 +470,7 @@ def test_arguments_that_would_break_a_rule_are_refused(options: dict[str, Any], 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_lots_that_would_break_a_rule_are_refused(lots: list[Lot], problem: str) -> None:
+def test_lots_that_would_break_a_rule_are_refused(lots: list[LotRow], problem: str) -> None:
     with socket.socket() as connection, pytest.raises(ValueError, match=problem):
         pump(connection, lots)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ..errors import Disconnected, ProtocolError, ShoalError
-from ..native import NATIVE, HandedBack, Lot
+from ..native import NATIVE, HandedBack, LotRow
 from ..protocol.apis import ApiKey
 from ..protocol.produce import (
     FLEXIBLE_FROM,
@@ -167,7 +167,7 @@ class ProduceConnection:
         for each in lots:
             partition = each.partition
             topic = write_topic(listing.ids.get(partition, partition.topic), compact=True)
-            rows.append(Lot(topics.setdefault(topic, len(topics)), partition.partition, *each[1:]))
+            rows.append(LotRow(topics.setdefault(topic, len(topics)), partition.partition, *each[1:]))
         run = pump if NATIVE is None else NATIVE.pump
         largest = connection.sizes.largest(ApiKey.PRODUCE, request_bytes)
         with connection.lend(gate) as descriptor:

@@ -20,7 +20,7 @@ from socket import AF_INET, MSG_DONTWAIT, MSG_NOSIGNAL, SOCK_STREAM, fromfd, soc
 from typing import TypeAlias
 
 from ..errors import ProtocolError
-from ..native import HandedBack, Lot
+from ..native import HandedBack, LotRow
 from ..net.gathered import IOV_MAX
 from ..protocol.apis import ApiKey
 from ..protocol.primitives import INT32, read_unsigned_varint, write_unsigned_varint
@@ -48,7 +48,7 @@ _Part: TypeAlias = tuple[int, int, int]
 def pump(
     socket: int,
     topics: Sequence[bytes],
-    lots: Sequence[Lot],
+    lots: Sequence[LotRow],
     *,
     version: int,
     client_id: bytes,
@@ -117,7 +117,7 @@ class _Progress:
         "offsets", "starts", "times_ms", "together_bytes", "topic",
     )  # fmt: skip
 
-    def __init__(self, lot: Lot, topics: int, limits: _Limits) -> None:
+    def __init__(self, lot: LotRow, topics: int, limits: _Limits) -> None:
         if len(lot.entries) % ENTRY.size:
             raise ValueError(f"an index of {len(lot.entries)} bytes has no whole entries")
         columns = zip(*ENTRY.iter_unpack(lot.entries), strict=True)
@@ -201,7 +201,7 @@ class _Pump:
         self,
         connected: socket,
         topics: Sequence[bytes],
-        lots: Sequence[Lot],
+        lots: Sequence[LotRow],
         head: _Head,
         limits: _Limits,
         correlation_id: int,
