@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ConfigError
 from ..gateway.settings import GatewaySettings
@@ -55,7 +55,9 @@ def add_parser(verbs: Subparsers) -> None:
     _add_rights(parser.add_argument_group("permissions of clients"))
     _add_tls(parser.add_argument_group("TLS on the listeners"))
     _add_logins(parser.add_argument_group("logins of clients"))
-    _add_limits(parser.add_argument_group("limits"))
+    limits = parser.add_argument_group("limits")
+    for each in _LIMITS:
+        each.add_to(limits)
     add_metrics_option(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
@@ -152,69 +154,81 @@ def _add_logins(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_limits(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
+class _Limit(NamedTuple):
+    """An option that limits memory or connections, its field of the settings, and its least value."""
+
+    option: str
+    field: str
+    least: int
+    help: str
+
+    def add_to(self, group: argparse._ArgumentGroup) -> None:
+        default = _DEFAULTS[self.field]
+        shown = "as --max-connections" if default is None else "%(default)s"
+        group.add_argument(
+            self.option, type=int, default=default, metavar="N", help=f"{self.help} (default: {shown})"
+        )
+
+    def value_in(self, args: argparse.Namespace) -> int | None:
+        value: int | None = getattr(args, self.option.removeprefix("--").replace("-", "_"))
+        if value is not None and value < self.least:
+            raise ConfigError(f"{self.option} '{value}': less than {self.least}")
+        return value
+
+
+_LIMITS = (
+    _Limit(
         "--buffer-bytes",
-        type=int,
-        default=_DEFAULTS["buffer_bytes"],
-        metavar="N",
-        help="maximum size of a fetch from a broker for one fetch of an old client; a single larger batch "
-        "comes whole (default: %(default)s)",
-    )
-    group.add_argument(
+        "buffer_bytes",
+        _SMALLEST_BUFFER_BYTES,
+        "maximum size of a fetch from a broker for one fetch of an old client; a single larger batch comes "
+        "whole",
+    ),
+    _Limit(
         "--chunk-bytes",
-        type=int,
-        default=_DEFAULTS["chunk_bytes"],
-        metavar="N",
-        help="number of bytes that are converted at a time, in whole batches (default: %(default)s)",
-    )
-    group.add_argument(
+        "chunk_bytes",
+        1,
+        "number of bytes that are converted at a time, in whole batches",
+    ),
+    _Limit(
         "--max-connections",
-        type=int,
-        default=_DEFAULTS["most_connections"],
-        metavar="N",
-        help="maximum number of client connections; one client may have one for bootstrap, one to each "
-        "broker and one to its coordinator (default: %(default)s)",
-    )
-    group.add_argument(
+        "most_connections",
+        1,
+        "maximum number of client connections; one client may have one for bootstrap, one to each broker and "
+        "one to its coordinator",
+    ),
+    _Limit(
         "--max-connections-per-address",
-        type=int,
-        metavar="N",
-        help="maximum number of connections from one IP address, or from one IPv6 network of 64 bits "
-        "(default: as --max-connections)",
-    )
-    group.add_argument(
+        "most_connections_per_address",
+        1,
+        "maximum number of connections from one IP address, or from one IPv6 network of 64 bits",
+    ),
+    _Limit(
         "--max-produced-bytes",
-        type=int,
-        default=_DEFAULTS["largest_produced_bytes"],
-        metavar="N",
-        help="maximum decompressed size of a message set from an old producer, with at least 64 bytes for "
-        "each message; a larger one is refused (default: %(default)s)",
-    )
-    group.add_argument(
+        "largest_produced_bytes",
+        _SMALLEST_BUFFER_BYTES,
+        "maximum decompressed size of a message set from an old producer, with at least 64 bytes for each "
+        "message; a larger one is refused",
+    ),
+    _Limit(
         "--max-request-bytes",
-        type=int,
-        default=_DEFAULTS["largest_request_bytes"],
-        metavar="N",
-        help="maximum size of a request that needs translation; a larger one closes its connection "
-        "(default: %(default)s)",
-    )
-    group.add_argument(
+        "largest_request_bytes",
+        1024,
+        "maximum size of a request that needs translation; a larger one closes its connection",
+    ),
+    _Limit(
         "--max-queued-request-bytes",
-        type=int,
-        default=_DEFAULTS["queued_request_bytes"],
-        metavar="N",
-        help="maximum size of all requests above 64 KiB that need translation, together; further ones wait "
-        "(default: %(default)s)",
-    )
-    group.add_argument(
+        "queued_request_bytes",
+        0,  # see _limits
+        "maximum size of all requests above 64 KiB that need translation, together; further ones wait",
+    ),
+    _Limit(
         "--max-decompressed-bytes",
-        type=int,
-        default=_DEFAULTS["largest_batch_bytes"],
-        metavar="N",
-        help="maximum size of a batch that is converted, compressed or not; a larger one is refused "
-        "(default: %(default)s)",
-    )
+        "largest_batch_bytes",
+        _SMALLEST_BUFFER_BYTES,
+        "maximum size of a batch that is converted, compressed or not; a larger one is refused",
+    ),
+)
 
 
 def parse(args: argparse.Namespace) -> GatewaySettings:
@@ -249,24 +263,9 @@ def parse(args: argparse.Namespace) -> GatewaySettings:
         mechanisms=_mechanisms(args, is_encrypted=tls is not None),
         pass_through=args.sasl_pass_through,
         broker_ids=_broker_ids(args),
-        buffer_bytes=_at_least("--buffer-bytes", args.buffer_bytes, _SMALLEST_BUFFER_BYTES),
-        largest_batch_bytes=_at_least(
-            "--max-decompressed-bytes", args.max_decompressed_bytes, _SMALLEST_BUFFER_BYTES
-        ),
-        chunk_bytes=_at_least("--chunk-bytes", args.chunk_bytes, 1),
-        most_connections_per_address=(
-            None
-            if args.max_connections_per_address is None
-            else _at_least("--max-connections-per-address", args.max_connections_per_address, 1)
-        ),
-        largest_produced_bytes=_at_least(
-            "--max-produced-bytes", args.max_produced_bytes, _SMALLEST_BUFFER_BYTES
-        ),
-        most_connections=_at_least("--max-connections", args.max_connections, 1),
         apis=parse_apis(args.apis),
         allow_broker_configs=args.allow_broker_configs,
-        largest_request_bytes=_at_least("--max-request-bytes", args.max_request_bytes, 1024),
-        queued_request_bytes=_queued_request_bytes(args),
+        **_limits(args),
     )
 
 
@@ -347,20 +346,15 @@ def _warn_of_clear_text(upstream: ClientConfig) -> None:
     )
 
 
-def _at_least(option: str, value: int, smallest: int) -> int:
-    if value < smallest:
-        raise ConfigError(f"{option} '{value}': less than {smallest}")
-    return value
-
-
-def _queued_request_bytes(args: argparse.Namespace) -> int:
-    """Refuse a bound below the largest request, as Kafka does for ``queued.max.request.bytes``."""
-    queued: int = args.max_queued_request_bytes
-    if queued < args.max_request_bytes:
+def _limits(args: argparse.Namespace) -> dict[str, Any]:
+    limits = {each.field: each.value_in(args) for each in _LIMITS}
+    # As Kafka does for queued.max.request.bytes.
+    if args.max_queued_request_bytes < args.max_request_bytes:
         raise ConfigError(
-            f"--max-queued-request-bytes '{queued}': less than --max-request-bytes, {args.max_request_bytes}"
+            f"--max-queued-request-bytes '{args.max_queued_request_bytes}': less than --max-request-bytes, "
+            f"{args.max_request_bytes}"
         )
-    return queued
+    return limits
 
 
 def _announce(gateway: Gateway, *, as_json: bool) -> None:
