@@ -142,8 +142,7 @@ class MirrorMaker:
             )
             state = patiently(positions.read_state, patience_s=START_PATIENCE_S)
             first_start = state.first_start or self._run.first_start
-            self._run.first_start = first_start.selecting(self._selection)
-            self._run.is_first_start = state.is_empty
+            self._run.know_first_start(first_start.selecting(self._selection), is_this=state.is_empty)
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.copy.handling is None:

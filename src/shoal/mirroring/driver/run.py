@@ -248,6 +248,10 @@ class MirrorRun:
                 raise Stopped("the mirror was stopped before it began")
         return self._starting.result()
 
+    def know_first_start(self, first_start: FirstStart, *, is_this: bool) -> None:
+        """Keep the group's first start for the tasks, and whether this run is that start."""
+        self.first_start, self.is_first_start = first_start, is_this
+
     def settle_beginnings(
         self,
         group: str,

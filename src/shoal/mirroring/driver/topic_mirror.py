@@ -128,7 +128,7 @@ class TopicMirror:
         wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
         _, membership = control.uncommitted()
         settled = self._run.settle_beginnings(prepared.group, wanted, self._options.topics, membership)
-        self._run.first_start, self._run.is_first_start = settled.first_start, settled.is_first
+        self._run.know_first_start(settled.first_start, is_this=settled.is_first)
 
     def _look_out(
         self,
