@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.native import NATIVE, Lot
+from shoal.native import NATIVE, LotRow
 from shoal.protocol.apis import ApiKey
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, no_kafka
@@ -68,7 +68,7 @@ def test_pump_counts_only_landed_batches_with_any_response(
 _OLD_MS, _NEW_MS = 1000, 2000
 
 
-def drawn_lots(draw: random.Random) -> list[Lot]:
+def drawn_lots(draw: random.Random) -> list[LotRow]:
     """Draw batches of some partitions of two topics, in one buffer or several, some of them old."""
     lots = []
     for number in range(draw.randint(1, 4)):
