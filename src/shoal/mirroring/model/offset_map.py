@@ -16,7 +16,8 @@ Acknowledged records alone move a position without a doubt. Each other way to mo
 Event                   Its effect on the map
 ======================  =============================================================================
 foreign records         two milestones with one source offset, ``BROKEN`` in between; so for other
-                        writers with at-least-once delivery
+                        writers with at-least-once delivery, where a record of unknown outcome counts
+                        at the place where it is copied again
 destination loss        cut where the mirror's last batch ends; ``BROKEN`` up to the new position. A copy
                         that was created again, or of which nothing is left, begins a new map
 source reset            cut where both source logs part; ``BROKEN`` up to the new position. A topic that

@@ -1,0 +1,229 @@
+"""The effect of each incident, and of each way to find a position, on the offset map."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.mirroring.model.copy_options import Rebatch
+from shoal.mirroring.model.incidents import Delivery, IncidentKind
+from shoal.mirroring.model.offset_map import OffsetMap, Stretch
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.records import Codec
+from tests import batches
+from tests.mirroring.task.resume.test_adopt import recut, varied
+from tests.mirroring.test_incidents import foreign, recreate
+from tests.two_brokers import (
+    ABORT,
+    COMMIT,
+    Acting,
+    History,
+    TwoBrokers,
+    die_after,
+    lose_tail,
+)
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
+
+KNOWN, BROKEN, UNPROVED = Stretch.KNOWN, Stretch.BROKEN, Stretch.UNPROVED
+
+
+@pytest.fixture
+def brokers(brokers: TwoBrokers) -> TwoBrokers:
+    return brokers.with_settings(continue_on=frozenset(IncidentKind))
+
+
+def run(brokers: TwoBrokers) -> None:
+    result = brokers.start().result()
+    assert (result.complete, result.stopped) == (True, ())
+
+
+def milestones(brokers: TwoBrokers) -> list[tuple[int, int, Stretch]]:
+    """Return those of the committed position; the map must be whole."""
+    offsets = brokers.position().offsets
+    assert offsets.is_whole
+    return list(map(tuple, offsets.milestones))  # type: ignore[arg-type]
+
+
+def with_transactions(brokers: TwoBrokers, history: History) -> None:
+    """Mirror records and transactions: offsets 0 to 14 of the source, 0 to 10 of the destination."""
+    history.plain(3)
+    run(brokers)
+    history.transaction(2, ends=COMMIT).transaction(2, ends=ABORT)
+    run(brokers)
+    history.plain(6)
+    run(brokers)
+
+
+#: After :func:`with_transactions`.
+MIRRORED = [(0, 0, KNOWN), (3, 3, KNOWN), (9, 5, KNOWN), (15, 11, KNOWN)]
+
+
+def test_commit_adds_a_milestone_and_equal_distances_need_none(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1)
+    for _ in range(3):
+        history.plain(2, 3)
+        run(brokers)
+    assert milestones(brokers) == [(0, 0, KNOWN), (16, 16, KNOWN)]
+
+
+def test_acknowledged_drops_and_rebuilt_batches_end_no_stretch(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    history.holed(5, [1, 3]).empty(2).gap(4).plain(1)
+    history.store(batches.message(1, b"old", offset=history.next_offset))
+    run(brokers.with_settings(rebatch=Rebatch(10_000, Codec.GZIP)))
+    assert milestones(brokers) == [*MIRRORED, (28, 16, KNOWN)]
+
+
+def test_cropped_batch_begins_the_map_at_the_start(brokers: TwoBrokers, history: History) -> None:
+    history.plain(10)
+    assert brokers.run([CopyRange("topic", 0, "topic", 4, 10)]).complete
+    assert milestones(brokers) == [(4, 0, KNOWN), (10, 6, KNOWN)]
+
+
+def test_foreign_records_end_the_stretch_at_their_place(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    foreign(brokers.destination, 3)
+    history.plain(2)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED, (15, 14, BROKEN), (17, 16, KNOWN)]
+
+
+def test_foreign_records_between_requests_end_the_stretch_at_their_place(
+    brokers: TwoBrokers, history: History
+) -> None:
+    with_transactions(brokers, history)
+    history.plain(1, 1, 1, 1)
+    control = Acting(4, lambda: foreign(brokers.destination, 3))
+    small = brokers.with_settings(max_in_flight=1)
+    assert small.start(control=control).result().complete
+    *before, (source, landed, _), last = milestones(brokers)
+    assert 15 < source < 19
+    assert before == [*MIRRORED[:3], (source, source - 4, KNOWN)]
+    assert (landed, last) == (source - 1, (19, 18, KNOWN))
+
+
+def test_own_records_among_foreign_ones_are_not_trusted(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    history.plain(1, 2)
+    die_after(brokers, 1)
+    foreign(brokers.destination, 2)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED, (16, 14, BROKEN), (18, 16, KNOWN)]
+
+
+def test_foreign_records_with_other_writers_end_the_stretch(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
+    with_transactions(brokers, history)
+    foreign(brokers.destination, 3)
+    history.plain(2)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED, (15, 14, BROKEN), (17, 16, KNOWN)]
+
+
+def test_lost_tail_of_the_copy_cuts_the_map(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    lose_tail(brokers.destination, "topic", 5)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED[:2], (5, 5, BROKEN), (15, 11, KNOWN)]
+
+
+def test_lost_tail_inside_a_dense_stretch_cuts_the_map_there(brokers: TwoBrokers, history: History) -> None:
+    history.plain(2, 3, 4)
+    run(brokers)
+    lose_tail(brokers.destination, "topic", 5)
+    run(brokers)
+    assert milestones(brokers) == [(0, 0, KNOWN), (9, 9, KNOWN)]
+
+
+def test_lost_tail_that_others_overwrote_is_not_trusted(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    lose_tail(brokers.destination, "topic", 5)
+    foreign(brokers.destination, 6)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED[:2], (5, 11, BROKEN), (15, 17, KNOWN)]
+
+
+def test_copy_that_was_created_again_begins_a_new_map(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    recreate(brokers.destination)
+    run(brokers)
+    assert milestones(brokers) == [(0, 0, KNOWN), (15, 11, KNOWN)]
+
+
+def test_lost_tail_of_the_source_cuts_the_map(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    after = History(lose_tail(brokers.source, "topic", 9))
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED[:3], (9, 11, BROKEN)]
+    after.store(batches.patched(after.batch(4), 12, after.log.leader_epoch.to_bytes(4)))
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED[:3], (9, 11, BROKEN), (13, 15, KNOWN)]
+
+
+def test_source_topic_that_was_created_again_begins_a_new_map(brokers: TwoBrokers, history: History) -> None:
+    with_transactions(brokers, history)
+    recreate(brokers.source).plain(4)
+    run(brokers)
+    assert milestones(brokers) == [(0, 11, KNOWN), (4, 15, KNOWN)]
+
+
+def test_records_deleted_before_they_were_mirrored_leave_a_known_gap(
+    brokers: TwoBrokers, history: History
+) -> None:
+    with_transactions(brokers, history)
+    history.plain(5).plain(2)
+    history.log.delete_records(20)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED, (20, 11, BROKEN), (22, 13, KNOWN)]
+
+
+def test_refused_batch_leaves_a_known_gap(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic(max_message_bytes="500")
+    history.plain(2)
+    history.store(batches.batch([b"x" * 1000] * 3, base_offset=2, base_timestamp=history.base_timestamp))
+    history.plain(4)
+    run(brokers)
+    assert milestones(brokers) == [(0, 0, KNOWN), (2, 2, KNOWN), (5, 2, BROKEN), (9, 6, KNOWN)]
+
+
+def test_uncommitted_records_are_known_if_the_source_still_has_them(
+    brokers: TwoBrokers, history: History
+) -> None:
+    with_transactions(brokers, history)
+    history.plain(1, 2).transaction(2, ends=COMMIT).plain(1)
+    die_after(brokers, 3)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED[:3], (20, 16, KNOWN), (22, 17, KNOWN)]
+
+
+def test_position_that_expired_begins_a_map_that_is_not_whole(brokers: TwoBrokers, history: History) -> None:
+    varied(history, 2, 3, 4)
+    run(brokers)
+    brokers.forget_pairs()
+    history.plain(1)
+    run(brokers)
+    assert brokers.position().offsets == OffsetMap.begun_at(9, 9, is_whole=False).reached(10, 10)
+
+
+def test_next_task_takes_the_map_over(brokers: TwoBrokers, history: History) -> None:
+    """The driver hands positions over as it would commit them."""
+    with_transactions(brokers, history)
+    position = brokers.position()
+    assert position == position.with_milestone()
+    brokers.commit(position)
+    assert milestones(brokers) == MIRRORED
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_adopted_copy_is_known_from_its_beginning_if_it_is_dense(
+    brokers: TwoBrokers, history: History, is_dense: bool
+) -> None:
+    varied(history, 3).transaction(2, ends=ABORT)
+    varied(history, 9, 8)
+    recut(brokers, history.committed, 5, 6, 9)
+    if not is_dense:
+        copied = brokers.destination.log("topic")
+        copied.store(memoryview(batches.marker(COMMIT, 7, base_offset=copied.log_end_offset)))
+    run(brokers.with_settings(adopt=True))
+    end = 20 if is_dense else 21
+    assert milestones(brokers) == [(0, 0, KNOWN), (23, end, KNOWN if is_dense else BROKEN)]
