@@ -64,6 +64,11 @@ class CopyTask:
         """Return the task for settings that may have credentials."""
         return cls(_with_security(settings, Credentials({})), control)
 
+    @property
+    def can_overlap(self) -> bool:
+        """Whether the tasks of the next window may start before these end: a handler consumes at once."""
+        return self.settings.handling is None
+
     def __call__(self, tasks: Iterable[Sequence[CopyRange]]) -> list[None]:
         """
         Copy the ranges of a task, and return nothing. Runs in the task.

@@ -229,8 +229,6 @@ class _Jobs:
         self._group = f"shoal {job.prepared.group}"
         # The threads stay: PySpark keeps a thread of the JVM for each thread of ours.
         self._threads = ThreadPoolExecutor(2, "shoal-job")
-        # The handler of a MirrorMaker task consumes from its first moment on.
-        self._can_overlap = self._task.settings.handling is None
 
     def begin(self, tasks: Sequence[Sequence[CopyRange]]) -> _Job:
         """Start a job with one task for each list of ranges, which were planned last."""
@@ -257,7 +255,7 @@ class _Jobs:
         """
         following, was_due = None, False
         while not job.is_over(_LOOK_INTERVAL_S) and not self._stop.is_set():
-            is_due = self._can_overlap and self._control.is_next_due
+            is_due = self._task.can_overlap and self._control.is_next_due
             if following is not None and following.is_over(0.0):
                 # Its job failed, or the driver dismissed it: the next window is planned after this one.
                 self._control.dismiss_next()

@@ -72,7 +72,7 @@ _METADATA_FRESH_S = 1.0
 _PRODUCE_TIMEOUT_MS = 30_000
 
 
-class Phase(enum.Enum):
+class WorkerPhase(enum.Enum):
     """The activity of a worker's thread."""
 
     #: Sends requests, and waits for brokers.
@@ -161,7 +161,7 @@ class LeaderPairWorker:
         #: Destination leaders that took several batches in a request when they were asked last.
         self._multi_batch_leaders: set[int] = set()
         self._last_response_at = time.monotonic()
-        self._phase = Phase.WORKING
+        self._phase = WorkerPhase.WORKING
         #: When the wait for brokers was given up, and what the worker waited for then.
         self._gave_up_at: float | None = None
         self._waited_for = ""
@@ -206,7 +206,7 @@ class LeaderPairWorker:
     @property
     def aligns(self) -> bool:
         """Whether it aligns partitions, and brokers respond: that may take minutes."""
-        return self._phase is Phase.ALIGNING and self.silent_for_s < _ANSWERED_S
+        return self._phase is WorkerPhase.ALIGNING and self.silent_for_s < _ANSWERED_S
 
     @property
     def is_stuck(self) -> bool:
@@ -227,7 +227,7 @@ class LeaderPairWorker:
     @property
     def silent_for_s(self) -> float:
         """How long no broker has answered, while an answer is waited for."""
-        if self._phase in {Phase.PAUSING, Phase.ENDING}:
+        if self._phase in {WorkerPhase.PAUSING, WorkerPhase.ENDING}:
             return 0.0
         return time.monotonic() - max(
             self._last_response_at, *(each.last_response_at for each in self._connections()), 0.0
@@ -293,7 +293,7 @@ class LeaderPairWorker:
             finally:
                 self._take_admitted()  # they are not done
                 # In any case, commit the positions of acknowledged batches.
-                self._phase = Phase.ENDING
+                self._phase = WorkerPhase.ENDING
                 self._commits.the_rest(self.copies)
                 self._report()
 
@@ -362,9 +362,9 @@ class LeaderPairWorker:
             delay_s = min(delay_s, _ADMISSION_S)
         elif delay_s >= REPORT_INTERVAL_S:
             self._report()  # with the reasons of waiting partitions
-        self._phase = Phase.PAUSING
+        self._phase = WorkerPhase.PAUSING
         self._control.wait(delay_s)
-        self._phase = Phase.WORKING
+        self._phase = WorkerPhase.WORKING
         with suppress(BrokerError):
             self._control.check_lease()  # an orphan waits for nothing
 
@@ -410,7 +410,7 @@ class LeaderPairWorker:
         copies = [copy for copy in copies if not copy.state.is_aligned]
         if not copies:
             return
-        self._phase = Phase.ALIGNING
+        self._phase = WorkerPhase.ALIGNING
         began_at = time.monotonic()
         try:
             watch = Watch(lambda: self._control.stop_requested, self._report_waiting)
@@ -418,7 +418,7 @@ class LeaderPairWorker:
                 copies, self._source, self._destination, self._commits.positions, self._settings, watch
             )
         finally:
-            self._phase = Phase.WORKING
+            self._phase = WorkerPhase.WORKING
         took_s = time.monotonic() - began_at
         self._metadata_is_stale = bool(errors)
         for copy in copies:
