@@ -13,6 +13,7 @@ from typing import Protocol
 from ..client.cluster import Cluster
 from ..client.committed_offsets import commit_offsets, fetch_offsets
 from ..client.coordinator import MemberId
+from ..error_codes import ErrorCode
 from ..errors import Disconnected, ShoalError
 from ..topic_partition import TopicPartition
 from .model.first_start import FirstStart, is_start_mark, read_first_start, start_mark
@@ -153,7 +154,17 @@ class GroupPositions:
     ) -> Mapping[TopicPartition, ShoalError]:
         """Commit positions; see :class:`Positions`."""
         offsets = {partition: position.to_committed() for partition, position in positions.items()}
-        return commit_offsets(self._cluster, self._group, offsets, self._membership())
+        refused = commit_offsets(self._cluster, self._group, offsets, self._membership())
+        # If offset.metadata.max.bytes is less than Kafka's default, there may be no room for a whole map.
+        shorter = {
+            partition: positions[partition].to_committed(0)
+            for partition, error in refused.items()
+            if error.code is ErrorCode.OFFSET_METADATA_TOO_LARGE
+        }
+        if shorter:
+            again = commit_offsets(self._cluster, self._group, shorter, self._membership())
+            refused = {each: error for each, error in refused.items() if each not in shorter} | again
+        return refused
 
 
 class PositionsInThread:

@@ -43,6 +43,7 @@ A milestone where nothing lies between the two on one side is exact on the other
 from __future__ import annotations
 
 import enum
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -316,13 +317,11 @@ class OffsetMap:
 
         A map that is not whole ends with an empty list.
         """
-        last = self.milestones[-1]
-        stored = [
-            [last.source - each.source, last.destination - each.destination, each.stretch.value]
-            for each in reversed(self.milestones)
-        ]
-        stored = [each if each[2] else each[:2] for each in stored]
-        stored[0][:2] = last.source, last.destination
+        source, destination, stretch = self.milestones[-1]
+        stored = [[source, destination, stretch] if stretch else [source, destination]]
+        for each_source, each_destination, stretch in self.milestones[-2::-1]:
+            values = [source - each_source, destination - each_destination]
+            stored.append([*values, stretch] if stretch else values)
         return stored if self.is_whole else [*stored, []]
 
     @classmethod
@@ -422,16 +421,27 @@ def _thinned(milestones: tuple[Milestone, ...], most: int) -> tuple[Milestone, .
     if len(kept) > 2 and _is_between(*kept[-3:]):
         del kept[-2]
     while len(kept) > most:
-        inner = range(1, len(kept) - 1)
-        edges = [index for index in inner if not _is_in_one_segment(kept, index)]
-        if len(edges) > most // 2 or len(edges) == len(inner):
-            removed = edges[0]
-        else:
-            between = [index for index in inner if index not in edges]
-            removed = min(between, key=lambda index: _worth(kept, index))
+        removed = _least_worth(kept, most // 2)
         behind = kept[removed + 1]
         kept[removed : removed + 2] = [behind._replace(stretch=_worse(kept[removed].stretch, behind.stretch))]
     return tuple(kept)
+
+
+def _least_worth(milestones: Sequence[Milestone], most_edges: int) -> int:
+    """Return the index of the milestone whose absence costs the shortest time, or of an old edge."""
+    position = milestones[-1].source
+    edges: list[int] = []
+    least, least_worth = 0, math.inf
+    for index in range(1, len(milestones) - 1):
+        before, middle, after = milestones[index - 1 : index + 2]
+        if middle.stretch is not Stretch.KNOWN or after.stretch is not Stretch.KNOWN:
+            edges.append(index)
+            continue
+        # The length of the stretch without it, in relation to the distance from the position.
+        worth = (after.source - before.source) / (1 + position - after.source)
+        if worth < least_worth:
+            least, least_worth = index, worth
+    return edges[0] if len(edges) > most_edges or not least else least
 
 
 def _worse(first: Stretch, second: Stretch) -> Stretch:
@@ -439,17 +449,6 @@ def _worse(first: Stretch, second: Stretch) -> Stretch:
     return Stretch.BROKEN if Stretch.BROKEN in (first, second) else max(first, second)
 
 
-def _is_in_one_segment(milestones: Sequence[Milestone], index: int) -> bool:
-    """Whether the map loses nothing but time without a milestone: it is not at the edge of anything."""
-    return milestones[index].stretch is milestones[index + 1].stretch is Stretch.KNOWN
-
-
 def _is_between(before: Milestone, middle: Milestone, after: Milestone) -> bool:
     """Whether arithmetic finds the milestone in the middle from the other two."""
     return _is_dense(before, middle) and _is_dense(middle, after)
-
-
-def _worth(milestones: Sequence[Milestone], index: int) -> float:
-    """Return the length of the stretch without a milestone, in relation to its distance from the position."""
-    length = milestones[index + 1].source - milestones[index - 1].source
-    return length / (1 + milestones[-1].source - milestones[index + 1].source)

@@ -133,11 +133,17 @@ class MirrorPosition:
         offsets = self.offsets.reached(after.source_offset, after.destination_offset, stretch)
         return replace(after, milestones=offsets)
 
-    def to_committed(self) -> Committed:
-        """Return the offset and the metadata to commit, with the position as the newest milestone."""
+    def to_committed(self, most_characters: int = _MOST_CHARACTERS) -> Committed:
+        """
+        Return the offset and the metadata to commit, with the position as the newest milestone.
+
+        Args:
+            most_characters: The map is thinned down to two milestones until the metadata has no more.
+
+        """
         offsets = self.offsets
         metadata = self._to_metadata(offsets)
-        while len(metadata) > _MOST_CHARACTERS and len(offsets.milestones) > 2:
+        while len(metadata) > most_characters and len(offsets.milestones) > 2:
             offsets = offsets.with_at_most(max(2, len(offsets.milestones) - 4))
             metadata = self._to_metadata(offsets)
         return Committed(self.source_offset, metadata)

@@ -227,3 +227,17 @@ def test_adopted_copy_is_known_from_its_beginning_if_it_is_dense(
     run(brokers.with_settings(adopt=True))
     end = 20 if is_dense else 21
     assert milestones(brokers) == [(0, 0, KNOWN), (23, end, KNOWN if is_dense else BROKEN)]
+
+
+def test_map_too_long_for_the_source_s_limit_is_thinned(brokers: TwoBrokers, history: History) -> None:
+    """A cluster may allow less than Kafka's default of offset.metadata.max.bytes."""
+    history.plain(1)
+    for _ in range(9):
+        history.transaction(3, ends=COMMIT)
+        run(brokers)
+    before = brokers.position()
+    assert len(before.offsets.milestones) > 9
+    brokers.source.config.static["offset.metadata.max.bytes"] = str(len(before.to_committed().metadata) - 20)
+    history.plain(2)
+    run(brokers)
+    assert milestones(brokers) == [(0, 0, KNOWN), (39, 30, KNOWN)]
