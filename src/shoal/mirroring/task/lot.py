@@ -34,17 +34,17 @@ class Lot:
     In a lot with several, each batch begins at the source offset where the one before it ends.
 
     Attributes:
-        view: Their bytes.
+        view: Their bytes, one behind the other.
         index: An :data:`~shoal.records.ENTRY` for each batch.
-        batches_count: At least one.
+        batches_count: The number of batches, at least one.
         records_count: The number of records in all of them.
         source_start: The source offset of the first record.
         source_end: The next source offset after them.
         destination_offset: The offset at which the first batch has to land.
-        oldest_ms: The smallest timestamp in the index.
+        oldest_ms: The smallest timestamp in the index; negative if a batch has none.
         decision: The decision about the fetched batch.
-        spans: Runs of source offsets, first and end, that follow one another in the lot's one batch; None if
-            the source offsets have no gap.
+        spans: The runs of source offsets in the lot's one batch, each as first and end; None if there is only
+            one.
         sent: The number of batches that were sent.
         sent_bytes: Their size.
         landed: The number of batches that were acknowledged at their offsets.

@@ -22,17 +22,16 @@ class OutboundBatch:
     A batch on its way to the destination.
 
     Attributes:
-        batch: To be stamped, and stamped then: over the fetch buffer, or over
-            memory of its own where it was decoded.
-        view: Its bytes.
+        batch: Its header, and its bytes over the fetch buffer, or over memory of its own if it was decoded.
+            :meth:`.OutboundQueue.put` stamps it.
+        view: All of its bytes, header included.
         records_count: The number of records in the batch.
         source_start: The offset of its first record at the source.
         source_end: The next source offset after it.
         source_leader_epoch: The source's leader epoch of the batch.
-        newest_ms: A timestamp that the broker takes for this batch's, or an older one.
+        newest_ms: A time that is not after the one that the broker keeps for the producer; -1 if unknown.
         decision: The decision about the fetched batch.
-        spans: Runs of source offsets, first and end, that follow one another
-            in it; None if there is only one.
+        spans: The runs of source offsets in it, each as first and end; None if there is only one.
         destination_offset: The offset at which it has to land; set when it is stamped.
 
     """
