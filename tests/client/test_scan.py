@@ -10,6 +10,8 @@ from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.connection import Connection
+from shoal.client.fetch import Fetcher
+from shoal.client.offsets import LATEST, list_offsets
 from shoal.client.scan import PartitionReader, read_decided, read_one_batch_each
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Unreachable
@@ -117,3 +119,40 @@ def test_partitions_of_a_leader_that_does_not_answer_get_its_error(
     broker.stop()
     found = read_one_batch_each(cluster, dict.fromkeys(many[:3], 2))
     assert [type(each) for each in found.values()] == [Unreachable] * 3
+
+
+# The connection
+
+
+def test_read_decided_uses_the_connection_of_its_cluster(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    History(broker.log(*PARTITION)).plain(1, 2)
+    connection = cluster.connection(cluster.partition(PARTITION).leader)
+
+    def refuse(node_id: int) -> Connection:
+        raise AssertionError("it connects")
+
+    monkeypatch.setattr(cluster, "connect", refuse)
+    for _, batch in read_decided(cluster, PARTITION, 0, COMMITTED):
+        # Between two batches, the cluster can be asked for anything.
+        assert list_offsets(cluster, {PARTITION: LATEST}) == {PARTITION: 3}
+        assert batch.header.magic == 2
+    next(read_decided(cluster, PARTITION, 0, COMMITTED))
+    assert not connection.closed
+    assert list_offsets(cluster, {PARTITION: LATEST}) == {PARTITION: 3}
+
+
+def test_read_decided_interrupted_before_the_response_leaves_no_response_for_others(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    History(broker.log(*PARTITION)).plain(1, 2)
+
+    def interrupt(fetcher: Fetcher) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fetcher, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            list(read_decided(cluster, PARTITION, 0, COMMITTED))
+    assert list_offsets(cluster, {PARTITION: LATEST}) == {PARTITION: 3}

@@ -53,9 +53,19 @@ class PartitionReader:
         partition: TopicPartition,
         isolation_level: IsolationLevel,
         buffer_bytes: int = _BUFFER_BYTES,
+        *,
+        shares_connection: bool = False,
     ) -> None:
         """
         Connect to the leader that the cluster's metadata name.
+
+        Args:
+            cluster: The cluster, with metadata of the partition.
+            partition: The partition to read.
+            isolation_level: The fetches' isolation level.
+            buffer_bytes: The size of the response buffer.
+            shares_connection: Whether to use the cluster's own connection to the leader. Then nobody may use
+                the cluster between :meth:`ask` and :meth:`receive`.
 
         Raises:
             BrokerError: The partition has no leader, or its topic does not exist.
@@ -65,8 +75,10 @@ class PartitionReader:
         self._cluster = cluster
         self._topic_id = cluster.topic_id(partition.topic)
         self._where = ""
+        self._shares_connection = shares_connection
+        leader = cluster.partition(partition).leader
         self._fetcher = Fetcher(
-            cluster.connect(cluster.partition(partition).leader),
+            cluster.connection(leader) if shares_connection else cluster.connect(leader),
             buffer_bytes=buffer_bytes,
             isolation_level=isolation_level,
             max_wait_ms=_MAX_WAIT_MS,
@@ -107,8 +119,9 @@ class PartitionReader:
         return fetched
 
     def close(self) -> None:
-        """Close the connection."""
-        self._fetcher.close()
+        """Close the connection; a shared one only if a response is still to come."""
+        if self._fetcher.is_waiting or not self._shares_connection:
+            self._fetcher.close()
 
 
 def read_decided(
@@ -139,7 +152,8 @@ def read_decided(
     """
     committed = isolation_level is IsolationLevel.READ_COMMITTED
     empty_answers = 0
-    reader = PartitionReader(cluster, partition, isolation_level, buffer_bytes)
+    # A task that aligns reads thousands of logs: connecting costs as much as reading a few batches.
+    reader = PartitionReader(cluster, partition, isolation_level, buffer_bytes, shares_connection=True)
     try:
         while True:
             reader.ask(offset)
