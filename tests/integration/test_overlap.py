@@ -25,7 +25,7 @@ RECORDS = 50
     ("master", "slice_s", "windows", "overlaps"),
     [
         # The last quarter of a window has to be enough for Spark to start a job, on a busy machine, too.
-        ("local[1]", 40.0, 2, True),
+        ("local[1]", 40.0, 3, True),
         ("local-cluster[1,1,1024]", 3.0, 3, False),
     ],
     ids=["local", "cluster without a free slot"],
@@ -75,7 +75,8 @@ def test_tasks_of_a_window_have_the_partitions_before_the_last_job_has_ended_if_
         producer.join()
     assert ended.returncode == 0, ended.stderr
     events = [tuple(json.loads(each)) for each in ended.stdout.splitlines()]
-    for window in range(1, windows + 1):
+    # The first window may end early: the leaders of a new topic are not known at once.
+    for window in range(2, windows + 1):
         has_overlapped = events.index(("taken", window + 1)) < events.index(("ended", window))
         assert has_overlapped == overlaps, events
     between = ["--from", source, "--to", destination, "--topics", topic, "--group", group]

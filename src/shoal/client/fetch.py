@@ -15,13 +15,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..error_codes import ErrorCode
 from ..errors import ProtocolError, ShoalError
 from ..protocol.apis import ApiKey
-from ..protocol.codec import request_class
 from ..protocol.fetch import FetchResponse, decode_fetch_response
+from ..protocol.fetch_request import FetchedFrom, encode_fetch_request
 from ..protocol.topic_ids import TOPIC_IDS_FROM
 from ..topic_partition import TopicPartition
 from .buffers import FreshMemory, ReceiveBuffer
@@ -285,37 +285,31 @@ class Fetcher:
     def _send(
         self, listed: Iterable[FetchFrom], forgotten: Iterable[FetchFrom], epoch: int, max_wait_ms: int
     ) -> None:
-        request = request_class(ApiKey.FETCH)
         partition_max_bytes = self._partition_max_bytes()
-        entries = defaultdict(list)
+        entries: dict[Any, list[FetchedFrom]] = defaultdict(list)
         for each in listed:
-            entries[self._topic_of(each)].append(
-                request.FetchTopic.FetchPartition(
-                    partition=each.partition.partition,
-                    current_leader_epoch=each.leader_epoch,
-                    fetch_offset=each.offset,
-                    partition_max_bytes=partition_max_bytes,
-                )
-            )
-        numbers = defaultdict(list)
+            number = each.partition.partition
+            fetched = FetchedFrom(number, each.leader_epoch, each.offset, partition_max_bytes)
+            entries[self._topic_of(each)].append(fetched)
+        numbers: dict[Any, list[int]] = defaultdict(list)
         for each in forgotten:
             numbers[self._topic_of(each)].append(each.partition.partition)
-        topic = "topic_id" if self._lists_ids else "topic"
-        self._connection.send(
-            ApiKey.FETCH,
-            self._version,
+        connection = self._connection
+        correlation_id = connection.next_correlation_id()
+        request = encode_fetch_request(
+            entries,
+            numbers,
+            version=self._version,
+            correlation_id=correlation_id,
+            client_id=connection.client_id,
             max_wait_ms=max_wait_ms,
             min_bytes=self._min_bytes,
             max_bytes=self._max_bytes,
             isolation_level=self._isolation_level.value,
-            session_id=self._session_id,
-            session_epoch=epoch,
-            topics=[request.FetchTopic(**{topic: key}, partitions=each) for key, each in entries.items()],
-            forgotten_topics_data=[
-                request.ForgottenTopic(**{topic: key}, partitions=each) for key, each in numbers.items()
-            ],
-            rack_id="",
+            session=(self._session_id, epoch),
         )
+        limits = {"max_bytes": self._max_bytes}
+        connection.send_parts([request], ApiKey.FETCH, self._version, correlation_id, limits)
 
     def _topic_of(self, wanted: FetchFrom) -> str | uuid.UUID:
         """Return the topic's key in the request: its id or its name."""
