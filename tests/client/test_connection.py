@@ -257,7 +257,7 @@ def test_receive_interrupted_in_a_frame_closes_connection(
     with to(broker) as connection:
         connection.send(ApiKey.METADATA, topics=[])
         assert connection.begin_frame() > 0
-        monkeypatch.setattr(connection, "_check", interrupted)
+        monkeypatch.setattr("shoal.client.incoming._check", interrupted)
         with pytest.raises(KeyboardInterrupt):
             connection._receive_into(memoryview(bytearray(1 << 20)))
         assert connection.closed

@@ -19,35 +19,28 @@ from typing import Any, NamedTuple
 
 from ..errors import AccessRefused, BrokerError, Disconnected, ProtocolError
 from ..net.address import Address
-from ..net.gathered import send_gathered
+from ..net.gathered import send_gathered, send_records
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
 from .answer_sizes import LARGEST_FRAME, AnswerSizes
 from .buffers import FreshMemory, ReceiveBuffer
+from .incoming import Incoming
 from .opening import CONNECT_S, broken, log_in, open_socket, open_tls, prepare_socket
 from .security import TLS_ADVICE, Security
 
 __all__ = ["Connection", "version_or_close"]
 
-#: The slowest response that is still received after its timeout. Without this bound, a broker that sends one
-#: byte for each wait would hold a request for years.
-_SLOWEST_BYTES_PER_S = 64 * 1024
-
 #: The bound of responses that are passed on piece by piece: they take no memory.
 _LARGEST_SIZE = 2**31 - 1
-
-#: The size of a recv for responses without batches, often several at once.
-_SMALL_RECEIVE = 64 * 1024
-
-#: The size of a TLS record: smaller parts are joined up to it before they are sent.
-_TLS_RECORD = 16 * 1024
 
 #: A TLS alert read as the size of a response: 0x15, and version 3.x.
 _ALERTS = range(0x15030000, 0x15040000)
 
 #: The part of a login's lifetime after which it is renewed. Java's clients draw a number from 0.85 to 0.95.
 _SESSION_USED = 0.85
+
+_CLOSED = "the broker closed the connection"
 
 
 class _Expected(NamedTuple):
@@ -118,8 +111,6 @@ class Connection:
         self._prepared: list[bytes | memoryview] = []
         #: Requests without a response, oldest first.
         self._in_flight: deque[_Expected] = deque()
-        #: Bytes that came with the last response, and belong to the next ones.
-        self._received = bytearray()
         #: Responses that came while the login was renewed, oldest first.
         self._early: deque[memoryview] = deque()
         self._responses = 0
@@ -134,6 +125,7 @@ class Connection:
         try:
             if security is not None and security.tls:
                 self._socket = open_tls(self._socket, address, security, timeout_s)
+            self._incoming = Incoming(self._socket, is_tls=self._is_tls)
             self.versions = self._ask_versions()
             if security is not None and security.mechanism:
                 self._log_in(security)
@@ -214,7 +206,9 @@ class Connection:
     @property
     def can_be_lent(self) -> bool:
         """Whether its socket is plain, nothing is in flight or received, and no login has to be renewed."""
-        is_idle = not (self._is_tls or self.closed or self.in_flight or self._prepared or self._received)
+        is_idle = not (
+            self._is_tls or self.closed or self.in_flight or self._prepared or self._incoming.ahead
+        )
         return is_idle and (self._renew_at is None or time.monotonic() < self._renew_at)
 
     @contextlib.contextmanager
@@ -346,7 +340,7 @@ class Connection:
         before_each = None if check is None else self._wait_and(check)
         try:
             if self._is_tls:
-                self._send_by_tls(parts, before_each)
+                send_records(self._socket, parts, before_each)
             else:
                 send_gathered(self._socket, parts, before_each)
         except OSError as error:
@@ -398,29 +392,6 @@ class Connection:
         if answered:
             self._in_flight.append(_Expected(correlation_id, name, LARGEST_FRAME))
 
-    def _send_by_tls(
-        self, parts: Sequence[bytes | memoryview], before_each: Callable[[], object] | None
-    ) -> None:
-        """Send parts one by one, small ones joined: TLS has no sendmsg, and each send is a record."""
-        small = bytearray()
-        for part in parts:
-            if len(small) + len(part) <= _TLS_RECORD:
-                small += part
-                continue
-            self._send_records(small, before_each)
-            small = bytearray()
-            self._send_records(part, before_each)
-        self._send_records(small, before_each)
-
-    def _send_records(
-        self, data: bytes | bytearray | memoryview, before_each: Callable[[], object] | None
-    ) -> None:
-        unsent = memoryview(data)
-        while unsent:
-            if before_each is not None:
-                before_each()
-            unsent = unsent[self._socket.send(unsent[:_TLS_RECORD]) :]
-
     def receive(self, buffer: ReceiveBuffer | FreshMemory | None = None) -> memoryview:
         """
         Receive the response to the oldest request in flight, without its size.
@@ -450,23 +421,18 @@ class Connection:
         """
         size = self._receive_size(_LARGEST_SIZE)
         head = self._receive_small(INT32.size)
-        self._received[:0] = head
+        self._incoming.put_back(head)
         self._expect_answer(head)
         return size
 
     def read_into(self, view: memoryview) -> int:
         """Receive at least one byte, and at most the size of the view, after :meth:`begin_frame`."""
-        if self._received:
-            count = min(len(self._received), len(view))
-            view[:count] = self._received[:count]
-            del self._received[:count]
-            return count
         try:
-            count = self._socket.recv_into(view)
+            count = self._incoming.read(view)
         except OSError as error:
             raise self._broken(error) from error
         if not count:
-            raise self._broken(ConnectionResetError("the broker closed the connection within an answer"))
+            raise self._broken(ConnectionResetError(f"{_CLOSED} within an answer"))
         return count
 
     def has_hung_up(self) -> bool:
@@ -502,7 +468,7 @@ class Connection:
     @property
     def is_readable(self) -> bool:
         """Whether there are received bytes, as far as that is known without a system call."""
-        if self._early or self._received:
+        if self._early or self._incoming.ahead:
             return True
         return isinstance(self._socket, ssl.SSLSocket) and not self.closed and self._socket.pending() > 0
 
@@ -538,36 +504,19 @@ class Connection:
 
     def _receive_small(self, size: int) -> memoryview:
         """Receive ``size`` bytes into new memory; bytes behind them wait for the next call."""
-        deadline = self._deadline(size)
-        while len(self._received) < size:
-            try:
-                self._check(deadline)
-                data = self._socket.recv(_SMALL_RECEIVE)
-            except OSError as error:
-                raise self._broken(error) from error
-            if not data:
-                raise self._broken(ConnectionResetError(self._hangup()))
-            self._received += data
-        result = bytes(self._received[:size])
-        del self._received[:size]
-        return memoryview(result)
+        try:
+            return self._incoming.take(size, self.timeout_s)
+        except EOFError as error:
+            raise self._broken(ConnectionResetError(self._hangup())) from error
+        except OSError as error:
+            raise self._broken(error) from error
 
     def _receive_into(self, view: memoryview) -> memoryview:
         """Fill a view, usually by one system call."""
-        received = len(self._received)
-        if received:
-            received = min(received, len(view))
-            view[:received] = self._received[:received]
-            del self._received[:received]
-        deadline = self._deadline(len(view))
-        flags = 0 if self._is_tls else socket.MSG_WAITALL
         try:
-            while received < len(view):
-                self._check(deadline)
-                count = self._socket.recv_into(view[received:], 0, flags)
-                if count == 0:
-                    raise ConnectionResetError("the broker closed the connection")
-                received += count
+            self._incoming.fill(view, self.timeout_s)
+        except EOFError as error:
+            raise self._broken(ConnectionResetError(_CLOSED)) from error
         except OSError as error:
             raise self._broken(error) from error
         except BaseException:
@@ -575,15 +524,8 @@ class Connection:
             raise
         return view
 
-    def _deadline(self, size: int) -> float:
-        return time.monotonic() + self.timeout_s + size / _SLOWEST_BYTES_PER_S
-
-    def _check(self, deadline: float) -> None:
-        if time.monotonic() > deadline:
-            raise BlockingIOError("the answer comes too slowly")
-
     def _hangup(self) -> str:
-        reason = "the broker closed the connection"
+        reason = _CLOSED
         if self._responses == 0 and not self._is_tls:
             return f"{reason} at the first request. {TLS_ADVICE}"
         if self._responses == 1 and not (self._security and self._security.mechanism):

@@ -1,4 +1,4 @@
-"""Send many buffers without joining them."""
+"""Send many buffers: by few system calls without a copy, or in TLS records."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 
-__all__ = ["IOV_MAX", "send_gathered"]
+__all__ = ["IOV_MAX", "send_gathered", "send_records"]
 
 #: The most buffers that one sendmsg or pwritev takes: 1,024 on Linux and macOS.
 IOV_MAX = os.sysconf("SC_IOV_MAX")
+
+#: The size of a TLS record: smaller parts are joined up to it before they are sent.
+_TLS_RECORD = 16 * 1024
 
 
 def send_gathered(
@@ -47,3 +50,43 @@ def send_gathered(
             first += 1
         if sent:  # the timeout, a signal, or a full buffer cut the call short
             unsent[first] = memoryview(unsent[first])[sent:]
+
+
+def send_records(
+    connected: socket.socket,
+    parts: Sequence[bytes | memoryview],
+    before_each: Callable[[], object] | None = None,
+) -> None:
+    """
+    Send parts one by one by TLS, small ones joined: TLS has no sendmsg, and each send is a record.
+
+    Args:
+        connected: The socket.
+        parts: The buffers.
+        before_each: As of :func:`send_gathered`.
+
+    Raises:
+        OSError: As :func:`send_gathered`.
+
+    """
+    small = bytearray()
+    for part in parts:
+        if len(small) + len(part) <= _TLS_RECORD:
+            small += part
+            continue
+        _send_records_of(connected, small, before_each)
+        small = bytearray()
+        _send_records_of(connected, part, before_each)
+    _send_records_of(connected, small, before_each)
+
+
+def _send_records_of(
+    connected: socket.socket,
+    data: bytes | bytearray | memoryview,
+    before_each: Callable[[], object] | None,
+) -> None:
+    unsent = memoryview(data)
+    while unsent:
+        if before_each is not None:
+            before_each()
+        unsent = unsent[connected.send(unsent[:_TLS_RECORD]) :]
