@@ -26,7 +26,7 @@ With `--json`, the error is also the last object on stdout: `{"type": "error", "
 | exit code | meaning |
 |---|---|
 | 0 | done; for `broker`, `gateway`, `mirror-maker` and `mirror` without `--once` also after a signal |
-| 1 | failed; also if any partition was stopped, or if `verify` found a difference |
+| 1 | failed; also if a partition was stopped, if `verify` found a difference, or if `groups` was refused |
 | 2 | usage or configuration error; also `shoal` without a command, which prints its help on stderr |
 | 3 | `verify` could not compare |
 | 4 | `mirror` or `mirror-maker` is done, but with incidents that an `--on-…` option allowed |

@@ -7,7 +7,7 @@ import doctest
 import pytest
 
 import shoal
-from tests.docstring_examples import ADDRESS, broker_with_orders, example_of, failures_of
+from tests.docstring_examples import ADDRESS, OTHER_ADDRESS, broker_with_orders, example_of, failures_of
 
 #: tests/spark/test_docstring_examples.py runs these.
 ON_SPARK = {"ShoalDataSource", "data_source", "mirror"}
@@ -16,7 +16,7 @@ ON_SPARK = {"ShoalDataSource", "data_source", "mirror"}
 @pytest.mark.parametrize("name", sorted(set(shoal.__all__) - ON_SPARK))
 def test_example_of_a_public_name_has_its_output(name: str) -> None:
     with broker_with_orders() as broker:
-        assert failures_of(name, {ADDRESS: broker.bootstrap}) == ""
+        assert failures_of(name, {ADDRESS: broker.bootstrap, OTHER_ADDRESS: broker.bootstrap}) == ""
 
 
 @pytest.mark.parametrize("name", sorted(ON_SPARK))

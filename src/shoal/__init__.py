@@ -6,6 +6,8 @@ offsets to ``on_run``; ``shoal.data_source(spark)`` and ``shoal.ShoalDataSource`
 are ``format("shoal")`` for ``spark.dataSource.register``. These import PySpark, so
 they are looked up when they are used: a task that only copies does not pay for it.
 
+``shoal.translate_offsets(...)`` translates the offsets of consumer groups.
+
 ``shoal.RawConsumer`` and ``shoal.RawProducer`` are KIP-712's client API, without
 Spark; with them come the types that they take and return.
 """
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .client.membership import RebalanceListener
     from .client.producer import RawProducer, RecordMetadata
     from .mirroring.model.offset_map import AcknowledgedRun
+    from .mirroring.sync.one_round import translate_offsets
     from .spark.api import mirror
     from .spark.datasource import ShoalDataSource, data_source
     from .topic_partition import TopicPartition
@@ -37,6 +40,7 @@ __all__ = [
     "TopicPartition",
     "data_source",
     "mirror",
+    "translate_offsets",
 ]
 
 _WHERE = {
@@ -52,6 +56,7 @@ _WHERE = {
     "TopicPartition": "shoal.topic_partition",
     "data_source": "shoal.spark.datasource",
     "mirror": "shoal.spark.api",
+    "translate_offsets": "shoal.mirroring.sync.one_round",
 }
 
 

@@ -28,7 +28,7 @@ from .parser import Parser, spelling
 __all__ = ["main", "make_parser"]
 
 #: In the order of the help. The module of a verb has its name, with underscores.
-VERBS = ("mirror", "mirror-maker", "verify", "demo", "broker", "gateway", "gateway-user")
+VERBS = ("mirror", "mirror-maker", "verify", "groups", "demo", "broker", "gateway", "gateway-user")
 
 
 def make_parser(verb: str | None = None) -> argparse.ArgumentParser:

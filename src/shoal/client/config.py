@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -101,6 +101,27 @@ class ClientConfig:
     def impatient(self) -> ClientConfig:
         """Return the same configuration with a shorter timeout, for short requests that delay others."""
         return replace(self, request_timeout_ms=min(self.request_timeout_ms, _SHORT_REQUEST_TIMEOUT_MS))
+
+    @classmethod
+    def given(
+        cls,
+        name: str,
+        given: str | Mapping[str, str],
+        on_warning: Callable[[str], object] | None,
+    ) -> ClientConfig:
+        """
+        Read what a Python program gives: the bootstrap servers, or a Java client's properties.
+
+        Raises:
+            ConfigError: As :meth:`from_properties`.
+
+        """
+        properties = {"bootstrap.servers": given} if isinstance(given, str) else given
+        config, warnings = cls.from_properties(name, properties)
+        for warning in warnings:
+            if on_warning:
+                on_warning(warning)
+        return config
 
     @classmethod
     def from_properties(

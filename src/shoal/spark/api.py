@@ -118,8 +118,8 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
     """
     given = dict(locals())  # the arguments have the names of the options' fields
     options = MirrorOptions.parse(
-        _client("source", source, on_warning),
-        _client("destination", destination, on_warning),
+        ClientConfig.given("source", source, on_warning),
+        ClientConfig.given("destination", destination, on_warning),
         TopicSelection(topics, exclude, rename),
         given,
     )
@@ -170,14 +170,3 @@ def run_mirror_maker(
 
 def _ignore(sentence: str) -> None:
     """Drop a sentence that the caller has no function for."""
-
-
-def _client(
-    name: str, given: str | Mapping[str, str], on_warning: Callable[[str], object] | None
-) -> ClientConfig:
-    properties = {"bootstrap.servers": given} if isinstance(given, str) else given
-    config, warnings = ClientConfig.from_properties(name, properties)
-    for warning in warnings:
-        if on_warning:
-            on_warning(warning)
-    return config

@@ -25,7 +25,7 @@ from functools import cached_property
 from ...client.metadata import TopicMetadata
 from ...errors import OptionError
 
-__all__ = ["TopicSelection", "is_internal", "is_legal_name", "regex_of_glob"]
+__all__ = ["TopicSelection", "compile_expression", "is_internal", "is_legal_name", "regex_of_glob"]
 
 #: ``org.apache.kafka.common.internals.Topic``.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -109,11 +109,11 @@ class TopicSelection:
 
     @cached_property
     def _patterns(self) -> list[re.Pattern[str]]:
-        return [_compile("topics", each) for each in self.expressions]
+        return [compile_expression("topics", each) for each in self.expressions]
 
     @cached_property
     def _excluded(self) -> re.Pattern[str] | None:
-        return _compile("exclude", self.exclude) if self.exclude else None
+        return compile_expression("exclude", self.exclude) if self.exclude else None
 
     @cached_property
     def _rename(self) -> tuple[re.Pattern[str], str] | None:
@@ -123,7 +123,7 @@ class TopicSelection:
         regex, equals, replacement = self.rename.rpartition("=")
         if not equals or not regex or not replacement:
             raise OptionError("{rename} '{value}' is not REGEX=REPLACEMENT", value=self.rename)
-        pattern = _compile("rename", regex)
+        pattern = compile_expression("rename", regex)
         _check_template(pattern, replacement, self.rename)
         return pattern, replacement
 
@@ -205,7 +205,14 @@ class TopicSelection:
         return sorted(self.names.difference(topics))
 
 
-def _compile(option: str, regex: str) -> re.Pattern[str]:
+def compile_expression(option: str, regex: str) -> re.Pattern[str]:
+    """
+    Compile the regular expression of an option.
+
+    Raises:
+        OptionError: The text is not a regular expression; if it is a glob, the message names what it means.
+
+    """
     try:
         return re.compile(regex)
     except re.error as error:

@@ -1,0 +1,180 @@
+"""``shoal groups``: translate the committed offsets of consumer groups to the other cluster."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from ..exit_codes import EXIT_DONE, EXIT_FAILED
+from ..mirroring.model.copy_options import CopyOptions
+from ..mirroring.model.group_selection import GroupSelection
+from ..mirroring.model.offset_map import Exactness
+from ..mirroring.model.options import MirrorOptions
+from ..mirroring.sync.decide import Action, Direction
+from ..mirroring.sync.one_round import GroupsOptions, translate_groups
+from ..mirroring.sync.report import GroupOffset, GroupsReport
+from .options import (
+    Subparsers,
+    add_cluster_options,
+    add_decompression_limit,
+    add_group_option,
+    add_option,
+    add_output_options,
+    add_topic_options,
+    parse_clusters,
+    parse_topics,
+)
+from .output import print_json, table, warn
+
+__all__ = ["add_group_selection", "add_parser", "run"]
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "groups",
+        help="translate the committed offsets of consumer groups to the other cluster",
+        description="Translate the committed offsets of consumer groups from the source to the destination "
+        "of a mirror, whether the mirror runs or not. For each offset it prints the destination offset of "
+        "the first mirrored record at or after it: exact (nothing is read twice, and nothing is missed), "
+        "ahead (the mirror has not reached it) or at least (nothing is missed). Without --apply nothing is "
+        "written. Groups with members at the destination are left alone, and an offset that another program "
+        "committed there is never moved backwards. Exit codes: 0 done; 1 a broker refused an offset, --prove "
+        "found another record, or a cluster did not respond; 2 usage or configuration.",
+        epilog="Example: see what would be committed, prove it, and commit it:\n\n"
+        "  shoal groups --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --prove\n"
+        "  shoal groups --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --apply",
+        allow_abbrev=False,
+    )
+    add_cluster_options(parser)
+    add_topic_options(parser)
+    groups = parser.add_argument_group("consumer groups")
+    add_group_selection(groups, required=True)
+    groups.add_argument("--apply", action="store_true", help="commit the translated offsets")
+    groups.add_argument(
+        "--reverse",
+        action="store_true",
+        help="read the groups of the destination, and translate their offsets back to the source",
+    )
+    groups.add_argument(
+        "--prove",
+        action="store_true",
+        help="read the record that a consumer reads next at both clusters, and compare the two",
+    )
+    mirror = parser.add_argument_group("mirror")
+    add_group_option(mirror)
+    add_option(
+        mirror,
+        CopyOptions,
+        "keep_append_time",
+        "the mirror gives records of LogAppendTime topics their append time (--prove compares times)",
+    )
+    add_decompression_limit(mirror, "is not counted")
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_group_selection(group: argparse._ArgumentGroup, *, required: bool) -> None:
+    """Add ``--groups`` and ``--exclude-groups``."""
+    group.add_argument(
+        "--groups",
+        required=required,
+        metavar="REGEX",
+        help="consumer groups whose offsets follow the records; the expression must match a whole name. The "
+        "mirror's own group never follows",
+    )
+    group.add_argument(
+        "--exclude-groups", metavar="REGEX", help="consumer groups to leave out; wins over --groups"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
+    source, destination = parse_clusters(args)
+    options = MirrorOptions.parse(source, destination, parse_topics(args), vars(args))
+    report = translate_groups(
+        GroupsOptions(
+            options,
+            GroupSelection(args.groups, args.exclude_groups),
+            apply=args.apply,
+            reverse=args.reverse,
+            prove=args.prove,
+        )
+    )
+    for warning in report.warnings:
+        warn(warning)
+    for group in report.untranslated:
+        warn(f"group {group.name}: {group.problem}")
+    exit_code = _exit_code(report)
+    if args.json:
+        print_json({**report.to_json_object(), "applied": args.apply, "exit_code": exit_code})
+    else:
+        print("\n".join(_lines(report, applied=args.apply)), flush=True)
+    return exit_code
+
+
+def _exit_code(report: GroupsReport) -> int:
+    offsets = [each for group in report.groups for each in group.offsets]
+    is_wrong = any(each.proof is not None and each.proof.is_same is False for each in offsets)
+    is_refused = any(each.action is Action.REFUSED for each in offsets)
+    return EXIT_FAILED if is_wrong or is_refused else EXIT_DONE
+
+
+def _lines(report: GroupsReport, *, applied: bool) -> Iterator[str]:
+    rows = [each for group in report.groups for each in group.offsets]
+    if rows:
+        yield table([_headings(report), *(_row(each, report) for each in rows)])
+        yield ""
+    yield _total(report, rows, applied=applied)
+
+
+def _headings(report: GroupsReport) -> Sequence[str]:
+    here, there = ("source", "destination")[:: 1 if report.direction is Direction.FORWARD else -1]
+    proof = ("proof",) if _is_proved(report) else ()
+    return "group", f"{here} partition", "committed", "lag", f"at the {there}", "exactness", "action", *proof
+
+
+def _row(offset: GroupOffset, report: GroupsReport) -> Sequence[str]:
+    at = "" if offset.translated is None else f"{offset.translated}"
+    if offset.counterpart is not None and offset.counterpart != offset.partition:
+        at = f"{offset.counterpart} {at}"
+    return (
+        offset.group,
+        str(offset.partition),
+        f"{offset.committed}",
+        "" if offset.lag is None else f"{offset.lag}",
+        at,
+        offset.exactness.value if offset.exactness else "",
+        _action(offset),
+        *((_proof(offset),) if _is_proved(report) else ()),
+    )
+
+
+def _action(offset: GroupOffset) -> str:
+    text = offset.action.value
+    if offset.action is Action.FURTHER:
+        text = f"{text}: {offset.present}"
+    return f"{text}: {offset.detail}" if offset.detail else text
+
+
+def _is_proved(report: GroupsReport) -> bool:
+    return any(each.proof is not None for group in report.groups for each in group.offsets)
+
+
+def _proof(offset: GroupOffset) -> str:
+    if offset.proof is None:
+        return ""
+    verdict = {True: "same record", False: "DIFFERENT", None: "not seen"}[offset.proof.is_same]
+    return verdict if offset.proof.is_same else f"{verdict}: {offset.proof.detail}"
+
+
+def _total(report: GroupsReport, rows: Sequence[GroupOffset], *, applied: bool) -> str:
+    """Return the numbers as one line."""
+    exactness = [f"{report.count(each):,} {each.value}" for each in Exactness if report.count(each)]
+    actions = [f"{report.count(each):,} {each.value}" for each in Action if report.count(each)]
+    text = f"groups: {len(report.groups):,}, offsets: {len(rows):,}"
+    text += f" ({', '.join(exactness)})" if exactness else ""
+    text += f"; {', '.join(actions)}" if actions else ""
+    if not applied and report.count(Action.WRITE):
+        text += " (--apply commits them)"
+    return text

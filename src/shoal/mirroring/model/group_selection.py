@@ -1,0 +1,44 @@
+"""The consumer groups whose offsets follow the records: ``--groups`` and ``--exclude-groups``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from .topics import compile_expression
+
+__all__ = ["GroupSelection"]
+
+
+@dataclass(frozen=True)
+class GroupSelection:
+    """
+    The groups by their names.
+
+    Attributes:
+        groups: A regular expression that must match a whole name.
+        exclude_groups: A regular expression of groups to leave out; it takes precedence.
+
+    """
+
+    groups: str
+    exclude_groups: str | None = None
+
+    def __post_init__(self) -> None:
+        # Compile both now, so that an invalid one is an error at construction.
+        _ = self._selected, self._excluded
+
+    @cached_property
+    def _selected(self) -> re.Pattern[str]:
+        return compile_expression("groups", self.groups)
+
+    @cached_property
+    def _excluded(self) -> re.Pattern[str] | None:
+        return compile_expression("exclude_groups", self.exclude_groups) if self.exclude_groups else None
+
+    def matches(self, name: str) -> bool:
+        """Whether a group of this name is selected."""
+        if self._excluded is not None and self._excluded.fullmatch(name):
+            return False
+        return self._selected.fullmatch(name) is not None

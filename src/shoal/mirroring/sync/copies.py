@@ -1,0 +1,161 @@
+"""The copies of a mirror and their offset maps, from the positions in the mirror's group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...client.cluster import Cluster
+from ...client.committed_offsets import Committed
+from ...client.group_offsets import GroupOffsetsReader
+from ...errors import ConfigError, ShoalError
+from ...protocol.offset_fetch import CommittedValue, FetchedGroup
+from ...topic_partition import TopicPartition
+from ..model.offset_map import OffsetMap, Taken
+from ..model.position import MirrorPosition, is_another_topic
+from .decide import Direction, had_incident
+
+__all__ = ["Copies", "MirroredCopy", "TakenOf"]
+
+#: Returns the reader of a source partition that counts the offsets which a copy would take.
+TakenOf: TypeAlias = Callable[[TopicPartition], Taken]
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredCopy:
+    """
+    A mirrored partition with its offset map.
+
+    Attributes:
+        source: The partition.
+        destination: Its copy.
+        offsets: The offset map.
+        had_incident: Whether something happened to the copy that may have moved offsets.
+        topic_ids: The ids of both topics when the position was committed; None without topic ids.
+
+    """
+
+    source: TopicPartition
+    destination: TopicPartition
+    offsets: OffsetMap
+    had_incident: bool
+    topic_ids: tuple[str | None, str | None] = (None, None)
+
+
+class Copies:
+    """
+    The copies of a mirror's topics.
+
+    :meth:`read` reads the positions, and :meth:`copy_of` decodes those that are asked for: a position has
+    hundreds of bytes, and most partitions have no news of a group.
+    """
+
+    def __init__(self, source: Cluster, destination: Cluster, group: str, taken_of: TakenOf) -> None:
+        """
+        Prepare; nothing is sent yet.
+
+        Args:
+            source: The source cluster, whose group has the positions.
+            destination: The destination cluster.
+            group: The mirror's group.
+            taken_of: Used if arithmetic is not enough for a translation.
+
+        """
+        self._source = source
+        self._destination = destination
+        self._group = group
+        self._taken_of = taken_of
+        self._taken: dict[TopicPartition, Taken] = {}
+        self._reader = GroupOffsetsReader(source)
+        self._topics: Mapping[str, str] = {}
+        self._sources: Mapping[str, str] = {}
+        self._positions = FetchedGroup(b"", {}, 0)
+        self._decoded: dict[TopicPartition, tuple[CommittedValue, MirroredCopy | str]] = {}
+
+    def read(self, topics: Mapping[str, str]) -> None:
+        """
+        Read the positions, and the ids of the topics.
+
+        Args:
+            topics: The topics at the destination, by their names at the source.
+
+        Raises:
+            ShoalError: A cluster does not respond, or refuses to show the mirror's group.
+
+        """
+        self._source.refresh(topics)
+        self._destination.refresh(topics.values())
+        self._taken.clear()
+        answer = self._reader.read([self._group])[self._group]
+        if isinstance(answer, ShoalError):
+            raise answer
+        if topics != self._topics:
+            self._topics = dict(topics)
+            self._sources = {destination: source for source, destination in topics.items()}
+            self._decoded.clear()
+        self._positions = answer
+
+    def source_of(self, partition: TopicPartition, direction: Direction) -> TopicPartition | None:
+        """Return the source partition of one whose groups are read; None if the mirror does not copy it."""
+        if direction is Direction.FORWARD:
+            return partition if partition.topic in self._topics else None
+        source = self._sources.get(partition.topic)
+        return None if source is None else TopicPartition(source, partition.partition)
+
+    def counterpart_of(self, topic: str, direction: Direction) -> str | None:
+        """Return the name at the other cluster; None if the mirror does not copy the topic."""
+        return (self._topics if direction is Direction.FORWARD else self._sources).get(topic)
+
+    def position_of(self, partition: TopicPartition) -> CommittedValue | None:
+        """Return what the mirror committed for a source partition."""
+        topic = self._positions.topics.get(partition.topic)
+        return None if topic is None else topic.partitions.get(partition.partition)
+
+    def taken_of(self, partition: TopicPartition) -> Taken:
+        """Return the reader of a source partition; all groups of a round share its counts."""
+        reader = self._taken.get(partition)
+        if reader is None:
+            reader = self._taken[partition] = self._taken_of(partition)
+        return reader
+
+    def copy_of(self, partition: TopicPartition) -> MirroredCopy | str:
+        """Return the copy of a source partition, or a phrase: why its offsets have no translation."""
+        committed = self.position_of(partition)
+        if committed is None or committed.offset < 0:
+            return f"the mirror's group {self._group!r} has no position of {partition}"
+        decoded = self._decoded.get(partition)
+        if decoded is None or decoded[0] != committed:
+            decoded = committed, self._decode(partition, committed)
+            self._decoded[partition] = decoded
+        copy = decoded[1]
+        return copy if isinstance(copy, str) else self._of_present_topics(copy)
+
+    def _decode(self, partition: TopicPartition, committed: CommittedValue) -> MirroredCopy | str:
+        try:
+            position = MirrorPosition.from_committed(Committed(committed.offset, committed.metadata))
+        except ConfigError as error:
+            return str(error)
+        if position is None:
+            return f"the mirror has not copied anything of {partition} yet"
+        offsets = position.offsets
+        return MirroredCopy(
+            partition,
+            TopicPartition(self._topics[partition.topic], partition.partition),
+            offsets,
+            had_incident(offsets),
+            (position.source_topic_id, position.destination_topic_id),
+        )
+
+    def _of_present_topics(self, copy: MirroredCopy) -> MirroredCopy | str:
+        """Return the copy if its position is one of the present topics; a topic may be created again."""
+        for cluster, partition, then in (
+            (self._source, copy.source, copy.topic_ids[0]),
+            (self._destination, copy.destination, copy.topic_ids[1]),
+        ):
+            found = cluster.metadata.topics.get(partition.topic)
+            if found is None or partition.partition not in found.partitions:
+                return f"there is no {partition} on {cluster}"
+            if is_another_topic(then, found.topic_id):
+                return f"topic {partition.topic} on {cluster} was created again since it was mirrored"
+        return copy

@@ -1,0 +1,302 @@
+"""
+The decisions about the offsets of all groups, made again only where something may have changed.
+
+Answers of brokers keep their objects as long as their bytes are the same
+(:class:`~shoal.client.group_offsets.GroupOffsetsReader`), so a comparison by identity is enough. The unit is
+one topic of one group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from ...client.group_listing import GroupType, ListedGroup
+from ...error_codes import named_code
+from ...errors import ShoalError
+from ...protocol.offset_fetch import CommittedValue, FetchedGroup, FetchedTopic
+from ...topic_partition import TopicPartition
+from ..model.offset_map import Exactness, Translation
+from .commit import ToCommit
+from .copies import Copies, MirroredCopy
+from .decide import UNREAD, Action, Clusters, Direction, decide, further_from
+from .log_bounds import LogBounds
+from .mark import Mark
+from .report import GroupOffset, GroupReport
+
+__all__ = ["Decided", "DecidedGroup", "GroupDecisions", "OneGroup"]
+
+#: How long an unchanged offset keeps its decision. An incident may move its translation, and the position
+#: that shows this is not decoded meanwhile.
+_SETTLED_S = 300.0
+
+#: The prefixes of the metadata of a mirror's own positions and start marks.
+_OF_A_MIRROR = ("shoal", "start1")
+
+#: Actions that do not depend on the mirror's position, if the translation is exact.
+_SETTLED = frozenset({Action.UNCHANGED, Action.ACTIVE, Action.FURTHER})
+
+#: Actions that the next round may repeat.
+_PENDING = frozenset({Action.WRITE, Action.REFUSED})
+
+
+class OneGroup(NamedTuple):
+    """
+    What brokers say of one group.
+
+    Attributes:
+        here: The group as the cluster lists it whose offsets are read.
+        offsets: Its offsets there; None if groups of its type commit none.
+        there: The group as the other cluster lists it; None if it has no such group.
+        present: Its offsets there; None without the group.
+
+    """
+
+    here: ListedGroup
+    offsets: FetchedGroup | ShoalError | None
+    there: ListedGroup | None
+    present: FetchedGroup | ShoalError | None
+
+
+class Decided(NamedTuple):
+    """The outcome for a partition, and the offset to commit if there is one."""
+
+    outcome: GroupOffset
+    to_commit: ToCommit | None
+
+
+class DecidedGroup(NamedTuple):
+    """A group, and the offsets to commit to it."""
+
+    report: GroupReport
+    to_commit: Sequence[ToCommit]
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """
+    The decisions for one topic of one group, with what they follow from.
+
+    Attributes:
+        committed: The offsets at the cluster that is read.
+        present: Those at the other one.
+        is_active: Whether the group has members there.
+        positions: The mirror's positions that may change a decision, by source partition.
+        decided_at: The monotonic time.
+        decisions: The decisions.
+        is_pending: Whether one of them is to be tried in the next round, too.
+
+    """
+
+    committed: FetchedTopic
+    present: FetchedTopic | None
+    is_active: bool
+    positions: Mapping[TopicPartition, CommittedValue | None]
+    decided_at: float
+    decisions: Sequence[Decided]
+    is_pending: bool
+
+
+class GroupDecisions:
+    """The decisions of all rounds of a direction."""
+
+    def __init__(
+        self,
+        copies: Copies,
+        direction: Direction,
+        log_starts: LogBounds,
+        ends: LogBounds,
+        written: str,
+    ) -> None:
+        """
+        Begin without decisions.
+
+        Args:
+            copies: The mirror's copies.
+            direction: From which cluster offsets are read.
+            log_starts: The first offsets at the other cluster.
+            ends: The ends at the cluster that is read; without bounds no lag is shown.
+            written: The name of the other cluster for phrases.
+
+        """
+        self._copies = copies
+        self._direction = direction
+        self._log_starts = log_starts
+        self._ends = ends
+        self._written = written
+        self._topics: dict[tuple[str, str], _Topic] = {}
+        self._clusters = Clusters(None, None)
+
+    def forget(self) -> None:
+        """Decide everything again in the next round."""
+        self._topics.clear()
+
+    def decide(self, groups: Iterable[OneGroup], clusters: Clusters) -> list[DecidedGroup]:
+        """Return the decisions for all groups of a round; those of other groups are forgotten."""
+        self._clusters = clusters
+        before, self._topics = self._topics, {}
+        return [self._group(each, before) for each in groups]
+
+    def _group(self, group: OneGroup, before: Mapping[tuple[str, str], _Topic]) -> DecidedGroup:
+        report = GroupReport(group.here.name, group.here.type, group.here.state)
+        problem = self._problem(group)
+        if problem:
+            return DecidedGroup(replace(report, problem=problem), ())
+        assert isinstance(group.offsets, FetchedGroup)
+        present = group.present.topics if isinstance(group.present, FetchedGroup) else {}
+        is_active = group.there is not None and group.there.is_active
+        decided: list[Decided] = []
+        for topic, committed in sorted(group.offsets.topics.items()):
+            name = self._copies.counterpart_of(topic, self._direction)
+            there = None if name is None else present.get(name)
+            key = report.name, topic
+            known = before.get(key)
+            if known is None or not self._holds(known, committed, there, is_active):
+                known = self._topic(key, committed, there, is_active)
+            self._topics[key] = known
+            decided += known.decisions
+        offsets = [each.outcome for each in decided]
+        return DecidedGroup(
+            replace(report, offsets=offsets),
+            [each.to_commit for each in decided if each.to_commit is not None],
+        )
+
+    def _problem(self, group: OneGroup) -> str:
+        """Return the reason why no offset of a group is translated; empty if there is none."""
+        if group.offsets is None:
+            return f"the offsets of {group.here.type.value} groups are not translated"
+        for answer in (group.offsets, group.present):
+            if isinstance(answer, ShoalError):
+                return str(answer)
+        if group.there is not None and not group.there.commits_offsets:
+            kind = group.there.protocol_type
+            if group.there.type is not GroupType.CLASSIC:
+                kind = group.there.type.value
+            return f"a {kind} group on {self._written} has this name; rename one of them"
+        assert isinstance(group.offsets, FetchedGroup)
+        if _is_of_a_mirror(group.offsets):
+            return "its offsets are the positions of a mirror"
+        return ""
+
+    def _holds(
+        self, known: _Topic, committed: FetchedTopic, present: FetchedTopic | None, is_active: bool
+    ) -> bool:
+        """Whether nothing has changed from which the decisions follow."""
+        return (
+            known.committed is committed
+            and known.present is present
+            and known.is_active == is_active
+            and not known.is_pending
+            and time.monotonic() - known.decided_at < _SETTLED_S
+            and all(self._copies.position_of(each) == at for each, at in known.positions.items())
+        )
+
+    def _topic(
+        self, key: tuple[str, str], committed: FetchedTopic, present: FetchedTopic | None, is_active: bool
+    ) -> _Topic:
+        group, topic = key
+        decisions: list[Decided] = []
+        positions: dict[TopicPartition, CommittedValue | None] = {}
+        for number, value in sorted(committed.partitions.items()):
+            if value.offset < 0 and not value.error_code:
+                continue
+            partition = TopicPartition(topic, number)
+            source = self._copies.source_of(partition, self._direction)
+            decided = self._partition(group, partition, source, value, present, is_active)
+            decisions.append(decided)
+            outcome = decided.outcome
+            is_settled = outcome.action in _SETTLED and outcome.exactness is Exactness.EXACT
+            if source is not None and not is_settled:
+                positions[source] = self._copies.position_of(source)
+        is_pending = any(each.outcome.action in _PENDING for each in decisions)
+        return _Topic(
+            committed, present, is_active, positions, time.monotonic(), tuple(decisions), is_pending
+        )
+
+    def _partition(
+        self,
+        group: str,
+        partition: TopicPartition,
+        source: TopicPartition | None,
+        committed: CommittedValue,
+        present: FetchedTopic | None,
+        is_active: bool,
+    ) -> Decided:
+        end = self._ends.of(partition)
+        lag = None if end is None else max(0, end - committed.offset)
+        row = GroupOffset(
+            group, partition, None, committed.offset, lag, None, None, None, Action.NOT_MIRRORED
+        )
+        if source is None:
+            return Decided(row, None)
+        if committed.error_code:
+            error = f"a broker refuses to show the offset: {named_code(committed.error_code)}"
+            return Decided(replace(row, action=Action.REFUSED, detail=error), None)
+        mark = Mark.read(committed)
+        if mark is not None and mark.is_from(self._clusters.written):
+            return Decided(replace(row, action=Action.RETURNED), None)
+        copy = self._copies.copy_of(source)
+        if isinstance(copy, str):
+            return Decided(replace(row, action=Action.NO_POSITION, detail=copy), None)
+        return self._translated(row, copy, committed, present, is_active)
+
+    def _translated(
+        self,
+        row: GroupOffset,
+        copy: MirroredCopy,
+        committed: CommittedValue,
+        present: FetchedTopic | None,
+        is_active: bool,
+    ) -> Decided:
+        counterpart = copy.destination if self._direction is Direction.FORWARD else copy.source
+        there = None if present is None else present.partitions.get(counterpart.partition)
+        there = None if there is None or there.offset < 0 else there
+        try:
+            translation = self._translate(copy, committed, there)
+        except ShoalError as error:
+            return Decided(replace(row, action=Action.REFUSED, detail=str(error)), None)
+        decision = decide(
+            committed,
+            translation,
+            there,
+            self._clusters,
+            is_active=is_active,
+            log_start=self._log_starts.of(counterpart) or 0,
+            had_incident=copy.had_incident,
+        )
+        outcome = replace(
+            row,
+            counterpart=counterpart,
+            translated=decision.translation.offset,
+            exactness=decision.translation.exactness,
+            present=None if there is None else there.offset,
+            action=decision.action,
+            detail=f"{self._written} has deleted earlier records" if decision.is_clamped else "",
+        )
+        if decision.mark is None:
+            return Decided(outcome, None)
+        return Decided(outcome, ToCommit(counterpart, decision.translation.offset, decision.mark))
+
+    def _translate(
+        self, copy: MirroredCopy, committed: CommittedValue, there: CommittedValue | None
+    ) -> Translation:
+        offset = committed.offset
+        if self._direction is Direction.REVERSE:
+            return copy.offsets.to_source(offset, self._copies.taken_of(copy.source))
+        known = copy.offsets.to_destination(offset, UNREAD)
+        if known.exactness is not Exactness.AT_LEAST:
+            return known
+        taken = self._copies.taken_of(copy.source)
+        if there is not None and not copy.had_incident:
+            further = further_from(Mark.read(there), self._clusters.read, offset, taken)
+            if further is not None:
+                return further
+        return copy.offsets.to_destination(offset, taken)
+
+
+def _is_of_a_mirror(offsets: FetchedGroup) -> bool:
+    """Whether the offsets are a mirror's positions: one of each topic shows that."""
+    firsts = (next(iter(topic.partitions.values()), None) for topic in offsets.topics.values())
+    return any(each is not None and each.metadata.startswith(_OF_A_MIRROR) for each in firsts)

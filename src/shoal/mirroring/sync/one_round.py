@@ -1,0 +1,139 @@
+"""One round with clusters of its own, for ``shoal groups`` and ``shoal.translate_offsets()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...client.cluster import Cluster, patiently
+from ...client.config import ClientConfig
+from ...errors import ConfigError
+from ..model.copy_options import CopySettings
+from ..model.group_selection import GroupSelection
+from ..model.options import MirrorOptions
+from ..model.topics import TopicSelection
+from ..prepare.unmatched import why_nothing_matches
+from .decide import Direction
+from .groups import GroupSync
+from .prove import prove
+from .report import GroupsReport
+from .taken import SourceTaken
+
+__all__ = ["GroupsOptions", "translate_groups", "translate_offsets"]
+
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsOptions:
+    """
+    The options of one round.
+
+    Attributes:
+        mirror: The options of the mirror whose positions translate the offsets.
+        selection: The groups.
+        apply: Whether to commit the translations.
+        reverse: Whether to translate from the destination back to the source.
+        prove: Whether to read and compare the next record at both clusters.
+
+    """
+
+    mirror: MirrorOptions
+    selection: GroupSelection
+    apply: bool = False
+    reverse: bool = False
+    prove: bool = False
+
+
+def translate_groups(options: GroupsOptions) -> GroupsReport:
+    """
+    Translate the committed offsets of groups once, with or without a running mirror.
+
+    Raises:
+        ConfigError: No topic matches.
+        ShoalError: A cluster does not respond, or refuses to show the mirror's positions.
+
+    """
+    mirror = options.mirror
+    with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
+        found = patiently(source.refresh, patience_s=_PATIENCE_S).topics
+        topics = mirror.topics.select(found)
+        if not topics:
+            raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
+        patiently(lambda: destination.refresh(topics.values()), patience_s=_PATIENCE_S)
+        group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
+        settings = CopySettings.of(mirror.copy, mirror.source, mirror.destination, group)
+        sync = GroupSync(
+            source,
+            destination,
+            group,
+            options.selection,
+            lambda partition: SourceTaken(source, partition, settings),
+            direction=Direction.REVERSE if options.reverse else Direction.FORWARD,
+            with_lag=True,
+            patience_s=_PATIENCE_S,
+        )
+        report = patiently(lambda: sync.round(topics, apply=options.apply), patience_s=_PATIENCE_S)
+        return prove(report, source, destination, settings) if options.prove else report
+
+
+def translate_offsets(
+    source: str | Mapping[str, str],
+    destination: str | Mapping[str, str],
+    topics: str,
+    groups: str,
+    *,
+    exclude: str | None = None,
+    exclude_groups: str | None = None,
+    rename: str | None = None,
+    group: str | None = None,
+    apply: bool = False,
+    reverse: bool = False,
+    prove: bool = False,
+    on_warning: Callable[[str], object] | None = None,
+) -> GroupsReport:
+    """
+    Translate the committed offsets of consumer groups to the other cluster of a mirror.
+
+    The mirror may run meanwhile, and need not. Without ``apply`` nothing is written.
+
+    Args:
+        source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
+        destination: Likewise.
+        topics: This and the others up to ``prove`` are the options of ``shoal groups`` (docs/cli.md).
+        groups: A regular expression that matches whole names of consumer groups.
+        exclude: Topics to leave out.
+        exclude_groups: Groups to leave out.
+        rename: Names of the topics at the destination.
+        group: The mirror's group on the source cluster.
+        apply: Whether to commit the translations.
+        reverse: Whether to translate from the destination back to the source.
+        prove: Whether to read and compare the next record at both clusters.
+        on_warning: A function that receives warnings as sentences.
+
+    Returns:
+        The groups with their offsets: ``report.groups[0].offsets[0].translated``.
+
+    Raises:
+        ConfigError: An option cannot be used, or no topic matches.
+        ShoalError: A cluster does not respond, or refuses to show the mirror's positions.
+
+    Examples:
+        >>> import shoal
+        >>> report = shoal.translate_offsets("localhost:9092", "localhost:9192", "orders", "billing")
+        >>> [(each.partition, each.translated) for group in report.groups for each in group.offsets]
+        []
+
+    """
+    mirror = MirrorOptions.parse(
+        ClientConfig.given("source", source, on_warning),
+        ClientConfig.given("destination", destination, on_warning),
+        TopicSelection(topics, exclude, rename),
+        {"group": group},
+    )
+    selection = GroupSelection(groups, exclude_groups)
+    report = translate_groups(GroupsOptions(mirror, selection, apply=apply, reverse=reverse, prove=prove))
+    for warning in report.warnings:
+        if on_warning:
+            on_warning(warning)
+    return report

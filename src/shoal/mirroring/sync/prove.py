@@ -1,0 +1,110 @@
+"""Prove translations: read the record that a consumer reads next, at both clusters, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from ...client.cluster import Cluster
+from ...client.config import IsolationLevel
+from ...client.scan import read_decided
+from ...errors import ShoalError
+from ...records import Record
+from ...topic_partition import TopicPartition
+from ..model.copy_options import CopySettings
+from ..model.offset_map import Exactness
+from ..task.rebuilder import records_to_mirror
+from .decide import Direction
+from .report import GroupOffset, GroupsReport, Proof
+
+__all__ = ["prove"]
+
+_BUFFER_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """The next record that a consumer reads from an offset on; None at the end of the log."""
+
+    record: Record | None
+
+
+class _Prover:
+    def __init__(self, source: Cluster, destination: Cluster, settings: CopySettings) -> None:
+        self._clusters = {"source": source, "destination": destination}
+        self._settings = settings
+        self._read: dict[tuple[str, TopicPartition, int], _Next | ShoalError] = {}
+
+    def proof(self, offset: GroupOffset, direction: Direction) -> Proof | None:
+        """Return the comparison for an offset; None if it has no translation."""
+        if offset.counterpart is None or offset.translated is None:
+            return None
+        here, there = ("source", "destination")[:: 1 if direction is Direction.FORWARD else -1]
+        ours = self._next(here, offset.partition, offset.committed)
+        theirs = self._next(there, offset.counterpart, offset.translated)
+        for answer in (ours, theirs):
+            if isinstance(answer, ShoalError):
+                return Proof(None, f"a record cannot be read: {answer}")
+        assert isinstance(ours, _Next)
+        assert isinstance(theirs, _Next)
+        return _compared(ours.record, theirs.record, offset.exactness)
+
+    def _next(self, side: str, partition: TopicPartition, offset: int) -> _Next | ShoalError:
+        key = (side, partition, offset)
+        if key not in self._read:
+            try:
+                self._read[key] = self._read_next(side, partition, offset)
+            except ShoalError as error:
+                self._read[key] = error
+        return self._read[key]
+
+    def _read_next(self, side: str, partition: TopicPartition, offset: int) -> _Next:
+        # A mirror writes no aborted records, and a consumer of the copy sees all of it.
+        level = self._settings.source.isolation_level if side == "source" else IsolationLevel.READ_UNCOMMITTED
+        cluster = self._clusters[side]
+        with closing(read_decided(cluster, partition, offset, level, _BUFFER_BYTES)) as batches:
+            for decision, batch in batches:
+                if decision.is_drop:
+                    continue
+                for record in records_to_mirror(batch, offset, self._settings):
+                    return _Next(record)
+        return _Next(None)
+
+
+def _compared(ours: Record | None, theirs: Record | None, exactness: Exactness | None) -> Proof:
+    if ours is None and theirs is None:
+        return Proof(True, "no record follows at either cluster")
+    if ours is None or theirs is None:
+        if exactness is Exactness.AHEAD or theirs is None:
+            return Proof(None, "the next record is not mirrored yet")
+        return Proof(exactness is not Exactness.EXACT or None, "the next record is at one cluster only")
+    is_same = (ours.timestamp, bytes(ours.body)) == (theirs.timestamp, bytes(theirs.body))
+    found = f"the next records are those of offsets {ours.offset} and {theirs.offset}"
+    if is_same:
+        return Proof(True, found)
+    if exactness is Exactness.EXACT:
+        return Proof(False, found)
+    return Proof(None, f"{found}: records may be read twice")
+
+
+def prove(
+    report: GroupsReport, source: Cluster, destination: Cluster, settings: CopySettings
+) -> GroupsReport:
+    """
+    Return the report with a proof of each translation.
+
+    Args:
+        report: The outcome of a round.
+        source: The source cluster of the mirror, with metadata of its topics.
+        destination: Its destination cluster, likewise.
+        settings: Of the mirror: they decide which records it copies.
+
+    """
+    prover = _Prover(source, destination, settings)
+
+    def proved(offsets: Sequence[GroupOffset]) -> list[GroupOffset]:
+        return [replace(each, proof=prover.proof(each, report.direction)) for each in offsets]
+
+    groups = [replace(group, offsets=proved(group.offsets)) for group in report.groups]
+    return GroupsReport(report.direction, groups, report.warnings, report.elapsed_s)

@@ -1,0 +1,160 @@
+"""The outcome of a round: each offset of each group, and the totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...client.group_listing import GroupType
+from ...topic_partition import TopicPartition
+from ..model.offset_map import Exactness
+from .decide import Action, Direction
+
+__all__ = ["GroupOffset", "GroupReport", "GroupsReport", "Proof"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """
+    The comparison of the next record at both clusters.
+
+    Attributes:
+        is_same: Whether a consumer reads the same record next; None if that cannot be seen now.
+        detail: A phrase: what was compared.
+
+    """
+
+    is_same: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """
+    One committed offset of a group.
+
+    Attributes:
+        group: The group's name.
+        partition: The partition at the cluster that was read.
+        counterpart: The partition at the other cluster; None if it is not mirrored.
+        committed: The offset at the cluster that was read.
+        lag: How far it is behind the end there; None if that was not asked for.
+        translated: The offset at the other cluster; None without a translation.
+        exactness: How exact the translation is.
+        present: The offset that the other cluster had; None if it had none.
+        action: What was done.
+        detail: A phrase with the reason, if the action needs one.
+        proof: The comparison of the next record, if it was asked for.
+
+    """
+
+    group: str
+    partition: TopicPartition
+    counterpart: TopicPartition | None
+    committed: int
+    lag: int | None
+    translated: int | None
+    exactness: Exactness | None
+    present: int | None
+    action: Action
+    detail: str = ""
+    proof: Proof | None = None
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the offset as values of JSON."""
+        values: dict[str, Any] = {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "counterpart": str(self.counterpart) if self.counterpart else None,
+            "committed": self.committed,
+            "lag": self.lag,
+            "translated": self.translated,
+            "exactness": self.exactness.value if self.exactness else None,
+            "present": self.present,
+            "action": self.action.value,
+            "detail": self.detail,
+        }
+        if self.proof is not None:
+            values["proof"] = {"same": self.proof.is_same, "detail": self.proof.detail}
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """
+    One group.
+
+    Attributes:
+        name: The group's name.
+        type: The protocol of its members, at the cluster that was read.
+        state: Its state there.
+        offsets: Its offsets, by partition.
+        problem: The reason why none of its offsets was translated; empty if there is none.
+
+    """
+
+    name: str
+    type: GroupType
+    state: str
+    offsets: Sequence[GroupOffset] = ()
+    problem: str = ""
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the group as values of JSON."""
+        return {
+            "group": self.name,
+            "group_type": self.type.value,
+            "state": self.state,
+            "problem": self.problem,
+            "offsets": [each.to_json_object() for each in self.offsets],
+        }
+
+
+@dataclass(frozen=True)
+class GroupsReport:
+    """
+    All groups of a round.
+
+    Attributes:
+        direction: From which cluster offsets were read.
+        groups: The selected groups, by name.
+        warnings: Sentences about what the round could not see.
+        elapsed_s: How long the round took.
+
+    """
+
+    direction: Direction
+    groups: Sequence[GroupReport]
+    warnings: Sequence[str] = ()
+    elapsed_s: float = 0.0
+
+    def count(self, what: Action | Exactness) -> int:
+        """Return the number of offsets with this action, or with a translation of this exactness."""
+        return self.counts.get(what.value, 0)
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """The number of offsets by action and by exactness, those that occur."""
+        offsets = [each for group in self.groups for each in group.offsets]
+        actions = Counter(each.action for each in offsets)
+        exactness = Counter(each.exactness for each in offsets if each.exactness is not None)
+        return {each.value: count for each, count in [*actions.items(), *exactness.items()]}
+
+    @property
+    def untranslated(self) -> Sequence[GroupReport]:
+        """The groups with a problem."""
+        return [each for each in self.groups if each.problem]
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the round as values of JSON."""
+        return {
+            "type": "groups",
+            "direction": self.direction.value,
+            "groups": [each.to_json_object() for each in self.groups],
+            "counts": dict(self.counts),
+            "warnings": list(self.warnings),
+            "elapsed_s": round(self.elapsed_s, 3),
+        }

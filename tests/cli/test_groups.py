@@ -1,0 +1,169 @@
+"""``shoal groups`` as a user runs it, between embedded brokers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.cli import main
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
+from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from tests.two_brokers import COMMIT, TwoBrokers
+
+ORDERS = TopicPartition("orders", 0)
+GROUP = "shoal.source.destination"
+
+
+@pytest.fixture
+def two() -> Iterator[TwoBrokers]:
+    """A mirror of 8 records, of which a transaction has two."""
+    with TwoBrokers.started() as started:
+        two = started.with_settings(group=GROUP)
+        two.topic("orders")[0].plain(3).transaction(2, ends=COMMIT).plain(3)
+        two.run(two.ranges("orders"))
+        yield two
+
+
+def commit(broker: Broker, group: str, offset: int, two: TwoBrokers, metadata: str = "") -> None:
+    config = two.settings.source if broker is two.source else two.settings.destination
+    with Cluster(config) as cluster:
+        assert commit_offsets(cluster, group, {ORDERS: Committed(offset, metadata)}, MemberId()) == {}
+
+
+def committed(two: TwoBrokers, group: str) -> Committed | None:
+    with Cluster(two.settings.destination) as cluster:
+        return fetch_offsets(cluster, group, [ORDERS]).get(ORDERS)
+
+
+def command(two: TwoBrokers, *more: str) -> list[str]:
+    clusters = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
+    return ["groups", *clusters, "--topics", "orders", "--groups", ".*", *more]
+
+
+def test_groups_prints_a_table_and_writes_nothing(
+    two: TwoBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(two.source, "app", 7, two)
+    assert main(command(two)) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        "group  source partition  committed  lag  at the destination  exactness  action",
+        "app    orders-0          7          2    6                   exact      to be committed",
+        "",
+        "groups: 1, offsets: 1 (1 exact); 1 to be committed (--apply commits them)",
+    ]
+    assert err == ""
+    assert committed(two, "app") is None
+
+
+def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(two.source, "app", 7, two, "mine")
+    assert main(command(two, "--apply", "--prove")) == 0
+    assert committed(two, "app") == Committed(6, "translated-by-shoal/1 source 7 6 exact mine")
+    assert "exact      committed  same record" in capsys.readouterr().out
+    assert main(command(two, "--apply")) == 0
+    assert "1 unchanged" in capsys.readouterr().out
+
+
+def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(two.source, "app", 7, two)
+    assert main(command(two, "--json", "--prove")) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert found.pop("elapsed_s") >= 0
+    assert found == {
+        "type": "groups",
+        "direction": "forward",
+        "groups": [
+            {
+                "group": "app",
+                "group_type": "classic",
+                "state": "Empty",
+                "problem": "",
+                "offsets": [
+                    {
+                        "topic": "orders",
+                        "partition": 0,
+                        "counterpart": "orders-0",
+                        "committed": 7,
+                        "lag": 2,
+                        "translated": 6,
+                        "exactness": "exact",
+                        "present": None,
+                        "action": "to be committed",
+                        "detail": "",
+                        "proof": {
+                            "same": True,
+                            "detail": "the next records are those of offsets 7 and 6",
+                        },
+                    }
+                ],
+            }
+        ],
+        "counts": {"to be committed": 1, "exact": 1},
+        "warnings": [],
+        "applied": False,
+        "exit_code": 0,
+    }
+
+
+def test_groups_in_reverse_reads_the_destination(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(two.destination, "app", 6, two)
+    assert main(command(two, "--reverse", "--prove")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("  ")[1].strip() == "destination partition"
+    assert "at the source" in lines[0]
+    assert "same record" in lines[1]
+
+
+def test_groups_with_a_refused_commit_exits_1(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(two.source, "app", 7, two)
+    two.destination.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    assert main(command(two, "--apply")) == 1
+    assert "refused: group 'app' on the destination cluster" in capsys.readouterr().out
+
+
+def test_groups_with_another_record_at_the_destination_exits_1(
+    two: TwoBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(two.source, "app", 1, two)
+    log = two.destination.log("orders")
+    log.delete_records(2)
+    assert main(command(two, "--prove")) == 1
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_groups_of_no_topic_exits_2(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = command(two)
+    arguments[arguments.index("orders")] = "(invoices.*)"
+    assert main(arguments) == 2
+    assert "matches no topic" in capsys.readouterr().err
+
+
+def test_groups_with_an_invalid_expression_exits_2(
+    two: TwoBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command(two), "--exclude-groups", "*"]) == 2
+    assert capsys.readouterr().err.startswith("shoal: --exclude-groups '*' is not a regular expression")
+
+
+def test_groups_without_a_running_broker_exits_1(
+    two: TwoBrokers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.mirroring.sync.one_round._PATIENCE_S", 0.1)
+    arguments = command(two)
+    arguments[arguments.index(two.source.bootstrap)] = "127.0.0.1:1"
+    assert main(arguments) == 1
+    assert "the source cluster" in capsys.readouterr().err
+
+
+def test_groups_that_match_nothing_says_so(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(two)) == 0
+    assert capsys.readouterr().out == "groups: 0, offsets: 0\n"

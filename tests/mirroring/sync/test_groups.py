@@ -1,0 +1,268 @@
+"""Rounds between two embedded brokers, with a mirror that has copied records of all kinds."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer
+
+from shoal.client.cluster import Cluster
+from shoal.error_codes import ErrorCode
+from shoal.errors import ShoalError
+from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.sync.decide import Action, Direction
+from shoal.mirroring.sync.mark import Mark
+from shoal.mirroring.sync.prove import prove
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.offset_fetch import CommittedValue
+from tests.mirroring.sync.conftest import Groups, row_of
+from tests.two_brokers import ABORT, COMMIT
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def mixed(groups: Groups, topic: str = "topic") -> None:
+    """Fill a topic with transactions, holes and plain batches, and mirror it."""
+    (history,) = groups.two.topic(topic)
+    history.plain(3, 2).transaction(2, 3, ends=COMMIT).transaction(4, ends=ABORT).plain(5)
+    history.holed(6, [1, 4]).empty().gap(7).plain(2).transaction(1, ends=COMMIT)
+    groups.two.run(groups.two.ranges(topic))
+
+
+def test_round_translates_each_offset_of_all_kinds_of_batches(groups: Groups) -> None:
+    """A consumer that goes on there reads the record that it would have read here."""
+    mixed(groups)
+    end = groups.two.source.log("topic").log_end_offset
+    for offset in range(end + 1):
+        groups.commit("source", f"at {offset}", offset)
+    report = prove(groups.round(), groups.source, groups.destination, groups.two.settings)
+    offsets = [each for group in report.groups for each in group.offsets]
+    assert len(offsets) == end + 1
+    for each in offsets:
+        assert each.proof is not None
+        assert each.proof.is_same is not False, each
+        assert each.action is Action.WRITTEN
+        committed = groups.committed("destination", each.group)
+        assert committed is not None
+        assert committed.offset == each.translated
+    assert {each.exactness for each in offsets} == {Exactness.EXACT}
+    assert all(each.proof and each.proof.is_same for each in offsets)
+
+
+def test_round_again_changes_nothing(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    sync = groups.sync()
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
+    writes = groups.two.destination.faults.add(ApiKey.OFFSET_COMMIT, times=None)
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.UNCHANGED
+    assert row_of(groups.round()).action is Action.UNCHANGED  # also that of a mirror that starts again
+    assert writes.hits == 0
+
+
+def test_round_without_apply_writes_nothing(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    assert row_of(groups.round(apply=False)).action is Action.WRITE
+    assert groups.committed("destination", "g") is None
+
+
+def test_round_follows_a_group_in_both_directions(groups: Groups) -> None:
+    mixed(groups)
+    sync = groups.sync()
+    for offset in (4, 14, 2, 0, 20):
+        groups.commit("source", "g", offset, "mine")
+        row = row_of(sync.round(groups.topics, apply=True))
+        assert (row.action, row.committed) == (Action.WRITTEN, offset)
+        committed = groups.committed("destination", "g")
+        assert committed is not None
+        mark = Mark.read(CommittedValue(committed.offset, committed.metadata, 0))
+        assert mark == Mark("source", offset, committed.offset, Exactness.EXACT, "mine")
+
+
+def test_round_of_a_lagging_group_counts_from_its_last_offset(groups: Groups) -> None:
+    """The milestones of old records are far apart."""
+    (history,) = groups.two.topic()
+    for _ in range(60):
+        history.transaction(2, ends=COMMIT).plain(3)
+    groups.two.run()
+    sync = groups.sync()
+    for offset in range(0, groups.two.source.log("topic").log_end_offset, 7):
+        groups.commit("source", "g", offset)
+        report = sync.round(groups.topics, apply=True)
+        report = prove(report, groups.source, groups.destination, groups.two.settings)
+        row = row_of(report)
+        assert (row.exactness, row.proof and row.proof.is_same) == (Exactness.EXACT, True)
+
+
+def test_round_never_moves_an_offset_of_others_backwards(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    groups.commit("destination", "g", 6, "theirs")
+    row = row_of(groups.round())
+    assert (row.action, row.present) == (Action.FURTHER, 6)
+    groups.commit("source", "g", 14)
+    assert row_of(groups.round()).action is Action.WRITTEN
+
+
+def test_round_leaves_a_group_with_members_alone(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    consumer = Consumer({"bootstrap.servers": groups.two.destination.bootstrap, "group.id": "g"})
+    consumer.subscribe(["topic"])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    sync = groups.sync()
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.ACTIVE
+    consumer.close()
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
+
+
+def test_round_of_a_group_that_gets_a_member_in_that_moment_is_active(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    groups.two.destination.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert row_of(groups.round()).action is Action.ACTIVE
+    assert row_of(groups.round()).action is Action.WRITTEN
+
+
+def test_round_with_a_refused_commit_tries_again(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    faults = groups.two.destination.faults
+    faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    sync = groups.sync()
+    row = row_of(sync.round(groups.topics, apply=True))
+    assert (row.action, "grant READ on the group" in row.detail) == (Action.REFUSED, True)
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
+
+
+def test_round_ahead_of_the_mirror_is_exact_in_the_next_one(groups: Groups) -> None:
+    mixed(groups)
+    end = groups.two.source.log("topic").log_end_offset
+    groups.commit("source", "g", end + 2)
+    sync = groups.sync()
+    assert row_of(sync.round(groups.topics, apply=True)).exactness is Exactness.AHEAD
+    log = groups.two.source.log("topic")
+    history = groups.two.topic("other")[0]
+    history.log, history.next_offset = log, end
+    history.plain(5)
+    groups.two.run(groups.two.ranges("topic"))
+    row = row_of(sync.round(groups.topics, apply=True))
+    assert (row.exactness, row.action) == (Exactness.EXACT, Action.WRITTEN)
+
+
+def test_round_of_a_topic_that_is_not_mirrored_names_it(groups: Groups) -> None:
+    mixed(groups)
+    groups.two.topic("private")
+    groups.two.topic("later")
+    groups.commit("source", "g", 4, topic="private")
+    groups.commit("source", "h", 4, topic="later")
+    groups.topics["later"] = "later"
+    report = groups.round()
+    assert row_of(report, "g").action is Action.NOT_MIRRORED
+    assert row_of(report, "h").action is Action.NO_POSITION
+    assert "has no position of later-0" in row_of(report, "h").detail
+
+
+def test_round_with_renamed_topics_translates_to_the_copy(groups: Groups) -> None:
+    groups.two.source.create_topic("topic")
+    groups.two.destination.create_topic("west.topic")
+    history = groups.two.topic("filler")[0]
+    history.log, history.next_offset = groups.two.source.log("topic"), 0
+    history.plain(3).transaction(2, ends=COMMIT).plain(4)
+    ranges = [each._replace(destination_topic="west.topic") for each in groups.two.ranges("topic")]
+    groups.two.run(ranges)
+    groups.topics = {"topic": "west.topic"}
+    groups.commit("source", "g", 7)
+    row = row_of(groups.round())
+    assert (str(row.counterpart), row.translated, row.action) == ("west.topic-0", 6, Action.WRITTEN)
+    groups.commit("destination", "h", 6, topic="west.topic")
+    back = row_of(groups.round(direction=Direction.REVERSE), "h")
+    assert (str(back.partition), str(back.counterpart)) == ("west.topic-0", "topic-0")
+    assert back.translated in (6, 7)
+
+
+def test_reverse_brings_groups_back_and_sends_none_back_twice(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "followed", 4)
+    groups.commit("destination", "worked there", 9)
+    assert row_of(groups.round(), "followed").action is Action.WRITTEN
+    report = groups.round(direction=Direction.REVERSE)
+    assert row_of(report, "followed").action is Action.RETURNED
+    back = row_of(report, "worked there")
+    assert back.action is Action.WRITTEN
+    (proved,) = (
+        each
+        for group in prove(report, groups.source, groups.destination, groups.two.settings).groups
+        for each in group.offsets
+        if each.group == "worked there"
+    )
+    assert proved.proof is not None
+    assert proved.proof.is_same
+    assert row_of(groups.round(), "worked there").action is Action.RETURNED
+
+
+def test_round_selects_groups_and_never_the_mirrors_own(groups: Groups) -> None:
+    mixed(groups)
+    for name in ("orders-app", "orders-test", "billing"):
+        groups.commit("source", name, 4)
+    assert [each.name for each in groups.round().groups] == ["billing", "orders-app", "orders-test"]
+    selected = groups.round(groups="orders-.*", exclude=".*-test")
+    assert [each.name for each in selected.groups] == ["orders-app"]
+
+
+def test_round_of_another_mirrors_group_names_it(groups: Groups) -> None:
+    mixed(groups)
+    committed = groups.committed("source", "mirror")
+    assert committed is not None
+    groups.commit("source", "other mirror", committed.offset, committed.metadata)
+    (report,) = groups.round().groups
+    assert report.problem == "its offsets are the positions of a mirror"
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_round_with_a_group_that_cannot_be_read_goes_on_with_the_others(groups: Groups, side: str) -> None:
+    mixed(groups)
+    for name in ("g", "h"):
+        groups.commit("source", name, 4)
+    groups.round()
+    getattr(groups.two, side).faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    problems = [each.problem for each in groups.round().groups]
+    assert any("GROUP_AUTHORIZATION_FAILED" in each for each in problems)
+
+
+def test_round_without_the_mirrors_positions_raises(groups: Groups) -> None:
+    mixed(groups)
+    groups.two.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    with pytest.raises(ShoalError, match="group 'mirror'"):
+        groups.round()
+
+
+def test_round_before_the_destinations_log_start_begins_there(groups: Groups) -> None:
+    (history,) = groups.two.topic()
+    history.plain(*[2] * 10)
+    groups.two.run()
+    groups.two.destination.log("topic").delete_records(12)
+    groups.commit("source", "g", 4)
+    row = row_of(groups.round())
+    assert (row.translated, row.action) == (12, Action.WRITTEN)
+    assert row.detail.endswith("has deleted earlier records")
+
+
+def test_round_of_a_topic_that_was_created_again_translates_nothing(groups: Groups) -> None:
+    mixed(groups)
+    source = groups.two.source
+    source.topics.delete(source.topics.topic("topic"))
+    source.create_topic("topic")
+    groups.commit("source", "g", 1)
+    row = row_of(groups.round())
+    assert row.action is Action.NO_POSITION
+    assert row.detail.endswith("was created again since it was mirrored")
+
+
+def test_two_clusters_are_read_by_the_thread_of_the_rounds_alone(groups: Groups) -> None:
+    mixed(groups)
+    with Cluster(groups.two.settings.source) as fresh:
+        groups.source = fresh
+        groups.commit("source", "g", 4)
+        assert row_of(groups.round()).action is Action.WRITTEN

@@ -1,0 +1,67 @@
+"""The mark in the metadata of a translated offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.mirroring.model.offset_map import Exactness, Translation
+from shoal.mirroring.sync.mark import LARGEST_METADATA, Mark
+from shoal.protocol.offset_fetch import CommittedValue
+
+
+def value(offset: int, metadata: str = "") -> CommittedValue:
+    return CommittedValue(offset, metadata, 0)
+
+
+@pytest.mark.parametrize("exactness", list(Exactness))
+@pytest.mark.parametrize("metadata", ["", "x", "two words\nand a line", "snow \N{SNOWMAN}"])
+def test_mark_is_read_from_the_metadata_that_it_writes(exactness: Exactness, metadata: str) -> None:
+    mark = Mark.of("A", value(7, metadata), Translation(5, exactness))
+    assert Mark.read(value(5, mark.to_metadata())) == mark
+    assert mark.passed_on == metadata
+
+
+def test_mark_has_a_stable_text() -> None:
+    mark = Mark.of("lkc-1", value(7, "mine"), Translation(5, Exactness.AT_LEAST))
+    assert mark.to_metadata() == "translated-by-shoal/1 lkc-1 7 5 at-least mine"
+    assert (
+        Mark.of(None, value(7), Translation(5, Exactness.EXACT)).alone == "translated-by-shoal/1 - 7 5 exact"
+    )
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    ["", "mine", "translated-by-shoal/2 A 7 5 exact", "translated-by-shoal/1 A 7 5 exactly", 'shoal1{"a":1}'],
+)
+def test_mark_of_other_metadata_is_none(metadata: str) -> None:
+    assert Mark.read(value(5, metadata)) is None
+
+
+def test_mark_beside_another_offset_is_none() -> None:
+    """A consumer may commit the metadata that it has read."""
+    mark = Mark.of("A", value(7), Translation(5, Exactness.EXACT))
+    assert Mark.read(value(6, mark.to_metadata())) is None
+
+
+def test_mark_of_a_marked_offset_passes_on_the_consumers_metadata_alone() -> None:
+    first = Mark.of("A", value(7, "mine"), Translation(5, Exactness.EXACT))
+    second = Mark.of("B", value(5, first.to_metadata()), Translation(3, Exactness.EXACT))
+    assert second.to_metadata() == "translated-by-shoal/1 B 5 3 exact mine"
+
+
+def test_metadata_that_does_not_fit_is_left_out() -> None:
+    mark = Mark.of("A", value(7), Translation(5, Exactness.EXACT))
+    most = LARGEST_METADATA - len(mark.alone) - 1
+    fits = Mark.of("A", value(7, "x" * most), Translation(5, Exactness.EXACT))
+    assert len(fits.to_metadata()) == LARGEST_METADATA
+    assert fits.as_committed == fits
+    longer = Mark.of("A", value(7, "x" * (most + 1)), Translation(5, Exactness.EXACT))
+    assert longer.to_metadata() == mark.alone
+    assert longer.as_committed == mark
+
+
+def test_mark_is_from_the_cluster_that_was_read() -> None:
+    mark = Mark.of("A", value(7), Translation(5, Exactness.EXACT))
+    assert mark.is_from("A")
+    assert not mark.is_from("B")
+    assert Mark.of(None, value(7), Translation(5, Exactness.EXACT)).is_from(None)
