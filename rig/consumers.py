@@ -16,6 +16,8 @@ GroupProtocol: TypeAlias = Literal["classic", "consumer"]
 
 _SILENCE_TIMEOUT_S = 90.0
 
+_SILENT = "-Dorg.apache.logging.log4j.level=OFF"
+
 
 class ConsumeFailed(Exception):
     """A consumer met an error, or read nothing for a minute and a half."""
@@ -124,7 +126,8 @@ def consume_by_java(
         *(("--max-messages", f"{most}") if most is not None else ()),
     ]
     result = subprocess.run(
-        [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), tool, *options],
+        # Log4j's default configuration prints errors to stdout, such as the end of the time.
+        [str(java()), "-XX:TieredStopAtLevel=1", _SILENT, "-cp", class_path(), tool, *options],
         capture_output=True,
         check=False,
     )

@@ -8,8 +8,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
 from shoal.mirroring.model.reports import TaskReport
+from shoal.mirroring.monitoring.followed import Follower, FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition
@@ -74,6 +76,10 @@ def busy_metrics() -> Metrics:
     metrics = Metrics()
     metrics.apply(report(committed_offset=4, waiting_for="a leader"))
     metrics.apply(report(SECOND, stopped=[5, "because"], decisions={"copied": 1, "dropped: control": 3}))
+    for follower in Follower:
+        metrics.followed.set(follower, FollowRound(1_700_000_000.0, False, 1, ("a difference",)))
+    offsets, actions = {"exact": 3, "ahead": 1}, {"unchanged": 3, "refused": 1}
+    metrics.set_groups(GroupsStatus(1_700_000_000.0, 2, offsets, actions))
     return metrics
 
 

@@ -39,7 +39,7 @@ def sentences() -> set[str]:
         *(_MIRRORING / each for each in ("driver", "task", "task/resume", "prepare", "model")),
     )
     files = [_SHOAL / "client" / "scan.py", _SHOAL / "spark" / "engine.py"]
-    files += [_MIRRORING / "monitoring" / "metrics.py"]
+    files += [_MIRRORING / "monitoring" / "metrics.py", _MIRRORING / "sync" / "follower.py"]
     files += [file for room in rooms for file in room.glob("*.py")]
     files.remove(_MIRRORING / "task" / "write_rows.py")  # no part of a mirror
     return {text for file in files for text in _in(ast.parse(file.read_text(encoding="utf-8")))}

@@ -119,6 +119,7 @@ SAID_ELSEWHERE = (
         "min ahead of",
         "a second try: ",  # suspicion.py has the words before the colon
         "a further try: ",
+        "not authorized; grant READ on the group",
     ),
 )
 

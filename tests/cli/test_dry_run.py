@@ -400,3 +400,22 @@ def test_running_mirror_is_reported_with_acls_for_later_topics(
     assert [
         part for part in ("ALTER on copies", "the same for topics that match later") if part in later
     ] == (expected)
+
+
+def test_consumer_groups_that_follow_are_reported_as_acls(sides: Sides) -> None:
+    partition = TopicPartition("orders", 0)
+    for group in ("billing", "test-billing"):
+        with Cluster(sides.options().source) as cluster:
+            assert commit_offsets(cluster, group, {partition: Committed(1, "")}, MemberId()) == {}
+    found = sides.found("--groups", ".*", "--exclude-groups", "test-.*")
+    groups = [each for each in found["acls"] if each["resource_type"] == "group"]
+    assert [(each["cluster"], each["resource"], each["operation"]) for each in groups] == [
+        ("source", sides.group, "READ"),
+        ("source", "billing", "DESCRIBE"),
+        ("destination", "billing", "READ"),
+    ]
+    _, out, _ = sides.run("--groups", ".*")
+    assert "READ at the destination on consumer groups that match later" in out
+    assert [each["resource"] for each in sides.found()["acls"] if each["resource_type"] == "group"] == [
+        sides.group
+    ]

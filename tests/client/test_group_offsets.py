@@ -45,14 +45,14 @@ def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupO
     names = [f"g{number}" for number in range(40)]  # more than fit in a request
     for number, name in enumerate(names):
         commit(cluster, name, number)
-    answers = reader.read([*names, "nobody"])
-    assert list(answers) == [*names, "nobody"]
+    answers = reader.read([*names, "no group"])
+    assert list(answers) == [*names, "no group"]
     for number, name in enumerate(names):
         answer = answers[name]
         assert isinstance(answer, FetchedGroup)
         assert answer.topics["topic"].partitions == {0: CommittedValue(number, "m", 0)}
-    assert isinstance(answers["nobody"], FetchedGroup)
-    assert answers["nobody"].topics == {}
+    assert isinstance(answers["no group"], FetchedGroup)
+    assert answers["no group"].topics == {}
 
 
 def test_read_again_keeps_unchanged_offsets(cluster: Cluster, reader: GroupOffsetsReader) -> None:

@@ -7,6 +7,7 @@ KIP-848, and Java's. A consumer stops after a random number of records.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ from rig import KafkaCluster, create_topic, read_topic, wait_until
 from rig.consumers import GroupProtocol, consume, consume_by_java
 from rig.load import load_aborted_transaction, load_batches, load_committed_transaction, random_records
 from rig.record import Record
-from tests.integration.mirror_process import shoal
+from tests.integration.mirror_process import MirrorProcess, shoal
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -77,7 +78,7 @@ def joined(
     return {key: before.get(key, []) + after.get(key, []) for key in before.keys() | after.keys()}
 
 
-def test_groups_of_all_protocols_go_on_where_they_stopped(
+def test_groups_of_all_protocols_continue_behind_their_last_record(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     rng = Random(18)
@@ -123,7 +124,7 @@ def test_groups_of_all_protocols_go_on_where_they_stopped(
         assert joined(before.get(group, {}), after) == expected, group
 
 
-def test_java_consumers_go_on_where_they_stopped(
+def test_java_consumers_continue_behind_their_last_record(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
     rng = Random(19)
@@ -182,3 +183,48 @@ def test_groups_with_members_at_the_destination_are_left_alone(
     assert groups_of(source, destination, tmp_path, *selected)["counts"] == {"exact": 1, "active there": 1}
     consumer.close()
     assert groups_of(source, destination, tmp_path, *selected)["counts"] == {"exact": 1, "committed": 1}
+
+
+def test_groups_of_a_running_mirror_continue_at_any_moment(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    """Consumers stop while producers and the mirror run, and go on once their offsets have followed."""
+    rng = Random(21)
+    source, destination = source_cluster, destination_cluster
+    create_topic(source.bootstrap, topic, PARTITIONS)
+    load(source.bootstrap, topic, rng, rounds=2)
+    clusters = ("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", topic)
+    follow = ("--groups", f"{topic}-.*", "--groups-interval", "1")
+    groups = {f"{topic}-{number}": PROTOCOLS[number % 2] for number in range(6)}
+    before: dict[str, dict[tuple[str, int], list[bytes]]] = {name: {} for name in groups}
+    with MirrorProcess(*clusters, *follow, state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line.get("records", 0) > 0)
+        for _ in range(3):
+            load(source.bootstrap, topic, rng, rounds=1)
+            for name, protocol in groups.items():
+                read = consume(
+                    source.bootstrap,
+                    name,
+                    [topic],
+                    protocol=protocol,
+                    most=rng.randint(1, 6),
+                    reset="earliest",
+                )
+                before[name] = joined(before[name], read)
+        mirror.wait_for(
+            lambda line: (
+                line["lag_records"] == 0
+                and line["consumer_groups"]["groups"] == len(groups)
+                and line["consumer_groups"]["actions"].keys() <= {"unchanged"}
+                and line["consumer_groups"]["offsets"]["exact"] > 0
+            )
+        )
+        mirror.send_signal(signal.SIGTERM)
+        summary = mirror.wait()
+    assert mirror.exit_code == 0, mirror.stderr
+    offsets = summary["consumer_groups"]["offsets"]
+    assert (offsets["ahead"], offsets["at least"]) == (0, 0)
+    expected = values(source.bootstrap, topic)
+    for name, protocol in groups.items():
+        after = consume(destination.bootstrap, name, [topic], protocol=protocol, reset="earliest")
+        assert joined(before[name], after) == expected, name

@@ -102,6 +102,8 @@ def _acls_of_later(options: MirrorOptions, found: DryRun) -> Iterator[str]:
     yield "ALTER on copies, if a topic of the source gets more partitions"
     if any(topic.plan.source not in options.topics.names for topic in found.topics):
         yield "the same for topics that match later, and CREATE (--resource-pattern-type prefixed)"
+    if options.groups is not None:
+        yield "DESCRIBE at the source and READ at the destination on consumer groups that match later"
 
 
 def _cluster(config: ClientConfig, cluster_id: str | None) -> str:

@@ -18,6 +18,7 @@ from .options import (
     add_cluster_options,
     add_decompression_limit,
     add_group_option,
+    add_group_selection,
     add_option,
     add_output_options,
     add_topic_options,
@@ -26,7 +27,7 @@ from .options import (
 )
 from .output import print_json, table, warn
 
-__all__ = ["add_group_selection", "add_parser", "run"]
+__all__ = ["add_parser", "run"]
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -72,20 +73,6 @@ def add_parser(verbs: Subparsers) -> None:
     add_decompression_limit(mirror, "is not counted")
     add_output_options(parser)
     parser.set_defaults(run=run)
-
-
-def add_group_selection(group: argparse._ArgumentGroup, *, required: bool) -> None:
-    """Add ``--groups`` and ``--exclude-groups``."""
-    group.add_argument(
-        "--groups",
-        required=required,
-        metavar="REGEX",
-        help="consumer groups whose offsets follow the records; the expression must match a whole name. The "
-        "mirror's own group never follows",
-    )
-    group.add_argument(
-        "--exclude-groups", metavar="REGEX", help="consumer groups to leave out; wins over --groups"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from .options import (
     add_cluster_options,
     add_decompression_limit,
     add_group_option,
+    add_group_selection,
     add_option,
     add_output_options,
     add_topic_options,
@@ -61,6 +62,7 @@ def add_parser(verbs: Subparsers) -> None:
     add_topic_options(parser)
     _add_mirror_options(parser.add_argument_group("mirror"))
     _add_follow_options(parser)
+    _add_following_options(parser.add_argument_group("consumer groups"))
     add_guarantee_options(parser)
     add_watching_options(parser)
     add_spark_options(parser)
@@ -185,6 +187,18 @@ def _add_follow_options(parser: argparse.ArgumentParser) -> None:
         help="at the start and at each --refresh: create the ACLs of mirrored topics and of groups at the "
         "destination. read: READ and DESCRIBE, which consumers need. all: each operation on topics. None is "
         "deleted",
+    )
+
+
+def _add_following_options(group: argparse._ArgumentGroup) -> None:
+    add_group_selection(group, required=False)
+    add_option(
+        group,
+        MirrorOptions,
+        "groups_interval_s",
+        "without --once: time between two translations of their committed offsets",
+        name="--groups-interval",
+        metavar="SECONDS",
     )
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "add_cluster_options",
     "add_decompression_limit",
     "add_group_option",
+    "add_group_selection",
     "add_option",
     "add_output_options",
     "add_topic_options",
@@ -130,6 +131,20 @@ def add_group_option(parser: argparse._ActionsContainer) -> None:
         metavar="NAME",
         help="consumer group on the source cluster that holds the position "
         "(default: shoal.<source cluster id>.<destination cluster id>)",
+    )
+
+
+def add_group_selection(group: argparse._ArgumentGroup, *, required: bool) -> None:
+    """Add ``--groups`` and ``--exclude-groups``."""
+    group.add_argument(
+        "--groups",
+        required=required,
+        metavar="REGEX",
+        help="consumer groups whose committed offsets follow the records to the destination; the expression "
+        "must match a whole name. The mirror's own group never follows",
+    )
+    group.add_argument(
+        "--exclude-groups", metavar="REGEX", help="consumer groups to leave out; wins over --groups"
     )
 
 

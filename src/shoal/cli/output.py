@@ -277,6 +277,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("retries", f"{summary.retries:,}"),
         ("group", summary.group),
     ]
+    if summary.consumer_groups is not None:
+        rows.append(("consumer groups", _consumer_groups(summary.consumer_groups)))
     if summary.log_file:
         rows.append(("Spark's log", summary.log_file))
     if summary.report:
@@ -293,6 +295,17 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.interrupted:
         rows.append(("interrupted", "some records are not copied yet; run the mirror again to continue"))
     return rows
+
+
+def _consumer_groups(status: Mapping[str, Any]) -> str:
+    """Return ``12, with 30 offsets exact, 2 ahead; 1 refused``."""
+    counts = [
+        f"{count:,} {name}"
+        for name, count in (*status["offsets"].items(), *status["actions"].items())
+        if count
+    ]
+    text = f"{status['groups']:,}" + (f": {', '.join(counts)}" if counts else "")
+    return f"{text}; the last translation failed: {status['failure']}" if status["failure"] else text
 
 
 def _state_rows(summary: Summary) -> list[tuple[str, str]]:

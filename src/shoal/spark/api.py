@@ -16,6 +16,7 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS
 from shoal.mirroring.model.follow_options import DEFAULT_CONFIGS_EXCLUDE
 from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.options import (
+    DEFAULT_GROUPS_INTERVAL_S,
     DEFAULT_MASTER,
     DEFAULT_REFRESH_S,
     DEFAULT_RETRY_STOPPED_S,
@@ -24,6 +25,7 @@ from shoal.mirroring.model.options import (
 )
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.sync.follower import GroupFollower
 from shoal.mirrormaker.options import MirrorMakerOptions
 from shoal.mirrormaker.run import MirrorMaker
 from shoal.spark.engine import SparkEngine
@@ -48,6 +50,9 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
     slice_s: float = DEFAULT_SLICE_S,
     refresh_s: float = DEFAULT_REFRESH_S,
     retry_stopped_s: float = DEFAULT_RETRY_STOPPED_S,
+    groups: str | None = None,
+    exclude_groups: str | None = None,
+    groups_interval_s: float = DEFAULT_GROUPS_INTERVAL_S,
     adopt: bool = False,
     adopt_from_later: bool = False,
     allow_nonempty: bool = False,
@@ -148,7 +153,8 @@ def run_mirror(
     run = MirrorRun(
         options, engine, on_progress, on_run, warn, on_notice or _ignore, stop or threading.Event()
     )
-    return TopicMirror(run).run()
+    follower = GroupFollower.of(options, run.metrics, warn)
+    return TopicMirror(run, follower).run()
 
 
 def run_mirror_maker(

@@ -41,3 +41,14 @@ def test_brokers_before_2_8_require_idempotent_write() -> None:
     assert acls[-1] == Acl("destination", "cluster", "kafka-cluster", "IDEMPOTENT_WRITE")
     assert acl_sentences(acls)[-1] == "destination: DESCRIBE_CONFIGS and IDEMPOTENT_WRITE on the cluster"
     assert acl_commands(acls, SERVERS)[-1].endswith("DescribeConfigs --operation IdempotentWrite --cluster")
+
+
+def test_consumer_groups_are_read_at_the_source_and_committed_at_the_destination() -> None:
+    acls = needed_acls(
+        {"a": "a"}, "g", created=(), grown=(), before_2_8=False, consumer_groups=["billing", "audit"]
+    )
+    sentences = acl_sentences(acls)
+    assert "source: DESCRIBE on groups billing, audit" in sentences
+    assert "destination: READ on groups billing, audit" in sentences
+    command = next(each for each in acl_commands(acls, SERVERS) if "audit" in each and "Describe" in each)
+    assert command.endswith("--operation Describe --group billing --group audit")

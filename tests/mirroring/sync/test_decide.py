@@ -53,14 +53,14 @@ CASES = [
     (Translation(90, EXACT), None, True, Action.ACTIVE),
     (Translation(90, AHEAD), None, False, Action.WRITE),
     (Translation(90, AT_LEAST), None, False, Action.WRITE),
-    # somebody else's offset: forwards only
+    # an offset of another program: forwards only
     (Translation(90, EXACT), value(89, "theirs"), False, Action.WRITE),
     (Translation(90, EXACT), value(90, "theirs"), False, Action.UNCHANGED),
     (Translation(90, EXACT), value(90, "theirs"), True, Action.UNCHANGED),
     (Translation(90, EXACT), value(91, "theirs"), False, Action.FURTHER),
     (Translation(90, EXACT), value(91), False, Action.FURTHER),
     (Translation(90, EXACT), value(91, "theirs"), True, Action.ACTIVE),
-    # the same of a mark of another cluster, and of a mark that somebody committed at another offset
+    # the same of a mark of another cluster, and of a mark that a consumer committed at another offset
     (Translation(90, EXACT), marked(100, 95, cluster="C"), False, Action.FURTHER),
     (Translation(90, EXACT), value(95, marked(100, 94).metadata), False, Action.FURTHER),
     # an offset of shoal's own follows in both directions

@@ -29,7 +29,7 @@ def mixed(groups: Groups, topic: str = "topic") -> None:
 
 
 def test_round_translates_each_offset_of_all_kinds_of_batches(groups: Groups) -> None:
-    """A consumer that goes on there reads the record that it would have read here."""
+    """A consumer that continues there reads the record that it would have read here."""
     mixed(groups)
     end = groups.two.source.log("topic").log_end_offset
     for offset in range(end + 1):

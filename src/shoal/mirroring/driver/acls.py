@@ -2,8 +2,8 @@
 The ACLs that a mirror needs on each side, and no others, for a principal of any name.
 
 They follow from the requests that the mirror sends, by "Operations and Resources on Protocols" in Kafka's
-security documentation. For Kafka's authorizers READ, WRITE and ALTER imply DESCRIBE, so no ACL is for
-DESCRIBE alone:
+security documentation. For Kafka's authorizers READ, WRITE and ALTER imply DESCRIBE, so only consumer groups
+that the mirror reads (``--groups``) need DESCRIBE alone:
 
 | at the source | asks for |
 |---|---|
@@ -12,6 +12,7 @@ DESCRIBE alone:
 | DescribeConfigs | DESCRIBE_CONFIGS on the topic |
 | FindCoordinator, DescribeGroups, OffsetFetch | DESCRIBE on the group (and the topic) |
 | JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit | READ on the group (and the topic) |
+| ListGroups, OffsetFetch of the consumer groups that follow | DESCRIBE on these groups |
 
 | at the destination | asks for |
 |---|---|
@@ -22,6 +23,7 @@ DESCRIBE alone:
 | DescribeConfigs | DESCRIBE_CONFIGS on the topic, and on the cluster for its brokers |
 | CreateTopics | CREATE on the topic |
 | CreatePartitions | ALTER on the topic |
+| ListGroups, OffsetFetch, OffsetCommit of the consumer groups that follow | READ on these groups |
 | IncrementalAlterConfigs, with ``--sync-configs`` | ALTER_CONFIGS on the topic |
 
 With ``--sync-acls``, DescribeAcls asks for DESCRIBE on the source's cluster, and CreateAcls for ALTER on the
@@ -70,6 +72,7 @@ def needed_acls(
     grown: Collection[str],
     before_2_8: bool,
     follow: FollowOptions = NOTHING_FOLLOWS,
+    consumer_groups: Collection[str] = (),
 ) -> tuple[Acl, ...]:
     """
     Return what a mirror needs.
@@ -81,6 +84,7 @@ def needed_acls(
         grown: Those that it adds partitions to.
         before_2_8: Whether the destination's brokers want IDEMPOTENT_WRITE.
         follow: The options for what follows the records.
+        consumer_groups: The groups whose committed offsets follow the records.
 
     """
     acls = [
@@ -89,12 +93,14 @@ def needed_acls(
         for operation in ("READ", "DESCRIBE_CONFIGS")
     ]
     acls.append(Acl("source", "group", group, "READ"))
+    acls += [Acl("source", "group", name, "DESCRIBE") for name in consumer_groups]
     for copy in names.values():
         operations = ["WRITE", "READ", "DESCRIBE_CONFIGS"]
         operations += ["CREATE"] * (copy in created) + ["ALTER"] * (copy in grown)
         operations += ["ALTER_CONFIGS"] * follow.sync_configs
         acls += [Acl("destination", "topic", copy, operation) for operation in operations]
     acls.append(Acl("destination", "cluster", _THE_CLUSTER, "DESCRIBE_CONFIGS"))
+    acls += [Acl("destination", "group", name, "READ") for name in consumer_groups]
     if before_2_8:
         acls.append(Acl("destination", "cluster", _THE_CLUSTER, "IDEMPOTENT_WRITE"))
     if follow.sync_acls:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...client.authorized import group_operations, topic_operations
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, describe_holder, has_coordinator
+from ...client.group_listing import list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...client.reachable import check_advertised
 from ...errors import AccessRefused, ConfigError, GroupHeld, ShoalError
@@ -161,6 +162,7 @@ class _DryRunner:
         self._spell = spell
         self._warnings: list[str] = []
         self._beginnings: tuple[str, ...] = ()
+        self._consumer_groups: tuple[str, ...] = ()
 
     def run(self) -> DryRun:
         try:
@@ -172,6 +174,7 @@ class _DryRunner:
         except ConfigError as error:
             return self._refused(error)
         self._warnings += changes.warnings
+        self._consumer_groups = self._following(changes.group)
         holder: str | None = None
         refusal: ShoalError | None = None
         topics: tuple[TopicOutlook, ...]
@@ -230,6 +233,7 @@ class _DryRunner:
             grown=[topic.destination for topic in topics if topic.added_partitions],
             before_2_8=self._destination_before_2_8(),
             follow=self._options.follow,
+            consumer_groups=self._consumer_groups,
         )
 
     def _differences(self, changes: TopicChanges) -> tuple[str, ...]:
@@ -243,6 +247,21 @@ class _DryRunner:
             return ()
         return tuple(
             compare_followers(self._options.follow, changes.group, self._source, self._destination, names)
+        )
+
+    def _following(self, group: str) -> tuple[str, ...]:
+        """Return the consumer groups that would follow the records, as far as this principal sees them."""
+        selection = self._options.group_selection
+        if selection is None:
+            return ()
+        listed = list_groups(self._source)
+        self._warnings += [f"consumer groups may be missing: {each}" for each in listed.failures.values()]
+        return tuple(
+            sorted(
+                name
+                for name, each in listed.groups.items()
+                if each.commits_offsets and name != group and selection.matches(name)
+            )
         )
 
     def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:

@@ -26,6 +26,7 @@ from ..model.reports import stopped_report
 from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
+from .companion import Companion
 from .copy_watch import CopyWatch
 from .discovery import Discovery
 from .following import Following
@@ -39,8 +40,17 @@ __all__ = ["TopicMirror"]
 class TopicMirror:
     """A mirror of selected topics. Composes a :class:`~.run.MirrorRun`."""
 
-    def __init__(self, run: MirrorRun) -> None:
+    def __init__(self, run: MirrorRun, companion: Companion | None = None) -> None:
+        """
+        Prepare; nothing begins.
+
+        Args:
+            run: The run that the mirror composes.
+            companion: Works beside the tasks; None for none.
+
+        """
         self._run = run
+        self._companion = companion
         self._options = run.options
         self._identity: MirrorIdentity
 
@@ -70,7 +80,13 @@ class TopicMirror:
         if not self._options.once:
             resources.enter_context(following)
             self._look_out(prepared, schedule, control, lock, resources)
-        return run.copy(prepared, schedule, control, lock)
+        if self._companion is None:
+            return run.copy(prepared, schedule, control, lock)
+        resources.callback(self._companion.close)
+        self._companion.begin(prepared.group, lambda: schedule.names)
+        summary = run.copy(prepared, schedule, control, lock)
+        self._companion.finish()
+        return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
 
     def _take(self, group: str, resources: contextlib.ExitStack) -> None:
         """Take the group's directory on this machine, and begin to start the engine, which logs there."""

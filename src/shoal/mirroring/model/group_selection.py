@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from .option_values import parse_text
 from .topics import compile_expression
 
 __all__ = ["GroupSelection"]
@@ -26,6 +27,7 @@ class GroupSelection:
     exclude_groups: str | None = None
 
     def __post_init__(self) -> None:
+        parse_text("groups", self.groups)
         # Compile both now, so that an invalid one is an error at construction.
         _ = self._selected, self._excluded
 

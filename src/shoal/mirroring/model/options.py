@@ -20,6 +20,7 @@ from ...errors import OptionError
 from ...net.address import Address
 from .copy_options import COPY_DEFAULTS, CopyOptions, copy_rules
 from .follow_options import NOTHING_FOLLOWS, FollowOptions
+from .group_selection import GroupSelection
 from .http_access import OPEN, HttpAccess
 from .option_values import (
     MOST_DIGITS,
@@ -35,6 +36,7 @@ from .option_values import (
 from .topics import TopicSelection
 
 __all__ = [
+    "DEFAULT_GROUPS_INTERVAL_S",
     "DEFAULT_MASTER",
     "DEFAULT_REFRESH_S",
     "DEFAULT_RETRY_STOPPED_S",
@@ -50,6 +52,7 @@ __all__ = [
 DEFAULT_SLICE_S = 60.0
 DEFAULT_REFRESH_S = 30.0
 DEFAULT_RETRY_STOPPED_S = 300.0
+DEFAULT_GROUPS_INTERVAL_S = 10.0
 DEFAULT_MASTER = "local[*]"
 
 _LARGEST_INT16 = 2**15 - 1
@@ -156,6 +159,9 @@ class MirrorOptions:
         refresh_s: Without ``once``: the time between two searches for new topics and partitions.
         retry_stopped_s: Without ``once``: the time between two attempts of a stopped partition whose reason
             can heal; 0 for none.
+        groups: The consumer groups whose offsets follow the records; None for none.
+        exclude_groups: Groups to leave out of these.
+        groups_interval_s: Without ``once``: the time between two translations of the groups' offsets.
         metrics: The address that serves Prometheus; None for none.
         ui: The address of the status page; None for none.
         report: The file for the report of the run; None for none.
@@ -180,6 +186,9 @@ class MirrorOptions:
     slice_s: float = field(default=DEFAULT_SLICE_S, metadata=read_by(parse_seconds))
     refresh_s: float = field(default=DEFAULT_REFRESH_S, metadata=read_by(parse_seconds))
     retry_stopped_s: float = field(default=DEFAULT_RETRY_STOPPED_S, metadata=read_by(parse_seconds))
+    groups: str | None = field(default=None, metadata=read_by(parse_text))
+    exclude_groups: str | None = field(default=None, metadata=read_by(parse_text))
+    groups_interval_s: float = field(default=DEFAULT_GROUPS_INTERVAL_S, metadata=read_by(parse_seconds))
     metrics: Address | None = field(default=None, metadata=read_by(parse_listen))
     ui: Address | None = field(default=None, metadata=read_by(parse_listen))
     report: str | None = field(default=None, metadata=read_by(parse_text))
@@ -242,12 +251,31 @@ class MirrorOptions:
             raise OptionError(
                 "{metrics} and {ui} are both {address}. Use different ports", address=self.metrics
             )
+        check_range(
+            "groups_interval_s",
+            float(self.groups_interval_s),
+            _SHORTEST_REFRESH_S,
+            _LONGEST_REFRESH_S,
+            "seconds",
+        )
+        if self.groups is None and self.exclude_groups is not None:
+            raise OptionError(
+                "{exclude_groups} '{value}' has no effect without {groups}. Name the groups to follow, such "
+                "as '.*'",
+                value=self.exclude_groups,
+            )
+        _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
             if not name.startswith("spark."):
                 raise OptionError(
                     "{conf} {name!r} is not a Spark setting. Their names begin with 'spark.'", name=name
                 )
         self.copy.check()
+
+    @property
+    def group_selection(self) -> GroupSelection | None:
+        """The consumer groups whose offsets follow the records; None for none."""
+        return None if self.groups is None else GroupSelection(self.groups, self.exclude_groups)
 
     def rules(self) -> str:
         """Return the digest of the decisions about records; see :func:`copy_rules`."""

@@ -104,6 +104,8 @@ class Totals:
         incidents: The newest hundred incidents.
         incidents_before: The number of earlier incidents.
         lost_before: The known losses of those, if the partition continued.
+        consumer_groups: The state of the consumer groups that follow the records (``GroupsStatus``); None if
+            none do.
 
     """
 
@@ -124,6 +126,7 @@ class Totals:
     incidents: tuple[PartitionIncident, ...] = ()
     incidents_before: int = 0
     lost_before: int = 0
+    consumer_groups: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
+from ..model.groups_status import GroupsStatus
 from ..model.incidents import IncidentKind
 from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
@@ -99,6 +100,7 @@ class Metrics:
         self._waiting: dict[str, str] = {}
         self._unmirrored_since: dict[TopicPartition, float] = {}
         self._held_back_since: dict[str, tuple[int, float]] = {}
+        self._groups: GroupsStatus | None = None
 
     def enter(self, phase: Phase) -> None:
         """Enter a phase. Stopping is the last one: later calls have no effect."""
@@ -285,6 +287,17 @@ class Metrics:
         with self._lock:
             return list(self._stopped.values())
 
+    def set_groups(self, status: GroupsStatus) -> None:
+        """Set the state of the consumer groups that follow the records."""
+        with self._lock:
+            self._groups = status
+
+    @property
+    def groups(self) -> GroupsStatus | None:
+        """The state of the consumer groups that follow the records; None if none do."""
+        with self._lock:
+            return self._groups
+
     def progress(self) -> Progress:
         """Return the current progress of the mirror."""
         with self._lock:
@@ -321,6 +334,7 @@ class Metrics:
                 partition: HeldBack(records, since)
                 for partition, (records, since) in self._held_back_since.items()
             },
+            consumer_groups=None if self._groups is None else self._groups.to_json_object(time.time()),
         )
 
     def _lag_s(self) -> float | None:

@@ -87,6 +87,7 @@ class Exposition:
             _last_report(self._metrics),
             *_of_followed(self._metrics.followed),
             _build(self._version),
+            *_consumer_groups(self._metrics),
             *_of_processes(processes),
             *self._own_process.collect(),
         ]
@@ -223,6 +224,41 @@ def _of_followed(followed: Followed) -> Iterator[Metric]:
         differing.add_metric((follower.value, str(done.is_synced).lower()), done.differing)
         compared_at.add_metric((follower.value,), done.at_s)
     yield from (differing, compared_at)
+
+
+def _consumer_groups(metrics: Metrics) -> Iterator[Metric]:
+    status = metrics.groups
+    if status is None:
+        return
+    groups = GaugeMetricFamily(
+        "shoal_consumer_groups", "Consumer groups whose committed offsets follow the records.", labels=()
+    )
+    groups.add_metric((), status.groups)
+    yield groups
+    offsets = GaugeMetricFamily(
+        "shoal_consumer_group_offsets",
+        "Committed offsets in the last translation, by exactness.",
+        labels=("exactness",),
+    )
+    for exactness, count in status.offsets.items():
+        offsets.add_metric((exactness,), count)
+    yield offsets
+    actions = GaugeMetricFamily(
+        "shoal_consumer_group_actions",
+        "Committed offsets in the last translation, by action.",
+        labels=("action",),
+    )
+    for action, count in status.actions.items():
+        actions.add_metric((action,), count)
+    yield actions
+    last = GaugeMetricFamily(
+        "shoal_consumer_groups_timestamp_seconds",
+        "Unix time of the last translation that succeeded.",
+        labels=(),
+    )
+    if status.at is not None:
+        last.add_metric((), status.at)
+    yield last
 
 
 def _build(version: str) -> Metric:

@@ -1,4 +1,4 @@
-"""Commit the translated offsets of one group, and name what became of each."""
+"""Commit the translated offsets of one group, and name the outcome of each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ToCommit(NamedTuple):
     mark: Mark
 
 
-#: What became of an offset, and a phrase with the reason.
+#: The action for an offset, and a phrase with the reason.
 Outcome: TypeAlias = tuple[Action, str]
 
 

@@ -108,7 +108,7 @@ class Copies:
         return (self._topics if direction is Direction.FORWARD else self._sources).get(topic)
 
     def position_of(self, partition: TopicPartition) -> CommittedValue | None:
-        """Return what the mirror committed for a source partition."""
+        """Return the mirror's committed offset of a source partition, with its metadata."""
         topic = self._positions.topics.get(partition.topic)
         return None if topic is None else topic.partitions.get(partition.partition)
 

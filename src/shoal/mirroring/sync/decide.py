@@ -1,5 +1,5 @@
 """
-What happens to one committed offset of a group: the rules, without any I/O.
+The rules about one committed offset of a group, without any I/O.
 
 In this order:
 
@@ -43,7 +43,7 @@ class Direction(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What is done with an offset. The value is the word in tables and reports."""
+    """The treatment of an offset. The value is the word in tables and reports."""
 
     #: The translation is to be committed.
     WRITE = "to be committed"
@@ -53,7 +53,7 @@ class Action(enum.Enum):
     UNCHANGED = "unchanged"
     #: The group has members at the other cluster.
     ACTIVE = "active there"
-    #: Somebody else committed a later offset at the other cluster.
+    #: Another program committed a later offset at the other cluster.
     FURTHER = "further there"
     #: Shoal brought the offset from the other cluster.
     RETURNED = "came from there"
@@ -70,7 +70,7 @@ class Decision(NamedTuple):
     The outcome of the rules for one partition.
 
     Attributes:
-        action: What is to be done.
+        action: The treatment of the offset.
         translation: The offset of the other cluster.
         mark: The metadata to commit, if the action is WRITE.
         is_clamped: Whether the other cluster has deleted the records of the translation.

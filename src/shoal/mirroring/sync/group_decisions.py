@@ -44,7 +44,7 @@ _PENDING = frozenset({Action.WRITE, Action.REFUSED})
 
 class OneGroup(NamedTuple):
     """
-    What brokers say of one group.
+    The answers of both clusters about one group.
 
     Attributes:
         here: The group as the cluster lists it whose offsets are read.
@@ -77,7 +77,7 @@ class DecidedGroup(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Topic:
     """
-    The decisions for one topic of one group, with what they follow from.
+    The decisions for one topic of one group, with their inputs.
 
     Attributes:
         committed: The offsets at the cluster that is read.

@@ -85,7 +85,7 @@ class GroupSync:
         Args:
             topics: The mirror's topics at the destination, by their names at the source.
             apply: Whether to commit; otherwise nothing is written.
-            afresh: Whether to decide everything again, also what has not changed.
+            afresh: Whether to decide everything again, even if nothing has changed.
 
         Raises:
             ShoalError: A cluster does not respond, or refuses to show the mirror's positions.

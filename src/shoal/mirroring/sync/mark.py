@@ -3,8 +3,8 @@ The mark of a committed offset that shoal translated, in the commit's metadata.
 
 A mark reads ``translated-by-shoal/1 CLUSTER OFFSET TRANSLATION EXACTNESS``, and behind a space follows the
 metadata that the group's consumer committed. An offset without a mark is one of a consumer or an operator,
-and shoal never moves it backwards. The same is true of a mark beside another offset: somebody committed
-shoal's metadata again. The cluster's id says where the offset was read, since shoal does not send it back.
+and shoal never moves it backwards. The same is true of a mark beside another offset: its committer had
+read shoal's metadata. The cluster's id says where the offset was read, since shoal does not send it back.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Proof:
 
     Attributes:
         is_same: Whether a consumer reads the same record next; None if that cannot be seen now.
-        detail: A phrase: what was compared.
+        detail: A phrase about the two records.
 
     """
 
@@ -45,7 +45,7 @@ class GroupOffset:
         translated: The offset at the other cluster; None without a translation.
         exactness: How exact the translation is.
         present: The offset that the other cluster had; None if it had none.
-        action: What was done.
+        action: The treatment of the offset.
         detail: A phrase with the reason, if the action needs one.
         proof: The comparison of the next record, if it was asked for.
 
@@ -121,7 +121,7 @@ class GroupsReport:
     Attributes:
         direction: From which cluster offsets were read.
         groups: The selected groups, by name.
-        warnings: Sentences about what the round could not see.
+        warnings: Sentences about groups that the round could not see.
         elapsed_s: How long the round took.
 
     """

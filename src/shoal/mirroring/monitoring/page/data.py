@@ -152,6 +152,7 @@ class PageData:
             "decisions": dict(progress.decisions),
             "conversions": _conversions(progress),
             "followed": _followed(metrics.followed, now),
+            "consumer_groups": None if progress.consumer_groups is None else dict(progress.consumer_groups),
             "partitions": {
                 "count": len(slowest),
                 "rows": [_partition(name, look.partitions[name], rates, now) for name in shown],

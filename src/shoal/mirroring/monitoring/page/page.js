@@ -216,9 +216,22 @@ function showWords(data) {
       ["Difference", "reason", (row) => row.sentence],
     ], rows.flatMap(({ kind, synced, sentences }) => sentences.map((sentence) => ({ kind, synced, sentence })))),
   ]);
+  show("consumer_groups", data.consumer_groups, (groups) => [
+    element("h2", {}, "Consumer groups"),
+    element("p", {}, groupWords(groups)),
+    ...(groups.failure ? [element("p", {}, `The last translation failed: ${groups.failure}`)] : []),
+    ...(groups.left_alone.length ? [element("p", {}, `Active at the destination, so left alone: ${groups.left_alone.join(", ")}`)] : []),
+    ...Object.entries(groups.problems).map(([name, problem]) => element("p", {}, `${name}: ${problem}`)),
+  ]);
   show("warnings", data.warnings.length ? data.warnings : null, (sentences) => [
     element("h2", {}, "Warnings"), ...sentences.map((sentence) => element("p", {}, sentence)),
   ]);
+}
+
+function groupWords(groups) {
+  const counts = (numbers) => Object.entries(numbers).filter(([, count]) => count).map(([name, count]) => `${integer(count)} ${name}`).join(", ");
+  const age = groups.age_s === null ? "not translated yet" : `translated ${duration(groups.age_s)} ${isReport ? "before the end" : "ago"}`;
+  return [`${plural(groups.groups, "group")}, ${age}`, counts(groups.offsets), counts(groups.actions)].filter(Boolean).join("; ") + ".";
 }
 
 const partitionState = ({ state: name }) =>

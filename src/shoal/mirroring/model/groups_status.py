@@ -1,0 +1,46 @@
+"""The state of the consumer groups that follow a mirror, for metrics, page and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["GroupsStatus"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsStatus:
+    """
+    The result of the last round.
+
+    Attributes:
+        at: Unix time of the end of the last round that succeeded; None before the first.
+        groups: The number of selected groups.
+        offsets: The number of their offsets by exactness: ``exact``, ``ahead`` and ``at least``.
+        actions: The number of their offsets by action, such as ``unchanged`` or ``refused``.
+        left_alone: The groups that have members at the destination, at most a hundred.
+        problems: The reason by group, if none of its offsets can be translated; at most a hundred.
+        failure: The reason why the last round failed; empty if it succeeded.
+
+    """
+
+    at: float | None = None
+    groups: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    actions: Mapping[str, int] = field(default_factory=dict)
+    left_alone: tuple[str, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+    failure: str = ""
+
+    def to_json_object(self, now: float) -> dict[str, Any]:
+        """Return the state for progress, page and reports."""
+        return {
+            "age_s": None if self.at is None else max(0.0, now - self.at),
+            "groups": self.groups,
+            "offsets": dict(self.offsets),
+            "actions": dict(self.actions),
+            "left_alone": list(self.left_alone),
+            "problems": dict(self.problems),
+            "failure": self.failure,
+        }

@@ -1,0 +1,167 @@
+"""The groups of a running mirror: a round every ``--groups-interval`` seconds, and one at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+from ...client.cluster import Cluster, is_transient
+from ...errors import ShoalError
+from ...topic_partition import TopicPartition
+from ..driver.lookout import once_each
+from ..model.copy_options import CopySettings
+from ..model.group_selection import GroupSelection
+from ..model.groups_status import GroupsStatus
+from ..model.offset_map import Exactness, Taken, TakenOffsets
+from ..model.options import MirrorOptions
+from ..monitoring.metrics import Metrics
+from .decide import Action
+from .groups import GroupSync
+from .report import GroupsReport
+from .taken import SourceTaken
+
+__all__ = ["GroupFollower"]
+
+#: How long the end of a mirror waits for the last round.
+_LAST_ROUND_S = 30.0
+
+#: The commits of a round retry for less than the default interval.
+_PATIENCE_S = 2.0
+
+#: The most names of groups in metrics and page.
+_NAMED = 100
+
+#: The most offsets that one count may span while the mirror runs: a group far behind, among transactions or
+#: compacted records, would have the driver read large parts of a topic. The last round has no bound.
+_MOST_COUNTED = 100_000
+
+
+class GroupFollower:
+    """Moves the offsets of consumer groups behind the records (:class:`~..driver.companion.Companion`)."""
+
+    def __init__(
+        self,
+        options: MirrorOptions,
+        selection: GroupSelection,
+        metrics: Metrics,
+        warn: Callable[[str], object],
+    ) -> None:
+        """
+        Prepare; nothing is sent yet.
+
+        Args:
+            options: The options of the mirror.
+            selection: The groups.
+            metrics: The registry that gets the state of each round.
+            warn: A function that receives each warning once, from the thread.
+
+        """
+        self._options = options
+        self._selection = selection
+        self._metrics = metrics
+        self._warn = once_each(warn)
+        self._wake = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        metrics.set_groups(GroupsStatus())
+
+    @classmethod
+    def of(
+        cls, options: MirrorOptions, metrics: Metrics, warn: Callable[[str], object]
+    ) -> GroupFollower | None:
+        """Return the follower of a mirror's groups; None if none follow."""
+        selection = options.group_selection
+        return None if selection is None else cls(options, selection, metrics, warn)
+
+    def begin(self, group: str, topics: Callable[[], Mapping[str, str]]) -> None:
+        """Begin; see :class:`~..driver.companion.Companion`."""
+        self._thread = threading.Thread(
+            target=self._run, args=(group, topics), name="shoal-groups", daemon=True
+        )
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Translate once more, with the last positions, and end; a broker that stalls is not waited for."""
+        if self._thread is None:
+            return
+        self._wake.set()
+        self._thread.join(_LAST_ROUND_S)
+        if self._thread.is_alive():
+            self._warn(
+                f"the last translation of the consumer groups did not end within {_LAST_ROUND_S:g} s; "
+                "shoal groups --apply repeats it"
+            )
+        self.close()
+
+    def close(self) -> None:
+        """End without another round. The thread may wait for a broker, and holds only its own connections."""
+        self._is_closed = True
+        self._wake.set()
+
+    def _run(self, group: str, topics: Callable[[], Mapping[str, str]]) -> None:
+        options = self._options
+        with ExitStack() as stack:
+            source = stack.enter_context(Cluster(options.source.impatient()))
+            destination = stack.enter_context(Cluster(options.destination.impatient()))
+            settings = CopySettings.of(options.copy, options.source, options.destination, group)
+            is_last = False
+
+            def taken_of(partition: TopicPartition) -> Taken:
+                reader = SourceTaken(source, partition, settings)
+                return reader if is_last else _Bounded(reader)
+
+            sync = GroupSync(source, destination, group, self._selection, taken_of, patience_s=_PATIENCE_S)
+            while not is_last and not self._is_closed:
+                # The last round of a mirror with --once is the only one.
+                is_last = self._wake.wait(None if options.once else options.groups_interval_s)
+                if not self._is_closed:
+                    self._round(sync, topics(), is_last=is_last)
+
+    def _round(self, sync: GroupSync, topics: Mapping[str, str], *, is_last: bool) -> None:
+        try:
+            report = sync.round(topics, apply=True, afresh=is_last)
+        except Exception as error:
+            before = self._metrics.groups or GroupsStatus()
+            self._metrics.set_groups(replace(before, failure=str(error)))
+            # A mirror runs for months: only an error that a later round cannot heal is a warning.
+            if is_last or not (isinstance(error, ShoalError) and is_transient(error)):
+                self._warn(f"the offsets of consumer groups cannot be translated: {error}")
+            return
+        for group in report.untranslated:
+            self._warn(f"group {group.name!r} does not follow: {group.problem}")
+        refused = [each for group in report.groups for each in group.offsets if each.action is Action.REFUSED]
+        for sentence in sorted({each.detail for each in refused}):
+            self._warn(sentence)
+        self._metrics.set_groups(_status_of(report))
+
+
+class _Bounded:
+    """Counts a short range of offsets, which is quick to read."""
+
+    def __init__(self, taken: Taken) -> None:
+        self._taken = taken
+
+    def count(self, first: int, end: int) -> TakenOffsets | None:
+        return None if end - first > _MOST_COUNTED else self._taken.count(first, end)
+
+    def nth(self, first: int, number: int) -> int:
+        return self._taken.nth(first, number)
+
+
+def _status_of(report: GroupsReport) -> GroupsStatus:
+    counts = report.counts
+    return GroupsStatus(
+        at=time.time(),
+        groups=len(report.groups),
+        offsets={each.value: counts.get(each.value, 0) for each in Exactness},
+        actions={each.value: counts[each.value] for each in Action if each.value in counts},
+        left_alone=tuple(
+            group.name
+            for group in report.groups
+            if any(each.action is Action.ACTIVE for each in group.offsets)
+        )[:_NAMED],
+        problems={each.name: each.problem for each in report.untranslated[:_NAMED]},
+    )

@@ -1,0 +1,159 @@
+"""The groups of a running mirror follow in a thread of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.monitoring.metrics import Metrics
+from shoal.mirroring.monitoring.prometheus import Exposition
+from shoal.mirroring.sync import follower
+from shoal.mirroring.sync.follower import GroupFollower
+from shoal.protocol.apis import ApiKey
+from tests.mirroring.sync.conftest import Groups
+from tests.mirroring.sync.test_groups import mixed
+from tests.two_brokers import wait_until
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def has_committed(groups: Groups, offset: int) -> bool:
+    committed = groups.committed("destination", "g")
+    return committed is not None and committed.offset == offset
+
+
+class Following:
+    """A follower, and what it reports."""
+
+    def __init__(self, groups: Groups, **options: object) -> None:
+        settings = groups.two.settings
+        self.metrics = Metrics()
+        self.warnings: list[str] = []
+        given = MirrorOptions.parse(
+            settings.source,
+            settings.destination,
+            TopicSelection("topic"),
+            {"groups": ".*", "groups_interval_s": 1, **options},
+        )
+        found = GroupFollower.of(given, self.metrics, self.warnings.append)
+        assert found is not None
+        self.follower = found
+        self.follower.begin(settings.group, lambda: groups.topics)
+
+    def round_count(self) -> Callable[[], bool]:
+        """Return a function that is true once a round has ended after this call."""
+        before = self.metrics.groups
+        return lambda: self.metrics.groups is not before
+
+
+@pytest.fixture
+def following(groups: Groups) -> Iterator[Following]:
+    mixed(groups)
+    started = Following(groups)
+    yield started
+    started.follower.close()
+
+
+def test_follower_moves_offsets_while_the_mirror_runs(groups: Groups, following: Following) -> None:
+    for offset in (4, 2):
+        groups.commit("source", "g", offset)
+        wait_until(partial(has_committed, groups, offset))
+    assert following.warnings == []
+
+
+def test_follower_translates_once_more_at_the_end(groups: Groups) -> None:
+    mixed(groups)
+    following = Following(groups, once=True)
+    groups.commit("source", "g", 4)
+    time_before = time.time()
+    following.follower.finish()
+    assert groups.committed("destination", "g") is not None
+    status = following.metrics.groups
+    assert status is not None
+    assert status.at is not None
+    assert status.at >= time_before
+    assert (status.groups, status.offsets["exact"], status.actions) == (1, 1, {"committed": 1})
+
+
+def test_follower_that_is_closed_translates_nothing_more(groups: Groups) -> None:
+    mixed(groups)
+    following = Following(groups, once=True)
+    groups.commit("source", "g", 4)
+    following.follower.close()
+    following.follower.finish()
+    assert groups.committed("destination", "g") is None
+
+
+def test_follower_survives_a_failed_round_and_names_it(groups: Groups, following: Following) -> None:
+    fault = groups.two.source.faults.add(
+        ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None
+    )
+    wait_until(lambda: bool(following.warnings))
+    assert following.warnings[0].startswith("the offsets of consumer groups cannot be translated: ")
+    assert following.metrics.groups is not None
+    assert following.metrics.groups.failure
+    groups.two.source.faults.remove(fault)
+    groups.commit("source", "g", 4)
+    wait_until(lambda: groups.committed("destination", "g") is not None)
+    wait_until(lambda: following.metrics.groups is not None and not following.metrics.groups.failure)
+
+
+def test_follower_warns_once_of_a_refused_group(groups: Groups, following: Following) -> None:
+    groups.two.destination.faults.add(
+        ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None
+    )
+    groups.commit("source", "g", 4)
+    wait_until(lambda: bool(following.warnings))
+    for _ in range(2):
+        wait_until(following.round_count())
+    assert len(following.warnings) == 1
+    assert "grant READ on the group" in following.warnings[0]
+
+
+def test_follower_counts_no_more_than_a_part_while_the_mirror_runs(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last round is exact again."""
+    monkeypatch.setattr(follower, "_MOST_COUNTED", 2)
+    mixed(groups)
+    groups.commit("source", "g", 14)
+    following = Following(groups)
+    wait_until(lambda: groups.committed("destination", "g") is not None)
+    status = following.metrics.groups
+    wait_until(lambda: following.metrics.groups is not None and bool(following.metrics.groups.offsets))
+    status = following.metrics.groups
+    assert status is not None
+    assert status.offsets["at least"] == 1
+    following.follower.finish()
+    status = following.metrics.groups
+    assert status is not None
+    assert status.offsets == {"exact": 1, "ahead": 0, "at least": 0}
+
+
+def test_metrics_show_the_groups(groups: Groups) -> None:
+    mixed(groups)
+    following = Following(groups, once=True)
+    groups.commit("source", "g", 4)
+    following.follower.finish()
+    text = Exposition(following.metrics, list).text().decode()
+    assert "shoal_consumer_groups 1.0" in text
+    assert 'shoal_consumer_group_offsets{exactness="exact"} 1.0' in text
+    assert 'shoal_consumer_group_actions{action="committed"} 1.0' in text
+    assert "shoal_consumer_groups_timestamp_seconds 1" in text
+    progress = following.metrics.progress().to_json_object()
+    assert progress["consumer_groups"]["groups"] == 1
+    assert "shoal_consumer_group" not in Exposition(Metrics(), list).text().decode()
+
+
+def test_mirror_without_groups_has_no_follower(groups: Groups) -> None:
+    settings = groups.two.settings
+    options = MirrorOptions.parse(settings.source, settings.destination, TopicSelection("topic"), {})
+    metrics = Metrics()
+    assert GroupFollower.of(options, metrics, lambda _: None) is None
+    assert metrics.progress().consumer_groups is None
