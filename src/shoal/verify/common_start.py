@@ -193,7 +193,7 @@ class _Search:
         return self._pattern is None and self._best is not None and self._best.length >= self._proof
 
     def chains(self) -> Iterator[_Chain]:
-        """Yield what was found, the likeliest first."""
+        """Yield the chains and places found, the likeliest first."""
         if self._best is not None:
             yield self._best
         if self._pattern is not None:

@@ -47,7 +47,7 @@ def _damaged_batch(data: memoryview) -> RecordBatch | None:
 
 
 def ended_by(batch: RecordBatch, following: memoryview) -> RecordBatch:
-    """Let a damaged batch end where the next begins, whatever its header says."""
+    """Let a damaged batch end at the offset of the next one: its header may be wrong."""
     header = batch.header
     if len(following) < _OFFSET_AND_LENGTH.size:
         return batch

@@ -168,7 +168,7 @@ def are_same(one: SeenRecord, other: SeenRecord) -> bool:
 
 
 def are_alike(one: SeenRecord, other: SeenRecord) -> bool:
-    """Whether one may be an altered copy: what it holds or its time is the same, or it cannot be read."""
+    """Whether one may be an altered copy: its content or its time is the same, or it cannot be read."""
     if not one.keys or not other.keys:
         return True
     bodies = {body for body, _ in one.keys} & {body for body, _ in other.keys}

@@ -36,7 +36,7 @@ class Control(Protocol):
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the task should finish what is in flight, commit and end: now, or with its window."""
+        """Whether the task should finish its requests in flight, commit and end: now, or with its window."""
 
     @property
     def mirror_ends(self) -> bool:

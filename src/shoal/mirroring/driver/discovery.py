@@ -57,7 +57,7 @@ class Discovery(Lookout):
         self._gone: set[str] = set()
 
     def look(self, source: Cluster, destination: Cluster) -> None:
-        """Prepare what is new at the source; update the ends that no task fetches."""
+        """Prepare new topics and partitions of the source; update the ends that no task fetches."""
         found = source.refresh().topics
         for name, topic in found.items():
             known = self._topics.get(name)

@@ -131,7 +131,7 @@ class DriverLoop:
             self._at_work.control.request_stop()
 
     def _stopping(self) -> str:
-        """Answer a signal at once: what is in flight may take seconds."""
+        """Answer a signal at once: requests in flight may take seconds."""
         if self._signals.received is not None:
             cause = f" on {self._signals.received}"
         else:

@@ -109,7 +109,7 @@ def confirmed_deleted(
 
 
 def deleted_reason(topic: str, destination: Cluster) -> str:
-    """Return what is reported of each partition of a topic that is gone."""
+    """Return the report of each partition of a topic that is gone."""
     return f"topic {topic} on {destination} was deleted since it was mirrored"
 
 

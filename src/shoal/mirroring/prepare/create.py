@@ -109,7 +109,7 @@ def prepare(
 
 
 def _make(changes: TopicChanges, destination: Cluster, patience_s: float) -> frozenset[str]:
-    """Create what is missing, and wait until every partition has a leader; return the topics created."""
+    """Create missing topics and partitions, and wait until each has a leader; return the topics created."""
     created = frozenset(
         topic.destination
         for topic in changes.topics.values()

@@ -81,14 +81,14 @@ class Intake:
             self._join_below_bytes = _ANY_SIZE
 
     def rewind(self, position: MirrorPosition) -> None:
-        """Forget the queue and what was gathered; begin again at a position. Nothing is in flight."""
+        """Forget queued and gathered batches; begin again at a position. Nothing is in flight."""
         self.forget()
         self.fetch_offset = position.source_offset
         self.source_leader_epoch = position.source_leader_epoch
         self._outbound.rewind(position)
 
     def forget(self) -> None:
-        """Drop what was gathered or counted behind the position: it is fetched again."""
+        """Drop the batches gathered or counted behind the position: they are fetched again."""
         self._rebuilder.forget()
         self._dropped.clear()
 

@@ -146,7 +146,7 @@ def _with_topic_ids(clusters: Clusters, copy: PartitionCopy, position: MirrorPos
 
 
 def _skip(copy: PartitionCopy, position: MirrorPosition, incidents: list[Incident]) -> MirrorPosition:
-    """Move a position past what the destination refused, where nothing changed since."""
+    """Move a position past the batches that the destination refused, if nothing changed since."""
     skipped = copy.take_skipped()
     if skipped is None or skipped.after != position.source_offset:
         return position  # it is met again

@@ -133,7 +133,7 @@ def last_batches(
 def source_logs(
     source: Cluster, copies: Sequence[PartitionCopy], positions: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, SourceLog | ShoalError]:
-    """Ask where the logs begin, and up to where they are what was mirrored (KIP-320)."""
+    """Query the logs' first offsets, and the offsets up to which they have the mirrored records (KIP-320)."""
     wanted = [copy for copy in copies if copy.source in positions]
     starts = list_offsets(source, {copy.source: EARLIEST for copy in wanted})
     epochs = {copy.source: positions[copy.source].source_leader_epoch for copy in wanted}

@@ -135,6 +135,6 @@ def _count_between(places: Places, place: SourcePlace, end_offset: int) -> int:
 
 
 def _is_deleted(places: Places, found: SearchResult, tail: Tail) -> bool:
-    """Whether the source deleted what was looked for and not found, rather than changed it."""
+    """Whether the source deleted the records that were not found there, rather than changed them."""
     is_changed = found.compacted or tail.header.has_holes
     return not found.places and not is_changed and places.source_only_deletes()

@@ -359,7 +359,7 @@ class Resumption:
             raise self._stop(f"{reason}; {advice}") from None
 
     def _settle(self, place: SourcePlace, tail: Tail, *, landed: int | None, stretch: Stretch) -> None:
-        """Put the position behind what was written; count its offsets if they are known."""
+        """Put the position behind the written records; count their offsets if they are known."""
         if landed is not None:
             for start, end, before in place.runs:  # the acknowledgements were lost
                 self._copy.count_run(start, end, landed + before)
@@ -418,7 +418,7 @@ class Resumption:
         self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
 
     def _check_other_group(self) -> None:
-        """Stop, whatever the policy, if a group that is further wrote there: its records would be doubled."""
+        """Stop under every policy if a group that is further wrote there: its records would be doubled."""
         other = self._others.position_of(self._copy.source)
         if other is None or other.position.destination_offset <= self.position.destination_offset:
             return
@@ -442,7 +442,7 @@ class Resumption:
         return fingerprint(last).crc != self.position.last_batch
 
     def _go_on_behind_others(self) -> int:
-        """Find what we wrote among what others wrote; our sequences go on behind all of it."""
+        """Find our records among those of others; our sequences continue behind all of them."""
         among, tail = self._ours_among_others()
         # The writer stays the same: a new one could not distinguish a late request of a dead process
         # from its own.
@@ -464,7 +464,7 @@ class Resumption:
         return 0
 
     def _ours_among_others(self) -> tuple[_Among, Tail | None]:
-        """Look for what our writer wrote past the position; return its last batch, too."""
+        """Look for our writer's batches past the position; return the last one, too."""
         tail: Tail | None = None
         among = _Among.none_behind(self.position)
         for batch in self._places.destination_batches(self.position.destination_offset):
@@ -475,7 +475,7 @@ class Resumption:
         return among, tail
 
     def _batches_among_others(self) -> Generator[WrittenBatch]:
-        """Yield what our writer wrote past the position, without a double."""
+        """Yield our writer's batches past the position, each once."""
         among = _Among.none_behind(self.position)
         for batch in self._places.destination_batches(self.position.destination_offset):
             if is_by(batch.header, self.position.identity):

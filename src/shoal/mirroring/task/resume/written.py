@@ -184,7 +184,7 @@ class WrittenRecords:
         self.load(size)
 
     def reverse(self) -> None:
-        """Number the loaded records from the last one on, which becomes 0."""
+        """Reverse the numbers of the loaded records: the last one becomes 0."""
         self._hashes.reverse()
         self._times.reverse()
 
