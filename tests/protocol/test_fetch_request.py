@@ -36,15 +36,15 @@ def test_request_of_v13_has_these_bytes() -> None:
         session=(11, 12),
     )
     assert request.hex(" ") == (
-        "00 00 00 76 "  # size
-        "00 01 00 0d 00 00 00 09 00 05 73 68 6f 61 6c 00 "  # key, version, correlation id, client id, tags
-        "ff ff ff ff 00 00 01 f4 00 00 00 01 00 00 10 00 01 "  # no replica, wait, sizes, read_committed
-        "00 00 00 0b 00 00 00 0c "  # session
-        "02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 05 02 "  # one topic, its id, one partition
-        "00 00 00 02 00 00 00 07 00 00 00 00 00 00 01 2c "  # number, leader epoch, offset
-        "ff ff ff ff ff ff ff ff ff ff ff ff 00 00 04 00 00 00 "  # no epoch, no log start, size, tags
-        "02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 05 02 00 00 00 03 00 "  # forgotten
-        "01 00"  # no rack, tags
+        "00 00 00 76 "  # size.
+        "00 01 00 0d 00 00 00 09 00 05 73 68 6f 61 6c 00 "  # key, version, correlation id, client id, tags.
+        "ff ff ff ff 00 00 01 f4 00 00 00 01 00 00 10 00 01 "  # no replica, wait, sizes, read_committed.
+        "00 00 00 0b 00 00 00 0c "  # session.
+        "02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 05 02 "  # one topic, its id, one partition.
+        "00 00 00 02 00 00 00 07 00 00 00 00 00 00 01 2c "  # number, leader epoch, offset.
+        "ff ff ff ff ff ff ff ff ff ff ff ff 00 00 04 00 00 00 "  # no epoch, no log start, size, tags.
+        "02 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 05 02 00 00 00 03 00 "  # forgotten.
+        "01 00"  # no rack, tags.
     )
 
 

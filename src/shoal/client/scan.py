@@ -64,8 +64,8 @@ class PartitionReader:
             partition: The partition to read.
             isolation_level: The fetches' isolation level.
             buffer_bytes: The size of the response buffer.
-            shares_connection: Whether to use the cluster's own connection to the leader. Then nobody may use
-                the cluster between :meth:`ask` and :meth:`receive`.
+            shares_connection: Whether to use the cluster's own connection to the leader. Then the cluster may
+                not be used between :meth:`ask` and :meth:`receive`.
 
         Raises:
             BrokerError: The partition has no leader, or its topic does not exist.
