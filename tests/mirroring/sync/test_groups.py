@@ -249,6 +249,17 @@ def test_round_before_the_destinations_log_start_begins_there(groups: Groups) ->
     assert row.detail.endswith("has deleted earlier records")
 
 
+def test_round_before_the_beginning_of_the_copy_names_it(groups: Groups) -> None:
+    """A mirror that started at the latest offset never copied the earlier records."""
+    (history,) = groups.two.topic()
+    history.plain(*[1] * 9)
+    groups.two.run([each._replace(start_offset=5) for each in groups.two.ranges()])
+    groups.commit("source", "g", 2)
+    row = row_of(groups.round())
+    assert (row.translated, row.exactness) == (0, Exactness.EXACT)
+    assert row.detail == "the copy begins at source offset 5"
+
+
 def test_round_of_a_topic_that_was_created_again_translates_nothing(groups: Groups) -> None:
     mixed(groups)
     source = groups.two.source

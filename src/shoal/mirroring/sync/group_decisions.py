@@ -273,11 +273,20 @@ class GroupDecisions:
             exactness=decision.translation.exactness,
             present=None if there is None else there.offset,
             action=decision.action,
-            detail=f"{self._written} has deleted earlier records" if decision.is_clamped else "",
+            detail=self._detail(copy, committed, is_clamped=decision.is_clamped),
         )
         if decision.mark is None:
             return Decided(outcome, None)
         return Decided(outcome, ToCommit(counterpart, decision.translation.offset, decision.mark))
+
+    def _detail(self, copy: MirroredCopy, committed: CommittedValue, *, is_clamped: bool) -> str:
+        if is_clamped:
+            return f"{self._written} has deleted earlier records"
+        began = copy.offsets.milestones[0].source
+        is_before = copy.offsets.is_whole and committed.offset < began
+        if self._direction is Direction.FORWARD and is_before:
+            return f"the copy begins at source offset {began}"
+        return ""
 
     def _translate(
         self, copy: MirroredCopy, committed: CommittedValue, there: CommittedValue | None
