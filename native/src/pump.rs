@@ -414,11 +414,10 @@ impl<'a, P: Peer> Pump<'a, P> {
             };
             let progress = &mut progress[index];
             answered += 1;
-            // It is answered once, it was asked for (below), and it is at its place.
-            let is_first = progress.answered_in != request.number;
             progress.answered_in = request.number;
-            is_first && landed.base_offset == progress.expected_offset
+            landed.base_offset == progress.expected_offset
         });
+        // As many answers as parts, and one to each part: so none is answered twice.
         read.is_some()
             && answered == request.parts.len()
             && request
