@@ -19,7 +19,7 @@ from ..wakeup import Wakeup, remaining_s
 from .arguments import all_named, named, valid_offset
 from .fetching import Fetching
 from .partitions import ConsumedPartition
-from .positions import Positions
+from .positions import StartPositions
 from .records import AnyRecord
 from .settings import ConsumerSettings
 
@@ -83,7 +83,7 @@ class RawConsumer:
         self._cluster = Cluster(self._settings.client)
         self._wakeup = Wakeup()
         self._fetching = Fetching(self._cluster, self._settings, self._wakeup)
-        self._positions = Positions(self._cluster, self._settings)
+        self._positions = StartPositions(self._cluster, self._settings)
         self._states: dict[TopicPartition, ConsumedPartition] = {}
         self._listener = RebalanceListener()
         self._membership: Membership | None = None

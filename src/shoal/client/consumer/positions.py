@@ -13,10 +13,10 @@ from ..offsets import list_offsets
 from .partitions import ConsumedPartition
 from .settings import ConsumerSettings
 
-__all__ = ["Positions"]
+__all__ = ["StartPositions"]
 
 
-class Positions:
+class StartPositions:
     """Finds the positions of partitions that have none."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings) -> None:
