@@ -55,7 +55,11 @@ _DEFAULTS = {
     "spark.app.name": "shoal",
     # The JVM has only references, so 512 MB is ample. Spark itself refuses less than 450.
     "spark.driver.memory": "512m",
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms256m -Xmn96m",
+    # The old generation begins with 64 MB, so that a collection comes before a mirror's garbage is larger.
+    # The classes that a first start loads stay below the mark of Metaspace, which would cause collections.
+    "spark.driver.defaultJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms160m -Xmn96m -XX:MetaspaceSize=64m"
+    ),
     "spark.ui.enabled": "false",
     # Spark would draw the progress bar into the log file.
     "spark.ui.showConsoleProgress": "false",
