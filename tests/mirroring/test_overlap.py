@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from shoal.mirroring.model.handover import Handover
 from shoal.mirroring.model.reports import TaskReport
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from tests.two_brokers import History, TwoBrokers, wait_until
+from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
 from tests.window_driver import Driver, Time
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
@@ -49,6 +50,11 @@ class Overlap:
         """Let the time of the window be over: it waits for its successor as long as it lasts itself."""
         self._time.now += 5 + LENGTH_S
         self.server.renew(MemberId(), lease_s)  # all tasks receive the remaining time
+
+    def has_begun(self) -> bool:
+        """Whether the window that was planned last is the current one, and has a task."""
+        windows = self.server._windows
+        return windows is not None and windows.current == windows.planned and windows._began_at is not None
 
     def ready(self) -> int:
         return len(self.server._ready)
@@ -113,7 +119,7 @@ def test_window_ends_once_all_tasks_of_the_next_one_are_ready(
     overlap.server.await_next(2)
     taking(first)
     wait_until(lambda: overlap.ready() == 1)
-    assert present.remaining_s > LENGTH_S
+    assert present.remaining_s > 1
     with overlap.driver.connect(overlap.server.planned_window) as second:
         taking(second)
         wait_until(lambda: present.remaining_s <= 0.5)
@@ -174,6 +180,100 @@ def test_windows_that_overlap_copy_every_record_once(
             wait_until(lambda: len(brokers.copied()) == len(history.committed))
             overlap.server.request_stop()
             running.result()
+    finally:
+        over.set()
+        producer.join()
+    assert brokers.copied() == history.committed
+    assert brokers.position().source_offset == history.next_offset
+
+
+class Spark:
+    """Starts the tasks of windows that overlap, and kills and repeats them."""
+
+    def __init__(self, overlap: Overlap) -> None:
+        self._overlap = overlap
+        self._tasks: list[tuple[ControlConnection, RunningTask]] = []
+
+    def start(self, window: int) -> None:
+        control = self._overlap.driver.connect(window)
+        self._tasks.append((control, self._overlap.driver.start(control)))
+
+    def kill(self, number: int) -> None:
+        """Kill a task by its connection: 0 is the oldest. What it has sent may still arrive."""
+        control, running = self._tasks.pop(number)
+        control.close()
+        with contextlib.suppress(Stopped, BrokerError):
+            running.result()
+
+    def finish(self, number: int) -> None:
+        control, running = self._tasks.pop(number)
+        running.result()
+        control.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_that_overlap_copy_every_record_once_whatever_ends_their_tasks(
+    brokers: TwoBrokers, history: History, overlap: Overlap, seed: int
+) -> None:
+    dice = random.Random(seed)
+    over = threading.Event()
+    brokers.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.002)
+
+    def produce() -> None:
+        while not over.wait(0.002):
+            history.plain(dice.randint(1, 3))
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    spark = Spark(overlap)
+    server = overlap.server
+    try:
+        spark.start(overlap.window)
+        for _ in range(8):
+            wait_until(overlap.has_begun)
+            copied = len(brokers.copied())
+            wait_until(lambda least=copied: len(brokers.copied()) > least)  # type: ignore[misc]
+            following = overlap.prepare()
+            spark.start(following)
+            match dice.choice(["nothing", "old", "new", "both", "late", "soon", "news"]):
+                case "nothing":
+                    overlap.end_window()
+                    spark.finish(0)
+                case "old":
+                    present = overlap.window
+                    spark.kill(0)
+                    overlap.end_window()
+                    spark.start(present)  # repeated, and too late
+                    spark.finish(1)
+                case "new":
+                    spark.kill(1)
+                    spark.start(following)
+                    overlap.end_window()
+                    spark.finish(0)
+                case "both":
+                    spark.kill(1)
+                    spark.kill(0)
+                    spark.start(following)
+                    overlap.end_window()
+                case "late":
+                    overlap.end_window()
+                    spark.kill(0)
+                case "soon":
+                    overlap.end_window()
+                    spark.finish(0)
+                    spark.kill(0)
+                    spark.start(following)
+                case "news":
+                    server.end_window()
+                    spark.finish(1)
+                    spark.finish(0)
+                    server.plan()
+                    spark.start(overlap.window)
+        over.set()
+        producer.join()
+        wait_until(lambda: len(brokers.copied()) == len(history.committed))
+        server.request_stop()
+        spark.finish(0)
     finally:
         over.set()
         producer.join()
@@ -289,6 +389,19 @@ def test_late_attempt_of_the_former_window_gets_no_partition_of_the_present_one(
         assert not following.stop_requested
 
 
+def test_window_begins_with_a_task_that_connected_before_and_asks_after_the_end_of_the_last(
+    overlap: Overlap, tasks: tuple[ControlConnection, ControlConnection]
+) -> None:
+    killed, following = tasks
+    former = overlap.window
+    overlap.end_window()
+    killed.close()
+    with overlap.driver.connect(former):  # Spark repeats the task that was killed: too late
+        assert not overlap.has_begun()
+        assert taking(following).result(20).given_up == frozenset()
+        assert overlap.has_begun()
+
+
 def test_next_task_waits_for_the_lease_of_a_silent_present_task(overlap: Overlap) -> None:
     overlap.server.renew(MemberId(), 1.0)
     with overlap.driver.connect(overlap.window) as silent:
@@ -297,7 +410,7 @@ def test_next_task_waits_for_the_lease_of_a_silent_present_task(overlap: Overlap
         with overlap.driver.connect(overlap.prepare()) as following:
             taken = taking(following)
             overlap.end_window(lease_s=1.0)
-            wait_until(lambda: silent.stop_requested)
+            wait_until(lambda: any(each.is_fenced for each in overlap.server._tasks))
             for _ in range(10):
                 overlap.server.renew(MemberId(), 60.0)  # not for the silent task
             assert taken.result(20).given_up == frozenset()

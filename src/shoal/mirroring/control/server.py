@@ -222,6 +222,9 @@ class ControlServer:
         with self._changed:
             is_early = self._windows is not None and self._windows.is_prepared(attempt.window)
             is_in_time = attempt.window == self._current_window
+            if is_in_time and self._windows:
+                # The task may have connected while its window was the next one.
+                self._windows.begin()
         if is_early:
             self._start(self._take_in_turn, attempt, asked)
             return
