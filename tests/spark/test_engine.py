@@ -101,6 +101,7 @@ def engine_on(
     warnings: list[str] = []
     monkeypatch.setattr(engine, "spark_context", lambda *_, **__: context)
     monkeypatch.setattr(engine, "WindowPlanner", lambda *_: Planner(windows))
+    monkeypatch.setattr(SparkEngine, "_run_nothing", lambda _: None)
     started = SparkEngine(job.options, warnings.append)
     started.start(tmp_path)
     return started, warnings
@@ -172,6 +173,22 @@ def test_job_without_a_core_is_cancelled_at_a_stop(
         free.set()
     assert context.cancelled == ["shoal group"]
     assert job.control.stop_requested
+
+
+def test_first_task_does_nothing_and_its_failure_is_no_error(
+    job: CopyJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran = threading.Event()
+
+    def run() -> None:
+        ran.set()
+        raise CRASHED
+
+    monkeypatch.setattr(engine, "spark_context", lambda *_, **__: Context(run))
+    started = SparkEngine(job.options, lambda _: None)
+    started.start(tmp_path)
+    assert ran.wait(20)
+    started.stop()
 
 
 # Windows that overlap

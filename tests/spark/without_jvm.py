@@ -71,4 +71,5 @@ def without_jvm(monkeypatch: pytest.MonkeyPatch, parallelism: int = 2) -> Iterat
     """Let mirrors run without a JVM."""
     with monkeypatch.context() as patched:
         patched.setattr(engine, "spark_context", lambda *_, **__: Context(parallelism))
+        patched.setattr(engine.SparkEngine, "_run_nothing", lambda _: None)  # there are no processes to start
         yield

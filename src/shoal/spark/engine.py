@@ -79,6 +79,7 @@ class SparkEngine:
         self._key: str | Path = ""
         self._resources = contextlib.ExitStack()
         self._abort = Abort()
+        self._warm_up: threading.Thread | None = None
 
     @property
     def listening_host(self) -> str:
@@ -112,7 +113,22 @@ class SparkEngine:
                         refuse_unauthenticated(self._context)
                     self._key = resources.enter_context(key_for_tasks(self._context, directory))
             self._resources = resources.pop_all()
+        if is_ours and is_on_this_machine(self._options.master):
+            self._warm_up = threading.Thread(target=self._run_nothing, name="shoal-warm-up", daemon=True)
+            self._warm_up.start()
         return self._log_file
+
+    def _run_nothing(self) -> None:
+        """
+        Run a task that does nothing: its classes, the daemon and a worker are there for the first job.
+
+        A stock broker delays the first job, since a new group is joined after 3 s. Without that delay the
+        first job runs beside this one, and waits for the same daemon.
+
+        """
+        # The first job has the same error, unless the mirror has just been stopped.
+        with contextlib.suppress(Exception):
+            self._context.parallelize((0,), 1).mapPartitions(list).collect()
 
     def run(self, job: CopyJob, stop: threading.Event) -> None:
         """Run one job, or one for each window; see :meth:`.Engine.run`."""
@@ -143,6 +159,8 @@ class SparkEngine:
         """Delete the key of the tasks, and stop Spark if :meth:`start` started it."""
         self._abort.request()
         self._resources.close()
+        if self._warm_up is not None:
+            self._warm_up.join(_JOB_END_PATIENCE_S)  # it ends with Spark
 
     def _run_once(self, job: CopyJob, jobs: _Jobs) -> None:
         """Copy up to the present end offsets. Return when every task has ended."""
