@@ -35,7 +35,7 @@ _SETTLED_S = 300.0
 #: The prefixes of the metadata of a mirror's own positions and start marks.
 _OF_A_MIRROR = ("shoal", "start1")
 
-#: Actions that do not depend on the mirror's position, if the translation is exact.
+#: Actions that do not depend on the mirror's position, unless the group is ahead of it.
 _SETTLED = frozenset({Action.UNCHANGED, Action.ACTIVE, Action.FURTHER})
 
 #: Actions that the next round may repeat.
@@ -207,7 +207,7 @@ class GroupDecisions:
             decided = self._partition(group, partition, source, value, present, is_active)
             decisions.append(decided)
             outcome = decided.outcome
-            is_settled = outcome.action in _SETTLED and outcome.exactness is Exactness.EXACT
+            is_settled = outcome.action in _SETTLED and outcome.exactness is not Exactness.AHEAD
             if source is not None and not is_settled:
                 positions[source] = self._copies.position_of(source)
         is_pending = any(each.outcome.action in _PENDING for each in decisions)
