@@ -199,7 +199,7 @@ class Spark:
         self._tasks.append((control, self._overlap.driver.start(control)))
 
     def kill(self, number: int) -> None:
-        """Kill a task by its connection: 0 is the oldest. What it has sent may still arrive."""
+        """Kill a task by its connection: 0 is the oldest. Its last requests may still arrive."""
         control, running = self._tasks.pop(number)
         control.close()
         with contextlib.suppress(Stopped, BrokerError):

@@ -30,6 +30,7 @@ SUBJECTS = {"source", "destination", "topics", "group", "copy"}
 #: Options that more files name, and the reason.
 EXCEPTIONS = {
     "allow_unauthenticated_spark": "also an option of Spark's data source, for reading and for writing",
+    "exclude_groups": "also an option of `shoal groups` and of `shoal.translate_offsets`",
     "keep_append_time": "the decision about a batch, and the time of its records, which resuming repeats",
     "multi_batch": "also the tasks' word for a request with several batches of a partition",
     "once": "the two kinds of a run, which the driver and the engine tell apart",

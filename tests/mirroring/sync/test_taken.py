@@ -61,7 +61,7 @@ def test_offsets_of_dropped_batches_are_complete_and_of_removed_records_not(brok
             taken.nth(0, 99)
 
 
-def test_aborted_records_count_where_they_are_mirrored(brokers: TwoBrokers) -> None:
+def test_aborted_records_count_if_they_are_mirrored(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic()
     history.transaction(3, ends=ABORT)
     with taken_of(brokers.read_uncommitted()) as taken:
