@@ -49,7 +49,8 @@ def _grow(settings: Settings) -> Section:
             rows.append((mover, f"{partitions:,}", f"**{cpu:.2f}**", f"{broker:.2f}", f"{yardstick:.2f}"))
     head = ("mover", "partitions", CPU, "destination broker, CPU-s/GB", "yardstick, ms")
     text = (
-        f"{min(_MEGABYTES.values())} MB, and {max(_MEGABYTES.values())} MB from 256 partitions on, "
+        f"{min(_MEGABYTES.values()) * settings.scale:.0f} MB, and "
+        f"{max(_MEGABYTES.values()) * settings.scale:.0f} MB from 256 partitions on, "
         f"in batches of {_SHAPE.records_per_batch} records, "
         f"{_SHAPE.codec}; from a tenth of the records to the last, so without aligning.\n\n"
         f"{markdown(head, sorted(rows, key=lambda row: row[0]))}"

@@ -82,13 +82,16 @@ class Ends(NamedTuple):
     broker: socket.socket
     gate: array[int]
 
-    def act(self, event: Event) -> None:
+    def act(self, event: Event) -> bytes:
+        """Act, and return what is taken; a pump that waits until it can send finds the gate closed then."""
         if event.closes_gate:
             self.gate[0] = 0
+        taken = self.take() if event.takes else b""
         if event.answer:
             self.broker.sendall(event.answer)
         if event.hangs_up:
             self.broker.shutdown(socket.SHUT_RDWR)
+        return taken
 
     def waiting(self) -> int:
         """Return how many bytes were sent and not taken."""
@@ -190,7 +193,8 @@ class Schedule:
         registered: list[int] = []
 
         def act(wait_ms: int) -> list[int]:
-            (self._is_full if registered == [select.POLLOUT] else self._is_waited_for)()
+            if not (self.events and self.events[-1].hangs_up):
+                (self._is_full if registered == [select.POLLOUT] else self._is_waited_for)()
             return registered
 
         return SimpleNamespace(register=lambda connection, event: registered.append(event), poll=act)
@@ -203,7 +207,7 @@ class Schedule:
         self._was_full = True
         if move != "take":
             self._last_byte = sent
-        self._do(Event(sent, takes=move == "take", closes_gate=move == "gate", hangs_up=move == "cut"))
+        self._do(Event(sent, takes=move != "cut", closes_gate=move == "gate", hangs_up=move == "cut"))
 
     def _is_waited_for(self) -> None:
         """Act while the pump waits for answers."""
@@ -271,10 +275,8 @@ class Schedule:
         return event._replace(answer=answer, closes_gate=move == "gate")
 
     def _do(self, event: Event) -> None:
-        if event.takes:
-            self.sent += self._ends.take()
         self.events.append(event)
-        self._ends.act(event)
+        self.sent += self._ends.act(event)
 
 
 def _changed(answer: bytes, at: int, value: bytes) -> bytes:
@@ -305,9 +307,7 @@ def replayed(events: Sequence[Event], ends: Ends) -> Iterator[bytearray]:
         for event in events:
             if not wait_until(lambda: len(sent) + ends.waiting() >= event.sent):  # noqa: B023
                 break
-            if event.takes:
-                sent.extend(ends.take())
-            ends.act(event)
+            sent.extend(ends.act(event))
             wait_until(lambda: not ends.unread())  # so that the next answer comes by itself
         else:
             return
