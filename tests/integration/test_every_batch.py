@@ -51,6 +51,15 @@ from rig.load import FIRST_TIMESTAMP, Codec, await_markers, random_records, tran
 from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig, IsolationLevel
+from shoal.client.coordinator import MemberId
+from shoal.mirroring.model.copy_options import CopySettings
+from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.sync.taken import SourceTaken
+from shoal.net.address import parse_bootstrap
+from shoal.topic_partition import TopicPartition as Partition
 from tests.integration.mirror_process import MirrorProcess, shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -696,6 +705,51 @@ def test_verify_finds_old_formats_equal(
 
 
 # Records that cannot be mirrored
+
+
+# The offset map
+
+
+def assert_translated(source: KafkaCluster | OldKafka, run: Run, isolation: IsolationLevel) -> None:
+    """Translate offsets of each topic both ways, and compare with the consumers' own offsets."""
+    client = ClientConfig("source", tuple(parse_bootstrap(source.bootstrap)), isolation_level=isolation)
+    settings = CopySettings(client, client, run.group, "")
+    rng = Random(1)
+    with Cluster(client) as cluster:
+        cluster.refresh(run.topics)
+        keys = [Partition(topic, 0) for topic in run.topics]
+        positions = GroupPositions(cluster, run.group, MemberId).read(keys)
+        for key, position in positions.items():
+            arrived = run.topics[key.topic]
+            pairs = [
+                (ours.offset, theirs.offset)
+                for ours, theirs in zip(arrived.source, arrived.records, strict=False)
+            ]
+            there = [*pairs, (position.source_offset, position.destination_offset)]
+            taken = SourceTaken(cluster, key, settings)
+            for offset in rng.sample(range(position.source_offset + 1), min(40, position.source_offset + 1)):
+                expected = next(theirs for ours, theirs in there if ours >= offset)
+                assert position.offsets.to_destination(offset, taken) == (expected, Exactness.EXACT)
+            for ours, theirs in rng.sample(there, min(20, len(there))):
+                back = position.offsets.to_source(theirs, taken)
+                assert back.exactness is Exactness.EXACT
+                assert next(first for first, _ in there if first >= back.offset) == ours
+
+
+def test_offsets_of_a_current_broker_are_translated_exactly(
+    source_cluster: KafkaCluster, new_run: Run
+) -> None:
+    assert_translated(source_cluster, new_run, IsolationLevel.READ_COMMITTED)
+
+
+def test_offsets_of_aborted_records_are_translated_exactly(
+    source_cluster: KafkaCluster, uncommitted_run: Run
+) -> None:
+    assert_translated(source_cluster, uncommitted_run, IsolationLevel.READ_UNCOMMITTED)
+
+
+def test_offsets_of_old_formats_are_translated_exactly(old_kafka: OldKafka, old_run: Run) -> None:
+    assert_translated(old_kafka, old_run, IsolationLevel.READ_COMMITTED)
 
 
 @pytest.fixture(scope="module")

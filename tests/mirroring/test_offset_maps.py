@@ -143,8 +143,11 @@ class Trial:
         log.delete_records(log.log_start_offset + int(behind))
 
     def delete_from_the_copy(self) -> None:
+        """Let retention delete records of the copy: committed ones, or nothing shows what was mirrored."""
         log = self.brokers.destination.log("topic")
-        log.delete_records(self.dice.randint(log.log_start_offset, log.log_end_offset))
+        with suppress(KeyError):  # there is no position
+            most = min(log.log_end_offset, self.brokers.position().destination_offset)
+            log.delete_records(self.dice.randint(log.log_start_offset, max(log.log_start_offset, most)))
 
     def clean_the_source(self) -> None:
         """Remove records as a log cleaner does, also those that are not mirrored yet."""
@@ -226,7 +229,7 @@ class Trial:
         with Cluster(self.brokers.settings.source) as source:
             source.refresh(["topic"])
             taken = SourceTaken(source, PARTITION, self.brokers.settings)
-            for offset in range(self.history.next_offset + 2):
+            for offset in range(self.history.log.log_start_offset, self.history.next_offset + 2):
                 there = offsets.to_destination(offset, taken)
                 wanted = {each for each in landed if each >= offset}
                 read = {each for each, at in landed.items() if at >= there.offset}
@@ -251,7 +254,7 @@ class Trial:
     ) -> None:
         about = offset, found, offsets
         assert needed <= read, ("skipped", about, sorted(needed - read))
-        if found.exactness is Exactness.EXACT:
+        if found.exactness is Exactness.EXACT and not self.has_doubles:
             assert read <= wanted, ("read twice", about, sorted(read - wanted))
 
 
