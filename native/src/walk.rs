@@ -1,6 +1,6 @@
 //! The stamping walk: plain batches of a fetched record set become batches of ours, where they lie.
 //!
-//! The rules are those of `shoal.records.stamp`, whose `stamp_run` is the reference. Plain is a batch of magic 2
+//! The reference is `stamp_plain` of `shoal.records.plain`. Plain is a batch of magic 2
 //! with a codec and nothing else in its attributes, without holes, that begins at the offset where the one before
 //! it ended. All other batches are left to Python, and so is everything behind the first of them.
 //!

@@ -47,8 +47,8 @@ __all__ = [
     "default_group",
 ]
 
-#: Between two windows nothing is copied for 0.3 s. That is more than 1 % of 15 s, so at a trickle it was the
-#: 99th percentile of the lag. News ends a window early, whatever its length.
+#: Without an overlap of windows, nothing is copied for 0.3 s between two. That is over 1 % of 15 s, so at
+#: a trickle it was the 99th percentile of the lag. News ends a window early, whatever its length.
 DEFAULT_SLICE_S = 60.0
 DEFAULT_REFRESH_S = 30.0
 DEFAULT_RETRY_STOPPED_S = 300.0
