@@ -46,8 +46,14 @@ def test_invalid_client_software_name_is_refused(wire: Wire) -> None:
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-#: Logins are another's matter, and the embedded broker has no quorum of controllers.
-NOT_SERVED = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_QUORUM}
+#: The embedded broker has no logins, no quorum of controllers and no authorizer.
+NOT_SERVED = {
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+}
 
 
 @pytest.mark.parametrize("api", set(CLIENT_VERSIONS) - NOT_SERVED)
