@@ -721,6 +721,8 @@ def assert_translated(source: KafkaCluster | OldKafka, run: Run, isolation: Isol
         positions = GroupPositions(cluster, run.group, MemberId).read(keys)
         for key, position in positions.items():
             arrived = run.topics[key.topic]
+            if arrived.batches and position.destination_offset != arrived.batches[-1].last_offset + 1:
+                continue  # a later run went on, once the open transaction had ended
             pairs = [
                 (ours.offset, theirs.offset)
                 for ours, theirs in zip(arrived.source, arrived.records, strict=False)
