@@ -390,9 +390,9 @@ def dashboard_queries() -> Iterator[tuple[str, str]]:
 #: If there is no problem, these are empty.
 MAY_BE_EMPTY = frozenset({"Partitions furthest behind", "Stuck partitions"})
 
-#: Queries for metrics that this mirror does not have: records that an open transaction delays, and
-#: conversions, which are the gateway's and the embedded broker's.
-NOT_OF_THIS_MIRROR = ("shoal_held_back_records", "shoal_conversion_")
+#: Queries for metrics that this mirror does not have: records that an open transaction delays, conversions,
+#: which are the gateway's and the embedded broker's, and consumer groups, which do not follow.
+NOT_OF_THIS_MIRROR = ("shoal_held_back_records", "shoal_conversion_", "shoal_consumer_group")
 
 
 def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus) -> None:
