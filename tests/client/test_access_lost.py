@@ -15,14 +15,14 @@ from shoal.client.cluster import Cluster, is_transient
 from shoal.client.config import ClientConfig
 from shoal.client.connection import Connection
 from shoal.client.refused_logins import RefusedLogins
-from shoal.client.security import Security
+from shoal.client.security import PasswordLogin, Security
 from shoal.errors import AccessRefused, Disconnected, ShoalError
 from shoal.mirroring.driver import group_lock
 from shoal.mirroring.driver.group_lock import GroupLock
 from shoal.net.address import Address
 from tests.two_brokers import config_of, second_node, wait_until
 
-SECURITY = Security(tls=False, mechanism="SCRAM-SHA-256", username="mirror", password="x")
+SECURITY = Security(login=PasswordLogin("SCRAM-SHA-256", "mirror", "x"))
 
 
 class LoginService:
@@ -63,8 +63,8 @@ def test_login_refused_after_it_worked_is_retried_and_named(broker: Broker, logi
     assert isinstance(error, Disconnected)
     assert is_transient(error)
     assert re.search(
-        r"the login of 'mirror' failed \(it was accepted before, and refused once since \d\d:\d\d:\d\d UTC; "
-        r"the next attempt is at \d\d:\d\d:\d\d UTC\)$",
+        r"the login of 'mirror' failed \(it was accepted before, was refused once since \d\d:\d\d:\d\d UTC, "
+        r"and is next tried at \d\d:\d\d:\d\d UTC\)$",
         str(error),
     )
     logins.accepts = True
@@ -129,7 +129,9 @@ def test_refused_login_does_not_delay_other_credentials_and_brokers(
     logins.accepts = False
     assert not is_let_in(config)
     logins.accepts = True
-    assert is_let_in(replace(config, security=replace(SECURITY, password="renewed")))
+    assert is_let_in(
+        replace(config, security=Security(login=PasswordLogin("SCRAM-SHA-256", "mirror", "renewed")))
+    )
     assert is_let_in(replace(config, bootstrap=(Address("localhost", broker.port),)))
 
 
@@ -138,7 +140,7 @@ def test_login_that_never_worked_raises(broker: Broker, logins: LoginService) ->
     with Cluster(config) as cluster:
         cluster.refresh([])
     logins.accepts = False
-    other = replace(config, security=replace(SECURITY, password="another"))
+    other = replace(config, security=Security(login=PasswordLogin("SCRAM-SHA-256", "mirror", "another")))
     assert isinstance(refusal(other), AccessRefused)
 
 

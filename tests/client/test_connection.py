@@ -20,7 +20,7 @@ from shoal.broker import Broker
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.buffers import ReceiveBuffer
 from shoal.client.connection import Connection
-from shoal.client.security import Security
+from shoal.client.security import Security, TlsSettings
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, Disconnected, ProtocolError, raise_for
 from shoal.net.address import Address, parse_bootstrap
@@ -278,7 +278,7 @@ class Lapsed(Exception):
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
 def test_send_that_waits_is_cut_if_its_check_fails_then(listen: Listen, tmp_path: Path, is_tls: bool) -> None:
     authority = Authority()
-    security = Security(tls=True, trusted=authority.pem) if is_tls else None
+    security = Security(TlsSettings(trusted=authority.pem)) if is_tls else None
     identity = authority.issue("broker", "127.0.0.1").write_pem(tmp_path / "broker.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity)
@@ -433,7 +433,7 @@ def test_response_with_too_many_values_raises(listen: Listen) -> None:
 
     with connect(listen(after_versions(serve)), sizes=FewValues()) as connection:
         with pytest.raises(
-            ProtocolError, match=r"a Metadata\w+ of [\d,]+ bytes with more than 1,000 values; ask"
+            ProtocolError, match=r"a Metadata\w+ of [\d,]+ bytes with more than 1,000 values. ask"
         ):
             connection.request(ApiKey.METADATA, topics=[])
         assert connection.closed

@@ -43,8 +43,8 @@ def test_list_of_apis_is_parsed() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("Fetsh", "unknown API 'Fetsh'; did you mean Fetch?"),
-        ("all,-produce", "unknown API 'produce'; did you mean Produce?"),
+        ("Fetsh", "unknown API 'Fetsh'. Did you mean Fetch?"),
+        ("all,-produce", "unknown API 'produce'. Did you mean Produce?"),
         ("all,-ApiVersions", "ApiVersions cannot be denied"),
         ("-Produce", "allows no API. Name some, or begin with 'all'"),
         ("", "unknown API ''"),

@@ -62,8 +62,8 @@ def test_broker_setting_is_refused_and_unchanged(
     )
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert refused.error_message == (
-        "shoal gateway: clients may change the settings of topics, groups and client metrics only; "
-        "--allow-broker-configs allows those of brokers"
+        "shoal gateway: clients may change the settings of topics, groups and client metrics only. "
+        "Use --allow-broker-configs for those of brokers"
     )
     assert (refused.resource_type, refused.resource_name) == (BROKER, node_id)
     assert described(behind.direct(topic), BROKER, node_id, "message.max.bytes") == "1048588"

@@ -13,7 +13,7 @@ from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests.broker.wire import Wire
 from tests.gateway.behind import wait_until
-from tests.gateway.sasl_broker import NODE_ID, Answer, sasl_broker
+from tests.sasl_broker import NODE_ID, Answer, sasl_broker
 
 Connect = Callable[[str], Wire]
 
@@ -31,7 +31,7 @@ DOCUMENT: dict[bytes, Answer] = {b"signed": (b'{"version":"2020_10_22"}', True)}
 def passing(
     answers: dict[bytes, Answer], most_connections: int = 10, login_s: float = 60.0
 ) -> Iterator[Gateway]:
-    with sasl_broker(answers) as address:
+    with sasl_broker(answers.get) as address:
         upstream = ClientConfig.from_properties("upstream", {"bootstrap.servers": address})[0]
         settings = GatewaySettings(
             "127.0.0.1",

@@ -55,7 +55,7 @@ def test_held_response_has_a_bound_that_a_property_raises() -> None:
     with pytest.raises(TooLarge) as refused:
         upstream(64 * MEGABYTE + 1).receive()
     assert str(refused.value) == (
-        "broker:9092 sent an answer of 67108865 bytes; the limit is 67108864. If the cluster needs more, "
+        "broker:9092 sent an answer of 67108865 bytes, and the limit is 67108864. If the cluster needs more, "
         "raise shoal.max.answer.bytes in the upstream properties, or --max-decompressed-bytes for a "
         "batch"
     )
@@ -65,5 +65,5 @@ def test_held_response_has_a_bound_that_a_property_raises() -> None:
 
 def test_response_to_the_gateway_s_own_request_is_bounded_by_it() -> None:
     asked = Asked(cast(Any, Broker(MEGABYTE, AnswerSizes(), (ApiKey.PRODUCE, 100))), cast(Any, Patient()))
-    with pytest.raises(TooLarge, match=r"an answer of 1048576 bytes; the limit is \d{6}\."):
+    with pytest.raises(TooLarge, match=r"an answer of 1048576 bytes, and the limit is \d{6}\."):
         asked.receive()

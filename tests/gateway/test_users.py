@@ -73,7 +73,7 @@ def test_file_accessible_to_others_is_refused(tmp_path: Path, mode: int) -> None
         ("[alice", "users.toml: "),
         ('alice = "secret"', "'alice' is not a table of credentials"),
         ("[alice]", "'alice' is not a table of credentials"),
-        ('[alice]\nSCRAM-SHA-25 = "x"', "not a SCRAM mechanism; did you mean SCRAM-SHA-256"),
+        ('[alice]\nSCRAM-SHA-25 = "x"', "not a SCRAM mechanism. Did you mean SCRAM-SHA-256"),
         ('[alice]\nSCRAM-SHA-256 = "secret"', "SCRAM-SHA-256 of 'alice' does not have the form"),
         (f'[alice]\nSCRAM-SHA-256 = "{PENCIL[:-4]}4095"', "has 4095 iterations"),
         (f'[alice]\nSCRAM-SHA-512 = "{PENCIL}"', "a key has 64 bytes"),

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from rig.wait import wait_until
-from shoal.client.security.access import Security
 from shoal.client.security.tls import connect_tls
+from shoal.client.security.tls_settings import TlsSettings
 from shoal.gateway.client_connection import ClientGone, begin_tls
 
 
@@ -40,7 +40,7 @@ def reset() -> Iterator[socket.socket]:
 @pytest.mark.filterwarnings("error::ResourceWarning")
 def test_tls_to_a_peer_that_reset_the_connection_fails_and_leaves_no_socket(reset: socket.socket) -> None:
     with pytest.raises(OSError, match=r"."):
-        connect_tls(reset, "127.0.0.1", Security(tls=True), 5.0)
+        connect_tls(reset, "127.0.0.1", TlsSettings(), 5.0)
     assert reset.fileno() == -1
     gc.collect()
 

@@ -83,7 +83,7 @@ def test_turn_that_raises_passes_on() -> None:
         pass
 
 
-def test_turns_at_a_time_are_at_most_the_places() -> None:
+def test_simultaneous_turns_do_not_exceed_the_limit() -> None:
     turns, now, most, lock = Turns(2), [0], [0], threading.Lock()
 
     def work(number: int) -> None:

@@ -11,7 +11,7 @@ from ..protocol.apis import ApiKey
 from ..protocol.codec import request_class
 from .cluster import Cluster
 
-__all__ = ["AclBinding", "Operation", "Pattern", "Resource", "create_acls", "describe_acls"]
+__all__ = ["AclBinding", "AclOperation", "PatternType", "Resource", "create_acls", "describe_acls"]
 
 #: In filters: any pattern, operation or permission.
 _ANY = 1
@@ -29,14 +29,14 @@ class Resource(enum.IntEnum):
     GROUP = 3
 
 
-class Pattern(enum.IntEnum):
+class PatternType(enum.IntEnum):
     """Kafka's number of a type of patterns (``PatternType``)."""
 
     LITERAL = 3
     PREFIXED = 4
 
 
-class Operation(enum.IntEnum):
+class AclOperation(enum.IntEnum):
     """Kafka's number of an operation on topics or groups (``AclOperation``)."""
 
     ALL = 2
@@ -50,7 +50,7 @@ class Operation(enum.IntEnum):
     ALTER_CONFIGS = 11
 
 
-_PATTERNS, _OPERATIONS = frozenset(Pattern), frozenset(Operation)
+_PATTERNS, _OPERATIONS = frozenset(PatternType), frozenset(AclOperation)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,24 +64,23 @@ class AclBinding:
         name: A name, a prefix, or as a literal ``*`` for all.
         principal: As ``User:alice``; ``User:*`` for all.
         host: An address; ``*`` for all.
-        operation: The operation.
         allows: Whether it is allowed; a denial has precedence.
 
     """
 
     resource: Resource
-    pattern: Pattern
+    pattern: PatternType
     name: str
     principal: str
     host: str
-    operation: Operation
+    operation: AclOperation
     allows: bool
 
     def __str__(self) -> str:
         """Return a sentence without its period: ``User:alice may READ topic orders``."""
         verb = "may" if self.allows else "may not"
-        kind = self.resource.name.lower() + ("s" if self.pattern is Pattern.PREFIXED else "")
-        prefix = "with prefix " if self.pattern is Pattern.PREFIXED else ""
+        kind = self.resource.name.lower() + ("s" if self.pattern is PatternType.PREFIXED else "")
+        prefix = "with prefix " if self.pattern is PatternType.PREFIXED else ""
         host = "" if self.host == "*" else f" from {self.host}"
         return f"{self.principal} {verb} {self.operation.name} {kind} {prefix}{self.name}{host}"
 
@@ -109,11 +108,11 @@ def describe_acls(cluster: Cluster, resource: Resource) -> frozenset[AclBinding]
     return frozenset(
         AclBinding(
             resource,
-            Pattern(found.pattern_type),
+            PatternType(found.pattern_type),
             found.resource_name,
             acl.principal,
             acl.host,
-            Operation(acl.operation),
+            AclOperation(acl.operation),
             acl.permission_type == _ALLOW,
         )
         for found in response.resources

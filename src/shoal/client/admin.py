@@ -118,7 +118,6 @@ def alter_topic_configs(
     Set configurations of topics, and let others return to their defaults (KIP-339).
 
     Args:
-        cluster: The topics' cluster.
         changes: For each topic the new values, by name; None for the default.
         validate_only: Check the request without a change.
 
@@ -224,8 +223,6 @@ def create_partitions(cluster: Cluster, topic: str, count: int, *, validate_only
     Add partitions to a topic.
 
     Args:
-        cluster: The topic's cluster.
-        topic: The topic's name.
         count: The new number of partitions.
         validate_only: Check the request without a change.
 

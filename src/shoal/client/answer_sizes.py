@@ -53,7 +53,7 @@ _TOPIC_BYTES = 4 * 1024 * 1024
 _RESULT_BYTES = 128 * 1024
 
 #: The subscriptions and assignments of a group's members: the coordinator keeps them in one record, which may
-#: have a megabyte by default. Of a partition's producers, 380,000 fit in.
+#: have a megabyte by default. 380,000 producers of a partition fit in.
 _STATE_BYTES = 16 * 1024 * 1024
 
 
@@ -148,7 +148,6 @@ class AnswerSizes:
         Return the bound of a response in bytes.
 
         Args:
-            api_key: The API.
             request_bytes: The size of the request.
             fields: The fields of the request, if they are known.
 
@@ -185,7 +184,7 @@ class AnswerSizes:
         most = max(self.of_cluster, _DEFAULT_ANSWER_BYTES) // _BYTES_A_VALUE
         return ValueLimit(
             most,
-            f"if the cluster really needs more, raise {ANSWER_BYTES_PROPERTY} in the client's properties",
+            f"If the cluster really needs more, raise {ANSWER_BYTES_PROPERTY} in the client's properties",
         )
 
     def _largest_fetch(self, max_bytes: int) -> int:

@@ -204,7 +204,7 @@ class Cluster:
             _answered.pop(self.config.bootstrap, None)
 
     def _nobody_answers(self, errors: Sequence[ShoalError]) -> Disconnected:
-        reasons = "; ".join(dict.fromkeys(map(_reason, errors))) or "no broker is known"
+        reasons = ", ".join(dict.fromkeys(map(_reason, errors))) or "no broker is known"
         if errors and all(isinstance(each, Unreachable) and each.unresolved for each in errors):
             return Unreachable(str(self), reasons, unresolved=True)
         return Disconnected(str(self), reasons)

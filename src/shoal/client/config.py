@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ..errors import ConfigError
-from ..net.address import Address, parse_bootstrap
+from ..net.address import Address, canonical_addresses, parse_bootstrap
 from .answer_sizes import ANSWER_BYTES_PROPERTY, BATCH_BYTES_PROPERTY, AnswerSizes
 from .security import (
     LEAST_ITERATIONS_PROPERTY,
     LEAST_SCRAM_ITERATIONS,
     SECURITY_PROPERTIES,
+    PasswordLogin,
     Security,
     read_security,
 )
@@ -58,10 +59,13 @@ _NO_MEANING = frozenset(
     """.split()  # noqa: SIM905
 )
 
+#: The value of client.dns.lookup for brokers behind one name whose Kerberos principals have their own names.
+_CANONICAL = "resolve_canonical_bootstrap_servers_only"
+
 #: Properties that change the copied records or the connections, with the values that shoal supports. Any
 #: other value is refused.
 _HONOURED: Mapping[str, frozenset[str]] = {
-    "client.dns.lookup": frozenset({"use_all_dns_ips"}),
+    "client.dns.lookup": frozenset({"use_all_dns_ips", _CANONICAL}),
 }
 
 #: The prefixes of properties whose values may be secret.
@@ -146,28 +150,31 @@ class ClientConfig:
         warnings = []
         for key, value in properties.items():
             if key in _REFUSED or not _is_honoured(key, value):
-                raise ConfigError(f"{where}: {key}={_shown(key, value)} is not supported; remove it")
-            if not _is_known(key):
+                raise ConfigError(f"{where}: {key}={_shown(key, value)} is not supported. Remove it")
+            if key not in KNOWN_PROPERTIES:
                 warnings.append(f"{where}: shoal ignores the unknown property {key!r}")
         if "bootstrap.servers" not in properties:
-            raise ConfigError(f"{where}: no bootstrap.servers")
+            raise ConfigError(f"{where}: no bootstrap.servers. Set them to HOST:PORT of some brokers")
         try:
-            bootstrap = tuple(parse_bootstrap(properties["bootstrap.servers"]))
+            bootstrap = parse_bootstrap(properties["bootstrap.servers"])
         except ValueError as error:
             raise ConfigError(f"{where}: bootstrap.servers: {error}") from None
+        if properties.get("client.dns.lookup") == _CANONICAL:
+            bootstrap = canonical_addresses(bootstrap)
         config = cls(
             name,
-            bootstrap,
+            tuple(bootstrap),
             properties.get("client.id") or DEFAULT_CLIENT_ID,
             _positive(properties, "request.timeout.ms", DEFAULT_REQUEST_TIMEOUT_MS, where, "milliseconds"),
             _isolation_level(properties, where),
             read_security(properties, where),
             _answer_sizes(properties, where),
         )
-        if config.security and config.security.least_scram_iterations < LEAST_SCRAM_ITERATIONS:
+        login = config.security.login if config.security else None
+        if isinstance(login, PasswordLogin) and login.least_scram_iterations < LEAST_SCRAM_ITERATIONS:
             warnings.append(
-                f"{where}: {LEAST_ITERATIONS_PROPERTY}={config.security.least_scram_iterations} lets a false "
-                f"broker guess the password from a login; store it again with {LEAST_SCRAM_ITERATIONS} "
+                f"{where}: {LEAST_ITERATIONS_PROPERTY}={login.least_scram_iterations} lets a false "
+                f"broker guess the password from a login. Store it again with {LEAST_SCRAM_ITERATIONS} "
                 "iterations or more, and remove the property"
             )
         return config, warnings
@@ -210,11 +217,6 @@ _READ = frozenset(
 
 #: All properties that shoal reads, refuses or ignores.
 KNOWN_PROPERTIES = _READ | _NO_MEANING | _HONOURED.keys() | SECURITY_PROPERTIES | _REFUSED
-
-
-def _is_known(key: str) -> bool:
-    # OAuth's properties go with a mechanism that is refused.
-    return key in KNOWN_PROPERTIES or key.startswith("sasl.oauthbearer.")
 
 
 def _is_honoured(key: str, value: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import select
 import socket
 import ssl
 import time
@@ -17,17 +16,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import AccessRefused, BrokerError, Disconnected, ProtocolError
+from ..errors import AccessRefused, Disconnected, ProtocolError
 from ..net.address import Address
-from ..net.gathered import send_gathered, send_records
+from ..net.gathered import send_gathered, send_records, when_writable
 from ..protocol import codec
 from ..protocol.apis import ApiKey, pick_version
 from ..protocol.primitives import INT32
 from .answer_sizes import LARGEST_FRAME, AnswerSizes
 from .buffers import FreshMemory, ReceiveBuffer
 from .incoming import Incoming
-from .opening import CONNECT_S, broken, log_in, open_socket, open_tls, prepare_socket
-from .security import TLS_ADVICE, Security
+from .opening import (
+    CLOSED,
+    CONNECT_S,
+    ask_versions,
+    broken,
+    hangup_reason,
+    log_in,
+    open_socket,
+    open_tls,
+    prepare_socket,
+)
+from .security import Security
 
 __all__ = ["Connection", "version_or_close"]
 
@@ -39,8 +48,6 @@ _ALERTS = range(0x15030000, 0x15040000)
 
 #: The part of a login's lifetime after which it is renewed. Java's clients draw a number from 0.85 to 0.95.
 _SESSION_USED = 0.85
-
-_CLOSED = "the broker closed the connection"
 
 
 class _Expected(NamedTuple):
@@ -62,7 +69,6 @@ class Connection:
     :class:`~shoal.errors.ProtocolError` if a response is malformed; the connection is closed then.
 
     Attributes:
-        address: The broker's address.
         client_id: The client id of all requests.
         sizes: The bounds of responses.
         versions: The oldest and newest version of each API that the broker supports.
@@ -85,7 +91,6 @@ class Connection:
         Connect, ask for the supported versions, and log in.
 
         Args:
-            address: The broker's address.
             client_id: The name in the broker's logs, metrics and quotas.
             timeout_s: The limit of the connection (at most 4 s), and of each wait on it. A response that
                 comes in pieces gets a second more for each 64 KiB.
@@ -105,7 +110,7 @@ class Connection:
         self.sizes = sizes or AnswerSizes()
         self.timeout_s = timeout_s
         self._security = security
-        self._is_tls = security is not None and security.tls
+        self._is_tls = security is not None and security.tls is not None
         self._renew_at: float | None = None
         self._correlation_ids = itertools.count()
         self._prepared: list[bytes | memoryview] = []
@@ -115,7 +120,7 @@ class Connection:
         self._early: deque[memoryview] = deque()
         self._responses = 0
         self._last_response_at = time.monotonic()
-        #: Of :meth:`lend`.
+        #: The borrower of the socket: see :meth:`lend`.
         self._borrower: Sequence[int] | None = None
         self._socket: socket.socket
         self._socket = open_socket(address, min(timeout_s, CONNECT_S))
@@ -124,9 +129,9 @@ class Connection:
             on_begun(self)
         try:
             if security is not None and security.tls:
-                self._socket = open_tls(self._socket, address, security, timeout_s)
+                self._socket = open_tls(self._socket, address, security.tls, timeout_s)
             self._incoming = Incoming(self._socket, is_tls=self._is_tls)
-            self.versions = self._ask_versions()
+            self.versions = ask_versions(self.request_version, address)
             if security is not None and security.mechanism:
                 self._log_in(security)
         except BaseException:
@@ -162,17 +167,6 @@ class Connection:
             self.close()
             raise
         self._early = kept + early
-
-    def _ask_versions(self) -> Mapping[int, tuple[int, int]]:
-        # Version 0: any broker answers it.
-        response = self.request_version(ApiKey.API_VERSIONS, 0)
-        if response.error_code:
-            raise BrokerError(response.error_code, f"ApiVersions at {self.address}")
-        versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-        # KAFKA-18659: brokers 4.x announce Produce from version 0, and refuse 0 to 2.
-        oldest, newest = versions.get(ApiKey.PRODUCE, (0, 0))
-        versions[ApiKey.PRODUCE] = (max(oldest, 3), newest)
-        return versions
 
     def version(self, api_key: ApiKey) -> int:
         """
@@ -258,7 +252,6 @@ class Connection:
         Send a request; :meth:`receive` returns the responses in the order of the requests.
 
         Args:
-            api_key: The API.
             version: By default the newest version that both sides support.
             **fields: The fields of the request.
 
@@ -310,7 +303,6 @@ class Connection:
 
         Args:
             parts: The bytes of the request, its size first. They are not copied.
-            api_key: The API.
             version: The version of the request.
             correlation_id: The id in the request.
             fields: The encoded fields, if they bound the response; see :class:`AnswerSizes`.
@@ -337,7 +329,7 @@ class Connection:
 
         """
         parts, self._prepared = self._prepared, []
-        before_each = None if check is None else self._wait_and(check)
+        before_each = None if check is None else when_writable(self._socket, self.timeout_s, check)
         try:
             if self._is_tls:
                 send_records(self._socket, parts, before_each)
@@ -348,22 +340,6 @@ class Connection:
         except BaseException:
             self.close()  # Ctrl-C: an unknown part of the request was sent
             raise
-
-    def _wait_and(self, check: Callable[[], object]) -> Callable[[], None]:
-        """Return a call that waits until the socket takes bytes, and checks if any time may have passed."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLOUT)
-        is_first = True
-
-        def wait() -> None:
-            nonlocal is_first
-            if not (is_first and poll.poll(0)):
-                if not poll.poll(self.timeout_s * 1000):
-                    raise BlockingIOError("the broker takes nothing")
-                check()
-            is_first = False
-
-        return wait
 
     def stream_parts(
         self, parts: Iterable[bytes | memoryview], name: str, correlation_id: int, *, answered: bool = True
@@ -432,7 +408,7 @@ class Connection:
         except OSError as error:
             raise self._broken(error) from error
         if not count:
-            raise self._broken(ConnectionResetError(f"{_CLOSED} within an answer"))
+            raise self._broken(ConnectionResetError(f"{CLOSED} within an answer"))
         return count
 
     def has_hung_up(self) -> bool:
@@ -507,7 +483,9 @@ class Connection:
         try:
             return self._incoming.take(size, self.timeout_s)
         except EOFError as error:
-            raise self._broken(ConnectionResetError(self._hangup())) from error
+            logs_in = bool(self._security and self._security.mechanism)
+            reason = hangup_reason(self._responses, is_tls=self._is_tls, logs_in=logs_in)
+            raise self._broken(ConnectionResetError(reason)) from error
         except OSError as error:
             raise self._broken(error) from error
 
@@ -516,23 +494,13 @@ class Connection:
         try:
             self._incoming.fill(view, self.timeout_s)
         except EOFError as error:
-            raise self._broken(ConnectionResetError(_CLOSED)) from error
+            raise self._broken(ConnectionResetError(CLOSED)) from error
         except OSError as error:
             raise self._broken(error) from error
         except BaseException:
-            self.close()  # likewise: the received part of the frame is lost
+            self.close()  # the received part of the frame is lost
             raise
         return view
-
-    def _hangup(self) -> str:
-        reason = _CLOSED
-        if self._responses == 0 and not self._is_tls:
-            return f"{reason} at the first request. {TLS_ADVICE}"
-        if self._responses == 1 and not (self._security and self._security.mechanism):
-            protocol = "SASL_SSL" if self._is_tls else "SASL_PLAINTEXT"
-            advice = f"If its listener requires SASL, set security.protocol={protocol}"
-            return f"{reason} at the first request. {advice}"
-        return reason
 
     def _broken(self, error: OSError) -> Disconnected | AccessRefused:
         self.close()

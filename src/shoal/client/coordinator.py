@@ -71,7 +71,7 @@ def describe_holder(cluster: Cluster, group: str) -> str | None:
     members = [member for described in response.groups for member in described.members]
     if not members:
         return None
-    return "; ".join(
+    return " and ".join(
         _own_description(bytes(each.member_metadata))
         or f"client {each.client_id!r} at {each.client_host.lstrip('/')}"
         for each in members
@@ -192,7 +192,6 @@ class Coordinator:
 
         Args:
             cluster: The cluster of the group.
-            group: The group's name.
             join_timeout_s: The limit of JoinGroup and SyncGroup, which wait for the other members: they have
                 their own connection then. By default they have the limit of any request.
 

@@ -77,6 +77,8 @@ class FetchFrom(NamedTuple):
         known_end: An offset up to which the log has records, even if the
             broker's last answer has an earlier end; -1 for unknown.
         topic_id: None for unknown.
+        max_bytes: The maximum size of the partition in a response, except for the first batch of the first
+            partition in a full request; None for the fetcher's own.
 
     """
 
@@ -85,6 +87,7 @@ class FetchFrom(NamedTuple):
     leader_epoch: int = -1
     known_end: int = -1
     topic_id: uuid.UUID | None = None
+    max_bytes: int | None = None
 
 
 class Fetcher:
@@ -220,7 +223,11 @@ class Fetcher:
                 and before.topic_id != wanted.topic_id
             ):
                 self.start_over(self._begin_with)  # to the session it is another partition
-            if before is None or (before.offset, before.leader_epoch) != wanted[1:3]:
+            if (
+                before is None
+                or (before.offset, before.leader_epoch) != wanted[1:3]
+                or before.max_bytes != wanted.max_bytes
+            ):
                 listed.append(wanted)
                 self._behind.pop(partition, None)
             self._look_behind(wanted, now)
@@ -237,12 +244,13 @@ class Fetcher:
 
     # Requests
 
-    def send(self, at_most_ms: float = math.inf) -> bool:
+    def send(self, at_most_ms: float = math.inf, at_most_bytes: int | None = None) -> bool:
         """
         Send the next request, if anything is wanted.
 
         Args:
             at_most_ms: A shorter time for the broker to wait than ``max_wait_ms``.
+            at_most_bytes: A smaller size of the response than the buffer's; None for that.
 
         Returns:
             Whether a request was sent, so that an answer will come.
@@ -263,7 +271,8 @@ class Fetcher:
         else:
             self._first_of_request = None
         epoch = self._next_epoch if self._in_session else _WITHOUT_SESSION_EPOCH
-        self._send(listed, forgotten, epoch, int(min(self._max_wait_ms, at_most_ms)))
+        max_bytes = self._max_bytes if at_most_bytes is None else min(self._max_bytes, at_most_bytes)
+        self._send(listed, forgotten, epoch, int(min(self._max_wait_ms, at_most_ms)), max_bytes)
         return True
 
     @property
@@ -283,13 +292,19 @@ class Fetcher:
         return [self._wanted[each] for each in dict.fromkeys([*first, *self._behind, *self._wanted])]
 
     def _send(
-        self, listed: Iterable[FetchFrom], forgotten: Iterable[FetchFrom], epoch: int, max_wait_ms: int
+        self,
+        listed: Iterable[FetchFrom],
+        forgotten: Iterable[FetchFrom],
+        epoch: int,
+        max_wait_ms: int,
+        max_bytes: int,
     ) -> None:
         partition_max_bytes = self._partition_max_bytes()
         entries: dict[Any, list[FetchedFrom]] = defaultdict(list)
         for each in listed:
             number = each.partition.partition
-            fetched = FetchedFrom(number, each.leader_epoch, each.offset, partition_max_bytes)
+            most = partition_max_bytes if each.max_bytes is None else min(partition_max_bytes, each.max_bytes)
+            fetched = FetchedFrom(number, each.leader_epoch, each.offset, most)
             entries[self._topic_of(each)].append(fetched)
         numbers: dict[Any, list[int]] = defaultdict(list)
         for each in forgotten:
@@ -304,7 +319,7 @@ class Fetcher:
             client_id=connection.client_id,
             max_wait_ms=max_wait_ms,
             min_bytes=self._min_bytes,
-            max_bytes=self._max_bytes,
+            max_bytes=max_bytes,
             isolation_level=self._isolation_level.value,
             session=(self._session_id, epoch),
         )
@@ -406,5 +421,5 @@ class Fetcher:
         """Close the connection, and the session, which would keep its place at the broker for minutes."""
         if self._session_id and not self.is_waiting and not self._connection.closed:
             with suppress(ShoalError):
-                self._send([], [], _WITHOUT_SESSION_EPOCH, max_wait_ms=0)
+                self._send([], [], _WITHOUT_SESSION_EPOCH, max_wait_ms=0, max_bytes=self._max_bytes)
         self._connection.close()

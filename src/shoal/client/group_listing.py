@@ -11,10 +11,10 @@ from ..protocol.apis import ApiKey
 from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from .cluster import Cluster
 
-__all__ = ["GroupListing", "GroupType", "ListedGroup", "list_groups"]
+__all__ = ["EMPTY_STATES", "GroupListing", "GroupType", "ListedGroup", "list_groups"]
 
 #: The states of a group without members. Brokers before Kafka 2.6 (ListGroups 4) send none.
-_EMPTY_STATES = frozenset({"Empty", "Dead", ""})
+EMPTY_STATES = frozenset({"Empty", "Dead", ""})
 
 
 class GroupType(enum.Enum):
@@ -45,7 +45,6 @@ class ListedGroup:
     A group as its coordinator lists it.
 
     Attributes:
-        name: The group's name.
         type: The protocol of its members.
         protocol_type: ``consumer``, or that of another program (``connect``); empty if its offsets were
             committed without members.
@@ -61,7 +60,7 @@ class ListedGroup:
     @property
     def is_active(self) -> bool:
         """Whether the group has members, as far as its state shows."""
-        return self.state not in _EMPTY_STATES
+        return self.state not in EMPTY_STATES
 
     @property
     def commits_offsets(self) -> bool:

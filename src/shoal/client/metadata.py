@@ -40,7 +40,6 @@ class TopicMetadata:
     A topic in the metadata.
 
     Attributes:
-        name: The topic's name.
         topic_id: The topic's id; None if the broker is too old for ids.
         internal: Whether Kafka keeps its own state in the topic.
         partitions: The partitions by number.

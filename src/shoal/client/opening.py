@@ -16,9 +16,29 @@ from ..error_codes import ErrorCode
 from ..errors import AccessRefused, Disconnected, Unreachable, raise_for
 from ..net.address import Address
 from ..protocol.apis import ApiKey
-from .security import TLS_ADVICE, SaslExchange, Security, connect_tls, tls_refusal
+from .security import (
+    TLS_ADVICE,
+    NoCredentials,
+    Security,
+    TlsSettings,
+    begin_exchange,
+    connect_tls,
+    tls_refusal,
+)
 
-__all__ = ["CONNECT_S", "broken", "log_in", "open_socket", "open_tls", "prepare_socket"]
+__all__ = [
+    "CLOSED",
+    "CONNECT_S",
+    "ask_versions",
+    "broken",
+    "hangup_reason",
+    "log_in",
+    "open_socket",
+    "open_tls",
+    "prepare_socket",
+]
+
+CLOSED = "the broker closed the connection"
 
 #: The limit of one connection attempt. Java's socket.connection.setup.timeout.ms is 10 s, but an operator
 #: who starts a mirror waits for this. The kernel sends SYNs at 0, 1 and 3 s, and callers try again.
@@ -44,7 +64,9 @@ def open_socket(address: Address, timeout_s: float) -> socket.socket:
         return socket.create_connection(address, timeout_s)
     except (ValueError, OverflowError) as error:
         # Metadata may contain anything: labels too long for DNS, a NUL, ports above 65,535.
-        raise Disconnected(str(address), "invalid host or port") from error
+        raise Disconnected(
+            str(address), "its host or port is not valid. Check advertised.listeners of the broker"
+        ) from error
     except socket.gaierror as error:
         here = socket.gethostname()
         reason = f"the name {address.host!r} does not resolve on host {here} ({error.strerror})"
@@ -71,7 +93,7 @@ def prepare_socket(connected: socket.socket, timeout_s: float, *, abort_on_close
 
 
 def open_tls(
-    connected: socket.socket, address: Address, security: Security, timeout_s: float
+    connected: socket.socket, address: Address, settings: TlsSettings, timeout_s: float
 ) -> ssl.SSLSocket:
     """
     Do the TLS handshake on a connected socket. If it fails, the socket is closed.
@@ -82,7 +104,7 @@ def open_tls(
 
     """
     try:
-        return connect_tls(connected, address.host, security, timeout_s)
+        return connect_tls(connected, address.host, settings, timeout_s)
     except _CLOSED_BY_BROKER as error:
         reason = f"the broker closed the connection instead of a TLS handshake. {TLS_ADVICE}"
         raise Disconnected(str(address), reason) from error
@@ -93,6 +115,25 @@ def open_tls(
         raise Disconnected(str(address), f"invalid host: {error}") from error
 
 
+def ask_versions(request: Callable[..., Any], address: Address) -> dict[int, tuple[int, int]]:
+    """
+    Return the oldest and the newest version of each API that the broker supports.
+
+    Args:
+        request: Sends a request by its API key, version and fields, and returns the response.
+        address: The broker's address, for errors.
+
+    """
+    # Version 0: any broker answers it.
+    response = request(ApiKey.API_VERSIONS, 0)
+    raise_for(response.error_code, f"ApiVersions at {address}")
+    versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+    # KAFKA-18659: brokers 4.x announce Produce from version 0, and refuse 0 to 2.
+    oldest, newest = versions.get(ApiKey.PRODUCE, (0, 0))
+    versions[ApiKey.PRODUCE] = (max(oldest, 3), newest)
+    return versions
+
+
 def log_in(request: Callable[..., Any], address: Address, security: Security) -> int:
     """
     Log in by SASL, with no other request in flight.
@@ -100,38 +141,41 @@ def log_in(request: Callable[..., Any], address: Address, security: Security) ->
     Args:
         request: Sends a request by its API key and fields, and returns the response.
         address: The broker's address, for errors.
-        security: The mechanism and the credentials.
+        security: The TLS of the connection, and the login.
 
     Returns:
         The milliseconds for which the broker accepts the login (KIP-368); 0 if there is no limit.
 
     Raises:
         AccessRefused: The broker refuses the mechanism or the login, or does not prove that it knows the
-            password itself.
+            password itself; or there is no access token or Kerberos ticket.
+        Disconnected: The source of access tokens, or the KDC, does not answer.
 
     """
     where = str(address)
+    assert security.login is not None
+    try:
+        exchange = begin_exchange(security.login, address.host)
+    except NoCredentials as error:
+        if error.may_pass:
+            raise Disconnected(where, error.reason) from error
+        raise AccessRefused(where, error.reason, is_login=True) from error
     handshake = request(ApiKey.SASL_HANDSHAKE, mechanism=security.mechanism)
     if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         offered = ", ".join(handshake.mechanisms) or "none"
         raise AccessRefused(
-            where, f"it does not offer {security.mechanism}, but {offered}; set sasl.mechanism"
+            where, f"it does not offer {security.mechanism}, but {offered}. Set sasl.mechanism"
         )
     if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         without = "SSL" if security.tls else "PLAINTEXT"
-        raise AccessRefused(where, f"its listener has no SASL; set security.protocol={without}")
+        raise AccessRefused(where, f"its listener has no SASL. Set security.protocol={without}")
     raise_for(handshake.error_code, f"SaslHandshake at {where}")
-    exchange = SaslExchange(security)
     lifetime_ms = 0
     while not exchange.is_done:
         answer = request(ApiKey.SASL_AUTHENTICATE, auth_bytes=exchange.next_token())
         if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
-            # The broker's own message is not shown: it may contain parts of the password.
-            reason = (
-                f"the login of {security.username!r} by {security.mechanism} failed; "
-                "check username and password in sasl.jaas.config"
-            )
-            raise AccessRefused(where, reason, is_login=True)
+            exchange.refused()
+            raise AccessRefused(where, exchange.refusal, is_login=True)
         raise_for(answer.error_code, f"SaslAuthenticate at {where}")
         try:
             exchange.receive(answer.auth_bytes)
@@ -139,7 +183,28 @@ def log_in(request: Callable[..., Any], address: Address, security: Security) ->
             raise AccessRefused(where, f"{security.mechanism}: {error}") from error
         # SaslAuthenticate has the lifetime from v1 on.
         lifetime_ms = getattr(answer, "session_lifetime_ms", 0) or 0
+    exchange.accepted(lifetime_ms / 1000)
     return lifetime_ms
+
+
+def hangup_reason(responses: int, *, is_tls: bool, logs_in: bool) -> str:
+    """
+    Return the reason why the broker closed the connection: in its opening, a setting may be wrong.
+
+    Args:
+        responses: The number of responses before.
+        is_tls: Whether the connection has TLS.
+        logs_in: Whether it has a login.
+
+    """
+    if responses == 0 and not is_tls:
+        return f"{CLOSED} at the first request. {TLS_ADVICE}"
+    if responses == 1 and not logs_in:
+        protocol = "SASL_SSL" if is_tls else "SASL_PLAINTEXT"
+        return (
+            f"{CLOSED} at the first request. If its listener requires SASL, set security.protocol={protocol}"
+        )
+    return CLOSED
 
 
 def broken(address: Address, error: OSError, *, is_tls_opening: bool) -> Disconnected | AccessRefused:
@@ -147,8 +212,6 @@ def broken(address: Address, error: OSError, *, is_tls_opening: bool) -> Disconn
     Return the error for a failure of a broker's socket.
 
     Args:
-        address: The broker's address.
-        error: The failure.
         is_tls_opening: Whether nothing was received by TLS yet. Later, the same messages of OpenSSL mean
             bytes that were damaged on the way.
 

@@ -222,7 +222,6 @@ class ProduceConnection:
 
         Args:
             frame: The response from the correlation id on.
-            partitions: The request's partitions.
 
         Raises:
             ProtocolError: As :meth:`receive`; the connection is closed.

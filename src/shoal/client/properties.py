@@ -64,7 +64,7 @@ def text(value: str) -> str:
 def boolean(value: str) -> bool:
     """Read true or false."""
     if value.lower() not in ("true", "false"):
-        raise ValueError("is neither true nor false")
+        raise ValueError("is neither true nor false. Set one of them")
     return value.lower() == "true"
 
 
@@ -102,7 +102,7 @@ def bytes_only(java_class: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         if value != java_class:
             raise ValueError(
-                f"is not supported: keys and values are bytes here; remove it, or set it to {java_class}"
+                f"is not supported: keys and values are bytes here. Remove it, or set it to {java_class}"
             )
         return value
 

@@ -80,7 +80,7 @@ def pump(
     limits = _Limits(max_in_flight, refill_at, request_bytes, forgotten_up_to_ms, max_answer_bytes, wait_ms)
     # A duplicate: whatever an exception ends, the caller's descriptor stays open. The family is of no matter.
     with fromfd(socket, AF_INET, SOCK_STREAM) as connected:
-        return _Pump(connected, topics, lots, head, limits, correlation_id, gate).run()
+        return _PumpRun(connected, topics, lots, head, limits, correlation_id, gate).run()
 
 
 class _Lost(Exception):
@@ -109,7 +109,7 @@ class _Limits:
     wait_ms: int
 
 
-class _Progress:
+class _LotProgress:
     """A lot, and how far it is sent and landed."""
 
     __slots__ = (
@@ -194,7 +194,7 @@ class _Progress:
         self.in_flight -= 1
 
 
-class _Pump:
+class _PumpRun:
     """One run; see :meth:`shoal.native.Native.pump`."""
 
     def __init__(
@@ -209,7 +209,7 @@ class _Pump:
     ) -> None:
         self._socket = connected
         self._topics = topics
-        self._progress = [_Progress(lot, len(topics), limits) for lot in lots]
+        self._progress = [_LotProgress(lot, len(topics), limits) for lot in lots]
         self._places: dict[tuple[bytes, int], int] = {}
         for place, lot in enumerate(lots):
             if self._places.setdefault((topics[lot.topic], lot.partition), place) != place:

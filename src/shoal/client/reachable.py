@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 
 from ..errors import Disconnected, Unreachable
 from ..net.address import Address
 from .cluster import Cluster
 from .opening import open_socket
 
-__all__ = ["check_advertised"]
+__all__ = ["check_advertised", "unreachable_brokers"]
 
 #: The limit for name servers and brokers together: enough for two SYNs over a slow network.
 _PATIENCE_S = 3.0
@@ -43,12 +44,30 @@ def check_advertised(cluster: Cluster, patience_s: float = _PATIENCE_S) -> list[
         raise
     except Disconnected:
         return []
-    attempts = [_Attempt(each, patience_s) for each in brokers if each not in cluster.config.bootstrap]
-    deadline = time.monotonic() + patience_s
-    errors = [cluster.explain(each.address, error) for each in attempts if (error := each.outcome(deadline))]
+    others = [each for each in brokers if each not in cluster.config.bootstrap]
+    errors = unreachable_brokers(cluster, others, patience_s)
     if errors and len(errors) == len(brokers):
         raise errors[0]
     return [str(each) for each in errors]
+
+
+def unreachable_brokers(
+    cluster: Cluster, addresses: Iterable[Address], patience_s: float = _PATIENCE_S
+) -> list[Unreachable]:
+    """
+    Connect to these brokers at the same time, and close the connections.
+
+    Args:
+        cluster: The cluster whose metadata name the addresses.
+        patience_s: The limit for all of them together.
+
+    Returns:
+        An error with the remedy for each that cannot be reached.
+
+    """
+    attempts = [_Attempt(each, patience_s) for each in addresses]
+    deadline = time.monotonic() + patience_s
+    return [cluster.explain(each.address, error) for each in attempts if (error := each.outcome(deadline))]
 
 
 class _Attempt:

@@ -52,8 +52,8 @@ class _RefusedLogin:
     def __str__(self) -> str:
         times = f"{self.backoff.failures} times" if self.backoff.failures > 1 else "once"
         return (
-            f"{self.reason} (it was accepted before, and refused {times} since {self.since}; "
-            f"the next attempt is at {self.next_attempt})"
+            f"{self.reason} (it was accepted before, was refused {times} since {self.since}, "
+            f"and is next tried at {self.next_attempt})"
         )
 
 
@@ -82,7 +82,6 @@ class RefusedLogins:
 
         Args:
             cluster: The bootstrap servers of the cluster.
-            address: The broker's address.
             security: The credentials; None for a PLAINTEXT listener, which refuses none.
             where: The broker's name in errors.
 

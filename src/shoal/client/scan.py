@@ -9,8 +9,8 @@ accepts damaged batches, so it takes the responses from :class:`PartitionReader`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, raise_for
@@ -19,10 +19,19 @@ from ..records import Decision, RecordBatch, scan
 from ..topic_partition import TopicPartition
 from .cluster import Cluster
 from .config import IsolationLevel
+from .connection import Connection
 from .fetch import Fetcher, FetchFrom
 from .offsets import local_log_start_offset
 
-__all__ = ["PartitionReader", "is_gap", "read_batches", "read_decided", "read_one_batch_each"]
+__all__ = [
+    "PartitionReader",
+    "is_gap",
+    "read_answers",
+    "read_batches",
+    "read_decided",
+    "read_first_of_each",
+    "read_one_batch_each",
+]
 
 _BUFFER_BYTES = 4 * 1024 * 1024
 _MAX_WAIT_MS = 200
@@ -30,11 +39,11 @@ _MAX_WAIT_MS = 200
 #: The most throttled answers in a row: over the quota, and without any data.
 _MOST_THROTTLED = 100
 
-#: Of :func:`read_one_batch_each`: the partitions in a request, and the largest batch that it brings.
+#: For :func:`read_one_batch_each`: the partitions in a request, and the largest batch that it brings.
 _TOGETHER = 256
 _SMALL_BATCH_BYTES = 64 * 1024
 
-#: The number of empty answers in a row after which :func:`is_gap` believes the source.
+#: The number of empty answers in a row after which :func:`is_gap` takes them for a gap.
 ANSWERS_OF_A_GAP = 5
 
 
@@ -77,12 +86,10 @@ class PartitionReader:
         self._where = ""
         self._shares_connection = shares_connection
         leader = cluster.partition(partition).leader
-        self._fetcher = Fetcher(
+        self._fetcher = _fetcher_of_a_scan(
             cluster.connection(leader) if shares_connection else cluster.connect(leader),
-            buffer_bytes=buffer_bytes,
-            isolation_level=isolation_level,
-            max_wait_ms=_MAX_WAIT_MS,
-            in_session=False,
+            isolation_level,
+            buffer_bytes,
         )
 
     def ask(self, offset: int) -> None:
@@ -124,6 +131,24 @@ class PartitionReader:
             self._fetcher.close()
 
 
+def _fetcher_of_a_scan(
+    connection: Connection,
+    isolation_level: IsolationLevel,
+    buffer_bytes: int,
+    *,
+    partition_max_bytes: int | None = None,
+) -> Fetcher:
+    """Return a fetcher without a session: a log is read once, and a broker has few sessions."""
+    return Fetcher(
+        connection,
+        buffer_bytes=buffer_bytes,
+        isolation_level=isolation_level,
+        max_wait_ms=_MAX_WAIT_MS,
+        partition_max_bytes=partition_max_bytes,
+        in_session=False,
+    )
+
+
 def read_decided(
     cluster: Cluster,
     partition: TopicPartition,
@@ -138,7 +163,6 @@ def read_decided(
 
     Args:
         cluster: The cluster, with metadata of the partition.
-        partition: The partition to read.
         offset: The first wanted offset; the first batch may begin before it.
         isolation_level: With ``read_committed``, batches of aborted transactions are to be dropped.
         buffer_bytes: The size of the response buffer. A batch is a view of
@@ -150,8 +174,37 @@ def read_decided(
         CorruptBatch: A header that no broker sends, or a dropped batch with a wrong CRC.
 
     """
+    answers = read_answers(
+        cluster, partition, offset, isolation_level, buffer_bytes, keep_append_time=keep_append_time
+    )
+    with closing(answers):
+        for answer in answers:
+            yield from answer
+
+
+def read_answers(
+    cluster: Cluster,
+    partition: TopicPartition,
+    offset: int,
+    isolation_level: IsolationLevel,
+    buffer_bytes: int = _BUFFER_BYTES,
+    *,
+    keep_append_time: bool = False,
+) -> Generator[Iterator[tuple[Decision, RecordBatch]]]:
+    """
+    Yield the batches of each answer to a request, for a reader that takes all that an answer brought.
+
+    The arguments and errors are those of :func:`read_decided`. Take all batches of an answer before the next.
+    """
     committed = isolation_level is IsolationLevel.READ_COMMITTED
     empty_answers = 0
+
+    def batches(decided: Iterator[tuple[Decision, RecordBatch]]) -> Iterator[tuple[Decision, RecordBatch]]:
+        nonlocal offset
+        for decision, batch in decided:
+            yield decision, batch
+            offset = batch.header.next_offset
+
     # A task that aligns reads thousands of logs: connecting costs as much as reading a few batches.
     reader = PartitionReader(cluster, partition, isolation_level, buffer_bytes, shares_connection=True)
     try:
@@ -160,23 +213,21 @@ def read_decided(
             fetched = reader.receive()
             started_at = offset
             transactions = fetched.aborted_transactions if committed else None
-            decided = scan(fetched.record_set, offset, transactions, keep_append_time=keep_append_time)
-            for decision, batch in decided:
-                yield decision, batch
-                offset = batch.header.next_offset
+            yield batches(scan(fetched.record_set, offset, transactions, keep_append_time=keep_append_time))
             if offset >= fetched.end_offset(committed=committed):
                 return
             if offset > started_at:
                 empty_answers = 0
             elif len(fetched.record_set):
-                raise CorruptBatch("it is cut short", offset)
+                raise CorruptBatch("the response ends before the batch does", offset)
             else:
                 empty_answers += 1
                 if is_gap(cluster, partition, offset, empty_answers):
                     return
                 if empty_answers > ANSWERS_OF_A_GAP:
                     where = f"fetching {partition} at offset {offset} from {cluster}"
-                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "it answers with nothing")
+                    empty = "its answers are empty, but its log has more"
+                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, empty)
     finally:
         reader.close()
 
@@ -195,7 +246,6 @@ def read_one_batch_each(
 
     Args:
         cluster: The cluster, with metadata of the partitions.
-        offsets: The offset in each partition.
 
     Returns:
         The batches, in memory of their own; the error for the partitions of a leader that does not answer.
@@ -221,13 +271,52 @@ def _read_one_batch_each(
     cluster: Cluster, leader: int, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, RecordBatch]:
     found: dict[TopicPartition, RecordBatch] = {}
-    fetcher = Fetcher(
+    for partition, fetched in _fetch_each(cluster, leader, offsets, IsolationLevel.READ_UNCOMMITTED):
+        batch = _batch_at(offsets[partition], fetched.record_set)
+        if batch is not None:
+            found[partition] = batch
+    return found
+
+
+def read_first_of_each(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> Generator[tuple[TopicPartition, Iterator[tuple[Decision, RecordBatch]]]]:
+    """
+    Yield the first batches of many partitions from an offset on, by few requests to each leader.
+
+    A partition is missing if its leader refuses it or does not answer. Batches are views of a buffer, valid
+    until the generator continues; the last of a partition may be followed by others.
+
+    Args:
+        cluster: The cluster, with metadata of the partitions.
+        offsets: The first wanted offset in each partition.
+        isolation_level: As for :func:`read_decided`.
+
+    """
+    committed = isolation_level is IsolationLevel.READ_COMMITTED
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for partition, offset in offsets.items():
+        with suppress(ShoalError):
+            by_leader[cluster.partition(partition).leader][partition] = offset
+    for leader, led in by_leader.items():
+        with suppress(ShoalError):
+            for partition, fetched in _fetch_each(cluster, leader, led, isolation_level):
+                transactions = fetched.aborted_transactions if committed else None
+                yield partition, scan(fetched.record_set, offsets[partition], transactions)
+
+
+def _fetch_each(
+    cluster: Cluster,
+    leader: int,
+    offsets: Mapping[TopicPartition, int],
+    isolation_level: IsolationLevel,
+) -> Generator[tuple[TopicPartition, FetchedPartition]]:
+    """Yield what a leader answers for each partition; those that it refuses are left out."""
+    fetcher = _fetcher_of_a_scan(
         cluster.connect(leader),
-        buffer_bytes=(_TOGETHER + 1) * _SMALL_BATCH_BYTES,
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        max_wait_ms=_MAX_WAIT_MS,
+        isolation_level,
+        (_TOGETHER + 1) * _SMALL_BATCH_BYTES,
         partition_max_bytes=_SMALL_BATCH_BYTES,
-        in_session=False,
     )
     partitions = list(offsets)
     try:
@@ -240,14 +329,11 @@ def _read_one_batch_each(
             for fetched in fetcher.receive().partitions:
                 partition = TopicPartition(fetched.topic, fetched.partition)
                 if partition in offsets and not fetched.error_code:
-                    batch = _batch_at(offsets[partition], fetched.record_set)
-                    if batch is not None:
-                        found[partition] = batch
+                    yield partition, fetched
             for partition in asked:
                 fetcher.forget(partition)
     finally:
         fetcher.close()
-    return found
 
 
 def _batch_at(offset: int, record_set: memoryview) -> RecordBatch | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import NamedTuple
 
-__all__ = ["Address", "parse_bootstrap"]
+__all__ = ["Address", "canonical_addresses", "parse_bootstrap"]
 
 
 class Address(NamedTuple):
@@ -41,6 +42,26 @@ def parse_bootstrap(servers: str) -> list[Address]:
     if not addresses:
         raise ValueError(f"no address in {servers!r}. Use HOST:PORT")
     return addresses
+
+
+def canonical_addresses(addresses: list[Address]) -> list[Address]:
+    """
+    Replace each host by the canonical names of its addresses, as Java does for Kerberos (KIP-235).
+
+    A host that does not resolve stays as it is: connections to it have the error.
+
+    """
+    found = [Address(name, address.port) for address in addresses for name in _canonical_names(address.host)]
+    return list(dict.fromkeys(found))
+
+
+def _canonical_names(host: str) -> list[str]:
+    try:
+        known = [str(each[4][0]) for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        # An address without a name stays an address.
+        return [socket.getnameinfo((each, 0), 0)[0] for each in known]
+    except (OSError, UnicodeError):
+        return [host]
 
 
 def _with_port(server: str) -> str:

@@ -29,7 +29,7 @@ from .turns import Turns
 
 __all__ = [
     "ConversionTotals",
-    "Direction",
+    "ConvertedApi",
     "TurnCounts",
     "begin",
     "chunks",
@@ -49,8 +49,8 @@ _thread = threading.local()
 _NONE = ConvertedCounts()
 
 
-class Direction(Enum):
-    """The requests that need a conversion: those of consumers, or those of producers."""
+class ConvertedApi(Enum):
+    """The API whose records are converted: Fetch for old consumers, Produce for old producers."""
 
     FETCH = "fetch"
     PRODUCE = "produce"
@@ -59,7 +59,7 @@ class Direction(Enum):
 @dataclass(frozen=True, slots=True)
 class ConversionTotals:
     """
-    Conversions in one direction since the process started.
+    Conversions of one API since the process started.
 
     Attributes:
         counts: The converted batches, records and bytes; a batch counts each time it is converted.
@@ -85,12 +85,12 @@ class TurnCounts:
 
 
 _lock = threading.Lock()
-_totals = dict.fromkeys(Direction, ConversionTotals())
+_totals = dict.fromkeys(ConvertedApi, ConversionTotals())
 _under_way: weakref.WeakSet[DownConversion] = weakref.WeakSet()
 
 
-def totals() -> Mapping[Direction, ConversionTotals]:
-    """Return the current totals by direction."""
+def totals() -> Mapping[ConvertedApi, ConversionTotals]:
+    """Return the current totals by API."""
     with _lock:
         return dict(_totals)
 
@@ -102,7 +102,7 @@ def held_bytes() -> int:
 
 
 @contextmanager
-def counted(direction: Direction) -> Iterator[TurnCounts]:
+def counted(api: ConvertedApi) -> Iterator[TurnCounts]:
     """Count a conversion that needs no turn; the caller adds its counts to the tally."""
     tally = TurnCounts()
     refused = 0
@@ -115,8 +115,8 @@ def counted(direction: Direction) -> Iterator[TurnCounts]:
     finally:
         cpu_s = time.thread_time() - before_s
         with _lock:
-            total = _totals[direction]
-            _totals[direction] = ConversionTotals(
+            total = _totals[api]
+            _totals[api] = ConversionTotals(
                 total.counts.plus(tally.counts), total.cpu_s + cpu_s, total.refused + refused
             )
 
@@ -144,9 +144,9 @@ def memory_turn() -> Iterator[None]:
 
 
 @contextmanager
-def turn(direction: Direction) -> Iterator[TurnCounts]:
+def turn(api: ConvertedApi) -> Iterator[TurnCounts]:
     """Wait for a turn, and count the conversions in it."""
-    with _TURNS.turn(*client_of_thread()), counted(direction) as tally:
+    with _TURNS.turn(*client_of_thread()), counted(api) as tally:
         yield tally
 
 
@@ -158,7 +158,7 @@ def begin(*args: Any, **kwargs: Any) -> DownConversion:
         NotConvertible: As the conversion does.
 
     """
-    with turn(Direction.FETCH) as tally:
+    with turn(ConvertedApi.FETCH) as tally:
         conversion = DownConversion(*args, **kwargs)
         tally.add(conversion.counts)
     with _lock:
@@ -170,7 +170,7 @@ def chunks(conversion: DownConversion) -> Iterator[bytearray]:
     """Yield the chunks of a conversion, each converted in a turn of its own."""
     converting = conversion.chunks()
     while True:
-        with turn(Direction.FETCH) as tally:
+        with turn(ConvertedApi.FETCH) as tally:
             before = conversion.counts
             chunk = next(converting, None)
             tally.add(conversion.counts.minus(before))

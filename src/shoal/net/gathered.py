@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 from collections.abc import Callable, Sequence
 
-__all__ = ["IOV_MAX", "send_gathered", "send_records"]
+__all__ = ["IOV_MAX", "send_gathered", "send_records", "when_writable"]
 
 #: The most buffers that one sendmsg or pwritev takes: 1,024 on Linux and macOS.
 IOV_MAX = os.sysconf("SC_IOV_MAX")
@@ -24,8 +25,6 @@ def send_gathered(
     Send all parts by as few system calls as possible, without a copy. The socket must not be one of TLS.
 
     Args:
-        connected: The socket.
-        parts: The buffers.
         before_each: Called before each system call, which then waits for nothing; so it has to wait until the
             socket takes bytes.
 
@@ -61,8 +60,6 @@ def send_records(
     Send parts one by one by TLS, small ones joined: TLS has no sendmsg, and each send is a record.
 
     Args:
-        connected: The socket.
-        parts: The buffers.
         before_each: As of :func:`send_gathered`.
 
     Raises:
@@ -78,6 +75,31 @@ def send_records(
         small = bytearray()
         _send_records_of(connected, part, before_each)
     _send_records_of(connected, small, before_each)
+
+
+def when_writable(
+    connected: socket.socket, timeout_s: float, check: Callable[[], object]
+) -> Callable[[], None]:
+    """
+    Return a function that waits until a socket takes bytes, and checks if any time may have passed.
+
+    The function is a ``before_each`` of :func:`send_gathered` and :func:`send_records`. If the socket takes
+    nothing in time, it raises BlockingIOError.
+
+    """
+    poll = select.poll()
+    poll.register(connected, select.POLLOUT)
+    is_first = True
+
+    def wait() -> None:
+        nonlocal is_first
+        if not (is_first and poll.poll(0)):
+            if not poll.poll(timeout_s * 1000):
+                raise BlockingIOError("the other end takes nothing")
+            check()
+        is_first = False
+
+    return wait
 
 
 def _send_records_of(

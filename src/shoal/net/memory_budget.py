@@ -50,7 +50,7 @@ class MemoryBudget:
     """
     Shares out memory, first to the client that holds the least of it. Safe to use from several threads.
 
-    Of clients that hold the same, the one that waits longest comes first.
+    Among clients that hold the same, the one that waits longest comes first.
 
     """
 

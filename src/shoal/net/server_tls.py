@@ -45,7 +45,9 @@ def server_context(files: TlsFiles, options: str) -> ssl.SSLContext:
 
     def no_password() -> str:
         raise OptionError(
-            "{option} {file}: the key is encrypted; give one that is not", option=key, file=files.private_key
+            "{option} {file}: the key is encrypted. Use one without a passphrase",
+            option=key,
+            file=files.private_key,
         )
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

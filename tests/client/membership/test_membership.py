@@ -525,7 +525,7 @@ def test_poll_raises_listener_error_after_the_rebalance(broker: Broker) -> None:
     ("assignors", "sentence"),
     [
         ((), "partition.assignment.strategy is empty"),
-        (("sticky",), "unknown assignor 'sticky'; shoal has range"),
+        (("sticky",), "unknown assignor 'sticky'. Use one of range"),
     ],
 )
 def test_membership_with_unknown_assignor_raises(

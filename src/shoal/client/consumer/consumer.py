@@ -125,13 +125,13 @@ class RawConsumer:
                 f"subscribe({topics!r}): give a list of names, or a pattern: re.compile({topics!r})"
             )
         if self._membership is None:
-            raise ConfigError("subscribe needs a group.id")
+            raise ConfigError("subscribe needs a consumer group. Set group.id, or assign partitions")
         if self._states and not self._is_subscribed:
-            raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
+            raise ConfigError("subscribe and assign cannot go together. Unsubscribe first")
         wanted = topics if isinstance(topics, re.Pattern) else list(topics)
         for topic in wanted if isinstance(wanted, list) else ():
             if not isinstance(topic, str):
-                raise ConfigError(f"subscribe: {topic!r} is not a topic's name")
+                raise ConfigError(f"subscribe: {topic!r} is not a topic's name. Use text")
         if not wanted:
             self.unsubscribe()
             return
@@ -151,7 +151,7 @@ class RawConsumer:
         """
         self._check_open()
         if self._is_subscribed:
-            raise ConfigError("subscribe and assign cannot go together; unsubscribe first")
+            raise ConfigError("subscribe and assign cannot go together. Unsubscribe first")
         wanted = [named(each) for each in partitions]
         self._states = {each: self._states.get(each) or ConsumedPartition(each) for each in wanted}
 
@@ -430,7 +430,7 @@ class RawConsumer:
     def _group(self, what: str) -> str:
         self._check_open()
         if self._settings.membership is None:
-            raise ConfigError(f"{what} needs a group.id")
+            raise ConfigError(f"{what} needs a consumer group. Set group.id")
         return self._settings.membership.group
 
     def _commit_when_due(self) -> None:

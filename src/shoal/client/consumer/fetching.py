@@ -26,7 +26,7 @@ _log = logger("shoal.consumer")
 #: The least time between two looks at the metadata.
 _REFRESH_PAUSE_S = 0.1
 
-#: Of the answer to a fetch: time, new metadata or another leader heals it.
+#: Errors in the answer to a fetch that time, new metadata or another leader heals.
 _MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -120,7 +120,7 @@ class Fetching:
         if self._settings.reset_to is None:
             where = f"{state.partition} at offset {state.position} on {self._cluster}"
             state.failure = BrokerError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, where, f"its log was truncated to {end}; seek to continue"
+                ErrorCode.OFFSET_OUT_OF_RANGE, where, f"its log was truncated to {end}. Seek to continue"
             )
         else:
             state.seek(end)
@@ -204,7 +204,7 @@ class Fetching:
         elif code.may_pass:
             if not code.retriable:
                 _log.warning(
-                    "%s at offset %d: %s answers %s; it is asked again",
+                    "%s at offset %d: %s answers %s. The consumer retries",
                     state.partition,
                     state.position,
                     self._cluster,

@@ -157,7 +157,6 @@ def read_fetched(
     Read the fetched records of a partition, batch by batch.
 
     Args:
-        partition: The partition.
         fetched: Its part of the fetch response, in memory that the caller does not reuse.
         position: The first wanted offset; the first batch may begin before it.
         settings: The consumer's: batches or records, and whether CRCs are verified.

@@ -95,7 +95,7 @@ class ConsumerSettings:
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ConsumerSettings:
         """
-        Read a configuration.
+        Read the properties of a Java consumer.
 
         Raises:
             ConfigError: A property is unknown or unsupported, or has an invalid value.
@@ -107,7 +107,7 @@ class ConsumerSettings:
         if values["heartbeat.interval.ms"] >= values["session.timeout.ms"]:
             raise ConfigError(f"{_WHERE}: heartbeat.interval.ms must be less than session.timeout.ms")
         if values["group.instance.id"] == "":
-            raise ConfigError(f"{_WHERE}: group.instance.id is empty; remove it, or give this member a name")
+            raise ConfigError(f"{_WHERE}: group.instance.id is empty. Remove it, or give this member a name")
         membership = group and MembershipSettings(
             group,
             tuple(_JAVA_ASSIGNORS.get(each, each) for each in values["partition.assignment.strategy"]),

@@ -36,7 +36,7 @@ class Assigning:
 
     def __init__(self, names: Sequence[str], sole: Assignor | None) -> None:
         """
-        Look the assignors up.
+        Look up the assignors by name.
 
         Args:
             names: Their names, the preferred one first.
@@ -116,10 +116,10 @@ def _assignors(names: Sequence[str]) -> dict[str, Assignor]:
     for name in names:
         if name not in ASSIGNORS:
             raise ConfigError(
-                f"partition.assignment.strategy: unknown assignor {name!r}; shoal has {', '.join(ASSIGNORS)}"
+                f"partition.assignment.strategy: unknown assignor {name!r}. Use one of {', '.join(ASSIGNORS)}"
             )
     if not names:
-        raise ConfigError("partition.assignment.strategy is empty")
+        raise ConfigError(f"partition.assignment.strategy is empty. Use one of {', '.join(ASSIGNORS)}")
     return {name: ASSIGNORS[name] for name in names}
 
 

@@ -33,7 +33,6 @@ class Member:
     Attributes:
         member_id: The coordinator's id of the member.
         instance_id: ``group.instance.id`` of a static member.
-        subscription: The member's subscription.
 
     """
 

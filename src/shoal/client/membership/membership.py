@@ -92,7 +92,6 @@ class Membership:
 
         Args:
             config: The cluster of the group.
-            settings: The member's settings.
             on_change: Called from the keeper's thread if :meth:`poll` has work.
             on_renewed: Called from the keeper's thread after each successful join and heartbeat, with the
                 member's identity and the time of the request. The session lasts ``session_timeout_ms`` from
@@ -332,9 +331,9 @@ class Membership:
                     if self._error is not None and self._phase is not _MemberState.LEFT:
                         self._changed.wait_for(lambda: self._phase is _MemberState.LEFT)
         finally:
-            self._say_goodbye()
+            self._leave_the_group()
 
-    def _say_goodbye(self) -> None:
+    def _leave_the_group(self) -> None:
         with self._changed:
             membership = self._membership
             self._membership = MemberId(instance_id=self._settings.instance_id)

@@ -24,8 +24,6 @@ class ProducerState:
     The producer id and the sequence with which a partition is written.
 
     Attributes:
-        producer_id: The producer id.
-        epoch: The producer epoch.
         next_sequence: The sequence of the next new batch.
         next_offset: The offset where that batch must land if sequences are offsets; else None.
         is_fresh: Whether no batch was acknowledged recently. A broker that does not know the producer accepts

@@ -248,7 +248,7 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
     """
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise ConfigError(
-            f"send.raw.bytes=true takes the bytes of a batch, not {type(value).__name__}; " + TOGETHER
+            f"send.raw.bytes=true takes the bytes of a batch, not {type(value).__name__}. " + TOGETHER
         )
     view = memoryview(value)
     if not view.contiguous:
@@ -257,9 +257,9 @@ def read_raw(value: object, limit_bytes: int) -> RecordBatch:
     try:
         batches = list(split(view))
     except CorruptBatch as error:
-        raise ConfigError(f"the value is not a record batch ({error.reason}); {TOGETHER}") from error
+        raise ConfigError(f"the value is not a record batch ({error.reason}). {TOGETHER}") from error
     if not batches:
-        raise ConfigError(f"the value of {len(view)} bytes is not a record batch; {TOGETHER}")
+        raise ConfigError(f"the value of {len(view)} bytes is not a record batch. {TOGETHER}")
     whole = sum(len(batch.view) for batch in batches)
     if len(batches) > 1 or whole != len(view):
         raise CorruptBatch(

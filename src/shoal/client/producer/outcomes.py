@@ -69,11 +69,10 @@ class Outcomes:
         on_used_up: Callable[[], None],
     ) -> None:
         """
-        Decide for one producer.
+        Prepare the decisions of one producer.
 
         Args:
             settings: The limits of retries.
-            accumulator: The queues.
             where: The cluster, for errors.
             on_moved: Called if a partition may have another leader.
             on_used_up: Called if the producer id has no epochs left.

@@ -50,7 +50,7 @@ class StickyPartitions:
         return current
 
     def move_on(self, topic: str, partitions: int) -> None:
-        """Choose another partition, if there is one."""
+        """Stick to another partition of the topic, if it has another."""
         before = self._current.get(topic)
         others = [number for number in range(partitions) if number != before]
         self._current[topic] = random.choice(others) if others else 0  # noqa: S311 (balances)

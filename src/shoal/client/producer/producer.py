@@ -136,7 +136,7 @@ class RawProducer:
             value = value.value
         elif isinstance(value, ConsumerRecord):
             raise ConfigError(
-                "a record of a consumer without fetch.raw.bytes given to a producer with send.raw.bytes; "
+                "a record of a consumer without fetch.raw.bytes given to a producer with send.raw.bytes. "
                 + TOGETHER
             )
         batch = read_raw(value, self._settings.max_decompressed_bytes)
@@ -174,7 +174,7 @@ class RawProducer:
         """Return the number of partitions of a topic; a given partition must be one of them."""
         # In the sending thread, these errors would end the producer.
         if not isinstance(topic, str):
-            raise ConfigError(f"topic={topic!r} is not a topic's name")
+            raise ConfigError(f"topic={topic!r} is not a topic's name. Use text")
         if partition is not None and (not isinstance(partition, int) or partition < 0):
             raise ConfigError(f"partition={partition!r} is not a partition's number")
         count = self._sender.partitions_of(topic, partition or 0, max(0.0, deadline - time.monotonic()))
@@ -244,7 +244,7 @@ def _ordinary(value: object) -> bytes | None:
         isinstance(value, memoryview) and isinstance(value.obj, FetchedBytes)
     ):
         raise ConfigError(
-            "a batch of a consumer with fetch.raw.bytes given to a producer without send.raw.bytes; "
+            "a batch of a consumer with fetch.raw.bytes given to a producer without send.raw.bytes. "
             + TOGETHER
         )
     return _bytes_of("value", value)
@@ -255,7 +255,7 @@ def _bytes_of(what: str, value: object) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise ConfigError(f"a record's {what} is bytes, not {type(value).__name__}; encode it first")
+        raise ConfigError(f"a record's {what} is bytes, not {type(value).__name__}. Encode it first")
     return bytes(value)
 
 

@@ -59,7 +59,7 @@ class _Request:
 
     Attributes:
         sent_at: The time of the request, by the monotonic clock.
-        created_at: The creation of its oldest batch, likewise.
+        created_at: The creation of its oldest batch, by the same clock.
     """
 
     sent_at: float
@@ -137,7 +137,6 @@ class Sender:
         Wait for a topic, and return its number of partitions; None after the timeout.
 
         Args:
-            topic: The topic's name.
             partition: The required partition. If the topic has fewer, the metadata are requested once more.
             timeout_s: The limit of both requests.
 

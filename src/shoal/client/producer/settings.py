@@ -40,7 +40,7 @@ def _codec(value: str) -> Codec:
 
 def _refused(value: str) -> str:
     raise ValueError(
-        "is not supported: the producer hashes keys by murmur2, and spreads records without a key; remove it"
+        "is not supported: the producer hashes keys by murmur2, and spreads records without a key. Remove it"
     )
 
 
@@ -97,7 +97,7 @@ class ProducerSettings:
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ProducerSettings:
         """
-        Read a configuration.
+        Read the properties of a Java producer.
 
         Raises:
             ConfigError: A property is unknown or not supported, a value is invalid, or values contradict each

@@ -1,22 +1,29 @@
 """
 TLS and SASL of broker connections, configured by the properties of Kafka's Java clients.
 
-``properties`` reads Java's properties (with ``jaas`` and ``stores``) into a :class:`Security`, which
-has all certificates and passwords in memory: no connection reads a file again. ``tls`` and ``sasl`` use it.
+``properties`` reads Java's properties (with ``jaas``, ``tls_properties`` and ``stores``) into a
+:class:`Security`, which has all certificates and passwords in memory: no connection reads a file again, but
+that of a token, keytab or ticket. ``tls`` and ``sasl`` use it; ``oauth`` gets and keeps access tokens, and
+``kerberos`` tickets.
 """
 
-from .access import LEAST_SCRAM_ITERATIONS, Security
+from .access import LEAST_SCRAM_ITERATIONS, PasswordLogin, Security
+from .no_credentials import NoCredentials
 from .properties import SECURITY_PROPERTIES, read_security
-from .sasl import LEAST_ITERATIONS_PROPERTY, SaslExchange
+from .sasl import LEAST_ITERATIONS_PROPERTY, begin_exchange
 from .tls import TLS_ADVICE, connect_tls, tls_refusal
+from .tls_settings import TlsSettings
 
 __all__ = [
     "LEAST_ITERATIONS_PROPERTY",
     "LEAST_SCRAM_ITERATIONS",
     "SECURITY_PROPERTIES",
     "TLS_ADVICE",
-    "SaslExchange",
+    "NoCredentials",
+    "PasswordLogin",
     "Security",
+    "TlsSettings",
+    "begin_exchange",
     "connect_tls",
     "read_security",
     "tls_refusal",

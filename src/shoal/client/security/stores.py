@@ -115,7 +115,7 @@ def with_key_of_pem(certificates: str, key: str, password: str | None) -> tuple[
             keys[0].encode("latin-1", "replace"), password.encode() if encrypted and password else None
         )
     except TypeError as error:
-        raise StoreError("has an encrypted private key; set ssl.key.password") from error
+        raise StoreError("has an encrypted private key. Set ssl.key.password") from error
     except Exception as error:  # OpenSSL raises many types
         why = "the password (ssl.key.password) is wrong, or " if encrypted else ""
         raise StoreError(f"has a private key that cannot be read: {why}it is damaged") from error
@@ -135,14 +135,14 @@ def _blocks(text: str, label: str) -> list[str]:
 
 def _read(location: str, kind: str) -> bytes:
     if kind.upper() not in _TYPES:
-        raise StoreError(f"is of type {kind}; shoal reads PEM and PKCS12")
+        raise StoreError(f"is of type {kind}. Use PEM or PKCS12")
     try:
         data = Path(location).read_bytes()
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if data.startswith((_JKS_MAGIC, _JCEKS_MAGIC)):
         raise StoreError(
-            "is in Java's old JKS format, which shoal does not read; convert it with keytool -importkeystore "
+            "is in Java's old JKS format, which shoal does not read. Convert it with keytool -importkeystore "
             f"-srckeystore {location} -destkeystore {location}.p12 -deststoretype PKCS12"
         )
     if kind.upper() == "PEM" and not _is_pem(data):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from ...net.tls_handshake import begin_tls
-from .access import Security
+from .tls_settings import TlsSettings
 
 __all__ = ["TLS_ADVICE", "connect_tls", "tls_context", "tls_refusal"]
 
@@ -28,14 +28,16 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _NOT_YET_VALID, _EXPIRED, _HOSTNAME, _EMAIL, _ADDRESS = 9, 10, 62, 63, 64
 
 
-def connect_tls(connected: socket.socket, host: str, security: Security, timeout_s: float) -> ssl.SSLSocket:
+def connect_tls(
+    connected: socket.socket, host: str, settings: TlsSettings, timeout_s: float
+) -> ssl.SSLSocket:
     """
     Do the TLS handshake on a connected socket; the returned socket replaces it.
 
     Args:
         connected: The socket; closed if the handshake fails.
         host: The name that the broker's certificate must contain.
-        security: The trusted certificates, and the client's own.
+        settings: The trusted certificates, and the client's own.
         timeout_s: The limit of each wait, during the handshake and later.
 
     Raises:
@@ -44,37 +46,37 @@ def connect_tls(connected: socket.socket, host: str, security: Security, timeout
     """
     connected.settimeout(timeout_s)
     try:
-        return begin_tls(tls_context(security), connected, server_hostname=host)
+        return begin_tls(tls_context(settings), connected, server_hostname=host)
     except BaseException:
         connected.close()
         raise
 
 
 @lru_cache(maxsize=8)
-def tls_context(security: Security) -> ssl.SSLContext:
+def tls_context(settings: TlsSettings) -> ssl.SSLContext:
     """
-    Return the TLS context of a cluster. The result is cached.
+    Return the TLS context for these settings. The result is cached.
 
     Raises:
         ConfigError: The key does not fit its certificate.
 
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = security.check_hostname
-    context.minimum_version = min(_VERSIONS[each] for each in security.versions)
-    context.maximum_version = max(_VERSIONS[each] for each in security.versions)
+    context.check_hostname = settings.check_hostname
+    context.minimum_version = min(_VERSIONS[each] for each in settings.versions)
+    context.maximum_version = max(_VERSIONS[each] for each in settings.versions)
     # As in Java, every certificate in the trust store is trusted, also a broker's own one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    if security.trusted is None:
+    if settings.trusted is None:
         context.load_default_certs()
     else:
-        context.load_verify_locations(cadata=security.trusted)
-    if security.private_key:
-        _load_key(context, security)
+        context.load_verify_locations(cadata=settings.trusted)
+    if settings.private_key:
+        _load_key(context, settings)
     return context
 
 
-def _load_key(context: ssl.SSLContext, security: Security) -> None:
+def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     """Load key and certificates from an encrypted temporary file: Python cannot load them from memory."""
     # Imported here: only a client with a certificate needs it.
     from cryptography.hazmat.primitives.serialization import (
@@ -84,17 +86,17 @@ def _load_key(context: ssl.SSLContext, security: Security) -> None:
         load_pem_private_key,
     )
 
-    assert security.private_key is not None
-    assert security.certificates is not None
+    assert settings.private_key is not None
+    assert settings.certificates is not None
     password = secrets.token_bytes(32).hex()
-    key = load_pem_private_key(security.private_key.encode(), None)
+    key = load_pem_private_key(settings.private_key.encode(), None)
     encrypted = key.private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())
     )
     descriptor, name = tempfile.mkstemp(prefix="shoal-", suffix=".pem")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(encrypted + security.certificates.encode())
+            file.write(encrypted + settings.certificates.encode())
         context.load_cert_chain(name, password=password)
     except ssl.SSLError as error:
         raise ConfigError(
@@ -118,8 +120,8 @@ def tls_refusal(error: OSError, host: str) -> str | None:
         return "it does not support the client's versions of TLS. Set ssl.enabled.protocols"
     if "ALERT" in reason and any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "HANDSHAKE")):
         return (
-            f"it refuses our certificate, or the lack of one ({reason}); "
-            "set ssl.keystore.location to a key and a certificate that it trusts"
+            f"it refuses our certificate, or the lack of one ({reason}). "
+            "Set ssl.keystore.location to a key and a certificate that it trusts"
         )
     return None
 
@@ -128,14 +130,14 @@ def _verification(error: ssl.SSLCertVerificationError, host: str) -> str:
     code = error.verify_code
     if code in (_HOSTNAME, _EMAIL, _ADDRESS):
         return (
-            f"its certificate does not name {host}; connect by a name that is in it, or give it one, "
+            f"its certificate does not name {host}. Connect by a name that is in it, or give it one, "
             "or set ssl.endpoint.identification.algorithm to nothing"
         )
     if code == _EXPIRED:
-        return "its certificate, or one that it rests on, has expired; it has to be renewed"
+        return "its certificate, or one that it rests on, has expired. Renew it"
     if code == _NOT_YET_VALID:
-        return "its certificate is not valid yet; compare the clocks of both machines"
+        return "its certificate is not valid yet. Compare the clocks of both machines"
     return (
-        f"its certificate is not trusted ({error.verify_message}); add its authority's certificate to "
+        f"its certificate is not trusted ({error.verify_message}). Add its authority's certificate to "
         "ssl.truststore.location"
     )

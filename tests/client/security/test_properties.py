@@ -11,8 +11,9 @@ import pytest
 
 from rig.authority import Authority
 from shoal.client.config import ClientConfig
-from shoal.client.security import SaslExchange, Security, read_security
+from shoal.client.security import PasswordLogin, read_security
 from shoal.client.security.jaas import parse_jaas
+from shoal.client.security.sasl import PasswordExchange
 from shoal.client.security.tls import tls_context
 from shoal.errors import ConfigError
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
@@ -71,8 +72,8 @@ def test_invalid_jaas_is_refused_without_its_secret(text: str, sentence: str) ->
     ("properties", "sentence"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS is none of"),
-        (sasl(sasl_mechanism="OAUTHBEARER"), "OAUTHBEARER is not supported; shoal supports PLAIN, SCRAM"),
-        (sasl(sasl_mechanism="GSSAPI"), "GSSAPI is not supported; shoal supports PLAIN, SCRAM"),
+        (sasl(sasl_mechanism="DIGEST-MD5"), "DIGEST-MD5 is not supported. Set one of PLAIN, SCRAM"),
+        (sasl(sasl_mechanism="GSSAPI"), "has not the login module of GSSAPI: com.sun.*Krb5LoginModule"),
         ({"security.protocol": "SASL_SSL"}, "no sasl.mechanism"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "no sasl.jaas.config"),
         (sasl(sasl_mechanism="SCRAM-SHA-256"), f"has not the login module of SCRAM-SHA-256: {SCRAM}"),
@@ -108,7 +109,7 @@ def test_secrets_are_absent_from_repr_and_properties() -> None:
     config, warnings = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **sasl()})
     assert warnings == []
     assert config.security is not None
-    assert config.security.password == SECRET
+    assert config.security.login == PasswordLogin("PLAIN", "alice", SECRET)
     assert SECRET not in repr(config)
     assert SECRET not in str(config.to_properties())
 
@@ -122,19 +123,19 @@ def test_misspelt_property_warns() -> None:
 
 
 def test_scram_name_is_escaped_as_in_rfc_5802() -> None:
-    exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-256", username="a=b,c", password="x"))
+    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-256", "a=b,c", "x"))
     assert exchange.next_token().startswith(b"n,,n=a=3Db=2Cc,r=")
 
 
 @pytest.mark.parametrize("answer", [b"", b"e=other-error", b"r=another,s=AAAA,i=4096", b"\xff"])
 def test_invalid_scram_server_message_is_refused(answer: bytes) -> None:
-    exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-512", username="a", password="x"))
+    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-512", "a", "x"))
     exchange.next_token()
     with pytest.raises(ValueError, match="its message does not fit"):
         exchange.receive(answer)
 
 
-def _first_answer(exchange: SaslExchange, iterations: str) -> bytes:
+def _first_answer(exchange: PasswordExchange, iterations: str) -> bytes:
     """Answer as a broker that knows the nonce."""
     nonce = exchange.next_token().partition(b"r=")[2]
     return b"r=" + nonce + b"server,s=c2FsdA==,i=" + iterations.encode()
@@ -144,17 +145,14 @@ def _first_answer(exchange: SaslExchange, iterations: str) -> bytes:
     "iterations", ["1", "4095", "0", "-1", "+1", " 1", "0_1", "4096,i=1", "9" * 5000, "\u0661"]
 )
 def test_scram_with_too_few_iterations_sends_no_proof(iterations: str) -> None:
-    exchange = SaslExchange(Security(tls=False, mechanism="SCRAM-SHA-256", username="a", password="x"))
+    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-256", "a", "x"))
     with pytest.raises(ValueError, match="iterations"):
         exchange.receive(_first_answer(exchange, iterations))
 
 
 @pytest.mark.parametrize(("least", "iterations"), [(4096, "4096"), (1, "1")])
 def test_scram_with_enough_iterations_sends_a_proof(least: int, iterations: str) -> None:
-    security = Security(
-        tls=False, mechanism="SCRAM-SHA-256", username="a", password="x", least_scram_iterations=least
-    )
-    exchange = SaslExchange(security)
+    exchange = PasswordExchange(PasswordLogin("SCRAM-SHA-256", "a", "x", least))
     exchange.receive(_first_answer(exchange, iterations))
     assert b",p=" in exchange.next_token()
 
@@ -163,7 +161,8 @@ def test_fewer_scram_iterations_if_allowed_warn() -> None:
     properties = {"bootstrap.servers": "a:1", **sasl(shoal_scram_min_iterations="1000")}
     config, (warning,) = ClientConfig.from_properties("source", properties)
     assert config.security is not None
-    assert config.security.least_scram_iterations == 1000
+    assert isinstance(config.security.login, PasswordLogin)
+    assert config.security.login.least_scram_iterations == 1000
     assert "shoal.scram.min.iterations=1000 lets a false broker guess the password" in warning
     with pytest.raises(ConfigError, match=r"shoal.scram.min.iterations=few is not a number"):
         read_security(sasl(shoal_scram_min_iterations="few"), "the file")
@@ -180,12 +179,13 @@ def test_key_stores_of_every_format_are_read_alike(tmp_path: Path, monkeypatch: 
     first, second = (read_security({**trusted, **each}, "the file") for each in (by_pem, by_p12))
     assert first == second
     assert first is not None
-    assert first.trusted == authority.pem
-    assert first.private_key == identity.key_pem()
+    assert first.tls is not None
+    assert first.tls.trusted == authority.pem
+    assert first.tls.private_key == identity.key_pem()
     # OpenSSL takes a key from a file only, which must not stay.
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    tls_context(first)
+    tls_context(first.tls)
     assert list((tmp_path / "temporary").iterdir()) == []
     with pytest.raises(ConfigError, match=r"key\.jks cannot be opened: the password is wrong") as refused:
         read_security({**trusted, **by_p12, "ssl.keystore.password": f"{SECRET}x"}, "the file")
@@ -195,7 +195,7 @@ def test_key_stores_of_every_format_are_read_alike(tmp_path: Path, monkeypatch: 
 def test_old_jks_format_is_refused_with_a_remedy(tmp_path: Path) -> None:
     store = Authority().write_trust_store(tmp_path / "trust.jks", SECRET, "JKS")
     properties = {"security.protocol": "SSL", "ssl.truststore.location": str(store)}
-    with pytest.raises(ConfigError, match="convert it with keytool -importkeystore"):
+    with pytest.raises(ConfigError, match="Convert it with keytool -importkeystore"):
         read_security(properties, "the file")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socketserver
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
@@ -13,10 +13,13 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_response, read_request_header, response_class
 
-__all__ = ["Answer", "sasl_broker"]
+__all__ = ["NODE_ID", "Answer", "Answers", "sasl_broker"]
 
 #: The answer to a token, and whether it completes the login.
 Answer = tuple[bytes, bool]
+
+#: Returns the answer to a token; None to refuse it.
+Answers = Callable[[bytes], Answer | None]
 
 NODE_ID = 7
 
@@ -64,24 +67,36 @@ class _Connection(socketserver.StreamRequestHandler):
         return None  # as Kafka's SaslServerAuthenticator: no answer to other requests before the login
 
     def _authenticate(self, token: bytes) -> dict[str, Any]:
-        if token not in self.server.answers:
+        found = self.server.answers(token)
+        if found is None:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             return {"error_code": code, "error_message": "no such token", "auth_bytes": b""}
-        answer, self.is_logged_in = self.server.answers[token]
-        return {"error_code": 0, "error_message": None, "auth_bytes": answer}
+        answer, self.is_logged_in = found
+        return {
+            "error_code": 0,
+            "error_message": None,
+            "auth_bytes": answer,
+            **({"session_lifetime_ms": self.server.session_ms} if self.server.session_ms else {}),
+        }
 
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
-    answers: Mapping[bytes, Answer]
+    answers: Answers
+    session_ms: int
 
 
 @contextmanager
-def sasl_broker(answers: Mapping[bytes, Answer]) -> Iterator[str]:
-    """Run a broker, known to itself as :data:`NODE_ID`, that answers these tokens; yields its address."""
+def sasl_broker(answers: Answers, session_ms: int = 0) -> Iterator[str]:
+    """Run a broker, known to itself as :data:`NODE_ID`; yields its address.
+
+    Args:
+        answers: Returns the answers to tokens.
+        session_ms: The lifetime of a login in the answers (KIP-368).
+    """
     with _Server(("127.0.0.1", 0), _Connection) as server:
-        server.answers = answers
+        server.answers, server.session_ms = answers, session_ms
         thread = Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

@@ -1,0 +1,150 @@
+"""
+The Kerberos tickets of this process.
+
+Those of a keytab are in libkrb5's memory, in one cache for each login: no other process sees them, and none
+is written to a file. The tickets of a ticket cache belong to another program, so each login reads them again.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..held import Held
+from .failures import no_ticket
+from .library import NoTicket, load_gssapi
+from .login import KerberosLogin, Keytab, TicketCache
+from .renewal import renewals
+
+__all__ = ["HeldTickets", "held_tickets"]
+
+#: A broker that refuses a ticket may have a new key, and the cache a ticket for the old one. New tickets need
+#: a new cache, and libkrb5 keeps the old one until the process ends. So this is the shortest pause.
+_YOUNGEST_DISCARDED_S = 300.0
+
+_names = itertools.count(1)
+
+
+@dataclass(slots=True)
+class _Tickets:
+    """The tickets of one login by a keytab."""
+
+    held: Held[Any] = field(default_factory=Held)
+    cache: str = ""
+    made_at: float = 0.0
+
+
+class HeldTickets:
+    """The tickets of one process, for all its threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._by_login: dict[KerberosLogin, _Tickets] = {}
+
+    def credentials(self, login: KerberosLogin) -> Any:
+        """
+        Return the credentials of the package ``gssapi``; this may ask the KDC, which takes seconds.
+
+        Raises:
+            NoTicket: There is no ticket, and the KDC gives none.
+
+        """
+        if login.ticket_cache is not None:
+            try:
+                return _of_cache(login, login.ticket_cache)
+            except NoTicket:
+                # As in Java, the keytab comes second.
+                if login.keytab is None:
+                    raise
+        tickets = self._of(login)
+        with tickets.held.lock:
+            return tickets.held.current(lambda: self._new(login, tickets), self._clock)
+
+    def _new(self, login: KerberosLogin, tickets: _Tickets) -> tuple[Any, float]:
+        assert login.keytab is not None
+        if not tickets.cache:
+            tickets.cache, tickets.made_at = f"MEMORY:shoal-{next(_names)}", self._clock()
+        # libkrb5 replaces the tickets of a cache if half of their lifetime has passed, so these are new.
+        return _of_keytab(login, login.keytab, tickets.cache)
+
+    def discard(self, login: KerberosLogin) -> None:
+        """Forget the tickets of a keytab after a broker has refused one: its key may have changed."""
+        tickets = self._of(login)
+        with tickets.held.lock:
+            if self._clock() - tickets.made_at >= _YOUNGEST_DISCARDED_S:
+                tickets.held.value, tickets.cache = None, ""
+
+    def _of(self, login: KerberosLogin) -> _Tickets:
+        with self._lock:
+            return self._by_login.setdefault(login, _Tickets())
+
+
+#: The tickets of this process.
+held_tickets = HeldTickets()
+
+
+def _of_cache(login: KerberosLogin, cache: TicketCache) -> Any:
+    gssapi = load_gssapi()
+    store = {"ccache": cache.name} if cache.name else {}
+    renewal = renewals.of(cache)
+    try:
+        found = gssapi.Credentials(name=_name(login), usage="initiate", store=store)
+        found.lifetime  # noqa: B018 (raises if they have expired)
+    except gssapi.exceptions.ExpiredCredentialsError as error:
+        reason = f" ({renewal.failure})" if renewal.failure else ""
+        raise NoTicket(f"no Kerberos ticket: the one in {cache} has expired{reason}. Run kinit") from error
+    except gssapi.exceptions.GSSError as error:
+        raise no_ticket(error, f"a login by {cache}") from error
+    renewal.begin()
+    return found
+
+
+def _of_keytab(login: KerberosLogin, keytab: Keytab, cache: str) -> tuple[Any, float]:
+    gssapi = load_gssapi()
+    try:
+        with _as_file(keytab) as file:
+            store = {"client_keytab": f"FILE:{file}", "ccache": cache}
+            found = gssapi.Credentials(name=_name(login), usage="initiate", store=store)
+            return found, float(found.lifetime)
+    except gssapi.exceptions.GSSError as error:
+        raise no_ticket(error, f"{login.user} by the keytab {keytab.path!r}", by_keytab=True) from error
+
+
+def _name(login: KerberosLogin) -> Any:
+    gssapi = load_gssapi()
+    if login.principal is None:
+        return None
+    return gssapi.Name(login.principal, gssapi.NameType.kerberos_principal)
+
+
+@contextmanager
+def _as_file(keytab: Keytab) -> Iterator[str]:
+    """Give libkrb5, which reads files alone, the keytab's file, or one that has what it had at the start."""
+    if os.access(keytab.path, os.R_OK):
+        yield keytab.path
+        return
+    content = base64.b64decode(keytab.content)
+    if hasattr(os, "memfd_create"):
+        # In memory: only processes of this user can open it.
+        descriptor = os.memfd_create("keytab")
+        name = f"/proc/self/fd/{descriptor}"
+    else:
+        descriptor, name = tempfile.mkstemp(prefix="shoal-", suffix=".keytab")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        try:
+            yield name
+        finally:
+            if not name.startswith("/proc/"):
+                Path(name).unlink()

@@ -1,0 +1,22 @@
+"""The broker of the raw consumer's tests, and its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.broker import Broker
+from tests.two_brokers import History
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        running.create_topic("topic", 2)
+        yield running
+
+
+@pytest.fixture
+def log(broker: Broker) -> History:
+    return History(broker.log("topic", 0))

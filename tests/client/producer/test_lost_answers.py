@@ -1,0 +1,193 @@
+"""Errors after which the raw producer loses, repeats or reorders no record."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+
+import pytest
+
+from shoal import RecordMetadata
+from shoal.broker import Broker, BrokerCluster
+from shoal.error_codes import ErrorCode
+from shoal.errors import (
+    BrokerError,
+    DeliveryTimedOut,
+)
+from shoal.protocol.apis import ApiKey
+from tests.client.producer.produced import expected_values, producer, results, some_batches, values
+from tests.two_brokers import batches_of
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("send_raw_bytes", [False, True])
+@pytest.mark.parametrize("drop", ["before", "after", "within"])
+def test_lost_connections_neither_lose_nor_duplicate_records(
+    broker: Broker, drop: str, send_raw_bytes: bool
+) -> None:
+    with producer(broker, send_raw_bytes=send_raw_bytes, batch_size=1) as ours:
+        futures = []
+        for number, batch in enumerate(some_batches(60, records=1)):
+            if number % 10 == 5:
+                broker.faults.add(ApiKey.PRODUCE, drop=drop)  # type: ignore[arg-type]
+            value = batch if send_raw_bytes else b"0 of %d" % number
+            futures.append(ours.send("topic", value, partition=0))
+            if number % 7 == 0:
+                futures[-1].result(10)
+        assert ours.flush(20)
+    assert results(futures) == list(range(60))
+    assert values(broker) == expected_values(60, records=1)
+
+
+@pytest.mark.parametrize("effect", ["before", "after"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.CORRUPT_MESSAGE,
+    ],
+)
+def test_transient_errors_are_retried_in_order(broker: Broker, code: ErrorCode, effect: str) -> None:
+    with producer(broker, batch_size=1) as ours:
+        ours.send("topic", b"first", partition=0).result(10)
+        fault = broker.faults.add(ApiKey.PRODUCE, error=code, effect=effect, times=2)  # type: ignore[arg-type]
+        futures = [ours.send("topic", b"%d" % number, partition=0) for number in range(20)]
+        assert ours.flush(20)
+        assert fault.hits == 2
+    assert results(futures) == list(range(1, 21))
+    assert values(broker) == [b"first", *(b"%d" % number for number in range(20))]
+
+
+def test_refused_batch_leaves_the_others_in_order(broker: Broker) -> None:
+    with producer(broker, batch_size=1) as ours:
+        futures: list[Future[RecordMetadata]] = []
+        refused = []
+        for number in range(60):
+            if number % 20 == 10:
+                futures[-1].result(10)
+                refused.append(broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.INVALID_TIMESTAMP))
+            futures.append(ours.send("topic", b"%d" % number, partition=0))
+        assert ours.flush(20)
+    failed = [number for number, future in enumerate(futures) if future.exception()]
+    assert len(failed) == 3
+    assert all("INVALID_TIMESTAMP" in str(futures[number].exception()) for number in failed)
+    assert values(broker) == [b"%d" % number for number in range(60) if number not in failed]
+    # The batch after a failed one begins a new epoch, which fences requests in flight of the old one.
+    epochs = [batch.header.producer_epoch for batch in batches_of(broker.log("topic", 0))]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] >= 1
+
+
+def test_unknown_producer_id_is_recovered(broker: Broker) -> None:
+    with producer(broker, batch_size=1) as ours:
+        ours.send("topic", b"a", partition=0).result(10)
+        for code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH):
+            broker.faults.add(ApiKey.PRODUCE, error=code)
+            assert ours.send("topic", b"b", partition=0).result(10)
+    assert values(broker) == [b"a", b"b", b"b"]
+
+
+def test_producer_follows_moved_leaders_under_load() -> None:
+    with BrokerCluster(3) as cluster:
+        cluster.create_topic("topic", 4)
+        with producer(cluster, batch_size=200) as ours:
+            futures = []
+            for number in range(2000):
+                if number % 100 == 50:
+                    cluster.move_leader("topic", number // 100 % 4, number // 100 % 3 + 1)
+                futures.append(ours.send("topic", b"%d" % number, partition=number % 4))
+            assert ours.flush(30)
+        for partition in range(4):
+            stored = values(cluster.nodes[0], partition)
+            assert stored == [b"%d" % number for number in range(2000) if number % 4 == partition]
+        assert all(future.result().offset >= 0 for future in futures)
+
+
+def test_producer_waits_for_restarted_nodes() -> None:
+    with BrokerCluster(2) as cluster:
+        cluster.create_topic("topic", 2)
+        with producer(cluster, batch_size=100, request_timeout_ms=2000) as ours:
+            futures = []
+            for number in range(300):
+                if number in (50, 150):
+                    cluster.stop_node(number // 100 + 1)
+                if number in (100, 200):
+                    cluster.start_node(number // 100)
+                futures.append(ours.send("topic", b"%d" % number, partition=number % 2))
+                time.sleep(0.001)
+            assert ours.flush(30)
+        for partition in range(2):
+            stored = values(cluster.nodes[0], partition)
+            assert stored == [b"%d" % number for number in range(300) if number % 2 == partition]
+
+
+#: Any acknowledgement arrives within this time, on a busy machine as well.
+TIMEOUTS = {"request_timeout_ms": 1500, "delivery_timeout_ms": 3000}
+
+
+def test_batch_after_delivery_timeout_fails_and_later_ones_are_sent(broker: Broker) -> None:
+    with producer(broker, batch_size=1, **TIMEOUTS) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        fault = broker.faults.add(ApiKey.PRODUCE, drop="before", times=None)
+        late = [ours.send("topic", b"late %d" % number, partition=0) for number in range(3)]
+        for future in late:
+            error = future.exception(20)
+            assert isinstance(error, DeliveryTimedOut)
+            assert "no acknowledgement in delivery.timeout.ms=3000" in str(error)
+        assert late[0].exception().is_in_doubt  # type: ignore[union-attr]
+        broker.faults.remove(fault)
+        after = [ours.send("topic", b"after %d" % number, partition=0) for number in range(5)]
+        assert ours.flush(20)
+        assert [future.exception() for future in after] == [None] * 5
+    stored = [value for value in values(broker) if not (value or b"").startswith(b"late")]
+    assert stored == [b"before", *(b"after %d" % number for number in range(5))]
+
+
+def test_written_batch_in_doubt_is_not_repeated(broker: Broker) -> None:
+    with producer(broker, batch_size=1, **TIMEOUTS) as ours:
+        ours.send("topic", b"before", partition=0).result(10)
+        fault = broker.faults.add(ApiKey.PRODUCE, drop="after", times=None)
+        late = ours.send("topic", b"late", partition=0)
+        assert isinstance(late.exception(20), DeliveryTimedOut)
+        broker.faults.remove(fault)
+        assert ours.send("topic", b"after", partition=0).result(10).offset == 2
+    assert values(broker) == [b"before", b"late", b"after"]
+
+
+def test_retry_without_idempotence_may_duplicate_and_counts(broker: Broker) -> None:
+    with producer(broker, enable_idempotence=False, retries=1) as ours:
+        ours.send("topic", b"x", partition=0).result(10)
+        broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.NOT_ENOUGH_REPLICAS, times=2)
+        with pytest.raises(BrokerError, match="NOT_ENOUGH_REPLICAS"):
+            ours.send("topic", b"y", partition=0).result(10)
+
+
+def test_unauthorized_topic_raises(broker: Broker) -> None:
+    broker.faults.add(ApiKey.PRODUCE, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with producer(broker) as ours:
+        with pytest.raises(BrokerError, match="producing to topic-0"):
+            ours.send("topic", b"x", partition=0).result(10)
+        ours.send("topic", b"x", partition=0).result(10)
+    broker.faults.add(ApiKey.INIT_PRODUCER_ID, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
+    with producer(broker) as ours:
+        with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+            ours.send("topic", b"x", partition=0).result(10)
+        with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+            ours.send("topic", b"x", partition=0)
+
+
+def test_missing_topic_or_partition_raises_after_max_block_ms(broker: Broker) -> None:
+    with producer(broker, max_block_ms=1500) as ours:
+        with pytest.raises(BrokerError, match=r"topic 'nowhere' on .*not there in max\.block\.ms=1500"):
+            ours.send("nowhere", b"x")
+        with pytest.raises(BrokerError, match=r"topic-2 on .*it has 2 partitions"):
+            ours.send("topic", b"x", partition=2)
+        threading.Timer(0.1, broker.create_topic, ["late"]).start()
+        with producer(broker, max_block_ms=20_000) as patient:
+            assert patient.send("late", b"x").result(10).offset == 0

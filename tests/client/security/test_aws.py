@@ -1,0 +1,248 @@
+"""Tokens for Amazon MSK: the options of IAMLoginModule, signatures of a known request, and a whole login."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import botocore.client
+import pytest
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.security import read_security
+from shoal.client.security.oauth.aws import sign_token
+from shoal.client.security.oauth.retrieval import retrieve
+from shoal.client.security.oauth.sources import AwsIam, OAuthLogin
+from shoal.client.security.oauth.token import NoToken
+from shoal.errors import AccessRefused, ConfigError
+from tests.sasl_broker import Answer, sasl_broker
+
+IAM = "software.amazon.msk.auth.iam"
+BOOTSTRAP = "b-1.demo.abc123.c2.kafka.eu-west-1.amazonaws.com:9098"
+#: The credentials of AWS's own examples.
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let the environment, and nothing else, have credentials."""
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+
+def iam(options: str = "", **changed: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": BOOTSTRAP,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": f"{IAM}.IAMLoginModule required {options};",
+        "sasl.client.callback.handler.class": f"{IAM}.IAMClientCallbackHandler",
+        **changed,
+    }
+
+
+def source_of(properties: dict[str, str]) -> AwsIam:
+    security = read_security(properties, "the file")
+    assert security is not None
+    assert isinstance(security.login, OAuthLogin)
+    assert security.mechanism == "OAUTHBEARER"
+    assert isinstance(security.login.source, AwsIam)
+    return security.login.source
+
+
+def test_properties_of_both_mechanisms_are_read_alike() -> None:
+    by_oauth = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+        "sasl.login.callback.handler.class": f"{IAM}.IAMOAuthBearerLoginCallbackHandler",
+        "sasl.client.callback.handler.class": f"{IAM}.IAMOAuthBearerLoginCallbackHandler",
+    }
+    assert source_of(iam()) == source_of(iam(**by_oauth)) == AwsIam("eu-west-1")
+
+
+def test_options_of_the_login_module_are_read() -> None:
+    options = (
+        'awsProfileName="dev" awsRoleArn="arn:aws:iam::1:role/mirror" awsRoleSessionName="shoal" '
+        'awsRoleExternalId="x" awsStsRegion="us-east-1" awsDebugCreds="true" awsMaxRetries="7"'
+    )
+    assert source_of(iam(options)) == AwsIam(
+        "eu-west-1", "dev", "arn:aws:iam::1:role/mirror", "shoal", "x", sts_region="us-east-1"
+    )
+    key = 'awsRoleArn="a" awsRoleAccessKeyId="k" awsRoleSecretAccessKey="s"'
+    assert source_of(iam(key)).role_key == ("k", "s", None)
+    assert source_of(iam(f'{key} awsRoleSessionToken="t"')).role_key == ("k", "s", "t")
+
+
+def test_region_of_a_custom_domain_is_the_environment_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    serverless = "boot-x.c1.kafka-serverless.us-west-2.amazonaws.com:9098"
+    assert source_of(iam(**{"bootstrap.servers": serverless})).region == "us-west-2"
+    with pytest.raises(ConfigError, match=r"the region of the MSK cluster is unknown, .* Set AWS_REGION"):
+        read_security(iam(**{"bootstrap.servers": "kafka.example:9098"}), "the file")
+    monkeypatch.setenv("AWS_REGION", "ap-south-1")
+    assert source_of(iam(**{"bootstrap.servers": "kafka.example:9098"})).region == "ap-south-1"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ('awsProfil="dev"', "sasl.jaas.config has the unknown option awsProfil. Remove it"),
+        ('awsRoleAccessKeyId="k"', "needs both awsRoleAccessKeyId and awsRoleSecretAccessKey, or neither"),
+    ],
+)
+def test_unusable_option_is_named(options: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read_security(iam(options), "the file")
+
+
+def test_missing_package_of_an_executor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "shoal.client.security.oauth.aws", raising=False)
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(NoToken, match=r"the package aws_msk_iam_sasl_signer. Install 'shoal\[msk\]' on this"):
+        retrieve(OAuthLogin(AwsIam("eu-west-1")))
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(
+        ConfigError, match=r"needs the package aws-msk-iam-sasl-signer-python. Install 'shoal\[msk\]'"
+    ):
+        read_security(iam(), "the file")
+
+
+def signed_url(token: str) -> str:
+    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+
+
+def signature(url: str, secret: str) -> str:
+    """Sign a presigned URL by the rules of AWS Signature Version 4, written down here once more."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    date, region = query["X-Amz-Date"], query["X-Amz-Credential"].split("/")[2]
+    signed = sorted((k, v) for k, v in query.items() if k not in ("X-Amz-Signature", "User-Agent"))
+    canonical = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in signed)
+    empty = hashlib.sha256(b"").hexdigest()
+    request = f"GET\n/\n{canonical}\nhost:{parts.netloc}\n\nhost\n{empty}"
+    scope = f"{date[:8]}/{region}/kafka-cluster/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = b"AWS4" + secret.encode()
+    for part in (date[:8], region, "kafka-cluster", "aws4_request", text):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key.hex()
+
+
+def test_rules_of_signatures_are_those_of_aws() -> None:
+    # The derived key of AWS's own example ("Deriving a signing key"), which the function above repeats.
+    key = b"AWS4" + SECRET.encode()
+    for part in ("20150830", "us-east-1", "iam", "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    assert key.hex() == "c4afb1cc5771d871763a393e44b703571b55cc28424d1a5e86da6ed3c154a4b9"
+
+
+@pytest.mark.parametrize("session_token", [None, "token/of+a=session"])
+def test_token_is_the_presigned_request_of_msk(
+    monkeypatch: pytest.MonkeyPatch, session_token: str | None
+) -> None:
+    if session_token:
+        monkeypatch.setenv("AWS_SESSION_TOKEN", session_token)
+    token = sign_token(AwsIam("eu-west-1"))
+    assert token.lives_s == 900
+    url = signed_url(token.value)
+    query = dict(parse_qsl(urlsplit(url).query))
+    assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect&")
+    assert query["X-Amz-Algorithm"] == "AWS4-HMAC-SHA256"
+    assert (
+        query["X-Amz-Credential"] == f"{KEY}/{query['X-Amz-Date'][:8]}/eu-west-1/kafka-cluster/aws4_request"
+    )
+    assert query["X-Amz-Expires"] == "900"
+    assert query["X-Amz-SignedHeaders"] == "host"
+    assert query.get("X-Amz-Security-Token") == session_token
+    assert query["User-Agent"].startswith("aws-msk-iam-sasl-signer-python")
+    assert query["X-Amz-Signature"] == signature(url, SECRET)
+    assert SECRET not in url
+
+
+def test_profile_is_read(tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text("[dev]\naws_access_key_id=OTHER\naws_secret_access_key=s\n")
+    (tmp_path / "config").write_text("[profile dev]\n")
+    url = signed_url(sign_token(AwsIam("eu-west-1", profile="dev")).value)
+    assert "X-Amz-Credential=OTHER%2F" in url
+    assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Signature"] == signature(url, "s")
+    with pytest.raises(NoToken, match=r"profile .none. could not be found. Check awsProfileName") as error:
+        sign_token(AwsIam("eu-west-1", profile="none"))
+    assert not error.value.may_pass
+
+
+def test_role_is_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self: Any, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        asked.append((f"{self.meta.region_name} {operation}", arguments))
+        return {"Credentials": {"AccessKeyId": "ROLE", "SecretAccessKey": "r", "SessionToken": "rt"}}
+
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", call)
+    role = AwsIam("eu-west-1", role_arn="arn:aws:iam::1:role/m", role_external_id="x", sts_region="us-east-1")
+    query = dict(parse_qsl(urlsplit(signed_url(sign_token(role).value)).query))
+    assert asked == [
+        (
+            "us-east-1 AssumeRole",
+            {"RoleArn": "arn:aws:iam::1:role/m", "RoleSessionName": "aws-msk-iam-auth", "ExternalId": "x"},
+        )
+    ]
+    assert query["X-Amz-Credential"].startswith("ROLE/")
+    assert query["X-Amz-Security-Token"] == "rt"
+
+
+def test_missing_credentials_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(
+        NoToken, match=r"no credentials of AWS: neither the environment, nor .* Set AWS_PROFILE"
+    ) as error:
+        sign_token(AwsIam("eu-west-1"))
+    assert not error.value.may_pass
+
+
+def config_of(address: str) -> ClientConfig:
+    """Return the configuration of a login to a broker of the tests, which has no TLS."""
+    properties = {**iam(), "security.protocol": "SASL_PLAINTEXT", "bootstrap.servers": address}
+    return ClientConfig.from_properties("source", properties)[0]
+
+
+def test_broker_of_msk_receives_the_signed_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    received: list[bytes] = []
+
+    def answer(message: bytes) -> Answer:
+        received.append(message)
+        return b"", True
+
+    with sasl_broker(answer) as address, Cluster(config_of(address)) as cluster:
+        cluster.refresh([])
+    token = received[0].removeprefix(b"n,,\x01auth=Bearer ").removesuffix(b"\x01\x01").decode()
+    url = signed_url(token)
+    assert dict(parse_qsl(urlsplit(url).query))["X-Amz-Signature"] == signature(url, SECRET)
+
+
+def test_refusal_of_msk_names_the_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+
+    def answer(message: bytes) -> Answer | None:
+        return None if message == b"\x01" else (b'{"status":"no"}', False)
+
+    with (
+        sasl_broker(answer) as address,
+        Cluster(config_of(address)) as cluster,
+        pytest.raises(AccessRefused, match="Allow kafka-cluster:Connect"),
+    ):
+        cluster.refresh([])

@@ -1,0 +1,198 @@
+"""Logins by OAUTHBEARER: the messages as bytes, and whole connections to a broker that has no other login."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rig.identity_provider import IdentityProvider
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.connection import Connection
+from shoal.client.security.oauth.bearer import BearerExchange
+from shoal.client.security.oauth.held import HeldTokens
+from shoal.client.security.oauth.sources import OAuthLogin, TokenFile
+from shoal.client.security.oauth.token import AccessToken
+from shoal.errors import AccessRefused, Disconnected
+from shoal.net.address import Address
+from shoal.protocol.apis import ApiKey
+from tests.sasl_broker import NODE_ID, Answer, sasl_broker
+
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+KICK = b"\x01"
+INVALID = b'{"status":"invalid_token","scope":"","openid-configuration":""}'
+
+
+def exchange(value: str = "abc.def-1", *extensions: tuple[str, str]) -> BearerExchange:
+    tokens = HeldTokens(lambda _: AccessToken(value, "alice"))
+    return BearerExchange(OAuthLogin(TokenFile("/run/token"), extensions), tokens)
+
+
+def test_first_message_is_that_of_rfc_7628() -> None:
+    begun = exchange()
+    assert begun.next_token() == b"n,,\x01auth=Bearer abc.def-1\x01\x01"
+    begun.receive(b"")
+    assert begun.is_done
+
+
+def test_extensions_follow_the_token() -> None:
+    begun = exchange("abc", ("logicalCluster", "lkc-1"), ("identityPoolId", "pool-2"))
+    assert begun.next_token() == (
+        b"n,,\x01auth=Bearer abc\x01logicalCluster=lkc-1\x01identityPoolId=pool-2\x01\x01"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [(INVALID, " (invalid_token)"), (b"no", ""), (b"[1]", ""), (b'{"status":1}', "")]
+)
+def test_refusal_is_acknowledged_and_named(answer: bytes, status: str) -> None:
+    begun = exchange()
+    begun.next_token()
+    begun.receive(answer)
+    assert not begun.is_done
+    assert begun.next_token() == KICK
+    assert begun.refusal == (
+        f"it does not accept the access token of 'alice' by OAUTHBEARER{status}. Compare the token's issuer, "
+        "audience, scope and lifetime with the broker's settings. The broker's log has the reason"
+    )
+    with pytest.raises(ValueError, match="does not fit the mechanism"):
+        begun.receive(answer)
+
+
+class TokenBroker:
+    """The tokens that a broker accepts, and those that it has received."""
+
+    def __init__(self, accepts: Callable[[str], bool] = lambda _: True) -> None:
+        self.accepts = accepts
+        self.received: list[str] = []
+
+    def answer(self, message: bytes) -> Answer | None:
+        if message == KICK:
+            return None
+        token = message.removeprefix(b"n,,\x01auth=Bearer ").removesuffix(b"\x01\x01").decode()
+        self.received.append(token)
+        return (b"", True) if self.accepts(token) else (INVALID, False)
+
+
+@pytest.fixture
+def provider() -> Iterator[IdentityProvider]:
+    with IdentityProvider({"mirror": "hidden-7f"}) as running:
+        yield running
+
+
+def config(address: str, url: str) -> ClientConfig:
+    properties = {
+        "bootstrap.servers": address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f'{MODULE} required clientId="mirror" clientSecret="hidden-7f";',
+        "sasl.oauthbearer.token.endpoint.url": url,
+    }
+    return ClientConfig.from_properties("source", properties)[0]
+
+
+def test_connections_share_a_token_of_the_endpoint(provider: IdentityProvider) -> None:
+    broker = TokenBroker()
+    with sasl_broker(broker.answer) as address, Cluster(config(address, provider.token_url)) as cluster:
+        cluster.refresh([])
+        with cluster.connect(NODE_ID), cluster.connect(NODE_ID):
+            pass
+    assert len(broker.received) == 3
+    assert len(set(broker.received)) == 1
+    assert len(provider.requests) == 1
+
+
+def test_refused_token_ends_a_login_that_never_worked(provider: IdentityProvider) -> None:
+    broker = TokenBroker(lambda _: False)
+    with (
+        sasl_broker(broker.answer) as address,
+        Cluster(config(address, provider.token_url)) as cluster,
+        pytest.raises(AccessRefused) as refused,
+    ):
+        cluster.refresh([])
+    assert refused.value.is_login
+    assert (
+        f"broker {address}: it does not accept the access token of 'mirror' by OAUTHBEARER (invalid_token)."
+        in str(refused.value)
+    )
+    assert not any(token in str(refused.value) for token in broker.received)
+
+
+def test_wrong_secret_ends_a_login_that_never_worked(provider: IdentityProvider) -> None:
+    provider.clients = {}
+    with (
+        sasl_broker(TokenBroker().answer) as address,
+        Cluster(config(address, provider.token_url)) as cluster,
+        pytest.raises(
+            AccessRefused, match=r"the token endpoint http://.*/token answered with status 401"
+        ) as refused,
+    ):
+        cluster.refresh([])
+    assert "hidden-7f" not in str(refused.value)
+
+
+def test_endpoint_that_is_down_is_a_lost_connection(provider: IdentityProvider) -> None:
+    provider.is_up = False
+    with (
+        sasl_broker(TokenBroker().answer) as address,
+        Cluster(config(address, provider.token_url)) as cluster,
+        pytest.raises(Disconnected, match=r"the token endpoint http://.*/token cannot be reached"),
+    ):
+        cluster.refresh([])
+
+
+def test_token_of_new_keys_is_accepted_after_a_refusal(provider: IdentityProvider) -> None:
+    broker = TokenBroker()
+    with sasl_broker(broker.answer) as address, Cluster(config(address, provider.token_url)) as cluster:
+        cluster.refresh([])
+        broker.accepts = lambda token: token != broker.received[0]
+        with pytest.raises(Disconnected, match="it was accepted before, was refused once"):
+            cluster.connect(NODE_ID)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                cluster.connect(NODE_ID).close()
+                break
+            except Disconnected:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+    assert len(provider.requests) == 2
+
+
+def test_login_is_renewed_with_a_new_token(provider: IdentityProvider) -> None:
+    provider.lives_s = 2
+    broker = TokenBroker()
+    with sasl_broker(broker.answer, session_ms=2000) as address:
+        security = config(address, provider.token_url).security
+        host, _, port = address.partition(":")
+        with Connection(
+            Address(host, int(port)), client_id="me", timeout_s=20, security=security
+        ) as connection:
+            deadline = time.monotonic() + 30
+            while len(broker.received) < 3:
+                assert time.monotonic() < deadline
+                connection.request(ApiKey.METADATA, topics=[])
+                time.sleep(0.02)
+    assert len(set(broker.received)) == 3
+
+
+def test_new_token_of_a_file_renews_the_login(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    broker = TokenBroker()
+    with sasl_broker(broker.answer, session_ms=500) as address:
+        security = config(address, file.as_uri()).security
+        host, _, port = address.partition(":")
+        with Connection(
+            Address(host, int(port)), client_id="me", timeout_s=20, security=security
+        ) as connection:
+            file.write_text("second\n")
+            deadline = time.monotonic() + 30
+            while len(broker.received) < 2:
+                assert time.monotonic() < deadline
+                connection.request(ApiKey.METADATA, topics=[])
+                time.sleep(0.02)
+    assert broker.received == ["first", "second"]

@@ -1,0 +1,147 @@
+"""Tokens that a process keeps: asked for once, renewed in time, and kept while their source fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from shoal.client.security.oauth.held import HeldTokens
+from shoal.client.security.oauth.sources import OAuthLogin, TokenClass, TokenFile
+from shoal.client.security.oauth.token import AccessToken, NoToken
+
+LOGIN = OAuthLogin(TokenClass("tests:Tokens"))
+
+
+class Source:
+    """A source of numbered tokens, and a clock."""
+
+    def __init__(self, lives_s: float | None = 100.0) -> None:
+        self.lives_s = lives_s
+        self.now = 1000.0
+        self.asked = 0
+        self.failure: NoToken | None = None
+
+    def retrieve(self, login: OAuthLogin) -> AccessToken:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return AccessToken(f"token-{self.asked}", "mirror", self.lives_s)
+
+    def clock(self) -> float:
+        return self.now
+
+    def held(self) -> HeldTokens:
+        return HeldTokens(self.retrieve, self.clock)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+def test_token_is_reused_for_four_fifths_of_its_life(source: Source) -> None:
+    tokens = source.held()
+    first = tokens.token(LOGIN)
+    source.now += 79.9
+    assert tokens.token(LOGIN) is first
+    source.now += 0.2
+    assert tokens.token(LOGIN).value == "token-2"
+    assert source.asked == 2
+
+
+def test_each_login_has_its_own_token(source: Source) -> None:
+    tokens = source.held()
+    other = OAuthLogin(TokenClass("tests:Others"))
+    assert tokens.token(LOGIN).value != tokens.token(other).value
+
+
+def test_token_without_a_lifetime_serves_for_one_login() -> None:
+    source = Source(lives_s=None)
+    tokens = source.held()
+    assert [tokens.token(LOGIN).value for _ in range(2)] == ["token-1", "token-2"]
+
+
+def test_token_file_is_read_at_each_login(source: Source) -> None:
+    tokens = source.held()
+    login = OAuthLogin(TokenFile("/run/token"))
+    assert [tokens.token(login).value for _ in range(2)] == ["token-1", "token-2"]
+
+
+def test_old_token_serves_while_the_source_fails(source: Source) -> None:
+    tokens = source.held()
+    first = tokens.token(LOGIN)
+    source.failure = NoToken("it is down", may_pass=True)
+    source.now += 90
+    assert tokens.token(LOGIN) is first
+    source.now += 10.1
+    with pytest.raises(NoToken, match="it is down") as error:
+        tokens.token(LOGIN)
+    assert error.value.may_pass
+
+
+def test_source_that_fails_is_asked_after_pauses(source: Source) -> None:
+    tokens = source.held()
+    source.failure = NoToken("it is down")
+    for _ in range(5):
+        with pytest.raises(NoToken, match="it is down"):
+            tokens.token(LOGIN)
+    assert source.asked == 1
+    source.now += 1.1
+    with pytest.raises(NoToken):
+        tokens.token(LOGIN)
+    assert source.asked == 2
+    source.failure = None
+    source.now += 2.1
+    assert tokens.token(LOGIN).value == "token-3"
+
+
+def test_refused_token_is_replaced_at_the_next_login(source: Source) -> None:
+    tokens = source.held()
+    first = tokens.token(LOGIN)
+    tokens.discard(LOGIN, first)
+    second = tokens.token(LOGIN)
+    assert second.value == "token-2"
+    tokens.discard(LOGIN, first)  # late, of another connection
+    assert tokens.token(LOGIN) is second
+
+
+def test_token_ends_with_a_session_that_the_broker_s_clock_shortens(source: Source) -> None:
+    tokens = source.held()
+    first = tokens.token(LOGIN)
+    tokens.limit(LOGIN, first, 60.0)
+    source.now += 47
+    assert tokens.token(LOGIN) is first
+    source.now += 2
+    assert tokens.token(LOGIN).value == "token-2"
+
+
+@pytest.mark.parametrize("session_s", [0.0, 5.0])
+def test_token_outlives_a_session_with_another_limit(source: Source, session_s: float) -> None:
+    tokens = source.held()
+    first = tokens.token(LOGIN)
+    tokens.limit(LOGIN, first, session_s)
+    source.now += 79
+    assert tokens.token(LOGIN) is first
+
+
+def test_threads_share_one_request(source: Source) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+    retrieve: Callable[[OAuthLogin], AccessToken] = source.retrieve
+
+    def slowly(login: OAuthLogin) -> AccessToken:
+        is_asked.set()
+        assert may_answer.wait(20)
+        return retrieve(login)
+
+    tokens = HeldTokens(slowly, source.clock)
+    found: list[AccessToken] = []
+    threads = [threading.Thread(target=lambda: found.append(tokens.token(LOGIN))) for _ in range(4)]
+    for each in threads:
+        each.start()
+    assert is_asked.wait(20)
+    may_answer.set()
+    for each in threads:
+        each.join()
+    assert {each.value for each in found} == {"token-1"}

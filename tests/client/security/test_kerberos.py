@@ -1,0 +1,309 @@
+"""Logins by Kerberos without a KDC: their properties, hosts and renewals."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.security.access import Security
+from shoal.client.security.kerberos import KerberosLogin, Keytab, TicketCache
+from shoal.client.security.kerberos import properties as kerberos_properties
+from shoal.client.security.kerberos.library import NoTicket, load_gssapi
+from shoal.client.security.kerberos.renewal import CacheRenewal, renew_by_kinit
+from shoal.client.security.kerberos.service import service_host
+from shoal.client.security.properties import read_security
+from shoal.errors import ConfigError
+
+MODULE = "com.sun.security.auth.module.Krb5LoginModule"
+
+#: The first bytes of a keytab, and a key.
+KEYTAB = b"\x05\x02secret key"
+
+
+@pytest.fixture(autouse=True)
+def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read properties also where the package is not installed."""
+    if "library" not in request.node.name:
+        monkeypatch.setattr(kerberos_properties, "load_gssapi", lambda: None)
+
+
+@pytest.fixture
+def keytab(tmp_path: Path) -> Path:
+    path = tmp_path / "mirror.keytab"
+    path.write_bytes(KEYTAB)
+    return path
+
+
+def properties_of(options: str, **more: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": f"{MODULE} required {options};",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def read(options: str, **more: str) -> KerberosLogin:
+    security = read_security(properties_of(options, **more), "the file")
+    assert security is not None
+    assert isinstance(security.login, KerberosLogin)
+    return security.login
+
+
+def test_keytab_is_read_with_its_keys(keytab: Path) -> None:
+    login = read(
+        f'useKeyTab=true storeKey=true doNotPrompt=true keyTab="{keytab}" principal="mirror@EXAMPLE"'
+    )
+    content = base64.b64encode(KEYTAB).decode()
+    assert login == KerberosLogin("kafka", "mirror@EXAMPLE", Keytab(str(keytab), content))
+    assert login.mechanism == "GSSAPI"
+    assert login.user == "the principal mirror@EXAMPLE"
+    assert content not in repr(login)
+
+
+def test_type_of_a_keytab_may_stand_before_its_path(keytab: Path) -> None:
+    login = read(f'useKeyTab=true keyTab="FILE:{keytab}" principal="mirror"')
+    assert login.keytab is not None
+    assert login.keytab.path == str(keytab)
+
+
+def test_ticket_cache_may_be_the_default_one() -> None:
+    assert read("useTicketCache=true renewTGT=true").ticket_cache == TicketCache()
+    named = read('useTicketCache=True ticketCache="/tmp/cc"', sasl_kerberos_kinit_cmd="/opt/kinit")
+    assert named.ticket_cache == TicketCache("/tmp/cc", "/opt/kinit")
+    assert named.keytab is None
+
+
+def test_mechanism_of_the_module_is_the_default_as_in_java(keytab: Path) -> None:
+    properties = properties_of("useTicketCache=true")
+    del properties["sasl.mechanism"]
+    security = read_security(properties, "the file")
+    assert security is not None
+    assert security.mechanism == "GSSAPI"
+
+
+def test_service_name_may_be_an_option_as_in_java() -> None:
+    login = read('useTicketCache=true serviceName="events"', sasl_kerberos_service_name="")
+    assert login.service == "events"
+
+
+def test_security_with_a_keytab_travels_as_json(keytab: Path) -> None:
+    options = f'useKeyTab=true useTicketCache=true keyTab="{keytab}" principal="mirror"'
+    security = Security(login=read(options))
+    assert Security.from_json(security.to_json()) == security
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("", "neither useKeyTab=true nor useTicketCache=true. Set one of them"),
+        ("useKeyTab=true", "useKeyTab=true needs keyTab"),
+        ('useKeyTab=true keyTab="KEYTAB"', "useKeyTab=true needs principal, such as"),
+        ('useKeyTab=true keyTab="KEYTAB" principal="*"', "useKeyTab=true needs principal"),
+        ('useKeyTab=true keyTab="/no/such" principal="a"', "keyTab /no/such cannot be read: No such file"),
+        ('useKeyTab=true keyTab="TEXT" principal="a"', "is not a keytab. Export one"),
+        ('keyTab="KEYTAB" useTicketCache=true', "has keyTab without useKeyTab=true. Set it"),
+        ('ticketCache="cc" useKeyTab=true', "has ticketCache without useTicketCache=true"),
+        ("renewTGT=true useKeyTab=true", "has renewTGT without useTicketCache=true"),
+        ("useTicketCache=true isInitiator=false", "isInitiator must be true for a client"),
+        ("useTicketCache=true keytab=typo", "has the unknown option keytab. Remove it"),
+        ("useTicketCache=true serviceName=other", "serviceName=other of sasl.jaas.config differ. Remove one"),
+    ],
+)
+def test_unusable_option_is_named(options: str, sentence: str, keytab: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no keytab")
+    options = options.replace("KEYTAB", str(keytab)).replace("TEXT", str(tmp_path / "text"))
+    with pytest.raises(ConfigError, match=sentence) as refused:
+        read(options)
+    assert str(refused.value).startswith("the file: ")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("", "no sasl.kerberos.service.name, the first part of the brokers' principals"),
+        ("kafka/host", "has a host or a realm"),
+        ("kafka@EXAMPLE", "has a host or a realm"),
+    ],
+)
+def test_unusable_service_name_is_named(value: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        read("useTicketCache=true", sasl_kerberos_service_name=value)
+
+
+def test_handlers_of_java_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"is not supported with GSSAPI\. Remove it"):
+        read("useTicketCache=true", sasl_login_callback_handler_class="example.Handler")
+
+
+def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    with pytest.raises(ConfigError, match=r"the file: GSSAPI needs the package gssapi. Install 'shoal\[kerb"):
+        read("useTicketCache=true")
+
+
+def test_missing_library_of_the_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "libgssapi_krb5.so.2: cannot open shared object file: No such file or directory"
+    (tmp_path / "gssapi.py").write_text(f"raise ImportError({reason!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gssapi", raising=False)
+    with pytest.raises(NoTicket) as failure:
+        load_gssapi()
+    assert f"the package gssapi cannot be loaded ({reason}). Install the Kerberos" in failure.value.reason
+
+
+# Hosts
+
+
+class Names:
+    """A resolver: addresses by names, and names by addresses."""
+
+    def __init__(self, addresses: dict[str, str], names: dict[str, str]) -> None:
+        self.addresses = addresses
+        self.names = names
+
+    def getaddrinfo(self, host: str, port: int | None) -> list[Any]:
+        address = host if host in self.names else self.addresses.get(host)
+        if address is None:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+
+    def getnameinfo(self, address: tuple[str, int], flags: int) -> tuple[str, str]:
+        assert flags == socket.NI_NAMEREQD
+        if address[0] not in self.names:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return self.names[address[0]], "0"
+
+
+@pytest.mark.parametrize(
+    ("host", "in_principal"),
+    [
+        ("kafka1", "kafka1.example"),
+        ("KAFKA1", "kafka1.example"),
+        ("kafka1.example", "kafka1.example"),
+        ("kafka1.example.", "kafka1.example"),
+        ("alias.example", "alias.example"),
+        ("unknown.example", "unknown.example"),
+        ("10.0.0.1", "kafka1.example"),
+        ("10.0.0.2", "10.0.0.2"),
+        ("10.0.0.3", "10.0.0.3"),
+    ],
+    ids=[
+        "short name",
+        "capital letters",
+        "full name",
+        "final dot",
+        "alias of another name",
+        "name that does not resolve",
+        "address",
+        "address whose name has another address",
+        "address without a name",
+    ],
+)
+def test_host_of_a_principal_is_that_of_java(
+    host: str, in_principal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Names(
+        addresses=dict.fromkeys(("kafka1", "KAFKA1", "kafka1.example", "alias.example"), "10.0.0.1"),
+        names={"10.0.0.1": "kafka1.example", "10.0.0.2": "kafka1.example"},
+    )
+    monkeypatch.setattr(socket, "getaddrinfo", names.getaddrinfo)
+    monkeypatch.setattr(socket, "getnameinfo", names.getnameinfo)
+    assert service_host(host) == in_principal
+
+
+# Renewals of ticket caches
+
+
+class Cache:
+    """A ticket cache with a clock."""
+
+    def __init__(self, lives_s: float) -> None:
+        self.now = 0.0
+        self.ends_at = lives_s
+        self.failure: str | None = None
+        self.renewed_at: list[float] = []
+        self.renewal = CacheRenewal(TicketCache("cc"), self.left, self.renew)
+
+    def left(self, cache: TicketCache) -> float:
+        return float(max(0, int(self.ends_at - self.now)))
+
+    def renew(self, cache: TicketCache) -> str | None:
+        if self.failure is None:
+            self.renewed_at.append(self.now)
+            self.ends_at = self.now + 36_000
+        return self.failure
+
+    def go_on(self, seconds: float) -> int:
+        """Let time pass, and return the number of steps."""
+        end, steps = self.now + seconds, 0
+        while self.now < end:
+            self.now += self.renewal.step()
+            steps += 1
+        return steps
+
+
+def test_tickets_are_renewed_after_three_quarters_of_their_lifetime() -> None:
+    cache = Cache(36_000)
+    cache.go_on(86_400)
+    gaps = [
+        later - earlier for earlier, later in zip([0.0, *cache.renewed_at], cache.renewed_at, strict=False)
+    ]
+    assert len(gaps) >= 2
+    assert all(26_990 <= gap <= 28_810 for gap in gaps)
+
+
+def test_tickets_that_another_process_renewed_are_left_alone() -> None:
+    cache = Cache(36_000)
+    cache.now += cache.renewal.step()
+    cache.ends_at = cache.now + 36_000
+    assert cache.renewal.step() >= 26_990
+    assert not cache.renewed_at
+
+
+def test_failed_renewal_is_kept_and_tried_again_until_the_end() -> None:
+    cache = Cache(36_000)
+    cache.failure = "kinit failed"
+    steps = cache.go_on(36_000)
+    assert 5 < steps < 60
+    assert cache.renewal.failure == "kinit failed"
+
+
+def test_new_tickets_after_the_end_are_renewed_again() -> None:
+    cache = Cache(0)
+    assert cache.renewal.step() == 60
+    cache.ends_at = cache.now + 36_000
+    cache.go_on(30_000)
+    assert len(cache.renewed_at) == 1
+
+
+def test_renewal_names_a_missing_kinit(tmp_path: Path) -> None:
+    reason = renew_by_kinit(TicketCache("cc", str(tmp_path / "kinit")))
+    assert reason is not None
+    assert "cannot be run: No such file or directory. Check sasl.kerberos.kinit.cmd" in reason
+
+
+def test_renewal_names_the_reason_of_kinit(tmp_path: Path) -> None:
+    kinit = tmp_path / "kinit"
+    kinit.write_text('#!/bin/sh\necho "kinit: no: $*" >&2\nexit 1\n')
+    kinit.chmod(0o700)
+    assert renew_by_kinit(TicketCache("cc", str(kinit))) == f"'{kinit} -R -c cc' failed: kinit: no: -R -c cc"
+    assert renew_by_kinit(TicketCache(None, str(kinit))) == f"'{kinit} -R' failed: kinit: no: -R"
+
+
+def test_renewal_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*args: Any, timeout: float, **more: Any) -> None:
+        raise subprocess.TimeoutExpired("kinit", timeout)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    reason = renew_by_kinit(TicketCache())
+    assert reason is not None
+    assert "did not end in 60 s" in reason

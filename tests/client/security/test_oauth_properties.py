@@ -1,0 +1,287 @@
+"""Java's properties of OAUTHBEARER and AWS_MSK_IAM, understood without a service."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from rig.authority import Authority
+from shoal.client.config import ClientConfig
+from shoal.client.security import Security, read_security
+from shoal.client.security.oauth.sources import (
+    AssertionFile,
+    ClientCredentials,
+    OAuthLogin,
+    SignedAssertion,
+    TokenClass,
+    TokenEndpoint,
+    TokenFile,
+)
+from shoal.client.security.oauth.token import AccessToken
+from shoal.client.security.tls_settings import TlsSettings
+from shoal.errors import ConfigError
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+MODULE = f"{OAUTH}.OAuthBearerLoginModule"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+HANDLER = "sasl.login.callback.handler.class"
+URL = "sasl.oauthbearer.token.endpoint.url"
+ID = "sasl.oauthbearer.client.credentials.client.id"
+SECRET_KEY = "sasl.oauthbearer.client.credentials.client.secret"
+SECRET = "hidden-7f"
+IDP = "https://idp.example/token"
+MIRROR = ClientCredentials("mirror", SECRET)
+
+
+def oauth(options: str = f'clientId="mirror" clientSecret="{SECRET}"', **changed: str) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{MODULE} required {options};",
+        HANDLER: f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+        URL: IDP,
+        **changed,
+    }
+
+
+def login_of(properties: dict[str, str]) -> OAuthLogin:
+    security = read_security(properties, "the file")
+    assert security is not None
+    assert isinstance(security.login, OAuthLogin)
+    assert security.mechanism == "OAUTHBEARER"
+    return security.login
+
+
+def test_options_of_jaas_are_read_as_in_kip_768() -> None:
+    login = login_of(oauth(f'clientId="mirror" clientSecret="{SECRET}" scope="read write"'))
+    assert login == OAuthLogin(TokenEndpoint(IDP, MIRROR, "read write"))
+    assert login.user == "the user of its tokens"
+
+
+def test_properties_take_precedence_over_jaas_as_in_kip_1139() -> None:
+    properties = {ID: "other", SECRET_KEY: "o-secret", "sasl.oauthbearer.scope": "all"}
+    login = login_of(oauth('clientId="mirror" clientSecret="x" scope="y"', **properties))
+    assert login.source == TokenEndpoint(IDP, ClientCredentials("other", "o-secret"), "all")
+    assert login_of(oauth("", **properties)) == login
+
+
+def test_endpoint_s_own_settings_are_read() -> None:
+    authority = Authority()
+    properties = {
+        "sasl.oauthbearer.header.urlencode": "true",
+        "sasl.login.connect.timeout.ms": "1000",
+        "sasl.login.read.timeout.ms": "7000",
+        "sasl.oauthbearer.sub.claim.name": "azp",
+    }
+    pem = authority.pem.replace("\n", " ")
+    options = f'clientId="a" clientSecret="b" ssl.truststore.type="PEM" ssl.truststore.certificates="{pem}"'
+    login = login_of(oauth(options, **properties))
+    tls = TlsSettings(trusted=authority.pem)
+    assert login.source == TokenEndpoint(IDP, ClientCredentials("a", "b", True), tls=tls, timeout_ms=7000)
+    assert login.subject_claim == "azp"
+
+
+def test_trust_store_of_the_brokers_is_not_the_endpoint_s(tmp_path: Path) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    properties = oauth(
+        **{
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        }
+    )
+    security = read_security(properties, "the file")
+    assert security is not None
+    assert security.tls == TlsSettings(trusted=authority.pem)
+    assert isinstance(security.login, OAuthLogin)
+    assert isinstance(security.login.source, TokenEndpoint)
+    assert security.login.source.tls == TlsSettings()
+
+
+def test_extensions_are_read() -> None:
+    options = (
+        'clientId="a" clientSecret="b" extension_logicalCluster="lkc-1" extension_identityPoolId="pool 2"'
+    )
+    assert login_of(oauth(options)).extensions == (("logicalCluster", "lkc-1"), ("identityPoolId", "pool 2"))
+
+
+@pytest.mark.parametrize(
+    "url", ["file:/run/token%201", "file:///run/token%201", "FILE://localhost/run/token%201"]
+)
+def test_url_of_a_file_is_a_token_file(url: str) -> None:
+    assert login_of(oauth("", **{URL: url})).source == TokenFile("/run/token 1")
+
+
+@pytest.mark.parametrize(
+    "retriever",
+    [
+        "",
+        f"{OAUTH}.DefaultJwtRetriever",
+        f"{OAUTH}.FileJwtRetriever",
+        f"{OAUTH}.ClientCredentialsJwtRetriever",
+    ],
+)
+@pytest.mark.parametrize("handler", ["", f"{OAUTH}.secured.OAuthBearerLoginCallbackHandler"])
+def test_kafka_s_own_classes_are_accepted(retriever: str, handler: str) -> None:
+    properties = {
+        "sasl.oauthbearer.jwt.retriever.class": retriever,
+        "sasl.oauthbearer.jwt.validator.class": f"{OAUTH}.ClientJwtValidator",
+        HANDLER: handler,
+    }
+    assert isinstance(login_of(oauth(**properties)).source, TokenEndpoint)
+
+
+class Tokens:
+    """A class of a user."""
+
+    def token(self) -> str:
+        return "x"
+
+
+def test_python_class_receives_the_options() -> None:
+    name = f"{__name__}:Tokens"
+    login = login_of(oauth('path="vault/kafka" pin="1"', **{HANDLER: name, URL: ""}))
+    assert login.source == TokenClass(name, (("path", "vault/kafka"), ("pin", "1")))
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:8080/token", "http://127.0.0.1/token", "http://[::1]:1/token"]
+)
+def test_loopback_needs_no_tls(url: str) -> None:
+    assert login_of(oauth(**{URL: url})).source == TokenEndpoint(url, MIRROR)
+
+
+def test_http_can_be_allowed() -> None:
+    url = "http://keycloak:8080/token"
+    login = login_of(oauth(**{URL: url, "shoal.oauthbearer.allow.http": "true"}))
+    assert login.source == TokenEndpoint(url, MIRROR)
+
+
+@pytest.mark.parametrize(
+    ("properties", "sentence"),
+    [
+        (
+            oauth(**{URL: ""}),
+            f"no {URL}. Set the https: URL of the token endpoint, or the file: URL of a token",
+        ),
+        (
+            oauth(**{URL: "http://keycloak:8080/token?k=hidden-7f"}),
+            f"{URL}=http://keycloak:8080/token has no TLS: everyone .* Use https, or set shoal.oauth",
+        ),
+        (oauth(**{URL: "https://mirror:hidden-7f@idp/token"}), f"{URL} is not the URL of a token endpoint"),
+        (oauth(**{URL: "ftp://idp/token"}), f"{URL} is not the URL of a token endpoint"),
+        (oauth(**{URL: "https://idp:port/token"}), f"{URL} is not the URL of a token endpoint"),
+        (oauth(**{URL: "https://idp/t oken"}), f"{URL} is not the URL of a token endpoint"),
+        (oauth(**{URL: "https:///token"}), f"{URL} is not the URL of a token endpoint"),
+        (
+            oauth(**{URL: "file:token"}),
+            f"{URL}=file:token is not the URL of a file. Write file:///path/to/token",
+        ),
+        (oauth(**{URL: "file://host/token"}), "is not the URL of a file"),
+        (oauth('clientId="mirror"'), f"no {SECRET_KEY}, and no clientSecret in sasl.jaas.config"),
+        (oauth('clientSecret="hidden-7f"'), f"no {ID}, and no clientId in sasl.jaas.config"),
+        (
+            oauth(**{HANDLER: "io.strimzi.Handler"}),
+            f"{HANDLER}=io.strimzi.Handler is not supported. Use Kafka's own",
+        ),
+        (
+            oauth(**{"sasl.client.callback.handler.class": "com.example.Own"}),
+            "sasl.client.callback.handler.class=com.example.Own is not supported. Remove it",
+        ),
+        (oauth(**{HANDLER: "tests.none:Tokens"}), f"{HANDLER} tests.none:Tokens: No module named"),
+        (oauth(**{HANDLER: "json:JSONDecoder"}), r"it has no method token\(\)"),
+        (oauth(**{HANDLER: "json:Nothing"}), "there is no such class"),
+        (
+            oauth(**{"sasl.oauthbearer.jwt.retriever.class": "com.example.Own"}),
+            "sasl.oauthbearer.jwt.retriever.class=com.example.Own is not supported. Use ",
+        ),
+        (
+            oauth(**{"sasl.oauthbearer.jwt.validator.class": "com.example.Own"}),
+            "jwt.validator.class=com.example.Own",
+        ),
+        (oauth(**{"sasl.login.read.timeout.ms": "soon"}), "sasl.login.read.timeout.ms=soon is not a number"),
+        (oauth(**{"sasl.oauthbearer.header.urlencode": "ja"}), "urlencode=ja is neither true nor false"),
+        (
+            oauth('clientId="a" clientSecret="b" extension_auth="x"'),
+            "extension_auth is not an extension of SASL",
+        ),
+        (oauth('clientId="a" clientSecret="b" extension_a1="x"'), "extension_a1 is not an extension of SASL"),
+        (
+            oauth('clientId="a" clientSecret="b" extension_a="\\001"'),
+            "extension_a is not an extension of SASL",
+        ),
+        (
+            oauth('clientId="a" clientSecret="b" ssl.truststore.location="/missing"'),
+            "sasl.jaas.config: ssl.truststore.location /missing cannot be read",
+        ),
+        (
+            oauth(**{"sasl.jaas.config": f"{PLAIN} required;"}),
+            f"has not the login module of OAUTHBEARER: {MODULE}",
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
+            f"no sasl.jaas.config, which names the login module. Set it to: {MODULE} required …;",
+        ),
+    ],
+)
+def test_unusable_property_of_oauth_is_named_without_secrets(
+    properties: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence) as refused:
+        read_security(properties, "the file")
+    assert SECRET not in str(refused.value)
+    assert str(refused.value).startswith("the file: ")
+
+
+def test_handlers_of_tokens_are_refused_with_passwords() -> None:
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{PLAIN} required username="a" password="b";',
+        HANDLER: "com.example.Handler",
+    }
+    with pytest.raises(ConfigError, match=f"{HANDLER} is not supported with PLAIN. Remove it"):
+        read_security(properties, "the file")
+
+
+def test_misspelt_property_of_oauth_warns() -> None:
+    properties = {"bootstrap.servers": "a:1", **oauth(**{"sasl.oauthbearer.scopes": "read"})}
+    (warning,) = ClientConfig.from_properties("source", properties)[1]
+    assert "sasl.oauthbearer.scopes" in warning
+
+
+def test_secrets_of_oauth_travel_sealed_alone() -> None:
+    config, warnings = ClientConfig.from_properties("source", {"bootstrap.servers": "a:1", **oauth()})
+    assert warnings == []
+    credentials = Credentials.of(config)
+    sealed = credentials.seal(PROCESS_KEY)
+    for text in (sealed, repr(config), repr(credentials), str(config.to_properties())):
+        assert SECRET not in text
+    (opened,) = Credentials.unseal(sealed, PROCESS_KEY).by_cluster.values()
+    assert config.security is not None
+    assert (opened.login, opened.has_worked) == (config.security.login, True)
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert "value" not in repr(AccessToken(SECRET))
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        OAuthLogin(TokenEndpoint(IDP, MIRROR, "c", TlsSettings("pem", versions=("TLSv1.3",)))),
+        OAuthLogin(TokenEndpoint(IDP, AssertionFile("/run/assertion"))),
+        OAuthLogin(TokenEndpoint(IDP, SignedAssertion("ES256", "key", claims='{"iss":"a"}'))),
+        OAuthLogin(TokenFile("/run/token"), (("name", "value"),)),
+        OAuthLogin(TokenClass("a:B", (("c", "d"),)), subject_claim="azp"),
+    ],
+    ids=["endpoint", "assertion file", "assertion", "file", "class"],
+)
+def test_login_is_the_same_after_its_way_to_a_task(login: OAuthLogin) -> None:
+    security = Security(TlsSettings(private_key="key"), login)
+    opened = Security.from_json(json.loads(json.dumps(security.to_json())))
+    assert opened == security
+    assert hash(opened) == hash(security)

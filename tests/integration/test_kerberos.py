@@ -1,0 +1,586 @@
+"""GSSAPI with a real KDC, and at Kafka's own listener."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig import KafkaCluster, create_topic, digest_topic, load_plain
+from rig.cluster import java_properties
+from rig.kerberos import PROGRAMS, REALM, SERVICE, KerberosRealm, in_realm, krb5_login, program
+from rig.wait import wait_until
+from shoal import RawConsumer, RawProducer, RawRecord
+from shoal.client.authorized import topic_operations
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.security.kerberos import KerberosLogin, TicketCache
+from shoal.client.security.kerberos.exchange import TicketExchange
+from shoal.client.security.kerberos.library import NoTicket
+from shoal.client.security.kerberos.renewal import renew_by_kinit
+from shoal.client.security.kerberos.tickets import HeldTickets
+from shoal.errors import AccessRefused, Disconnected
+from shoal.gateway import Gateway, GatewaySettings
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+from shoal.protocol.apis import ApiKey
+from tests.integration.every_verb import every_verb
+from tests.integration.mirror_process import shoal
+
+#: Longer than the test's own timeouts, on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
+#: The longest session on the listener SHORT.
+SESSION_MS = 5000
+
+#: The lifetime of the tickets of BRIEF. A broker accepts an expired one for five minutes more, so tests count
+#: the requests to the KDC.
+BRIEF_LIVES_S = 8
+BRIEF = "brief"
+
+
+@dataclass(frozen=True, slots=True)
+class KerberosKafka:
+    """A broker in a realm, with the listeners KERBEROS and SHORT."""
+
+    cluster: KafkaCluster
+    realm: KerberosRealm
+    keytabs: Mapping[str, Path]
+
+
+def need(is_there: bool, name: str) -> None:
+    """Skip the test, or fail in CI, if a program or package is missing."""
+    if not is_there:
+        reason = f"there is no {name} here; scripts/install-kerberos brings it"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def realm() -> Iterator[KerberosRealm]:
+    need(importlib.util.find_spec("gssapi") is not None, "package gssapi")
+    for name in PROGRAMS:
+        need(shutil.which(program(name)) is not None, name)
+    with KerberosRealm() as running, in_realm(running):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def keytabs(realm: KerberosRealm) -> dict[str, Path]:
+    brief = realm.add(BRIEF, "-maxlife", f'"{BRIEF_LIVES_S} seconds"')
+    return {"mirror": realm.add("mirror"), "reader": realm.add("reader"), BRIEF: brief}
+
+
+@pytest.fixture(scope="module")
+def kafka(realm: KerberosRealm, keytabs: dict[str, Path]) -> Iterator[KerberosKafka]:
+    config = {
+        **realm.broker_config("KERBEROS", "SHORT"),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:ANONYMOUS;User:mirror;User:{BRIEF}",
+        "listener.name.short.gssapi.connections.max.reauth.ms": SESSION_MS,
+    }
+    listeners = {"KERBEROS": "SASL_PLAINTEXT", "SHORT": "SASL_PLAINTEXT"}
+    with KafkaCluster(config=config, listeners=listeners, broker_jvm={1: [realm.jvm_option]}) as cluster:
+        yield KerberosKafka(cluster, realm, keytabs)
+
+
+def properties_of(bootstrap: str, **options: str) -> dict[str, str]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "sasl.jaas.config": krb5_login(**options),
+    }
+
+
+def by_keytab(kafka: KerberosKafka, principal: str = "mirror", listener: str = "KERBEROS") -> dict[str, str]:
+    """Return a login's properties as they stand in most documents for Java."""
+    return properties_of(
+        kafka.cluster.listener(listener),
+        useKeyTab="true",
+        storeKey="true",
+        keyTab=str(kafka.keytabs[principal]),
+        principal=f"{principal}@{REALM}",
+    )
+
+
+def by_cache(kafka: KerberosKafka, cache: Path, listener: str = "KERBEROS") -> dict[str, str]:
+    bootstrap = kafka.cluster.listener(listener)
+    return properties_of(bootstrap, useTicketCache="true", renewTGT="true", ticketCache=str(cache))
+
+
+def config_of(properties: Mapping[str, str]) -> ClientConfig:
+    return ClientConfig.from_properties("source", properties)[0]
+
+
+def login_of(keytab: Path, principal: str, service: str = "kafka") -> KerberosLogin:
+    options = {"useKeyTab": "true", "keyTab": str(keytab), "principal": principal}
+    properties = {**properties_of("localhost:9092", **options), "sasl.kerberos.service.name": service}
+    security = config_of(properties).security
+    assert security is not None
+    assert isinstance(security.login, KerberosLogin)
+    return security.login
+
+
+def load(kafka: KerberosKafka, topic: str, records: int) -> None:
+    load_plain(kafka.cluster.bootstrap, topic, "none", 900, records * 1000, partitions=1)
+
+
+# At Kafka's listener
+
+
+def test_principal_is_the_user(kafka: KerberosKafka, topic: str) -> None:
+    create_topic(kafka.cluster.bootstrap, topic)
+    for principal, is_allowed in (("mirror", True), ("reader", False)):
+        with Cluster(config_of(by_keytab(kafka, principal))) as cluster:
+            assert bool(topic_operations(cluster, [topic])[topic]) is is_allowed
+
+
+def test_ticket_cache_logs_in(kafka: KerberosKafka, tmp_path: Path) -> None:
+    kafka.realm.kinit("mirror", tmp_path / "cache")
+    with Cluster(config_of(by_cache(kafka, tmp_path / "cache"))) as cluster:
+        assert len(cluster.refresh().brokers) == 1
+
+
+def test_keytab_serves_if_the_ticket_cache_has_no_ticket(kafka: KerberosKafka, tmp_path: Path) -> None:
+    properties = by_keytab(kafka)
+    more = f'useTicketCache=true ticketCache="{tmp_path / "none"}"'
+    properties["sasl.jaas.config"] = properties["sasl.jaas.config"].replace(";", f" {more};")
+    with Cluster(config_of(properties)) as cluster:
+        assert len(cluster.refresh().brokers) == 1
+
+
+def test_sealed_credentials_log_in_without_the_keytab_s_file(kafka: KerberosKafka, tmp_path: Path) -> None:
+    keytab = tmp_path / "mirror.keytab"
+    keytab.write_bytes(kafka.keytabs["mirror"].read_bytes())
+    properties = by_keytab(kafka)
+    properties["sasl.jaas.config"] = properties["sasl.jaas.config"].replace(
+        str(kafka.keytabs["mirror"]), str(keytab)
+    )
+    config = config_of(properties)
+    sealed = Credentials.of(config).seal(PROCESS_KEY)
+    keytab.unlink()
+    unsealed = Credentials.unseal(sealed, PROCESS_KEY).by_cluster["source"]
+    without, _ = ClientConfig.from_properties("source", config.to_properties())
+    with Cluster(replace(without, security=unsealed)) as cluster:
+        assert len(cluster.refresh().brokers) == 1
+
+
+def test_login_is_renewed_with_new_tickets_on_the_same_connection(kafka: KerberosKafka) -> None:
+    before = kafka.realm.requests(BRIEF)
+    with Cluster(config_of(by_keytab(kafka, BRIEF, "SHORT"))) as cluster:
+        connection = cluster.connection(next(iter(cluster.refresh().brokers)))
+        end = time.monotonic() + 2.5 * BRIEF_LIVES_S
+        while time.monotonic() < end:
+            answer = connection.request(ApiKey.METADATA, topics=[], allow_auto_topic_creation=False)
+            assert len(answer.brokers) == 1
+            time.sleep(0.05)
+        assert not connection.closed
+    assert kafka.realm.requests(BRIEF) - before >= 3
+
+
+def test_raw_client_renews_the_tickets_of_a_cache(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
+    create_topic(kafka.cluster.bootstrap, topic, partitions=2)
+    cache = tmp_path / "cache"
+    kafka.realm.kinit("mirror", cache, "-l", f"{BRIEF_LIVES_S}s", "-r", "1h")
+    common = {**by_cache(kafka, cache, "SHORT"), "sasl.kerberos.kinit.cmd": program("kinit")}
+    reading = {"group.id": topic, "fetch.raw.bytes": True, "auto.offset.reset": "earliest"}
+    sent = read = 0
+    deadline = time.monotonic() + 3 * BRIEF_LIVES_S
+    with RawProducer(common) as producer, RawConsumer({**common, **reading}) as consumer:
+        consumer.subscribe([topic])
+        while time.monotonic() < deadline or read < sent or not sent:
+            if read == sent:
+                futures = [producer.send(topic, b"%0100d" % sent) for _ in range(100)]
+                sent += len(futures)
+                producer.flush()
+                assert all(future.result().offset >= 0 for future in futures)
+            found = consumer.poll(0.05)
+            read += sum(record.record_count for record in found if isinstance(record, RawRecord))
+        consumer.commit()
+    assert read == sent
+
+
+def test_gateway_logs_in_by_tickets_for_its_clients(kafka: KerberosKafka, topic: str) -> None:
+    load(kafka, topic, 100)
+    upstream = ClientConfig.from_properties("upstream", by_keytab(kafka))[0]
+    with Gateway(GatewaySettings("127.0.0.1", 0, upstream)) as gateway:
+        assert digest_topic(str(gateway.bootstrap), topic) == digest_topic(kafka.cluster.bootstrap, topic)
+
+
+def test_every_verb_logs_in_by_tickets(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
+    kafka.realm.kinit("mirror", tmp_path / "cache")
+    files = (tmp_path / "from.properties", tmp_path / "to.properties")
+    files[0].write_text(java_properties(by_keytab(kafka, BRIEF, "SHORT")))
+    files[1].write_text(java_properties(by_cache(kafka, tmp_path / "cache", "SHORT")))
+    said = every_verb(kafka.cluster.bootstrap, files, topic, tmp_path)
+    content = kafka.keytabs[BRIEF].read_bytes()
+    state = b"".join(each.read_bytes() for each in (tmp_path / "state").rglob("*") if each.is_file())
+    for secret in (content, base64.b64encode(content)):
+        assert secret[-30:] not in said.encode() + state
+
+
+def test_one_run_of_a_mirror_logs_in_by_a_keytab(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
+    load(kafka, topic, 1_000)
+    file = tmp_path / "client.properties"
+    file.write_text(java_properties(by_keytab(kafka)))
+    clusters = ("--from-config", str(file), "--to-config", str(file), "--topics", topic)
+    run = shoal("mirror", *clusters, "--rename", r"(.*)=copy.\1", "--once", state=tmp_path, own_process=True)
+    assert run.returncode == 0, run.stderr
+    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
+    assert source == copy
+
+
+JOB = r"""
+import sys
+
+import shoal
+from pyspark.sql import SparkSession
+
+file, topic = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+for setting in ("spark.authenticate", "spark.network.crypto.enabled"):
+    builder = builder.config(setting, "true")
+spark = builder.config("spark.authenticate.secret", "of this test").getOrCreate()
+spark.dataSource.register(shoal.data_source(spark))
+rows = spark.read.format("shoal").option("kafka.config.file", file).option("subscribe", topic).load()
+copy = rows.write.format("shoal").mode("append").option("kafka.config.file", file)
+copy = copy.option("source.kafka.config.file", file).option("group", "copy of " + topic)
+copy.option("rename", r"(.*)=copy.\1").save()
+spark.stop()
+"""
+
+
+def test_job_of_spark_logs_in_by_a_keytab(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
+    load(kafka, topic, 1_000)
+    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
+    file = tmp_path / "client.properties"
+    file.write_text(java_properties(by_keytab(kafka)))
+    job = subprocess.run(
+        [sys.executable, "-c", JOB, str(file), topic],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert job.returncode == 0, job.stderr
+    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
+    assert source == copy
+
+
+def test_mirror_without_a_ticket_ends_with_a_sentence(
+    kafka: KerberosKafka, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(java_properties({**by_keytab(kafka), "sasl.kerberos.service.name": "another"}))
+    clusters = ("--from-config", str(file), "--to-config", str(file), "--topics", topic)
+    run = shoal("mirror", *clusters, "--rename", r"(.*)=copy.\1", "--dry-run", state=tmp_path)
+    assert run.returncode == 2
+    assert "no Kerberos ticket for the service another/localhost: Server another/localhost@" in run.stderr
+    assert "Check sasl.kerberos.service.name" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_kdc_that_does_not_answer_is_like_a_broker_that_does_not(kafka: KerberosKafka) -> None:
+    keytab = kafka.realm.add("late")
+    bootstrap = kafka.cluster.listener("KERBEROS")
+    properties = properties_of(bootstrap, useKeyTab="true", keyTab=str(keytab), principal="late")
+    kafka.realm.stop()
+    try:
+        with (
+            Cluster(config_of(properties)) as cluster,
+            pytest.raises(Disconnected, match="any KDC for realm"),
+        ):
+            cluster.refresh()
+    finally:
+        kafka.realm.start()
+
+    def is_in() -> bool:
+        # The pause after a failure of the KDC is a second.
+        with contextlib.suppress(Disconnected), Cluster(config_of(properties)) as cluster:
+            return len(cluster.refresh().brokers) == 1
+        return False
+
+    wait_until(is_in, "a login with the KDC")
+
+
+@pytest.mark.parametrize("shift", ["-1h", "+1h"])
+def test_broker_with_another_clock_than_the_kdc_refuses_the_ticket(
+    kafka: KerberosKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: str
+) -> None:
+    need(shutil.which("faketime") is not None, "faketime")
+    config = tmp_path / "krb5.conf"
+    # libkrb5's default: the client has the KDC's time.
+    config.write_text(kafka.realm.config.read_text().replace("kdc_timesync = 0", "kdc_timesync = 1"))
+    keytab = kafka.realm.add(f"shifted-{'ahead' if shift.startswith('+') else 'behind'}")
+    options = {"useKeyTab": "true", "keyTab": str(keytab), "principal": keytab.stem}
+    properties = properties_of(kafka.cluster.listener("KERBEROS"), **options)
+    kafka.realm.stop()
+    kafka.realm.shift = shift
+    kafka.realm.start()
+    try:
+        monkeypatch.setenv("KRB5_CONFIG", str(config))
+        with (
+            Cluster(config_of(properties)) as cluster,
+            pytest.raises(
+                AccessRefused, match=r"not accept the Kerberos ticket of .* and the broker's clock"
+            ),
+        ):
+            cluster.refresh()
+    finally:
+        kafka.realm.stop()
+        kafka.realm.shift = None
+        kafka.realm.start()
+
+
+def test_broker_with_another_key_refuses_the_ticket(kafka: KerberosKafka) -> None:
+    # A principal without a ticket for the old key.
+    keytab = kafka.realm.add("newcomer")
+    bootstrap = kafka.cluster.listener("KERBEROS")
+    properties = properties_of(bootstrap, useKeyTab="true", keyTab=str(keytab), principal="newcomer")
+    kafka.realm.change_key(SERVICE)
+    try:
+        with Cluster(config_of(properties)) as cluster, pytest.raises(AccessRefused) as refused:
+            cluster.refresh()
+        sentence = (
+            rf"does not accept the Kerberos ticket of 'newcomer@{REALM}' for '{SERVICE}' by GSSAPI. Comp"
+        )
+        assert re.search(sentence, str(refused.value))
+    finally:
+        # The broker reads its keytab at each login.
+        kafka.realm.keytab(SERVICE)
+    with Cluster(config_of(properties)) as cluster:
+        assert len(cluster.refresh().brokers) == 1
+
+
+# With the KDC alone
+
+
+def failure_of(login: KerberosLogin, host: str = "localhost") -> NoTicket:
+    with pytest.raises(NoTicket) as failure:
+        TicketExchange(login, host, HeldTickets())
+    return failure.value
+
+
+@pytest.mark.parametrize(
+    ("service", "host", "sentence"),
+    [
+        ("another", "127.0.0.1", r"another/localhost: .* not found .* Check sasl.kerberos.service.name"),
+        ("kafka", "kafka.invalid", r"kafka/kafka.invalid: .* not found .*, and that the KDC has a principal"),
+    ],
+)
+def test_unknown_service_is_named(
+    realm: KerberosRealm, keytabs: dict[str, Path], service: str, host: str, sentence: str
+) -> None:
+    failure = failure_of(login_of(keytabs["mirror"], "mirror", service), host)
+    assert re.search(sentence, failure.reason)
+    assert not failure.may_pass
+
+
+def test_principal_that_the_kdc_does_not_know_is_named(realm: KerberosRealm) -> None:
+    keytab = realm.add("gone")
+    realm.remove("gone")
+    reason = failure_of(login_of(keytab, f"gone@{REALM}")).reason
+    assert f"Client 'gone@{REALM}' not found in Kerberos database. Check principal" in reason
+
+
+def test_principal_that_the_keytab_does_not_have_is_named(
+    realm: KerberosRealm, keytabs: dict[str, Path]
+) -> None:
+    reason = failure_of(login_of(keytabs["mirror"], "somebody")).reason
+    assert re.search(
+        r"somebody by the keytab '.*': it has no key of this principal. Check principal and", reason
+    )
+
+
+def test_old_keytab_is_named_and_a_new_one_is_read(realm: KerberosRealm, tmp_path: Path) -> None:
+    keytab = realm.add("rotated")
+    mine = tmp_path / "keytab"
+    mine.write_bytes(keytab.read_bytes())
+    login = login_of(mine, "rotated")
+    realm.change_key("rotated")
+    assert "The keytab has another key than the KDC. Export it again" in failure_of(login).reason
+    mine.write_bytes(realm.keytab("rotated").read_bytes())
+    assert TicketExchange(login, "localhost", HeldTickets()).next_token()
+
+
+def test_kdc_that_does_not_answer_may_return(realm: KerberosRealm, keytabs: dict[str, Path]) -> None:
+    login, tickets = login_of(keytabs["mirror"], "mirror"), HeldTickets()
+    assert TicketExchange(login, "localhost", tickets).next_token()
+    realm.stop()
+    try:
+        # A ticket for the broker is still realm.
+        assert TicketExchange(login, "localhost", tickets).next_token()
+        failure = failure_of(login)
+        assert f"Cannot contact any KDC for realm '{REALM}'. Check the realm and its kdc" in failure.reason
+        assert failure.may_pass
+    finally:
+        realm.start()
+
+
+def test_refused_tickets_are_replaced_after_five_minutes(realm: KerberosRealm) -> None:
+    login = login_of(realm.add("refused"), "refused")
+    now = 1000.0
+    tickets = HeldTickets(lambda: now)
+    for seconds, requests in ((0, 1), (299, 1), (2, 2), (1, 2)):
+        now += seconds
+        TicketExchange(login, "localhost", tickets).refused()
+        tickets.credentials(login)
+        assert realm.requests("refused") == requests
+
+
+@pytest.mark.parametrize("shift", ["+1h", "-1h"])
+def test_other_clock_of_the_kdc_is_named(shift: str, realm: KerberosRealm) -> None:
+    need(shutil.which("faketime") is not None, "faketime")
+    with KerberosRealm(shift=shift) as other, in_realm(other):
+        reason = failure_of(login_of(other.add("mirror"), "mirror")).reason
+    assert "Clock skew too great. Compare the clocks of this machine and the KDC" in reason
+
+
+def test_missing_configuration_of_kerberos_is_named(
+    realm: KerberosRealm, keytabs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
+    reason = failure_of(login_of(keytabs["mirror"], "mirror")).reason
+    assert "Set default_realm in krb5.conf" in reason
+
+
+def cache_login(cache: Path, **more: str) -> KerberosLogin:
+    properties = properties_of("localhost:9092", useTicketCache="true", ticketCache=str(cache), **more)
+    security = config_of({**properties, "sasl.kerberos.kinit.cmd": program("kinit")}).security
+    assert security is not None
+    assert isinstance(security.login, KerberosLogin)
+    return security.login
+
+
+def test_ticket_cache_without_tickets_is_named(realm: KerberosRealm, tmp_path: Path) -> None:
+    reason = failure_of(cache_login(tmp_path / "none")).reason
+    assert re.search(r"the ticket cache '.*none': No credentials cache found. Run kinit", reason)
+
+
+def test_ticket_cache_of_another_principal_is_named(realm: KerberosRealm, tmp_path: Path) -> None:
+    realm.add("one")
+    realm.kinit("one", tmp_path / "cache")
+    reason = failure_of(cache_login(tmp_path / "cache", principal="two")).reason
+    assert "does not match desired name. Remove principal from sasl.jaas.config" in reason
+
+
+def test_expired_ticket_cache_is_named_and_a_new_one_is_read(realm: KerberosRealm, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    realm.add("expiring")
+    login = cache_login(cache)
+    realm.kinit("expiring", cache, "-l", "2s")
+    assert TicketExchange(login, "localhost", HeldTickets()).next_token()
+    deadline = time.monotonic() + 60
+    while (reason := reason_of(login)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    # The thread that renews the cache may have tried, too.
+    assert re.search(r"cache' has expired( \('.*kinit -R -c .*' failed: kinit: .*\))?\. Run kinit$", reason)
+    realm.kinit("expiring", cache)
+    assert TicketExchange(login, "localhost", HeldTickets()).next_token()
+
+
+def test_ticket_that_is_not_renewable_is_named(realm: KerberosRealm, tmp_path: Path) -> None:
+    cache = TicketCache(str(tmp_path / "cache"), program("kinit"))
+    realm.add("fixed")
+    realm.kinit("fixed", tmp_path / "cache", "-l", "1h")
+    reason = renew_by_kinit(cache)
+    assert reason is not None
+    assert re.search(r"kinit -R -c .*cache' failed: kinit: KDC can't fulfill requested option", reason)
+    realm.kinit("fixed", tmp_path / "cache", "-l", "1h", "-r", "2h")
+    assert renew_by_kinit(cache) is None
+
+
+def reason_of(login: KerberosLogin) -> str | None:
+    try:
+        TicketExchange(login, "localhost", HeldTickets())
+    except NoTicket as error:
+        return error.reason
+    return None
+
+
+class Acceptor:
+    """The broker's side of an exchange, by its keytab."""
+
+    def __init__(self, realm: KerberosRealm) -> None:
+        import gssapi
+
+        store = {"keytab": f"FILE:{realm.broker_keytab}"}
+        name = gssapi.Name(SERVICE, gssapi.NameType.kerberos_principal)
+        self._context: Any = gssapi.SecurityContext(
+            creds=gssapi.Credentials(name=name, usage="accept", store=store), usage="accept"
+        )
+
+    def proof(self, token: bytes) -> bytes:
+        return bytes(self._context.step(token))
+
+    def layers(self, message: bytes) -> bytes:
+        return bytes(self._context.wrap(message, False).message)
+
+    def chosen(self, token: bytes) -> bytes:
+        return bytes(self._context.unwrap(token).message)
+
+
+def exchange_with(realm: KerberosRealm, keytabs: dict[str, Path]) -> tuple[TicketExchange, Acceptor]:
+    exchange = TicketExchange(login_of(keytabs["mirror"], "mirror"), "localhost", HeldTickets())
+    return exchange, Acceptor(realm)
+
+
+def test_exchange_has_three_legs_without_a_layer(realm: KerberosRealm, keytabs: dict[str, Path]) -> None:
+    exchange, broker = exchange_with(realm, keytabs)
+    exchange.receive(broker.proof(exchange.next_token()))
+    assert exchange.next_token() == b""
+    # All three layers, and messages of 64 KiB.
+    exchange.receive(broker.layers(b"\x07\x01\x00\x00"))
+    assert broker.chosen(exchange.next_token()) == b"\x01\x00\x00\x00"
+    assert not exchange.is_done
+    exchange.receive(b"")
+    assert exchange.is_done
+
+
+def test_broker_that_requires_a_layer_is_refused(realm: KerberosRealm, keytabs: dict[str, Path]) -> None:
+    exchange, broker = exchange_with(realm, keytabs)
+    exchange.receive(broker.proof(exchange.next_token()))
+    with pytest.raises(ValueError, match="requires a security layer of SASL"):
+        exchange.receive(broker.layers(b"\x06\x01\x00\x00"))
+
+
+@pytest.mark.parametrize("token", [b"", b"no proof", b"\x60\x03abc"])
+def test_broker_without_a_proof_is_refused(
+    realm: KerberosRealm, keytabs: dict[str, Path], token: bytes
+) -> None:
+    exchange, _ = exchange_with(realm, keytabs)
+    with pytest.raises(ValueError, match=f"it did not prove that it is '{SERVICE}'"):
+        exchange.receive(token)
+
+
+@pytest.mark.parametrize("message", [b"", b"\x01\x00\x00", b"\x01\x00\x00\x00\x00"])
+def test_malformed_message_about_layers_is_refused(
+    realm: KerberosRealm, keytabs: dict[str, Path], message: bytes
+) -> None:
+    exchange, broker = exchange_with(realm, keytabs)
+    exchange.receive(broker.proof(exchange.next_token()))
+    with pytest.raises(ValueError, match="does not fit the mechanism"):
+        exchange.receive(broker.layers(message))
+
+
+def test_message_about_layers_of_another_key_is_refused(
+    realm: KerberosRealm, keytabs: dict[str, Path]
+) -> None:
+    exchange, broker = exchange_with(realm, keytabs)
+    exchange.receive(broker.proof(exchange.next_token()))
+    with pytest.raises(ValueError, match="does not fit the mechanism"):
+        exchange.receive(b"\x01\x00\x00\x00")
