@@ -5,17 +5,29 @@ from __future__ import annotations
 import pytest
 
 from tests.two_brokers import TwoBrokers
-from tests.verify.campaign import run_trial
+from tests.verify.campaign import run_trials
 
-pytestmark = pytest.mark.timeout(60)
+#: Whatever was wrong once, beside the first ones.
+_SEEDS = (*range(42),)
 
-#: Beside the first ones, trials that were wrong: repetition alone, a log start within a batch, heads that
-#: begin with faulty records, runs of records that occur again elsewhere.
-_SEEDS = (*range(24), 33, 59, 98, 106, 119, 175, 241, 246, 1242, 1708, 5140, 5482, 7045)
+#: The trials of the long tier.
+_LONG = range(1000, 1400)
 
 
-@pytest.mark.parametrize("group", range(4))
-def test_verify_of_recut_copies_reports_each_fault_and_nothing_else(brokers: TwoBrokers, group: int) -> None:
-    for seed in _SEEDS[group::4]:
-        trial = run_trial(brokers, seed, records=300)
-        assert trial.complaint() is None, trial
+def _complaints(brokers: TwoBrokers, seeds: range | tuple[int, ...]) -> list[str]:
+    found = [(trial.complaint(), trial) for trial in run_trials(brokers, seeds)]
+    return [f"{complaint}: {trial.details}" for complaint, trial in found if complaint]
+
+
+@pytest.mark.timeout(300)
+def test_verify_of_random_copies_reports_each_fault_and_nothing_else(brokers: TwoBrokers) -> None:
+    assert _complaints(brokers, _SEEDS) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("first", _LONG[::50])
+def test_verify_of_many_random_copies_reports_each_fault_and_nothing_else(
+    brokers: TwoBrokers, first: int
+) -> None:
+    assert _complaints(brokers, range(first, first + 50)) == []

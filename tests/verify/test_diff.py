@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.verify.decoded import Decoded
 from shoal.verify.diff import diff
 from shoal.verify.digest import Digest, are_same
-from shoal.verify.finding import AnyFinding, Finding, Kind, SameBatches
+from shoal.verify.finding import AnyFinding, Finding, Gap, Kind, SameBatches
 from tests.verify.digests import DECODERS, RECORDS, Letters, one, packed, stream
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -259,9 +259,11 @@ def test_diff_does_not_explain_doubles_by_a_gap() -> None:
     assert differences(diff(source, stream("abbd"), DECODERS)) == [("extra", [], [2])]
 
 
-def test_diff_explains_nothing_by_a_gap_that_is_too_small() -> None:
+def test_diff_names_the_size_of_a_gap_that_is_too_small() -> None:
     destination = [*stream("ab"), one("d", 25, gap=5)]
-    assert differences(diff(stream("abcd"), destination, DECODERS)) == [("missing", [2], [])]
+    found = [each for each in diff(stream("abcd"), destination, DECODERS) if isinstance(each, Finding)]
+    (gaps,) = {each.gaps for each in found if each.kind is Kind.COMPACTED}
+    assert gaps == (Gap(25, 5), None)
 
 
 # Against a model

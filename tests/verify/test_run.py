@@ -109,7 +109,7 @@ def test_verify_with_a_lasting_error_is_not_compared(brokers: TwoBrokers, histor
     report = partition(brokers)
     assert (report.outcome, report.records) == (Outcome.NOT_COMPARED, 0)
     assert "TOPIC_AUTHORIZATION_FAILED" in str(report.reason)
-    assert fault.hits == 1
+    assert fault.hits in (1, 2)  # the mirror's last fetch may arrive now; retries would be dozens
 
 
 def test_verify_without_a_leader_is_not_compared_after_patience(
@@ -256,3 +256,42 @@ def test_verify_of_a_running_mirror_is_equal(brokers: TwoBrokers, history: Histo
         stop.set()
         mirroring.join()
     assert all(report.equal for report in reports)
+
+
+# Continuing an earlier comparison
+
+
+def test_verify_after_an_earlier_one_reads_only_the_new_records(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    history.plain(3).transaction(2, ends=COMMIT)
+    brokers.run()
+    first = verified(brokers)
+    history.plain(4)
+    brokers.run()
+    second = verified(brokers, earlier=first)
+    assert (first.records, second.records) == (5, 4)
+    assert (second.outcome, second.partitions[0].reached) == (Outcome.EQUAL, (10, 9))
+    assert second.bytes_read < first.bytes_read
+    third = verified(brokers, earlier=second)
+    assert (third.outcome, third.records) == (Outcome.EQUAL, 0)
+
+
+def test_verify_after_an_earlier_one_finds_records_that_are_missing_since(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    history.plain(3)
+    brokers.run()
+    first = verified(brokers)
+    history.plain(4)
+    brokers.run()
+    rewrite(brokers, lambda found: [found[0], batches.batch(4)])
+    assert verified(brokers, earlier=first).outcome is Outcome.DIFFERENT
+
+
+def test_verify_reads_everything_again_if_the_earlier_one_found_a_difference(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    history.plain(3)
+    brokers.run()
+    rewrite(brokers, lambda found: [batches.batch(3)])
+    first = verified(brokers)
+    assert first.outcome is Outcome.DIFFERENT
+    assert verified(brokers, earlier=first).outcome is Outcome.DIFFERENT

@@ -8,15 +8,18 @@ A partition passes four stations:
 - align (:mod:`.alignment`, :mod:`.common_start`): the offsets at which both
   sides begin to hold the same records;
 - compare (:mod:`.diff`): digests in step, and records if digests do not agree
-  (:mod:`.side`, :mod:`.meeting`, :mod:`.matching`);
+  (:mod:`.side`, :mod:`.meeting`, :mod:`.matching`, :mod:`.gaps`, :mod:`.cleaned`);
 - report (:mod:`.tally`, :mod:`.report`): the findings as ranges and counts.
 
-:mod:`.comparison` leads a partition through them, and :mod:`.run` all partitions.
+:mod:`.comparison` leads a partition through them, :mod:`.portion` some ranges of one, and :mod:`.run` all
+partitions. :mod:`.follow` repeats all of it behind a running mirror.
 """
 
+from .extent import WHOLE, Extent
 from .report import (
     Aligned,
     Alignment,
+    ComparedRange,
     Difference,
     DifferenceKind,
     NotCompared,
@@ -24,19 +27,21 @@ from .report import (
     Outcome,
     PartitionReport,
     Side,
-    VerifyProgress,
-    VerifyReport,
 )
 from .run import DEFAULT_PATIENCE_S, verify
 from .tally import MOST_RANGES
+from .whole_report import VerifyProgress, VerifyReport
 
 __all__ = [
     "DEFAULT_PATIENCE_S",
     "MOST_RANGES",
+    "WHOLE",
     "Aligned",
     "Alignment",
+    "ComparedRange",
     "Difference",
     "DifferenceKind",
+    "Extent",
     "NotCompared",
     "OffsetRange",
     "Outcome",

@@ -22,7 +22,7 @@ __all__ = ["aborted_among"]
 #: The most offsets of each log that are read to find them.
 _MOST_OFFSETS = 131_072
 
-#: So many offsets behind the last extra record is read on in the source: transactions may be interleaved.
+#: The number of source offsets to read behind the last extra record: transactions may be interleaved.
 _BEHIND = 4096
 
 

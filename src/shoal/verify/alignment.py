@@ -42,7 +42,7 @@ class LogPair:
         source: Reads the source.
         destination: Reads the destination.
         source_log: The source's offsets, from the log's start, or from later on, to the end.
-        destination_log: Likewise.
+        destination_log: The destination's offsets, in the same way.
 
     """
 
@@ -80,7 +80,6 @@ class ProposedAlignment:
     Offsets at which a comparison may begin.
 
     Attributes:
-        alignment: The places.
         is_final: Whether no other place comes into question, even if the comparison finds differences.
 
     """
@@ -104,7 +103,7 @@ def alignments(
         position_note: Describes the position, or the reason that there is none.
 
     Raises:
-        NotComparable: No place says where the two belong together.
+        NotComparable: No place shows how the two belong together.
 
     """
     if position is not None:
@@ -134,7 +133,7 @@ def _by_position(logs: LogPair, position: MirrorPosition, note: str) -> Iterator
         place = CommonStart(max(progress.source, left.start.source), left.end.destination)
         yield _final(Aligned.NOTHING, place, f"{why}, and one side has none of the mirrored records left")
     elif _is_all_that_is_left(left, progress):
-        yield _final(Aligned.BY_POSITION, progress, f"{why}; only records behind {note} are left")
+        yield _final(Aligned.BY_POSITION, progress, f"{why}, so only records behind {note} are left")
     else:
         yield from _by_records(left, heads, why)
 
@@ -191,21 +190,33 @@ def _by_content(logs: LogPair, note: str) -> Iterator[ProposedAlignment]:
     elif logs.start.source > 0:
         raise NotComparable(f"{note}, and the source is empty: retention has deleted the mirrored records")
     else:
-        yield _final(Aligned.BY_CONTENT, logs.start, f"{note}; the source never held a record")
+        yield _final(Aligned.BY_CONTENT, logs.start, f"{note}, and the source never held a record")
 
 
 def _by_records(logs: LogPair, heads: tuple[LogHead, LogHead], why: str) -> Iterator[ProposedAlignment]:
     tried = set()
     for found in _found_by_records(logs, heads):
-        if found.place not in tried:
-            tried.add(found.place)
-            yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *found.place, why), found.is_proven)
+        place = _from_log_start(logs, heads, found.place)
+        if place not in tried:
+            tried.add(place)
+            yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *place, why), found.is_proven)
     if not tried:
         raise NotComparable(
             f"{why}, and the first {len(heads[0].records):,} records of the source and the first "
             f"{len(heads[1].records):,} of the destination are not on the other side: this is not a copy of "
             "the topic, or retention has deleted all records that both sides had"
         )
+
+
+def _from_log_start(logs: LogPair, heads: tuple[LogHead, LogHead], place: CommonStart) -> CommonStart:
+    """Begin at the log start instead of the first record: a gap between the two is evidence of compaction."""
+    firsts = [head.records[0].offset if head.records else None for head in heads]
+    return CommonStart(
+        *(
+            start if offset == first else offset
+            for start, offset, first in zip(logs.start, place, firsts, strict=True)
+        )
+    )
 
 
 def _found_by_records(logs: LogPair, heads: tuple[LogHead, LogHead]) -> Iterator[FoundStart]:

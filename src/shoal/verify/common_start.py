@@ -24,11 +24,11 @@ from .log_head import PROVING_ANCHORS, LogHead, SeenRecord, are_alike, are_same
 
 __all__ = ["CommonStart", "FoundStart", "begin_alike", "common_starts"]
 
-#: So many records of a stream may lie between two anchors of a chain: faults, and what compaction took in the
-#: head's log.
+#: The most records of a stream that may lie between two anchors of a chain: faults, and records
+#: that compaction removed from the head's log.
 _MOST_BETWEEN_ANCHORS = 1024
 
-#: So many of a head's first records are looked for as they stand if it has too few anchors.
+#: The number of a head's first records to look for as they stand, if it has too few anchors.
 _PATTERN_RECORDS = 256
 
 
@@ -121,7 +121,7 @@ def _place_in_source(chain: _Chain, heads: tuple[LogHead, LogHead], log_start: C
     """Return the offsets to begin at if the destination's head was found in the source."""
     if chain.is_head_behind and chain.in_stream > heads[0].records[0].offset:
         # The source has what was before it, so that these were not deleted there: they are extra.
-        return CommonStart(chain.in_stream, log_start.destination)
+        return CommonStart(chain.behind, log_start.destination)
     return CommonStart(chain.in_stream, chain.in_head)
 
 
@@ -131,7 +131,7 @@ def _place_in_destination(
     """Return the offsets to begin at if the source's head was found at the destination."""
     if chain.is_head_behind and chain.in_stream > heads[1].records[0].offset:
         # The destination reaches further back, and does not have these: they are missing.
-        return CommonStart(log_start.source, chain.in_stream)
+        return CommonStart(log_start.source, chain.behind)
     return CommonStart(chain.in_head, chain.in_stream)
 
 
@@ -157,6 +157,7 @@ class _Chain(NamedTuple):
         length: How many.
         seen_at: When the last of them was seen.
         in_stream: The first offset of the stream that belongs to the head.
+        behind: The offset behind the stream's record before that: compaction may have left a gap.
         in_head: The first offset of the head that has its like in the stream.
         is_head_behind: Whether the head has records before that, which are not in the stream.
 
@@ -165,6 +166,7 @@ class _Chain(NamedTuple):
     length: int
     seen_at: int
     in_stream: int
+    behind: int
     in_head: int
     is_head_behind: bool
 
@@ -198,7 +200,7 @@ class _Search:
             yield self._best
         if self._pattern is not None:
             for offset in (*self._pattern.places(), *self._at_the_end()):
-                yield _Chain(0, 0, offset, self._head.records[0].offset, is_head_behind=False)
+                yield _Chain(0, 0, offset, offset, self._head.records[0].offset, is_head_behind=False)
 
     def _at_the_end(self) -> Iterator[int]:
         """Yield the offset from which the stream's last records are the head's, but for a few."""
@@ -231,7 +233,7 @@ class _Search:
         else:
             chain = self._begin(place, record)
         known = self._chains.get(place)
-        # Of two that are as long the later one is closer to what follows.
+        # If two are equally long, the later one is closer to the records that follow.
         if known is None or chain.length >= known.length or known.seen_at < least:
             self._chains[place] = chain
         if self._best is None or chain.length > self._best.length:
@@ -240,14 +242,15 @@ class _Search:
     def _begin(self, place: int, record: SeenRecord) -> _Chain:
         """Go back from an anchor to the first records of stream and head that belong together."""
         head, in_stream = self._head.records, record.offset
-        passed = reversed(self._passed)
-        for before in passed:
+        behind = in_stream
+        for before in reversed(self._passed):
             # One that is altered stands in its place.
             if place == 0 or not are_alike(head[place - 1], before):
+                behind = before.offset + 1
                 break
             place -= 1
-            in_stream = before.offset
-        return _Chain(1, self._count, in_stream, head[place].offset, place > 0)
+            in_stream = behind = before.offset
+        return _Chain(1, self._count, in_stream, behind, head[place].offset, place > 0)
 
 
 class _Pattern:

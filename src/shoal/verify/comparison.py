@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
@@ -15,11 +16,12 @@ from ..mirroring.model.copy_options import CopyOptions
 from ..topic_partition import TopicPartition
 from .aborted import aborted_among
 from .alignment import LogPair, alignments, meet_again
+from .cleaned import MOST_CANDIDATES, Verdict, judge, possible
 from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
 from .doubled import doubled_before
 from .errors import DamagedLog, NotComparable
-from .finding import Finding, Kind
+from .finding import AnyFinding, Finding, Kind
 from .plan import PartitionPlan
 from .reading import LogReader
 from .report import (
@@ -56,6 +58,8 @@ class _Attempt:
         not_mirrored: The source's offsets behind the copy.
         reason: Why the rest was not compared.
         aborted: The destination offsets of extra ranges that are aborted transactions of the source.
+        beside_gaps: Records that one side lacks beside a gap: compaction may explain them.
+        records_beside_gaps: How many records these are, and those that were too many to keep.
 
     """
 
@@ -65,6 +69,8 @@ class _Attempt:
     not_mirrored: OffsetRange | None = None
     reason: str | None = None
     aborted: set[OffsetRange] = field(default_factory=set)
+    beside_gaps: list[Finding] = field(default_factory=list)
+    records_beside_gaps: int = 0
 
     @property
     def differing(self) -> int:
@@ -80,8 +86,11 @@ class PartitionComparison:
         plan: The partition and its logs.
         is_done: Whether it has ended, well or not.
         failure: The error that ended it early, if any did.
+        reader: The class that reads both logs.
 
     """
+
+    reader: type[LogReader] = LogReader
 
     def __init__(
         self,
@@ -91,9 +100,10 @@ class PartitionComparison:
         patience_s: float,
         stop: threading.Event,
         destination_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        explains_compaction: bool = True,
     ) -> None:
         """
-        Compare nothing yet.
+        Prepare the comparison of a partition.
 
         Args:
             plan: The partition and its logs.
@@ -101,9 +111,12 @@ class PartitionComparison:
             patience_s: How long to retry what time can heal.
             stop: Ends the comparison once it is set.
             destination_level: With ``read_committed``, the destination's aborted batches are left out.
+            explains_compaction: Whether to read both logs again to find out which records the log cleaner
+                has removed. If not, records beside a gap are not compared.
         """
         self.plan = plan
         self._destination_level = destination_level
+        self._explains_compaction = explains_compaction
         self._options = options
         self._patience_s = patience_s
         self._stop = stop
@@ -155,13 +168,14 @@ class PartitionComparison:
         finally:
             ours.close()
             theirs.close()
+        self._leave_unexplained()
         self.is_done = True
         return self._report()
 
     def _reader(
         self, side: Side, cluster: Cluster, partition: TopicPartition, isolation_level: IsolationLevel
     ) -> LogReader:
-        return LogReader(
+        return self.reader(
             side,
             cluster,
             partition,
@@ -196,7 +210,9 @@ class PartitionComparison:
                 break
         if best is None:
             return
-        if not is_final and logs.start != CommonStart(0, 0) and best.tally.records < best.differing:
+        # A doubled record is on both sides, too.
+        unlike = best.differing - best.tally.doubled
+        if not is_final and logs.start != CommonStart(0, 0) and best.tally.records < unlike:
             self._attempt = _Attempt()
             raise NotComparable(
                 f"{self.plan.position_note}, and from no place on are most records the same on both sides: "
@@ -232,6 +248,53 @@ class PartitionComparison:
         self._attempt.skipped = logs.between(logs.start, place) if place else None
         while place is not None:
             place = self._compare_from(place, logs)
+        self._explain(logs)
+
+    def _add(self, finding: AnyFinding) -> None:
+        """Count a finding, or keep it until compaction explains it."""
+        if isinstance(finding, Finding) and finding.kind is Kind.COMPACTED:
+            self._keep(finding)
+        else:
+            self.tally.add(finding)
+
+    def _keep(self, finding: Finding) -> None:
+        attempt = self._attempt
+        attempt.records_beside_gaps += sum(each.records for each in (*finding.source, *finding.destination))
+        if attempt.records_beside_gaps > MOST_CANDIDATES:
+            self.tally.add_not_compared(finding)
+        else:
+            attempt.beside_gaps.append(finding)
+        self.tally.reach(finding)
+
+    def _explain(self, logs: LogPair) -> None:
+        """Find out which records the log cleaner has removed; the others differ."""
+        findings = self._attempt.beside_gaps
+        if findings and self._explains_compaction:
+            self._judge(findings, judge(findings, logs, self._end_of_mirrored(logs)))
+            self._attempt.beside_gaps = []
+        self._leave_unexplained()
+
+    def _end_of_mirrored(self, logs: LogPair) -> int:
+        """Return the source offset up to which records may have been copied."""
+        behind = self._attempt.not_mirrored
+        if behind is None or self.tally.destination_offset < logs.destination_log.end:
+            # Behind a gap at the destination's end nothing shows that the last records were not copied.
+            return logs.source_log.end
+        return behind.start
+
+    def _leave_unexplained(self) -> None:
+        """Judge the other records beside gaps by the sizes of these alone."""
+        findings, self._attempt.beside_gaps = self._attempt.beside_gaps, []
+        self._judge(findings, possible(findings))
+
+    def _judge(self, findings: Sequence[Finding], verdicts: Sequence[Verdict]) -> None:
+        for finding, verdict in zip(findings, verdicts, strict=True):
+            if verdict is Verdict.REMOVED:
+                self.tally.add_removed(finding)
+            elif verdict is Verdict.UNKNOWN:
+                self.tally.add_not_compared(finding)
+            else:
+                self.tally.add(finding.without_gaps())
 
     def _compare_from(self, place: CommonStart, logs: LogPair) -> CommonStart | None:
         """Compare on from a place; return the next place if both sides diverge, None at their end."""
@@ -243,7 +306,9 @@ class PartitionComparison:
             readings.enter_context(closing(source))
             readings.enter_context(closing(destination))
             decoders = rest.source, rest.destination
-            for finding in diff(source, destination, decoders, start=place, mirrored_until=mirrored_until):
+            for finding in diff(
+                source, destination, decoders, start=place, ends=rest.end, mirrored_until=mirrored_until
+            ):
                 if not isinstance(finding, Finding):
                     self.tally.add(finding)
                 elif finding.kind is Kind.DIVERGED:
@@ -251,7 +316,7 @@ class PartitionComparison:
                 elif finding.kind is Kind.NOT_MIRRORED:
                     self._attempt.not_mirrored = OffsetRange(finding.source_place, logs.source_log.end)
                 else:
-                    self.tally.add(finding)
+                    self._add(finding)
         return None
 
     def _find_again(self, diverged: Finding, logs: LogPair) -> CommonStart | None:
@@ -268,11 +333,13 @@ class PartitionComparison:
         destination = passed.destination.runs(*passed.destination_log)
         with closing(source), closing(destination):
             decoders = passed.source, passed.destination
-            for finding in diff(source, destination, decoders, start=place, mirrored_until=_EVERYTHING):
+            for finding in diff(
+                source, destination, decoders, start=place, ends=passed.end, mirrored_until=_EVERYTHING
+            ):
                 if isinstance(finding, Finding) and finding.kind is Kind.DIVERGED:
                     self._add_rest(passed, "these were not compared further")
                 else:
-                    self.tally.add(finding)
+                    self._add(finding)
         return found
 
     def _give_up(self, rest: LogPair) -> None:
@@ -340,6 +407,7 @@ class PartitionComparison:
             counts=tally.counts,
             not_compared=not_compared,
             not_compared_omitted=tally.not_compared.omitted,
+            removed=tally.removed,
             not_mirrored=attempt.not_mirrored,
             source_skipped=_unless_empty(skipped.source_log) if skipped else None,
             destination_skipped=_unless_empty(attempt.skipped.destination_log) if attempt.skipped else None,

@@ -25,15 +25,16 @@ from typing import NamedTuple
 from ..errors import ShoalError
 from .decoded import Decoded, Decoder, Times
 from .digest import Digest, Digests, Entry, are_pair, are_same, begin_pair, resemble
-from .finding import AnyFinding, Finding, Kind, SameBatches, SameRecords, SameRun
-from .matching import MatchSlot, Recent, are_alike, excuse_compacted, have_in_common, match_up, reach
+from .finding import AnyFinding, Finding, Gap, Kind, Part, SameBatches, SameRecords, SameRun
+from .gaps import gap_before_likes, meeting_behind_gaps, name_gaps
+from .matching import MatchSlot, Recent, are_alike, have_in_common, match_up, reach
 from .meeting import MeetingPoint, Proof, meeting_point
 from .open_slots import OpenSlots
 from .side import ComparedSide
 
 __all__ = ["LOOK_AHEAD_BATCHES", "LOOK_AHEAD_RECORDS", "Decoders", "diff"]
 
-#: So many batches are looked at to meet again, and remembered to recognise a
+#: The number of batches to look at to meet again, and to remember to recognise a
 #: double. One takes some 500 bytes here: 2 MB for each of these.
 LOOK_AHEAD_BATCHES = 4096
 
@@ -41,18 +42,18 @@ LOOK_AHEAD_BATCHES = 4096
 #: has so many if they are small. 8 MB for each of these.
 LOOK_AHEAD_RECORDS = 16_384
 
-#: So many records before a difference are decoded to recognise a double, if
+#: The number of records before a difference to decode to recognise a double, if
 #: that takes no more than the batches that are remembered.
 _RECORDS_BEFORE = 1024
 
 #: A window of batches or records grows by steps: most differences are short.
 _LOOKS = (16, 128, 1024)
 
-#: So many records at the end of one side may be altered for all we know; more
-#: of which none is found within the window belong elsewhere.
+#: The most records at the end of one side that may be altered ones. If there are
+#: more, and none is found within the window, they belong elsewhere.
 _MOST_ALTERED_AT_THE_END = 64
 
-#: So many records that only one side has are taken at a time.
+#: The number of records that only one side has to take at a time.
 _AT_ONCE = 1024
 
 _END_OF_OFFSETS = 2**63
@@ -67,6 +68,7 @@ def diff(
     decoders: Decoders,
     *,
     start: tuple[int, int] = (0, 0),
+    ends: tuple[int, int] | None = None,
     mirrored_until: int = 0,
     look_ahead_batches: int = LOOK_AHEAD_BATCHES,
     look_ahead_records: int = LOOK_AHEAD_RECORDS,
@@ -79,6 +81,7 @@ def diff(
         destination: The copy's batches, in order.
         decoders: Decode batches that are not the same by their bytes.
         start: The offsets at which the two begin.
+        ends: The offsets at which the two end, behind any gap; None if these are not known.
         mirrored_until: Source offset before which everything must be at the
             destination, even if that ends earlier.
         look_ahead_batches: How far to look on each side to meet again.
@@ -95,9 +98,10 @@ def diff(
         ShoalError: As the streams and the decoders, after the last finding.
 
     """
+    our_end, their_end = ends or (None, None)
     ours, theirs = (
-        ComparedSide(source, start[0], decoders[0]),
-        ComparedSide(destination, start[1], decoders[1]),
+        ComparedSide(source, start[0], decoders[0], our_end),
+        ComparedSide(destination, start[1], decoders[1], their_end),
     )
     return _Diff(ours, theirs, mirrored_until, look_ahead_batches, look_ahead_records).run()
 
@@ -320,17 +324,25 @@ class _Diff:
         if self._open.has_extra_records and not ours <= theirs:
             # One of these may be in a missing batch.
             return False
-        return all(
+        is_known = all(
             each.fingerprint in ours or self._open.awaits(each) or self._recent.like(each) is not None
             for each in destination
         )
+        return is_known and not (source and self._is_like_before_gap(source[0]))
+
+    def _is_like_before_gap(self, batch: Digest) -> bool:
+        """Whether a gap of the destination before the last records, which are the same, may explain it."""
+        if not self._destination.has_gap_behind:
+            return False
+        entries = self._source.entries_of(batch)
+        return bool(entries) and self._gap_before_likes(entries[0]) is not None
 
     def _match_up_batches(self, source_count: int, destination_count: int) -> Iterator[AnyFinding]:
         places = self._places()
         source = [self._source.pop_batch() for _ in range(source_count)]
         destination = [self._destination.pop_batch() for _ in range(destination_count)]
         slots = match_up(source, destination, places, self._recent)
-        excuse_compacted(slots, (self._source.gap_ahead_of_batch(), self._destination.gap_ahead_of_batch()))
+        name_gaps(slots, (self._source.gap_ahead_of_batch(), self._destination.gap_ahead_of_batch()))
         yield from self._add(slots)
 
     def _add(self, slots: Sequence[MatchSlot]) -> Iterator[AnyFinding]:
@@ -357,7 +369,7 @@ class _Diff:
             self._source.times = self._destination.times = times
         for count in self._looks:
             window = self._window(count)
-            point = window.meeting_point(Proof.LONG)
+            point = window.meeting_point(Proof.LONG) or self._meeting_behind_gaps(window)
             if point is not None:
                 return point
             if window.is_all:
@@ -370,6 +382,13 @@ class _Diff:
         if not window.is_all and not self._is_stretch and self._find_stretch():
             window = self._window(self._most_records)
         return self._last_resort(window)
+
+    @staticmethod
+    def _meeting_behind_gaps(window: _NextRecords) -> MeetingPoint | None:
+        """Find the next record that both sides have, if gaps may explain those before it."""
+        if not any(side and side[0].gap_before for side in (window.source, window.destination)):
+            return None
+        return meeting_behind_gaps(window.source, window.destination)
 
     def _window(self, count: int) -> _NextRecords:
         return _NextRecords(
@@ -434,11 +453,26 @@ class _Diff:
         source = self._source.take(point.source)
         destination = self._destination.take(point.destination)
         slots = match_up(source, destination, places, self._recent)
-        if not all(slot.source and slot.destination for slot in slots):
-            excuse_compacted(slots, (self._source.gap_ahead(), self._destination.gap_ahead()))
+        name_gaps(slots, (self._source.gap_ahead(), self._destination.gap_ahead()))
+        self._name_gaps_before_likes(slots)
         if any(not slot.source and slot.copy_of is None for slot in slots):
             self._open.split_batches(self._source.entries_of)
         yield from self._add(slots)
+
+    def _gap_before_likes(self, part: Part) -> Gap | None:
+        return gap_before_likes(self._destination.last_entries(0, _RECORDS_BEFORE), part)
+
+    def _name_gaps_before_likes(self, slots: Sequence[MatchSlot]) -> None:
+        """Name a gap of the destination before the last records in step, if missing ones are the same."""
+        if not self._destination.has_gap_behind:
+            return
+        for slot in slots:
+            if slot.is_pair or slot.destination or any(slot.gaps):
+                return
+            gap = self._gap_before_likes(slot.source[0])
+            if gap is None:
+                return
+            slot.gaps = gap, None
 
     def _are_altered_in_place(self, point: MeetingPoint) -> bool:
         """Whether each of the next records probably is the other side's, altered: none is there twice."""

@@ -108,8 +108,7 @@ class DigestRun:
         end: The index after the last.
         base_offset: The first batch's.
         next_offset: The first offset after the last batch.
-        follows: As the first batch's digest has it.
-        gap_before: Likewise.
+        follows, gap_before: As in the first batch's digest.
         is_telling: Whether the base timestamps are those of the first records.
 
     """
@@ -197,7 +196,6 @@ class Entry(NamedTuple):
     A record of a batch that was decoded, without its bytes.
 
     Attributes:
-        base_offset: Its offset.
         next_offset: The first offset after it.
         follows: ``next_offset`` of the record before it on this side.
         gap_before: The number of offsets between the two without a record.
@@ -254,12 +252,9 @@ def digest(
     Summarise a batch that is neither dropped nor empty; keeps no view of it.
 
     Args:
-        batch: The batch.
         decision: The mirror's decision about it.
         start_offset: The offset of its first record that counts, if that is not its first.
-        follows: See :class:`Digest`.
-        gap_before: Likewise.
-        damage: Likewise.
+        follows, gap_before, damage: See :class:`Digest`.
 
     """
     header = batch.header
@@ -319,7 +314,7 @@ def unreadable_entry(
 
 
 def are_same(source: Digest | Entry, destination: Digest | Entry) -> bool:
-    """Whether their bytes say that two batches, or two records, are the same."""
+    """Whether two batches, or two records, are the same by their bytes."""
     return source.fingerprint == destination.fingerprint and source.fingerprint is not None
 
 

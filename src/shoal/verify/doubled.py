@@ -30,13 +30,13 @@ from .seen_records import seen_records
 
 __all__ = ["doubled_before"]
 
-#: So many offsets are looked at together: some 30 MB.
+#: The number of offsets to look at together: some 30 MB.
 _WINDOW_OFFSETS = 131_072
 
-#: So many of the first offsets, and of the last, are tried.
+#: The number of first offsets, and of last ones, to try.
 _TRIED_OFFSETS = 4096
 
-#: So many doubles in a row are no accident.
+#: The number of doubles in a row that are no accident.
 _TELLING = 16
 
 

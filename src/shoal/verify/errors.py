@@ -10,11 +10,11 @@ __all__ = ["DamagedLog", "NotComparable", "NotDecodable"]
 
 
 class NotComparable(ShoalError):
-    """One partition cannot be compared, or not any further; the text says why."""
+    """One partition cannot be compared, or not any further; the text has the reason."""
 
 
 class NotDecodable(ShoalError):
-    """One batch cannot be decoded; the text says which and why, as a phrase."""
+    """One batch cannot be decoded; the text names it and the reason, as a phrase."""
 
 
 class DamagedLog(ShoalError):
@@ -23,7 +23,6 @@ class DamagedLog(ShoalError):
 
     Attributes:
         side: The side whose log it is.
-        partition: The partition.
         offset: The first offset that cannot be read.
         reason: The defect.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from .digest import Digest, DigestRun, Entry
 
-__all__ = ["AnyFinding", "Finding", "Kind", "Part", "SameBatches", "SameRecords", "SameRun"]
+__all__ = ["AnyFinding", "Finding", "Gap", "Kind", "Part", "SameBatches", "SameRecords", "SameRun"]
 
 
 class Kind(enum.Enum):
@@ -21,7 +21,7 @@ class Kind(enum.Enum):
     EXTRA = "extra"
     ALTERED = "altered"
     REORDERED = "reordered"
-    #: Only one side has it, and the other has a gap there.
+    #: One side lacks it and has a gap there: the cleaner may have removed it.
     COMPACTED = "compacted"
     NOT_MIRRORED = "not mirrored yet"
     DIVERGED = "diverged"
@@ -63,17 +63,33 @@ class SameBatches(NamedTuple):
 Part: TypeAlias = Digest | Entry
 
 
+class Gap(NamedTuple):
+    """
+    Offsets of one side without a record, in a place in which the other side has records.
+
+    Attributes:
+        end: The offset of the next record that both sides have.
+        size: The number of offsets; 0 if there is no gap.
+
+    """
+
+    end: int
+    size: int
+
+
 class Finding(NamedTuple):
     """
     Batches or records that follow each other, and how they compare.
 
     Attributes:
-        kind: How.
-        source: The source's; empty for ``NOT_MIRRORED`` and ``DIVERGED``.
-        destination: The destination's, likewise.
+        kind: How they compare.
+        source: The source's batches or records; empty for ``NOT_MIRRORED`` and ``DIVERGED``.
+        destination: The destination's batches or records; empty for the same kinds.
         source_place: The source offset, also if the source has nothing there.
-        destination_place: The destination offset, likewise.
+        destination_place: The destination offset, also if the destination has nothing there.
         copy_of: The source offset of the record that an ``EXTRA`` one doubles.
+        gaps: The destination's gap that may explain the source's records, and the source's gap that may
+            explain the destination's.
 
     """
 
@@ -83,6 +99,13 @@ class Finding(NamedTuple):
     source_place: int
     destination_place: int
     copy_of: int | None = None
+    gaps: tuple[Gap | None, Gap | None] = (None, None)
+
+    def without_gaps(self) -> Finding:
+        """Return it as the difference that it is if no gap explains it."""
+        on_one = Kind.MISSING if self.source else Kind.EXTRA
+        kind = Kind.ALTERED if self.source and self.destination else on_one
+        return self._replace(kind=kind, gaps=(None, None))
 
 
 #: All that a comparison yields.

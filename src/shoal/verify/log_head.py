@@ -22,13 +22,13 @@ __all__ = [
     "are_same",
 ]
 
-#: So many records that nothing else in the head is like are enough to look for.
+#: The number of records to look for, each unlike all others in the head.
 _WANTED_ANCHORS = 256
 
 #: A head grows up to this, to have that many: 8 MB.
 MOST_HEAD_RECORDS = 16_384
 
-#: So many anchors, equal and in the same place on both sides, prove that both logs begin together.
+#: The number of anchors, equal and in the same place on both sides, that prove that both logs begin together.
 PROVING_ANCHORS = 16
 
 #: The content by which two records are the same: a hash of key, value and headers, and the

@@ -25,7 +25,6 @@ def ask_logs(
 
     Args:
         cluster: The cluster, with metadata of the partitions.
-        partitions: The partitions.
         isolation_level: Up to the last stable offset, or the high watermark.
         patience_s: How long to retry transient errors.
 
@@ -97,5 +96,5 @@ def check_end(
     if end >= position.destination_offset:
         raise NotComparable(
             f"the high watermark of {partition} on {destination} is {log.end}, behind the log end {end}: "
-            "its in-sync replicas are behind; try again when they have caught up"
+            "its in-sync replicas are behind. Try again when they have caught up"
         )

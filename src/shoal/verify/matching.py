@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from ..records import Fingerprint
 from .digest import Digest, Digests, Entry, count_of, last_of
-from .finding import Finding, Kind, Part
+from .finding import Finding, Gap, Kind, Part
 
-__all__ = ["MatchSlot", "Recent", "are_alike", "excuse_compacted", "have_in_common", "match_up", "reach"]
+__all__ = ["MatchSlot", "Recent", "are_alike", "have_in_common", "match_up", "reach"]
 
 
 class Recent:
@@ -85,13 +85,11 @@ class MatchSlot:
     Records of one side in a place at which the other side has others, or none.
 
     Attributes:
-        source: The source's records.
-        destination: The destination's.
         source_place: The source offset, also if the source has nothing there.
-        destination_place: Likewise.
+        destination_place: The destination offset, also if the destination has nothing there.
         is_pair: They are the same after all.
         copy_of: The source offset of the record that the destination's one doubles.
-        is_compacted: The side that has nothing has a gap there.
+        gaps: As in the finding.
 
     """
 
@@ -101,7 +99,7 @@ class MatchSlot:
     destination_place: int
     is_pair: bool = False
     copy_of: int | None = None
-    is_compacted: bool = False
+    gaps: tuple[Gap | None, Gap | None] = (None, None)
 
     @property
     def parts(self) -> list[Part]:
@@ -115,10 +113,13 @@ class MatchSlot:
             return Kind.ALTERED
         if any(each.batch.undecoded for each in self.parts):
             return Kind.UNDECODED
+        of_source, of_destination = self.gaps
+        is_explained = (of_source or not self.source) and (of_destination or not self.destination)
+        # The source has a doubled record: compaction did not remove it.
+        if is_explained and self.copy_of is None:
+            return Kind.COMPACTED
         if self.source and self.destination:
             return Kind.ALTERED
-        if self.is_compacted and self.copy_of is None:
-            return Kind.COMPACTED
         return Kind.MISSING if self.source else Kind.EXTRA
 
     def name_double(self, recent: Recent) -> None:
@@ -135,6 +136,7 @@ class MatchSlot:
             self.source_place,
             self.destination_place,
             self.copy_of,
+            self.gaps,
         )
 
 
@@ -349,32 +351,3 @@ def _partition(some: Sequence[Part], is_stray: Callable[[Part], bool]) -> tuple[
     for each in some:
         (strays if is_stray(each) else kept).append(each)
     return kept, strays
-
-
-def excuse_compacted(slots: Sequence[MatchSlot], gaps_behind: tuple[int, int]) -> None:
-    """
-    Find out which slots compaction explains, between each two records that are the same.
-
-    A mirror writes offsets without gaps, so compaction left a gap
-    at the destination; a gap in the source may be older than the mirror.
-    """
-    run: list[MatchSlot] = []
-    for slot in slots:
-        if slot.is_pair:
-            _excuse_run(run, (slot.source[0].gap_before, slot.destination[0].gap_before))
-            run = []
-        else:
-            run.append(slot)
-    _excuse_run(run, gaps_behind)
-
-
-def _excuse_run(run: Sequence[MatchSlot], gaps_behind: tuple[int, int]) -> None:
-    source_gap = gaps_behind[0] + sum(each.gap_before for slot in run for each in slot.source)
-    destination_gap = gaps_behind[1] + sum(each.gap_before for slot in run for each in slot.destination)
-    missing = [slot for slot in run if slot.source and not slot.destination]
-    # The source has a doubled record: compaction did not remove it.
-    extra = [slot for slot in run if slot.destination and not slot.source and slot.copy_of is None]
-    for one_sided, gap in ((missing, destination_gap), (extra, source_gap)):
-        if sum(each.records for slot in one_sided for each in slot.parts) <= gap:
-            for slot in one_sided:
-                slot.is_compacted = True

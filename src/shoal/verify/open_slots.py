@@ -54,9 +54,7 @@ class OpenSlots:
             if isinstance(batch, Digest) and count < self._most and (entries := entries_of(batch)):
                 self._source.forget(batch)
                 pieces = [
-                    MatchSlot(
-                        [each], [], each.base_offset, slot.destination_place, is_compacted=slot.is_compacted
-                    )
+                    MatchSlot([each], [], each.base_offset, slot.destination_place, gaps=slot.gaps)
                     for each in entries
                 ]
                 for piece in pieces:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import IsolationLevel
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
-from ..mirroring.model.position import MirrorPosition
+from ..mirroring.model.position import MirrorPosition, ProducerIdentity
 from ..topic_partition import TopicPartition
 from .logs import ask_logs, check_end
 from .positions import CommittedPositions
@@ -28,11 +28,9 @@ class PartitionPlan:
     One partition to compare.
 
     Attributes:
-        source: The partition.
-        destination: Its mirror.
         source_log: Its offsets at the start; up to the last stable one if
             only committed transactions count.
-        destination_log: Likewise, up to the high watermark.
+        destination_log: Its offsets at the destination, up to the high watermark.
         position: The committed one, if it is about these two logs.
         position_note: The position, or the reason that there is none, as a phrase.
 
@@ -44,6 +42,46 @@ class PartitionPlan:
     destination_log: OffsetRange
     position: MirrorPosition | None
     position_note: str
+
+    def after(self, reached: tuple[int, int], *, needs_position: bool = True) -> PartitionPlan:
+        """
+        Return the plan for the records behind those that an earlier comparison found equal.
+
+        Args:
+            reached: The offsets of both sides from :attr:`PartitionReport.reached
+                <shoal.verify.report.PartitionReport.reached>`.
+            needs_position: Whether the topics may be other ones than then, if no position is about them.
+
+        Returns:
+            The rest of both logs, or the whole plan if no position is about them, or if one of them ends
+            earlier now: it has lost records that were compared.
+
+        """
+        ours, theirs = reached
+        is_another = needs_position and self.position is None
+        if is_another or ours > self.source_log.end or theirs > self.destination_log.end:
+            return self
+        return replace(
+            self,
+            source_log=OffsetRange(max(self.source_log.start, ours), self.source_log.end),
+            destination_log=OffsetRange(max(self.destination_log.start, theirs), self.destination_log.end),
+            position=self._begun_at(reached),
+            position_note="an earlier comparison",
+        )
+
+    def between(self, start: tuple[int, int], end: tuple[int, int]) -> PartitionPlan:
+        """Return the plan for the records between two places; the logs' own starts are found as ever."""
+        logs = OffsetRange(start[0], end[0]), OffsetRange(start[1], end[1])
+        if start == (self.source_log.start, self.destination_log.start):
+            return replace(self, source_log=logs[0], destination_log=logs[1])
+        position = self._begun_at(start)
+        return replace(self, source_log=logs[0], destination_log=logs[1], position=position)
+
+    def _begun_at(self, place: tuple[int, int]) -> MirrorPosition:
+        """Return the position as if the mirror had begun at a place that both sides have in common."""
+        if self.position is not None:
+            return replace(self.position, origin=place)
+        return MirrorPosition(*place, ProducerIdentity(-1, -1), place, None, None, None, -1, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +122,6 @@ def make_plan(
     the destination's end, and each record there is before the source's end.
 
     Args:
-        source: The source cluster.
-        destination: The destination cluster.
         topics: The destination's names by the source's.
         group: The group whose positions to read; None for the default group.
         rules: The rules that the mirror may have had (``MirrorOptions.rules``);
@@ -103,7 +139,7 @@ def make_plan(
     absent = [mirrored for mirrored in on_one if _is_absent_copy(source, destination, mirrored)]
     positions = CommittedPositions(source, destination, group, rules, patience_s)
     positions.read([ours for ours, _ in [*on_both, *absent]])
-    # A position says that such a copy was there: all that was mirrored is missing.
+    # A position shows that such a copy was there: all that was mirrored is missing.
     lost = [mirrored for mirrored in absent if positions.has(mirrored[0])]
     there = [theirs for _, theirs in [*on_both, *surplus]]
     destination_logs = ask_logs(destination, there, IsolationLevel.READ_UNCOMMITTED, patience_s)

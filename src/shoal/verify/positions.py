@@ -49,7 +49,7 @@ class CommittedPositions:
         try:
             return default_group(self._source.metadata.cluster_id, self._destination.metadata.cluster_id)
         except ConfigError as error:
-            self.warnings.append(f"{error}; without a group, both sides are aligned by content")
+            self.warnings.append(f"{error}, so both sides are aligned by content")
             return None
 
     def read(self, partitions: list[TopicPartition]) -> None:
@@ -63,8 +63,8 @@ class CommittedPositions:
             )
         except ShoalError as error:
             self.warnings.append(
-                f"the positions of group {group!r} cannot be read ({error}); "
-                "both sides are aligned by content"
+                f"the positions of group {group!r} cannot be read ({error}), "
+                "so both sides are aligned by content"
             )
 
     def has(self, source: TopicPartition) -> bool:
@@ -82,8 +82,6 @@ class CommittedPositions:
         Return a partition's position if it is about the present logs, and a phrase about it.
 
         Args:
-            source: The partition.
-            destination: Its mirror.
             copy_is_empty: Whether the destination never held a record in the log of now. The position counts
                 then whatever the topic's id is: all that was mirrored is missing.
 
@@ -105,8 +103,8 @@ class CommittedPositions:
             return None, self._why_another_copy(destination, position.destination_topic_id)
         if self._rules is not None and position.rules not in self._rules:
             raise NotComparable(
-                f"group {self.group!r} mirrored {source} by other rules, such as another isolation.level; "
-                "verify with the options of the mirror"
+                f"group {self.group!r} mirrored {source} by other rules, such as another isolation.level. "
+                "Verify with the options of the mirror"
             )
         return position, "the group's committed position"
 

@@ -34,8 +34,8 @@ from ..records import (
     AbortedTransactions,
     Decision,
     RecordBatch,
-    check_dropped,
     decide,
+    decide_checked,
     fingerprint_plain,
     split,
     verify_crc,
@@ -262,9 +262,10 @@ class LogReader:
                 batch = ended_by(batch, record_set[position:])
             elif batch is not fetched_batch:
                 buffered.mend(batch)
-            decision = decide(batch.header, walk.crop_at, aborted)
-            if decision.is_drop and not damage:
-                check_dropped(decision, batch, aborted, crc_is_checked=False)
+            if damage:
+                decision = decide(batch.header, walk.crop_at, aborted)
+            else:
+                decision = decide_checked(batch, walk.crop_at, aborted, crc_is_checked=False)
             if walk.step(batch, decision, damage):
                 yield walk.digest(batch, decision, damage)
 
@@ -311,7 +312,7 @@ class LogReader:
             raise NotDecodable(f"{self._name(batch)} cannot be decoded: {error.reason}") from error
         if records and records[0].offset < batch.base_offset:
             records = [record for record in records if record.offset >= batch.base_offset]
-        # Of magic 1, the records themselves have it.
+        # In magic 1, the records themselves have it.
         is_appended = found.header.magic == 2 and found.header.is_log_append_time
         return Decoded(records, found.header.max_timestamp if is_appended else None)
 
@@ -391,10 +392,10 @@ class _Walk:
         header = batch.header
         if header.last_offset < self.offset:
             return False
-        # A compressed message of magic 0 or 1 says where it ends, not where it begins.
+        # A compressed message of magic 0 or 1 has its last offset, not its first.
         if (header.magic == 2 or not header.codec_id) and header.base_offset > self.offset:
             self._gap += header.base_offset - self.offset
-        # Of a compressed one, all that is not before it may be inside.
+        # A compressed one may have any offset inside that is not before it.
         self._start = max(self.offset, self.crop_at)
         self.offset = header.next_offset
         if header.last_offset < self.crop_at:

@@ -1,4 +1,4 @@
-"""The report of a verification: by partition, and altogether."""
+"""The report of a partition (:mod:`.whole_report` has that of all)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_NOT_COMPARED
 from ..topic_partition import TopicPartition
+from .shown_records import RecordWindow
 
 __all__ = [
     "ABORTED",
     "Aligned",
     "Alignment",
+    "ComparedRange",
     "Difference",
     "DifferenceKind",
+    "Elsewhere",
     "NotCompared",
     "OffsetRange",
     "Outcome",
     "PartitionReport",
     "Side",
-    "VerifyProgress",
-    "VerifyReport",
+    "as_json",
 ]
 
 
@@ -78,6 +80,36 @@ class DifferenceKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """
+    The other half of a fault: records that were sent to the wrong topic or partition.
+
+    Attributes:
+        side: The cluster of the other partition.
+        partition: Its name. For extra records it is the source partition whose copy misses them, for missing
+            ones the destination partition that has them.
+        offsets: The first and the last of the records there.
+        records: The number of records that both have.
+        is_missing: Whether the right copy lacks them. If not, they were sent to both.
+
+    """
+
+    side: Side
+    partition: str
+    offsets: OffsetRange
+    records: int
+    is_missing: bool = True
+
+    def __str__(self) -> str:
+        """Return a phrase for the difference of the first half."""
+        size = f"{self.records:,} {'record' if self.records == 1 else 'records'}"
+        if self.side is Side.SOURCE:
+            copy = "whose copy lacks them" if self.is_missing else "whose copy has them, too"
+            return f"misrouted: {size} of {self.partition}, source offsets {self.offsets}, {copy}"
+        return f"misrouted: {size} are at {self.partition}, destination offsets {self.offsets}"
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
     """
     One range in which both sides differ.
@@ -96,6 +128,7 @@ class Difference:
             bytes in that cluster's log are not those that were written.
         copy_of: The source's offsets that an extra range doubles.
         detail: More, as a phrase: the kind of damage.
+        misrouted: The other partition, if records were sent to the wrong one.
 
     """
 
@@ -107,12 +140,15 @@ class Difference:
     damaged: tuple[Side, ...] = ()
     copy_of: OffsetRange | None = None
     detail: str | None = None
+    misrouted: Elsewhere | None = None
 
     def __str__(self) -> str:
         """Return a phrase: kind, offsets, size, what more is known."""
         phrase = f"{self._where()} ({_size(self)})"
         if self.copy_of:
             phrase += f": doubles source offsets {self.copy_of}"
+        if self.misrouted:
+            phrase += f": {self.misrouted}"
         return f"{phrase}: {self.detail}" if self.detail else phrase
 
     def _where(self) -> str:
@@ -132,10 +168,8 @@ class NotCompared:
     A range that could not be compared.
 
     Attributes:
-        source: The source's offsets.
-        destination: The destination's.
-        batches: How many there are, on the side that has more.
-        records: Likewise.
+        batches: The number of batches, on the side that has more.
+        records: The number of records, on the side that has more.
         reason: Why, as a phrase.
 
     """
@@ -182,7 +216,6 @@ class Alignment:
 
     Attributes:
         by: The evidence for them.
-        source_offset: The source offset.
         destination_offset: The destination offset that matches it.
         why: The reason, as a phrase.
 
@@ -195,13 +228,28 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedRange:
+    """
+    A part of a partition that was compared, if not all of it was.
+
+    Attributes:
+        source: The source's offsets.
+        destination: The destination's offsets between the same records.
+        records: The number of records that are the same on both sides.
+
+    """
+
+    source: OffsetRange
+    destination: OffsetRange
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionReport:
     """
     The result for one partition.
 
     Attributes:
-        source: The partition.
-        destination: Its mirror.
         outcome: Equal, different or not compared.
         alignment: The offsets at which the comparison began; None if it did not begin.
         records: The number of records that are the same on both sides.
@@ -214,6 +262,7 @@ class PartitionReport:
         counts: The number of batches and records that differ, by kind.
         not_compared: The first ranges that could not be compared, by place.
         not_compared_omitted: The number of further ranges that could not be compared.
+        removed: The number of records that only one side has, since the other's log cleaner removed them.
         not_mirrored: The source's offsets that lie behind the mirror: the
             destination lags, which is no difference.
         source_skipped: Offsets before the alignment that only the source has.
@@ -224,6 +273,8 @@ class PartitionReport:
             come that far.
         reason: The reason that nothing, or nothing further, was compared; None if all was.
         bytes_read: The number of bytes read from both clusters.
+        ranges: The ranges that were compared, by offset; None if nothing was left out on purpose.
+        windows: The records around the first differences, if they were wanted.
 
     """
 
@@ -240,12 +291,15 @@ class PartitionReport:
     counts: Mapping[DifferenceKind, tuple[int, int]] = field(default_factory=dict)
     not_compared: tuple[NotCompared, ...] = ()
     not_compared_omitted: int = 0
+    removed: int = 0
     not_mirrored: OffsetRange | None = None
     source_skipped: OffsetRange | None = None
     destination_skipped: OffsetRange | None = None
     reached: tuple[int, int] | None = None
     reason: str | None = None
     bytes_read: int = 0
+    ranges: tuple[ComparedRange, ...] | None = None
+    windows: tuple[RecordWindow, ...] = ()
 
     @property
     def aborted(self) -> int:
@@ -283,136 +337,35 @@ class PartitionReport:
             "destination": str(self.destination),
             "outcome": self.outcome.value,
             "reason": self.reason,
-            "alignment": _object(self.alignment),
+            "alignment": as_json(self.alignment),
             "records": self.records,
             "batches": self.batches,
             "decoded": {"batches": self.decoded_batches, "records": self.decoded_records},
             "bytes_read": self.bytes_read,
-            "differences": _object(self.differences),
+            "differences": as_json(self.differences),
             "differences_omitted": self.differences_omitted,
             "counts": {
                 kind.value: {"batches": batches, "records": records}
                 for kind, (batches, records) in self.counts.items()
             },
-            "not_compared": _object(self.not_compared),
+            "not_compared": as_json(self.not_compared),
             "not_compared_omitted": self.not_compared_omitted,
+            "removed": self.removed,
             "not_mirrored": self.not_mirrored,
             "reached": self.reached,
             "source_skipped": self.source_skipped,
             "destination_skipped": self.destination_skipped,
+            "ranges": as_json(self.ranges),
+            "windows": as_json(self.windows),
         }
 
 
-def _object(value: object) -> Any:
+def as_json(value: object) -> Any:
     """Return a value of the report for JSON: enums by their values, dataclasses by their fields."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, tuple) and not isinstance(value, OffsetRange):
-        return [_object(each) for each in value]
+        return [as_json(each) for each in value]
     if is_dataclass(value):
-        return {each.name: _object(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: as_json(getattr(value, each.name)) for each in fields(value)}
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """
-    The result of a verification.
-
-    Attributes:
-        group: The consumer group whose positions were used; None if no name
-            could be made.
-        partitions: The partitions' results, by topic and number.
-        warnings: Sentences with the remedy.
-        elapsed_s: The duration, from start to end.
-
-    """
-
-    group: str | None
-    partitions: tuple[PartitionReport, ...]
-    warnings: tuple[str, ...]
-    elapsed_s: float
-
-    @property
-    def outcome(self) -> Outcome:
-        """Different if any partition is; else not compared if any was not; else equal."""
-        found = {partition.outcome for partition in self.partitions}
-        return next((outcome for outcome in Outcome if outcome in found), Outcome.EQUAL)
-
-    @property
-    def equal(self) -> bool:
-        """Whether all was compared, and no difference found."""
-        return self.outcome is Outcome.EQUAL
-
-    @property
-    def exit_code(self) -> int:
-        """0 equal, 1 different, 3 could not compare."""
-        return self.outcome.exit_code
-
-    @property
-    def records(self) -> int:
-        """The number of records that are the same on both sides."""
-        return sum(partition.records for partition in self.partitions)
-
-    @property
-    def batches(self) -> int:
-        """The number of the source's batches that are the same on both sides."""
-        return sum(partition.batches for partition in self.partitions)
-
-    @property
-    def decoded_records(self) -> int:
-        """The number of those records that were compared one by one."""
-        return sum(partition.decoded_records for partition in self.partitions)
-
-    @property
-    def decoded_batches(self) -> int:
-        """The number of the source's batches that were decoded for that."""
-        return sum(partition.decoded_batches for partition in self.partitions)
-
-    @property
-    def bytes_read(self) -> int:
-        """The number of bytes read from both clusters."""
-        return sum(partition.bytes_read for partition in self.partitions)
-
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the report for ``--json``."""
-        return {
-            "type": "verify",
-            "outcome": self.outcome.value,
-            "exit_code": self.exit_code,
-            "group": self.group,
-            "records": self.records,
-            "batches": self.batches,
-            "decoded": {"batches": self.decoded_batches, "records": self.decoded_records},
-            "bytes_read": self.bytes_read,
-            "elapsed_s": self.elapsed_s,
-            "warnings": self.warnings,
-            "partitions": [partition.to_json_object() for partition in self.partitions],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyProgress:
-    """
-    How far a verification is. Totals are since its start.
-
-    Attributes:
-        elapsed_s: The seconds since the start.
-        partitions: The number of partitions to compare.
-        done: The number of partitions that are compared.
-        records: The number of records that are the same on both sides.
-        batches: The number of the source's batches that are the same on both sides.
-        bytes_read: The number of bytes read from both clusters.
-        differences: The number of ranges in which both sides differ.
-        fraction: The share of the source's offsets that is compared, 0 to 1.
-
-    """
-
-    elapsed_s: float
-    partitions: int
-    done: int
-    records: int
-    batches: int
-    bytes_read: int
-    differences: int
-    fraction: float

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+from typing import TypeAlias
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
+from ..topic_partition import TopicPartition
 from .comparison import PartitionComparison
-from .plan import Mirrored, Plan, make_plan
-from .report import (
-    Difference,
-    DifferenceKind,
-    OffsetRange,
-    Outcome,
-    PartitionReport,
-    VerifyProgress,
-    VerifyReport,
-)
+from .extent import WHOLE, Extent
+from .misrouted import with_misrouted
+from .plan import Mirrored, PartitionPlan, Plan, make_plan
+from .portion import PortionComparison
+from .report import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
+from .whole_report import ComparedCluster, VerifyProgress, VerifyReport
+from .window import WindowReader
 
-__all__ = ["DEFAULT_PATIENCE_S", "verify"]
+__all__ = ["DEFAULT_PATIENCE_S", "Compare", "verify"]
 
 #: Threads, one partition each. Python walks the batches of one at a time, so
 #: more than a few only hide the network's latency.
 _MOST_THREADS = 4
 
 _PROGRESS_INTERVAL_S = 0.25
+
+#: Compares partitions: their plans, the part of each, and what places the ranges of a sample.
+Compare: TypeAlias = Callable[[Sequence[PartitionPlan], Extent, random.Random], Sequence[PartitionReport]]
+
+#: All of a partition, or ranges of it.
+_Comparison: TypeAlias = PartitionComparison | PortionComparison
 
 #: As long as one request may take.
 DEFAULT_PATIENCE_S = 30.0
@@ -45,6 +52,14 @@ def verify(
     on_progress: Callable[[VerifyProgress], object] | None = None,
     options: CopyOptions = COPY_DEFAULTS,
     patience_s: float = DEFAULT_PATIENCE_S,
+    earlier: VerifyReport | None = None,
+    extent: Extent = WHOLE,
+    draw: random.Random | None = None,
+    windows: bool = False,
+    show_values: bool = False,
+    reached: Mapping[TopicPartition, tuple[int, int]] | None = None,
+    left_out: Set[TopicPartition] = frozenset(),
+    compare: Compare | None = None,
 ) -> VerifyReport:
     """
     Compare topics with their mirrors: batch by batch, and record by record if batches are not the same.
@@ -70,33 +85,87 @@ def verify(
         options: The limits for decoding a batch. A larger batch is not compared
             if its bytes are not the same.
         patience_s: How long to retry transient errors.
+        earlier: A former report. The comparison continues behind the records that it found equal.
+        extent: The part of each partition to compare.
+        draw: Places the ranges of a sample; random by default.
+        windows: Whether to read the records around the first differences, for a page.
+        show_values: Whether these have their keys, values and headers.
+        reached: The places behind which partitions are compared, whatever was found before them: both topics
+            are those of then.
+        left_out: Partitions that are not compared, and not in the report.
+        compare: Compares the partitions elsewhere, such as on Spark, without progress. None for threads of
+            this process.
 
     Raises:
         ShoalError: A cluster does not answer. Errors of one partition are
             in its report.
 
     """
-    started = time.monotonic()
+    started, at = time.monotonic(), datetime.now(UTC)
     with Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
+        clusters = [ComparedCluster(each.metadata.cluster_id, each.config.servers) for each in (ours, theirs)]
     stop = threading.Event()
+    plans = [each for each in _behind(plan, earlier, reached or {}) if each.source not in left_out]
+    draw = draw or random.Random()  # noqa: S311 - a sample, not a secret
     comparisons = [
         PartitionComparison(each, options=options, patience_s=patience_s, stop=stop)
-        for each in plan.partitions
+        if extent.is_whole or each.source in (reached or {})
+        else PortionComparison(
+            each,
+            extent,
+            options=options,
+            patience_s=patience_s,
+            stop=stop,
+            draw=random.Random(draw.random()),  # noqa: S311
+        )
+        for each in plans
+        if compare is None
     ]
 
     def tell_progress() -> None:
         if on_progress is not None:
             on_progress(_progress(comparisons, time.monotonic() - started))
 
-    compared = _compare_all(comparisons, source, destination, patience_s, stop, tell_progress)
+    if compare is None:
+        compared = _compare_all(comparisons, source, destination, patience_s, stop, tell_progress)
+    else:
+        compared = list(compare(plans, extent, draw))
     reports = [*compared, *_refused(plan), *_surplus(plan)]
+    if any(report.differences for report in reports):
+        with Cluster(source) as ours, Cluster(destination) as theirs:
+            reports = with_misrouted(reports, ours, theirs, options=options, patience_s=patience_s)
+    if windows and any(report.differences for report in reports):
+        with Cluster(source) as ours, Cluster(destination) as theirs:
+            reader = WindowReader(
+                ours, theirs, options=options, patience_s=patience_s, show_values=show_values
+            )
+            reports = [reader.with_windows(report) for report in reports]
     return VerifyReport(
         plan.group,
         tuple(sorted(reports, key=lambda report: report.source)),
         (*plan.warnings, *_isolation_warning(reports)),
         time.monotonic() - started,
+        None if extent.is_whole else str(extent),
+        f"{at:%Y-%m-%dT%H:%M:%SZ}",
+        *clusters,
     )
+
+
+def _behind(
+    plan: Plan, earlier: VerifyReport | None, reached: Mapping[TopicPartition, tuple[int, int]]
+) -> Iterator[PartitionPlan]:
+    """Yield the plans of all partitions, from where an earlier comparison ended."""
+    equal = {
+        each.source: each.reached
+        for each in (earlier.partitions if earlier else ())
+        if each.outcome is Outcome.EQUAL and each.reached is not None
+    }
+    for each in plan.partitions:
+        if each.source in reached:
+            yield each.after(reached[each.source], needs_position=False)
+        else:
+            yield each.after(equal[each.source]) if each.source in equal else each
 
 
 def _isolation_warning(reports: Sequence[PartitionReport]) -> Iterator[str]:
@@ -104,13 +173,13 @@ def _isolation_warning(reports: Sequence[PartitionReport]) -> Iterator[str]:
     if aborted:
         yield (
             f"at least {aborted:,} extra records are aborted transactions of the source: a reader with "
-            "isolation.level=read_uncommitted copies them, and that is MirrorMaker 2's default; to compare "
+            "isolation.level=read_uncommitted copies them, and that is MirrorMaker 2's default. To compare "
             "such a copy, set isolation.level=read_uncommitted in the file of --from-config"
         )
 
 
 def _compare_all(
-    comparisons: Sequence[PartitionComparison],
+    comparisons: Sequence[_Comparison],
     source: ClientConfig,
     destination: ClientConfig,
     patience_s: float,
@@ -135,13 +204,13 @@ def _compare_all(
             stop.set()
 
 
-def _size(comparison: PartitionComparison) -> int:
+def _size(comparison: _Comparison) -> int:
     start, end = comparison.plan.source_log
     return end - start
 
 
 def _work(
-    queue: deque[PartitionComparison], source: ClientConfig, destination: ClientConfig, patience_s: float
+    queue: deque[_Comparison], source: ClientConfig, destination: ClientConfig, patience_s: float
 ) -> list[PartitionReport]:
     """Compare one partition after the other until none is left, in a thread with connections of its own."""
     plans = [comparison.plan for comparison in list(queue)]
@@ -159,19 +228,24 @@ def _work(
     return reports
 
 
-def _progress(comparisons: Sequence[PartitionComparison], elapsed_s: float) -> VerifyProgress:
+def _progress(comparisons: Sequence[_Comparison], elapsed_s: float) -> VerifyProgress:
     sizes = [_size(comparison) for comparison in comparisons]
+    parts = [part for comparison in comparisons for part in _parts(comparison)]
     read = sum(each.fraction * size for each, size in zip(comparisons, sizes, strict=True))
     return VerifyProgress(
         elapsed_s,
         len(comparisons),
         sum(comparison.is_done for comparison in comparisons),
-        sum(comparison.tally.records for comparison in comparisons),
-        sum(comparison.tally.batches for comparison in comparisons),
+        sum(part.tally.records for part in parts),
+        sum(part.tally.batches for part in parts),
         sum(comparison.bytes_read for comparison in comparisons),
-        sum(len(comparison.tally.differences) for comparison in comparisons),
+        sum(len(part.tally.differences) for part in parts),
         read / sum(sizes) if sum(sizes) else 1.0,
     )
+
+
+def _parts(comparison: _Comparison) -> Sequence[PartitionComparison]:
+    return comparison.parts if isinstance(comparison, PortionComparison) else (comparison,)
 
 
 def _refused(plan: Plan) -> list[PartitionReport]:

@@ -26,7 +26,6 @@ def seen_records(
 
     Args:
         reader: Reads the log.
-        log: Its offsets.
         before: The neighbourhood of the records before these, if they were seen; it changes.
 
     """

@@ -26,12 +26,15 @@ from .digest import (
     unreadable_entry,
 )
 from .errors import NotDecodable
-from .finding import SameRun
+from .finding import Gap, SameRun
 
 __all__ = ["ComparedSide"]
 
-#: So many of the batches that were taken are remembered.
+#: The number of taken batches to remember.
 _MOST_REMEMBERED = 64
+
+#: Behind all offsets.
+_NO_OFFSET = 2**63
 
 #: A damaged header may claim any number of records.
 _MOST_UNREADABLE = 1_000_000
@@ -50,8 +53,21 @@ class ComparedSide:
 
     """
 
-    def __init__(self, batches: Iterable[Digests], position: int, decoder: Decoder) -> None:
+    def __init__(
+        self, batches: Iterable[Digests], position: int, decoder: Decoder, end: int | None = None
+    ) -> None:
+        """
+        Begin before the first batch.
+
+        Args:
+            batches: The batches, in order.
+            position: The offset at which the comparison begins.
+            decoder: Decodes them.
+            end: The offset behind the last batch and any gap there; None if it is not known.
+
+        """
         self.position = position
+        self._end = end
         self._taken: deque[Digests] = deque()
         self._count_taken = 0
         self.index = 0
@@ -261,15 +277,23 @@ class ComparedSide:
             pass
         return self._entries[0] if self._entries else None
 
-    def gap_ahead(self) -> int:
-        """Return how many offsets have no record before the next one, or at the end of the log."""
+    def gap_ahead(self) -> Gap:
+        """Return the gap before the next record, or at the end of the log."""
         following = self.peek()
-        return self._holes if following is None else following.gap_before
+        if following is None:
+            return self._gap_at_the_end()
+        return Gap(following.base_offset, following.gap_before)
 
-    def gap_ahead_of_batch(self) -> int:
-        """Return how many offsets have no record before the next batch, which is not begun, or at the end."""
-        following = self.first()
-        return self._holes + (following.gap_before if following else 0)
+    def gap_ahead_of_batch(self) -> Gap:
+        """Return the gap before the next batch, which is not begun, or at the end."""
+        following = self._at(0)
+        if following is None:
+            return self._gap_at_the_end()
+        return Gap(following.base_offset, self._holes + following.gap_before)
+
+    def _gap_at_the_end(self) -> Gap:
+        size = self._holes if self._end is None or self.failure else max(0, self._end - self.position)
+        return Gap(_NO_OFFSET, size)
 
     def take(self, count: int, *, are_found: bool = False) -> list[Entry]:
         """Take entries; ``are_found`` if the other side has them in the same place."""
@@ -370,6 +394,15 @@ class ComparedSide:
             if batch.is_readable:
                 found = self.entries_of(batch) + found
         return [each for each in found if since <= each.base_offset < self.position]
+
+    @property
+    def has_gap_behind(self) -> bool:
+        """Whether one of the last batches taken has a gap in it, or before it."""
+        begun = [self._batches[0]] if self.index else []
+        return any(
+            each.gap_before or each.records < each.next_offset - each.base_offset
+            for each in (*self._taken, *begun)
+        )
 
     def entries_of(self, batch: Digest) -> list[Entry]:
         """Return all records of a batch, taken or not; none if it cannot be read."""

@@ -13,7 +13,7 @@ from .report import Difference, DifferenceKind, NotCompared, OffsetRange, Side
 
 __all__ = ["MOST_RANGES", "Ranges", "Tally"]
 
-#: So many ranges are listed for a partition; the others are counted.
+#: The most ranges that are listed for a partition; the others are counted.
 MOST_RANGES = 100
 
 R = TypeVar("R", Difference, NotCompared)
@@ -155,13 +155,15 @@ class Tally:
 
     Attributes:
         records: The number of records that are the same on both sides.
-        batches: Likewise; the source's.
+        batches: The number of the source's batches that are the same.
         decoded_records: Those of them that were compared one by one.
-        decoded_batches: Likewise.
+        decoded_batches: The number of these batches that were decoded for it.
         source_offset: How far the source is compared.
         destination_offset: How far the destination is compared.
         differences: Ranges in which both sides differ.
         not_compared: Ranges that could not be compared.
+        doubled: The number of extra records that double others.
+        removed: The number of records that only one side has, since the other's log cleaner removed them.
 
     """
 
@@ -174,6 +176,8 @@ class Tally:
         self.destination_offset = 0
         self.differences = Ranges[Difference]()
         self.not_compared = Ranges[NotCompared]()
+        self.removed = 0
+        self.doubled = 0
         self._records_by_kind: dict[DifferenceKind, int] = {}
 
     @property
@@ -190,17 +194,25 @@ class Tally:
         if isinstance(finding, SameRecords):
             self._add_same_records(finding)
             return
-        if finding.source:
-            self.source_offset = max(self.source_offset, finding.source[-1].next_offset)
-        if finding.destination:
-            self.destination_offset = max(self.destination_offset, finding.destination[-1].next_offset)
+        self.reach(finding)
         if finding.kind is Kind.SAME:
             self.batches += 1
             self.records += finding.source[0].records
         elif finding.kind in _DIFFERENCES:
             self._add_finding(finding, _DIFFERENCES[finding.kind])
         else:
-            self._add_not_compared(finding)
+            self.add_not_compared(finding)
+
+    def add_removed(self, finding: Finding) -> None:
+        """Count records that one side lacks since its log cleaner has removed them."""
+        self.removed += _records(finding)
+
+    def reach(self, finding: Finding) -> None:
+        """Note how far both sides are compared."""
+        if finding.source:
+            self.source_offset = max(self.source_offset, finding.source[-1].next_offset)
+        if finding.destination:
+            self.destination_offset = max(self.destination_offset, finding.destination[-1].next_offset)
 
     def _reach(self, same: SameBatches | SameRecords) -> None:
         self.source_offset = max(self.source_offset, same.source.next_offset)
@@ -229,6 +241,7 @@ class Tally:
     def _add_finding(self, finding: Finding, kind: DifferenceKind) -> None:
         damage = _damage(finding)
         copied = finding.copy_of
+        self.doubled += _records(finding) if copied is not None else 0
         difference = Difference(
             kind,
             *_offsets(finding),
@@ -240,8 +253,9 @@ class Tally:
         )
         self.add_difference(difference, _follows(finding), finding)
 
-    def _add_not_compared(self, finding: Finding) -> None:
-        not_compared = NotCompared(*_offsets(finding), 0, _records(finding), _why_not(finding))
+    def add_not_compared(self, finding: Finding, reason: str | None = None) -> None:
+        """Count records that cannot be compared; the reason is by default that of the finding."""
+        not_compared = NotCompared(*_offsets(finding), 0, _records(finding), reason or _why_not(finding))
         self.not_compared.add(not_compared, _follows(finding), finding)
 
 

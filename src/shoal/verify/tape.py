@@ -17,7 +17,7 @@ from .errors import DamagedLog
 
 __all__ = ["Tape"]
 
-#: So many batches are kept: 1.5 MB as rows of runs, 512 MB of a log with batches of 8 KB.
+#: The number of batches to keep: 1.5 MB as rows of runs, 512 MB of a log with batches of 8 KB.
 _MOST_BATCHES = 65_536
 
 #: A batch that is not in a run takes as much memory as so many rows.
@@ -35,11 +35,11 @@ class Tape:
 
     def __init__(self, start_offset: int, end_offset: int, reading: Generator[Digests]) -> None:
         """
-        Read nothing yet.
+        Prepare to keep the digests of a reading.
 
         Args:
             start_offset: The first offset; records before it do not count.
-            end_offset: The first offset that the reading does not want.
+            end_offset: The offset at which the reading ends.
             reading: Yields the digests. It is closed with the tape.
 
         """

@@ -1,0 +1,69 @@
+"""Files of results: checked before the work begins, and written in one step at its end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from .errors import OptionError, ShoalError
+
+__all__ = ["check_result_file", "write_result_file"]
+
+
+def check_result_file(option: str, file: str) -> None:
+    """
+    Check if a file can be written, without a change to an existing one.
+
+    Args:
+        option: The field of the option that names the file.
+        file: Its path.
+
+    Raises:
+        OptionError: The file cannot be written.
+
+    """
+    path = Path(file).resolve()
+    if path.exists() and not path.is_file():
+        raise OptionError("{option} {file}: not a file", option=option, file=file)
+    try:
+        # The new file replaces an existing one, so the directory must be writable.
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OptionError(
+            "{option} {file}: {error}", option=option, file=file, error=error.strerror
+        ) from None
+
+
+def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666) -> None:
+    """
+    Write a file in one step; it replaces an existing one.
+
+    Args:
+        kind: The word for it in messages.
+        file: Its path.
+        text: The content.
+        mode: The mode of the file, before the user's umask.
+
+    Raises:
+        ShoalError: The file cannot be written.
+
+    """
+    path = Path(file).resolve()
+    # An unpredictable name: in a shared directory another user could have put a link at a predictable one.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        try:
+            # Not by mkstemp, since the user's umask determines the mode.
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise ShoalError(f"the {kind} {file} cannot be written: {error.strerror}") from error

@@ -1,0 +1,174 @@
+"""
+``shoal verify --master``: the comparison as a job of Spark.
+
+A second job compares the partitions that the tasks of the first could not share. Spark carries plans and
+reports. The tasks read both clusters by themselves, as the tasks of a mirror do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.core.context import SparkContext
+from pyspark.errors import PySparkException
+
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.errors import ShoalError
+from shoal.mirroring.credentials import PROCESS_KEY, Credentials
+from shoal.mirroring.model.copy_options import CopyOptions
+from shoal.spark.authentication import key_for_tasks, refuse_unauthenticated
+from shoal.spark.launch.session import spark_context
+from shoal.state_directory import make_state_directory, state_dir
+from shoal.verify.extent import WHOLE, Extent
+from shoal.verify.plan import PartitionPlan
+from shoal.verify.report import PartitionReport
+from shoal.verify.shares import Share, compare_share, joined_shares, shares_of
+
+__all__ = ["CompareTask", "SparkComparison", "comparison_on_spark"]
+
+_LOG_FILE = "verify-spark.log"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareTask:
+    """
+    Compares the shares that Spark gives to a task. Spark pickles it, so its credentials are sealed.
+
+    Attributes:
+        source: The source cluster, without credentials.
+        destination: The destination cluster, without credentials.
+        sealed: The credentials of both, sealed; None if neither needs any.
+        key: The key to them, or the file that has the key.
+        options: The limits for decoding a batch.
+        patience_s: How long to retry transient errors.
+
+    """
+
+    source: ClientConfig
+    destination: ClientConfig
+    sealed: str | None = field(repr=False)
+    key: str | Path = field(repr=False)
+    options: CopyOptions
+    patience_s: float
+
+    @classmethod
+    def of(
+        cls,
+        source: ClientConfig,
+        destination: ClientConfig,
+        key: str | Path,
+        options: CopyOptions,
+        patience_s: float,
+    ) -> CompareTask:
+        """Return the task for clusters that may have credentials."""
+        credentials = Credentials.of(source, destination)
+        return cls(
+            dataclasses.replace(source, security=None),
+            dataclasses.replace(destination, security=None),
+            credentials.seal(PROCESS_KEY) if credentials else None,
+            key,
+            options,
+            patience_s,
+        )
+
+    def __call__(self, shares: Iterable[Share]) -> list[tuple[Share, PartitionReport]]:
+        """
+        Compare the shares of a task. Runs in the task.
+
+        Raises:
+            ShoalError: A cluster does not answer.
+
+        """
+        credentials = Credentials.unseal(self.sealed, self.key) if self.sealed else Credentials({})
+        source, destination = (
+            dataclasses.replace(each, security=credentials.by_cluster.get(each.name))
+            for each in (self.source, self.destination)
+        )
+        with Cluster(source) as ours, Cluster(destination) as theirs:
+            return [
+                (
+                    share,
+                    compare_share(share, ours, theirs, options=self.options, patience_s=self.patience_s),
+                )
+                for share in shares
+            ]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkComparison:
+    """Compares partitions by tasks: the ``compare`` of :func:`~shoal.verify.run.verify`."""
+
+    context: SparkContext
+    task: CompareTask
+    log_file: Path
+
+    def __call__(
+        self, plans: Sequence[PartitionPlan], extent: Extent, draw: random.Random
+    ) -> list[PartitionReport]:
+        """
+        Compare all partitions.
+
+        Raises:
+            ShoalError: Spark failed, or a cluster does not answer.
+
+        """
+        shares = shares_of(plans, extent, draw, self.context.defaultParallelism)
+        reports, again = joined_shares(plans, self._run(shares))
+        whole = [Share(number, plan, WHOLE, None, 0.0) for number, plan in enumerate(again)]
+        return [*reports, *(report for _, report in self._run(whole))]
+
+    def _run(self, shares: Sequence[Share]) -> list[tuple[Share, PartitionReport]]:
+        if not shares:
+            return []
+        try:
+            return self.context.parallelize(shares, len(shares)).mapPartitions(self.task).collect()
+        except (PySparkException, Py4JError) as error:
+            first = str(error).strip().partition("\n")[0]
+            raise ShoalError(f"Spark failed: {first}. See {self.log_file}") from error
+
+
+@contextlib.contextmanager
+def comparison_on_spark(
+    source: ClientConfig,
+    destination: ClientConfig,
+    *,
+    master: str,
+    conf: Mapping[str, str],
+    allow_unauthenticated: bool,
+    options: CopyOptions,
+    patience_s: float,
+    on_warning: Callable[[str], object],
+) -> Iterator[SparkComparison]:
+    """
+    Start Spark for a comparison, or use the context that this process has.
+
+    Raises:
+        ConfigError: Spark does not start, or its connections would reveal the clusters' credentials.
+        ShoalError: Spark failed.
+
+    """
+    make_state_directory(state_dir())
+    log_file = state_dir() / _LOG_FILE
+    is_ours = SparkContext._active_spark_context is None
+    with contextlib.ExitStack() as stack:
+        context = spark_context(
+            master, conf, log_file, state_dir(), daemon="shoal.spark.launch.daemon", on_warning=on_warning
+        )
+        if is_ours:
+            stack.callback(context.stop)
+        key: str | Path = ""
+        if Credentials.of(source, destination):
+            if not allow_unauthenticated:
+                refuse_unauthenticated(context)
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-verify-"))
+            key = stack.enter_context(key_for_tasks(context, Path(directory)))
+        task = CompareTask.of(source, destination, key, options, patience_s)
+        yield SparkComparison(context, task, log_file)

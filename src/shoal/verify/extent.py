@@ -1,0 +1,169 @@
+"""The part of each partition to compare: all of it, its records since a time, its last ones, or a sample."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import OptionError
+from ..mirroring.model.option_values import MOST_DIGITS
+from ..mirroring.model.options import Start
+from .report import OffsetRange
+
+__all__ = ["LEAST_OFFSETS", "WHOLE", "Extent"]
+
+#: A shorter range cannot be found again at the destination: its records have to tell it apart.
+LEAST_OFFSETS = 1024
+
+#: The offsets of one range of a sample, and the most ranges of a partition. Each range costs a few fetches of
+#: up to 4 MiB on both sides, so a sample has few and large ones.
+_RANGE_OFFSETS = 16_384
+_MOST_RANGES = 64
+
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """
+    The part of each partition to compare.
+
+    Attributes:
+        since_ms: Only the records from the first one on that has this time or a later one (milliseconds since
+            1970); None for no such limit.
+        last_offsets: Only so many last offsets; None for no such limit.
+        sample: The share of the offsets to compare, above 0 and below 1, in ranges that lie at random; None
+            for all of them.
+
+    """
+
+    since_ms: int | None = None
+    last_offsets: int | None = None
+    sample: float | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Extent:
+        """
+        Read ``since``, ``last`` and ``sample``, as the command line has them.
+
+        Raises:
+            OptionError: A value cannot be used, or two of them contradict each other.
+
+        """
+        since, last, sample = (given.get(name) for name in ("since", "last", "sample"))
+        if since is not None and last is not None:
+            raise OptionError("{since} and {last} both set the beginning. Remove one of them")
+        since_ms = None if since is None else _parse_since(since)
+        last_offsets = None
+        if last is not None:
+            since_ms, last_offsets = _parse_last(last)
+        return cls(since_ms, last_offsets, None if sample is None else _parse_sample(sample))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left out."""
+        return self == WHOLE
+
+    def __str__(self) -> str:
+        """Return a phrase for reports, such as ``a sample of 5%, since 2026-01-31T12:00:00Z``."""
+        parts = []
+        if self.sample is not None:
+            parts.append(f"a sample of {self.sample * 100:g}%")
+        if self.since_ms is not None:
+            at = datetime.fromtimestamp(self.since_ms / 1000, UTC)
+            parts.append(f"the records since {at:%Y-%m-%dT%H:%M:%SZ}")
+        if self.last_offsets is not None:
+            parts.append(f"the last {self.last_offsets:,} offsets of each partition")
+        return " of ".join(parts) or "all records"
+
+    def ranges(self, log: OffsetRange, since: int | None, draw: random.Random) -> list[OffsetRange]:
+        """
+        Return the source's ranges to compare, by offset. The whole log is one range.
+
+        Args:
+            log: The source's offsets.
+            since: The first offset at or after ``since_ms``; None without ``since_ms``.
+            draw: Places the ranges of a sample.
+
+        """
+        start = log.start if since is None else max(log.start, min(since, log.end))
+        if self.last_offsets is not None:
+            start = max(log.start, log.end - self.last_offsets)
+        if start == log.end:
+            return []
+        part = OffsetRange(_far_enough(start, log), log.end)
+        return [part] if self.sample is None else _sampled(part, self.sample, draw)
+
+
+#: Everything that both logs have.
+WHOLE = Extent()
+
+
+def _far_enough(start: int, log: OffsetRange) -> int:
+    """Return a place no later than ``start`` that leaves enough offsets on both of its sides."""
+    start = min(start, log.end - LEAST_OFFSETS)
+    return log.start if start - log.start < LEAST_OFFSETS else start
+
+
+def _sampled(log: OffsetRange, share: float, draw: random.Random) -> list[OffsetRange]:
+    """Return a range of equal size at a random place in each of some equal parts of a log."""
+    size = log.end - log.start
+    wanted = math.ceil(size * share)
+    count = max(1, min(_MOST_RANGES, round(wanted / _RANGE_OFFSETS)))
+    length = max(LEAST_OFFSETS, math.ceil(wanted / count))
+    part = size // count
+    if part < 3 * LEAST_OFFSETS or length + LEAST_OFFSETS >= part:
+        # Too small to leave anything out between two ranges.
+        return [log]
+    ranges = []
+    for number in range(count):
+        first = log.start + number * part
+        start = first + draw.randrange(part - length + 1)
+        end = start + length
+        start = log.start if start - log.start < LEAST_OFFSETS else start
+        ranges.append(OffsetRange(start, log.end if log.end - end < LEAST_OFFSETS else end))
+    return ranges
+
+
+def _parse_since(text: str) -> int:
+    timestamp_ms = Start.parse("since", text).timestamp_ms
+    if timestamp_ms < 0:
+        raise OptionError(
+            "{since} {value!r} is not a time. Use milliseconds since 1970, or ISO 8601, such as "
+            "2026-01-31T12:00:00Z",
+            value=text,
+        )
+    return timestamp_ms
+
+
+def _parse_last(text: str) -> tuple[int | None, int | None]:
+    """Return the time or the number of offsets that the last records have."""
+    match = re.fullmatch(r"(\d+)([smhd]?)", text.lower())
+    if match is None or len(match[1]) > MOST_DIGITS or int(match[1]) == 0:
+        raise OptionError(
+            "{last} {value!r} is neither a duration nor a number of records. Use 24h (s, m, h or d), or "
+            "100000 for so many of each partition",
+            value=text,
+        )
+    number = int(match[1])
+    if not match[2]:
+        return None, number
+    return max(0, int(time.time() * 1000) - number * _UNITS_MS[match[2]]), None
+
+
+def _parse_sample(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)\s*%", text.strip())
+    share = float(match[1]) / 100 if match else 0.0
+    if not 0 < share < 1:
+        raise OptionError(
+            "{sample} {value!r} is not a share of the records. Use a percentage above 0% and below 100%, "
+            "such as 5%",
+            value=text,
+        )
+    return share

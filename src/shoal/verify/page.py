@@ -1,0 +1,235 @@
+"""The page of a verification, for people: one HTML file without code or external resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib import resources
+from itertools import groupby
+from string import Template
+
+from ..printable import printable
+from .report import Difference, Outcome, PartitionReport
+from .shown_records import RecordWindow, ShownContent, ShownRecord
+from .whole_report import ComparedCluster, VerifyReport
+
+__all__ = ["report_html"]
+
+_PILLS = {Outcome.EQUAL: "good", Outcome.DIFFERENT: "bad", Outcome.NOT_COMPARED: "warn"}
+
+_DASH = "\N{EN DASH}"
+
+_NAME, _TEXT, _NUMBER, _REASON, _CONTENT = "name", "", "number", "reason", "content"
+
+#: A heading, and the class of its column.
+_Column = tuple[str, str]
+
+
+def report_html(report: VerifyReport, style: str) -> str:
+    """
+    Return the page.
+
+    Args:
+        report: The report, with windows of records if the page is to show them.
+        style: The style sheet that all pages of shoal share.
+
+    """
+    template = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        css=style,
+        at=_escaped(report.at or ""),
+        pill=_PILLS[report.outcome],
+        outcome=report.outcome.value,
+        about=_escaped(_about(report)),
+        headline=_escaped(_headline(report)),
+        body="\n".join(
+            [
+                _warnings(report.warnings),
+                *(
+                    _topic(topic, list(partitions))
+                    for topic, partitions in groupby(report.partitions, key=lambda each: each.source.topic)
+                ),
+            ]
+        ),
+    )
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text))
+
+
+def _about(report: VerifyReport) -> str:
+    clusters = f"from {_cluster(report.source)} to {_cluster(report.destination)}"
+    extent = f", only {report.extent}" if report.extent else ""
+    group = f", positions of group {report.group}" if report.group else ""
+    return f"{clusters}{extent}{group}. {report.bytes_read / 1e6:,.1f} MB read in {report.elapsed_s:,.1f} s."
+
+
+def _cluster(cluster: ComparedCluster | None) -> str:
+    if cluster is None:
+        return "?"
+    return f"{cluster.servers} (cluster {cluster.cluster_id})" if cluster.cluster_id else cluster.servers
+
+
+def _headline(report: VerifyReport) -> str:
+    parts = [f"{report.records:,} records in {report.batches:,} batches are the same on both sides"]
+    for outcome in (Outcome.DIFFERENT, Outcome.NOT_COMPARED):
+        count = sum(each.outcome is outcome for each in report.partitions)
+        if count:
+            parts.append(f"{count:,} of {len(report.partitions):,} partitions {outcome.value}")
+    return f"{', '.join(parts)}."
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    if not warnings:
+        return ""
+    items = "".join(f"<p>{_escaped(each)}</p>" for each in warnings)
+    return f'<section class="warn"><h2>Warnings</h2>{items}</section>'
+
+
+def _topic(topic: str, partitions: Sequence[PartitionReport]) -> str:
+    outcomes = {each.outcome for each in partitions}
+    outcome = next(each for each in Outcome if each in outcomes)
+    destinations = sorted({each.destination.topic for each in partitions} - {topic})
+    name = f"{topic} → {', '.join(destinations)}" if destinations else topic
+    kind = {Outcome.DIFFERENT: ' class="bad"', Outcome.NOT_COMPARED: ' class="warn"'}.get(outcome, "")
+    details = "".join(_differences(each) for each in partitions)
+    return (
+        f"<section{kind}><h2>{_escaped(name)}: {outcome.value}</h2>{_compared(partitions)}{details}</section>"
+    )
+
+
+def _compared(partitions: Sequence[PartitionReport]) -> str:
+    columns = [
+        ("Partition", _NUMBER),
+        ("Outcome", _TEXT),
+        ("Same records", _NUMBER),
+        ("By bytes", _NUMBER),
+        ("By decoding", _NUMBER),
+        ("Not mirrored yet", _NUMBER),
+        ("Begins at", _TEXT),
+        ("How, and what was left out", _REASON),
+    ]
+    rows = [
+        [
+            str(each.source.partition),
+            each.outcome.value,
+            f"{each.records:,}",
+            f"{each.records - each.decoded_records:,}",
+            f"{each.decoded_records:,}",
+            f"{each.not_mirrored.end - each.not_mirrored.start:,}" if each.not_mirrored else _DASH,
+            _begin(each),
+            _how(each),
+        ]
+        for each in partitions
+    ]
+    return _table("What was compared, and how", columns, rows)
+
+
+def _begin(report: PartitionReport) -> str:
+    if report.alignment is None:
+        return _DASH
+    return f"{report.alignment.source_offset:,} / {report.alignment.destination_offset:,}"
+
+
+def _how(report: PartitionReport) -> str:
+    parts = []
+    if report.alignment is not None:
+        parts.append(f"aligned by {report.alignment.by.value}: {report.alignment.why}")
+    if report.ranges is not None:
+        ranges = ", ".join(str(each.source) for each in report.ranges[:20])
+        more = len(report.ranges) - 20
+        tail = f" and {more} more ranges" if more > 0 else ""
+        parts.append(f"only source offsets {ranges}{tail}" if ranges else "no range")
+    for words, offsets in (
+        ("only in the source, before the beginning: offsets", report.source_skipped),
+        ("only at the destination, before the beginning: offsets", report.destination_skipped),
+    ):
+        if offsets:
+            parts.append(f"{words} {offsets}")
+    parts += [str(each) for each in report.not_compared]
+    if report.reason:
+        parts.append(f"not compared: {report.reason}")
+    return ". ".join(parts) or _DASH
+
+
+def _differences(report: PartitionReport) -> str:
+    windows = {each.difference: each for each in report.windows}
+    parts = [
+        f"<h3>{_escaped(f'{report.source}: {difference}')}</h3>{_window(difference, windows.get(index))}"
+        for index, difference in enumerate(report.differences)
+    ]
+    if report.differences_omitted:
+        parts.append(f"<p>And {report.differences_omitted:,} more ranges that differ.</p>")
+    return "".join(parts)
+
+
+def _window(difference: Difference, window: RecordWindow | None) -> str:
+    if window is None:
+        return ""
+    place = _place(difference)
+    return "".join(
+        _records(f"{side}, {place}", records)
+        for side, records in (("Source", window.source), ("Destination", window.destination))
+    )
+
+
+def _place(difference: Difference) -> str:
+    return f"around the {difference.kind.value} records"
+
+
+def _records(caption: str, records: Sequence[ShownRecord]) -> str:
+    columns = [
+        ("Offset", _NUMBER),
+        ("Time (UTC)", _TEXT),
+        ("Key", _CONTENT),
+        ("Value", _CONTENT),
+        ("Headers", _CONTENT),
+    ]
+    rows = [[f"{each.offset:,}", _time(each.timestamp), *_contents(each)] for each in records]
+    marks = [' class="differs"' if each.differs else "" for each in records]
+    return _table(caption, columns, rows, marks)
+
+
+def _contents(record: ShownRecord) -> list[str]:
+    if record.problem is not None:
+        return [_DASH, record.problem, _DASH]
+    headers = _DASH if record.headers is None else _content(record.headers)
+    return [_content(record.key), _content(record.value), headers]
+
+
+def _content(content: ShownContent | None) -> str:
+    if content is None:
+        return "null"
+    if content.text is not None:
+        return content.text
+    return f"{content.bytes:,} bytes, hash {content.digest}"
+
+
+def _time(timestamp_ms: int | None) -> str:
+    if timestamp_ms is None:
+        return _DASH
+    try:
+        return (
+            f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03d}"
+        )
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+
+
+def _table(
+    caption: str, columns: Sequence[_Column], rows: Iterable[Sequence[str]], marks: Sequence[str] = ()
+) -> str:
+    lines = []
+    for number, row in enumerate(rows):
+        cells = "".join(
+            f'<td class="{kind}">{_escaped(value)}</td>'
+            for value, (_, kind) in zip(row, columns, strict=True)
+        )
+        lines.append(f"<tr{marks[number] if marks else ''}>{cells}</tr>")
+    headings = "".join(f'<th scope="col" class="{kind}">{escape(name)}</th>' for name, kind in columns)
+    return (
+        f'<div class="scroll"><table><caption>{_escaped(caption)}</caption>'
+        f"<thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )

@@ -1,0 +1,108 @@
+"""``shoal verify`` between real clusters: a part, a signed report, rounds, and shares on Spark."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from jsonschema import Draft202012Validator
+
+from rig import KafkaCluster
+from rig.load import Codec, create_topic, load_batches, random_records
+from rig.record import Record
+
+pytestmark = pytest.mark.timeout(300)
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "verify-report.schema.json").read_text(encoding="utf-8")
+)
+
+COUNT = 5_000
+
+#: The record of each partition that the copy has with another value.
+ALTERED = 4_321
+
+
+def load(cluster: KafkaCluster, topic: str, records: Sequence[Record], size: int, codec: Codec) -> None:
+    """Fill two partitions with the same records, in batches of a size."""
+    create_topic(cluster.bootstrap, topic, 2)
+    parts = [records[first : first + size] for first in range(0, len(records), size)]
+    load_batches(cluster.bootstrap, topic, [(number, part, codec) for part in parts for number in (0, 1)])
+
+
+@pytest.fixture
+def command(source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str) -> list[str]:
+    """A copy by another program: other batches, another codec, one altered record in each partition."""
+    records = random_records(Random(19), COUNT, 100)
+    load(source_cluster, topic, records, 250, "lz4")
+    other = Record(records[ALTERED].key, b"another", records[ALTERED].headers, records[ALTERED].timestamp)
+    copied = [*records[:ALTERED], other, *records[ALTERED + 1 :]]
+    load(destination_cluster, topic, copied, 170, "gzip")
+    clusters = ["--from", source_cluster.bootstrap, "--to", destination_cluster.bootstrap]
+    return ["shoal", "verify", *clusters, "--topics", topic]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def test_last_records_of_another_program_s_copy_are_compared_and_signed(
+    command: list[str], tmp_path: Path
+) -> None:
+    key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "key.pem").write_bytes(key)
+    certificate, page = tmp_path / "copy.json", tmp_path / "copy.html"
+    files = ["--sign", str(tmp_path / "key.pem"), "--certificate", str(certificate), "--report", str(page)]
+    result = run(*command, "--last", "2000", *files)
+    assert (result.returncode, result.stderr) == (1, "")
+    report = json.loads(certificate.read_text())
+    assert [*Draft202012Validator(SCHEMA).iter_errors(report)] == []
+    for partition in report["partitions"]:
+        assert partition["ranges"][0]["source"] == [COUNT - 2_000, COUNT]
+        assert partition["records"] == 1_999
+        assert [each["source"] for each in partition["differences"]] == [[ALTERED, ALTERED + 1]]
+    assert f"altered: source offsets {ALTERED}" in page.read_text()
+    assert run("shoal", "verify", "--check", str(certificate)).returncode == 1
+    assert run(*command, "--since", "9999-01-01").returncode == 0
+
+
+def test_rounds_continue_from_their_state(command: list[str], tmp_path: Path) -> None:
+    state = tmp_path / "copy.state"
+    for records in (2 * (COUNT - 1), 0):
+        options = ["--follow", "--interval", "0.2", "--state", str(state), "--json"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            first = json.loads(process.stdout.readline())
+            assert (first["round"], first["records"], first["outcome"]) == (1, records, "different")
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+        # A later process knows of the difference from the state, and has no news of it.
+        assert (process.returncode, len(first["news"])) == (1, 2 if records else 0)
+
+
+def test_shares_on_spark_have_the_report_of_one_process(command: list[str]) -> None:
+    reports = []
+    for options in ([], ["--master", "local[2]"]):
+        result = run(*command, "--json", *options)
+        assert result.returncode == 1, result.stderr
+        report = json.loads(result.stdout)
+        reports.append({**report, "at": None, "elapsed_s": 0})
+    assert reports[0] == reports[1]

@@ -1,0 +1,15 @@
+"""
+Random topics, copied and damaged, and the findings that verify must report of them.
+
+A trial fills a source log with every batch kind (:mod:`.source`) and copies it as one of several tools does
+(:mod:`.copiers`). Then it puts up to five faults into the copy (:mod:`.faults`). The cleaner and retention
+delete records on either side (:mod:`.cleaner`), and verify compares both (:mod:`.trial`). A brute
+force over both lists of records decides without verify which faults can be seen (:mod:`.truth`).
+
+`python -m tests.verify.campaign FIRST COUNT` runs many trials.
+"""
+
+from .copiers import Copier
+from .trial import Trial, run_trials
+
+__all__ = ["Copier", "Trial", "run_trials"]

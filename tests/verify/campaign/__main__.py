@@ -1,0 +1,50 @@
+"""Run trials, print each that is wrong, and count them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.two_brokers import TwoBrokers
+
+from .trial import run_trials
+
+#: Trials between two brokers that are new.
+_SLICE = 50
+
+
+def main() -> None:
+    """Run trials, and report how many are wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.verify.campaign", description=main.__doc__)
+    parser.add_argument("first", type=int, help="seed of the first trial")
+    parser.add_argument("count", type=int, help="number of trials")
+    parser.add_argument("--records", type=int, default=300, help="most records of a topic (default: 300)")
+    parser.add_argument("--findings", metavar="FILE", help="append each report to this file, as JSON")
+    args = parser.parse_args()
+    wrong = 0
+    outcomes = Counter[str]()
+    with ExitStack() as stack:
+        findings = stack.enter_context(Path(args.findings or "/dev/null").open("a", encoding="utf-8"))
+        for begin in range(args.first, args.first + args.count, _SLICE):
+            seeds = range(begin, min(begin + _SLICE, args.first + args.count))
+            with TwoBrokers.started() as brokers:
+                for trial in run_trials(brokers, seeds, records=args.records):
+                    complaint = trial.complaint()
+                    assert trial.report is not None
+                    outcomes[trial.report.outcome.value] += 1
+                    if complaint:
+                        wrong += 1
+                        print(f"WRONG {complaint}: {trial.details}", flush=True)
+                    json.dump({"complaint": complaint, "report": trial.report.to_json_object()}, findings)
+                    findings.write("\n")
+    counted = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    print(f"{args.count} trials from seed {args.first}: {counted}; {wrong} wrong")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

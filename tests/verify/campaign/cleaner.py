@@ -1,0 +1,106 @@
+"""
+Kafka's log cleaner, by its rules.
+
+The cleaner works up to the first offset that is not cleaned yet. It removes each record whose key occurs
+again before that offset, and records without a key. It removes records of aborted transactions, and old
+tombstones.
+Offsets stay as they are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+
+from shoal.broker import Broker
+from shoal.broker.storage.log import Log
+from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import batches_of
+
+from .logs import Placed, Stored, replaced, stored_batches
+
+__all__ = ["clean"]
+
+
+def clean(
+    rng: random.Random, broker: Broker, topic: str, aborted: Collection[int], copied: int | None = None
+) -> str:
+    """
+    Clean a topic's log up to a random offset; return a note.
+
+    Args:
+        aborted: The offsets of records in aborted transactions.
+        copied: The offset up to which a copy has the records. A copy that lags so long that it misses
+            tombstones is not right: it keeps what was deleted.
+
+    """
+    log = broker.log(topic)
+    starts = [batch.header.base_offset for batch in batches_of(log)]
+    # The cleaner leaves the active segment alone.
+    until = rng.choice(starts or [0])
+    drops_tombstones = rng.random() < 0.4 and (copied is None or until <= copied)
+    stored = {each.header.base_offset: each for each in stored_batches(log)}
+    last = {
+        each.item.key: each.offset
+        for batch in stored.values()
+        for each in batch.records
+        if each.offset < until and each.offset not in aborted
+    }
+    kept = {
+        each.offset
+        for batch in stored.values()
+        for each in batch.records
+        if each.offset >= until
+        or (
+            each.item.key is not None
+            and last.get(each.item.key) == each.offset
+            and not (drops_tombstones and each.item.value is None)
+        )
+    }
+    replaced(broker, topic, _rewritten(rng, log, stored, kept, until), log.log_end_offset)
+    return f"cleaned up to {until}{' without tombstones' if drops_tombstones else ''}"
+
+
+def _rewritten(
+    rng: random.Random, log: Log, stored: dict[int, Stored], kept: Collection[int], until: int
+) -> Iterator[bytes | bytearray | memoryview]:
+    has_horizon = rng.random() < 0.3
+    keeps_empty = rng.random() < 0.3
+    for batch in batches_of(log):
+        found = stored.get(batch.header.base_offset)
+        if found is None or batch.header.base_offset >= until:
+            yield batch.view
+            continue
+        left = [each for each in found.records if each.offset in kept]
+        if len(left) == batch.header.records_count:
+            yield batch.view
+        elif left or keeps_empty:
+            yield _rest(found, left, has_horizon)
+
+
+def _rest(batch: Stored, left: list[Placed], has_horizon: bool) -> bytearray:
+    """Encode the rest of a batch: its range of offsets and its producer stay."""
+    header = batch.header
+    base_timestamp = left[0].item.timestamp if left else header.base_timestamp
+    flags = header.attributes & batches.TRANSACTIONAL
+    if has_horizon and any(each.item.value is None for each in left):
+        base_timestamp, flags = 1_900_000_000_000, flags | batches.DELETE_HORIZON
+    records = [
+        batches.Record(
+            item.value, item.key, item.headers, offset - header.base_offset, item.timestamp - base_timestamp
+        )
+        for offset, item in left
+    ]
+    return batches.raw_batch(
+        batches.payload(records, Codec(header.codec_id)) if records else b"",
+        base_offset=header.base_offset,
+        attributes=header.codec_id | flags,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max((each.item.timestamp for each in left), default=header.max_timestamp),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        records_count=len(left),
+    )

@@ -1,0 +1,110 @@
+"""Random records, and source logs that hold them in batches of every kind."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from shoal.broker.storage.log import Log
+from shoal.records import Codec
+from tests import batches
+from tests.two_brokers import NOW_MS
+from tests.verifying import Item, encode
+
+__all__ = ["SourceLog", "fill", "random_items"]
+
+#: Records that are repeated.
+_SAME = (Item(1, None, None), Item(978_307_200_000, b"beat", b""), Item(1, b"", None))
+
+
+@dataclass
+class SourceLog:
+    """
+    The source's log as it is written.
+
+    Attributes:
+        log: The log.
+        aborted: The offsets of records in aborted transactions.
+
+    """
+
+    log: Log
+    aborted: set[int] = field(default_factory=set)
+
+
+def _times(rng: random.Random, *, is_compacted: bool) -> Callable[[int], int]:
+    # In a compacted topic no two records are the same: nothing shows which of them the cleaner has removed.
+    repeating = [] if is_compacted else ["repeating", "old", "one", "random"]
+    style = rng.choice(["ascending", "descending", *repeating])
+    few = [1, 978_307_200_000, 0, NOW_MS, 1_000_000_000]
+    return {
+        "ascending": lambda n: NOW_MS + n,
+        "repeating": lambda n: few[n // 7 % len(few)],
+        "old": lambda n: rng.choice(few),
+        "one": lambda n: 978_307_200_000,
+        "random": lambda n: rng.randrange(1, NOW_MS),
+        "descending": lambda n: NOW_MS - n,
+    }[style]
+
+
+def random_items(rng: random.Random, count: int, *, is_compacted: bool) -> list[Item]:
+    """Make records of every kind; those of a compacted topic have keys that occur again, and tombstones."""
+    time_of = _times(rng, is_compacted=is_compacted)
+    sameness = rng.choice([0.0, 0.0, 0.02, 0.2, 1.0 if rng.random() < 0.2 else 0.05]) * (not is_compacted)
+    keys = rng.choice([5, 40, count]) if is_compacted else 5
+    has_keyless = not is_compacted or rng.random() < 0.2
+    found: list[Item] = []
+    while len(found) < count:
+        number = len(found)
+        if rng.random() < sameness:
+            found += [rng.choice(_SAME)] * rng.randrange(1, 60)
+            continue
+        value = rng.choice([b"value %d" % number, b"value %d" % number, None, b"", rng.randbytes(20)])
+        headers = rng.choice([(), (), (("h", b"%d" % number),), (("h", None), ("h", b""))])
+        found.append(
+            Item(time_of(number), _key(rng, number, keys, is_compacted, has_keyless), value, headers)
+        )
+    return found[:count]
+
+
+def _key(rng: random.Random, number: int, keys: int, is_compacted: bool, has_keyless: bool) -> bytes | None:
+    if not is_compacted:
+        return rng.choice([b"key %d" % number, None, b"", b"k%d" % (number % keys)])
+    if has_keyless and rng.random() < 0.2:
+        return None
+    return rng.choice([b"", *[b"k%d" % rng.randrange(keys)] * 9])
+
+
+def fill(rng: random.Random, log: Log, found: Sequence[Item]) -> SourceLog:
+    """Write records as batches of every kind."""
+    source = SourceLog(log)
+    codec = rng.choice([None, *Codec])
+    biggest = rng.choice([1, 3, 30, 200])
+    is_idempotent = rng.random() < 0.5
+    rest = list(found)
+    while rest:
+        count = rng.randrange(1, biggest + 1)
+        part, rest = rest[:count], rest[count:]
+        kind = rng.choices(["plain", "holes", "commit", "abort", "gap"], [10, 1, 2, 2, 1])[0]
+        begin = log.log_end_offset + (rng.randrange(1, 5) if kind == "gap" else 0)
+        size = 2 * len(part) if kind == "holes" else len(part)
+        deltas = sorted(rng.sample(range(size), len(part)))
+        in_transaction = kind in ("commit", "abort")
+        batch = encode(
+            part,
+            rng.choice(list(Codec)) if codec is None else codec,
+            base_offset=begin,
+            deltas=deltas,
+            size=size,
+            flags=batches.TRANSACTIONAL if in_transaction else 0,
+        )
+        if in_transaction or is_idempotent:
+            batch = batches.patched(batch, 43, struct.pack(">qhi", 77, 0, begin))
+        log.store(memoryview(batch))
+        if in_transaction:
+            log.store(batches.marker(int(kind == "commit"), 77, base_offset=log.log_end_offset))
+        if kind == "abort":
+            source.aborted.update(begin + delta for delta in deltas)
+    return source

@@ -1,0 +1,322 @@
+"""Pages, JSON by its schema, and signed reports of real comparisons."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from jsonschema import Draft202012Validator
+
+from shoal.cli import main
+from shoal.verify import Extent, VerifyReport
+from shoal.verify.page import report_html
+from tests.two_brokers import NOW_MS, History, TwoBrokers
+from tests.verifying import Item, cut, encode, flip, lay_out, verified
+
+pytestmark = pytest.mark.timeout(60)
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "verify-report.schema.json").read_text(encoding="utf-8"))
+
+
+def items(count: int) -> list[Item]:
+    return [
+        Item(NOW_MS + number, b"key %d" % number, b"secret %d" % number, (("trace", b"%d" % number),))
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def different(brokers: TwoBrokers, history: History) -> None:
+    """Record 7 of 20 is missing, 12 is altered, and one is extra behind 15."""
+    copied = items(20)
+    copied[12] = copied[12]._replace(value=b"<b>another</b>")
+    copied.insert(16, Item(NOW_MS, b"foreign", None))
+    del copied[7]
+    history.store(encode(items(20)))
+    lay_out(brokers, cut(copied, 6, 6))
+
+
+def with_windows(brokers: TwoBrokers, **options: Any) -> VerifyReport:
+    return verified(brokers, windows=True, **options)
+
+
+def problems(report: object) -> list[str]:
+    return [error.message for error in Draft202012Validator(SCHEMA).iter_errors(report)]
+
+
+def as_json(report: VerifyReport) -> object:
+    return json.loads(json.dumps(report.to_json_object()))
+
+
+# JSON
+
+
+def test_schema_is_valid() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.usefixtures("different")
+@pytest.mark.parametrize("show_values", [False, True])
+def test_report_with_differences_fits_its_schema(brokers: TwoBrokers, show_values: bool) -> None:
+    report = with_windows(brokers, show_values=show_values)
+    assert report.exit_code == 1
+    assert problems(as_json(report)) == []
+
+
+def test_reports_of_all_outcomes_fit_the_schema(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2, 4)
+    brokers.run()
+    assert problems(as_json(verified(brokers))) == []
+    flip(brokers.destination.log("topic"), 1, -1)
+    damaged = with_windows(brokers)
+    assert damaged.exit_code == 1
+    assert problems(as_json(damaged)) == []
+    assert problems(as_json(verified(brokers, "absent"))) == []
+    brokers.topic("long")[0].plain(*[500] * 10)
+    brokers.run(brokers.ranges("long"))
+    sampled = verified(brokers, "long", extent=Extent(last_offsets=1_500))
+    assert problems(as_json(sampled)) == []
+    assert sampled.partitions[0].ranges
+
+
+def test_schema_refuses_a_report_without_an_outcome(brokers: TwoBrokers, history: History) -> None:
+    history.plain(1)
+    report = verified(brokers).to_json_object()
+    del report["outcome"]
+    assert problems(report) == ["'outcome' is a required property"]
+
+
+# Windows and page
+
+
+@pytest.mark.usefixtures("different")
+def test_window_has_the_records_around_each_difference(brokers: TwoBrokers) -> None:
+    (partition,) = with_windows(brokers, show_values=True).partitions
+    missing = partition.windows[0]
+    assert [each.offset for each in missing.source] == [4, 5, 6, 7, 8, 9, 10]
+    assert [each.offset for each in missing.source if each.differs] == [7]
+    assert [each.offset for each in missing.destination] == [4, 5, 6, 7, 8, 9]
+    altered = partition.windows[1]
+    values = [
+        each.value.text
+        for side in (altered.source, altered.destination)
+        for each in side
+        if each.differs and each.value
+    ]
+    assert values == ["secret 12", "<b>another</b>"]
+
+
+@pytest.mark.usefixtures("different")
+def test_hidden_contents_are_sizes_and_hashes_that_agree(brokers: TwoBrokers) -> None:
+    report = with_windows(brokers)
+    window = report.partitions[0].windows[0]
+    text = json.dumps(report.to_json_object())
+    assert "secret" not in text
+    assert "key 6" not in text
+    here, there = ({each.offset: each for each in side} for side in (window.source, window.destination))
+    assert here[6].value == there[6].value
+    assert here[7].value != there[7].value
+    assert here[6].value is not None
+    assert (here[6].value.bytes, here[6].value.text) == (8, None)
+    again = with_windows(brokers).partitions[0].windows[0]
+    assert again.source[2].value != window.source[2].value
+
+
+def test_window_of_a_damaged_batch_names_the_damage(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3, 2, 4)
+    brokers.run()
+    flip(brokers.destination.log("topic"), 1, -1)
+    (window,) = with_windows(brokers).partitions[0].windows
+    assert [each.problem is not None for each in window.destination if each.differs] == [True]
+
+
+class Tags(HTMLParser):
+    """Collects elements and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.words: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, text: str) -> None:
+        self.words.append(text)
+
+
+@pytest.mark.usefixtures("different")
+def test_page_shows_outcome_offsets_and_records_without_code(brokers: TwoBrokers) -> None:
+    page = report_html(with_windows(brokers, show_values=True), "body { margin: 0 }")
+    found = Tags(page)
+    text = " ".join(found.words)
+    assert not {"script", "b", "iframe", "form"} & set(found.tags)
+    assert "topic-0: missing: source offsets 7 (1 record)" in text
+    assert "<b>another</b>" in text
+    assert "1 of 1 partitions different" in text
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_page_of_an_equal_copy_says_how_it_was_compared(brokers: TwoBrokers, history: History) -> None:
+    history.plain(3)
+    brokers.run()
+    text = " ".join(Tags(report_html(verified(brokers), "")).words)
+    assert "3 records in 1 batches are the same on both sides" in text
+    assert "aligned by origin: the origin of the group's committed position" in text
+
+
+# Signatures
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A private key in key.pem, its public key in public.pem, and another's in other.pem."""
+    for name, private in (("public", Ed25519PrivateKey.generate()), ("other", Ed25519PrivateKey.generate())):
+        public = private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        (tmp_path / f"{name}.pem").write_bytes(public)
+        if name == "public":
+            pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            (tmp_path / "key.pem").write_bytes(pem)
+    return tmp_path / "key.pem"
+
+
+@pytest.fixture
+def command(brokers: TwoBrokers) -> list[str]:
+    source, destination = brokers.source.bootstrap, brokers.destination.bootstrap
+    return ["verify", "--from", source, "--to", destination, "--topics", "topic"]
+
+
+@pytest.fixture
+def certificate(brokers: TwoBrokers, history: History, command: list[str], key: Path) -> Path:
+    """A signed report of an equal copy."""
+    history.store(encode(items(20)))
+    lay_out(brokers, [encode(items(20))])
+    file = key.parent / "orders.json"
+    assert main([*command, "--sign", str(key), "--certificate", str(file)]) == 0
+    return file
+
+
+def test_certificate_is_a_report_that_fits_its_schema_and_holds(
+    certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problems(json.loads(certificate.read_text())) == []
+    assert certificate.stat().st_mode & 0o777 == 0o600
+    capsys.readouterr()
+    signer = str(certificate.parent / "public.pem")
+    assert main(["verify", "--check", str(certificate), "--signer", signer]) == 0
+    out, err = capsys.readouterr()
+    assert re.match(r"signed by SHA256:[A-Za-z0-9+/]{43}\n", out)
+    assert out.splitlines()[-1] == "equal: 20 records are the same"
+    assert err == ""
+
+
+def test_certificate_holds_in_another_format(certificate: Path) -> None:
+    certificate.write_text(json.dumps(json.loads(certificate.read_text()), sort_keys=True))
+    assert main(["verify", "--check", str(certificate)]) == 0
+
+
+def test_certificate_without_an_expected_key_is_a_warning(
+    certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "--check", str(certificate), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "any key may have signed this file" in err
+    assert json.loads(out.splitlines()[-1])["signed"] is True
+
+
+def test_altered_certificate_does_not_hold(certificate: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certificate.write_text(certificate.read_text().replace('"records": 20', '"records": 21', 1))
+    assert main(["verify", "--check", str(certificate)]) == 1
+    assert "the signature is not of its content" in capsys.readouterr().err
+
+
+def test_certificate_by_another_key_does_not_hold(
+    certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signer = str(certificate.parent / "other.pem")
+    assert main(["verify", "--check", str(certificate), "--signer", signer]) == 1
+    assert "not by the key of --signer" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("different")
+def test_certificate_of_a_different_copy_has_its_exit_code(command: list[str], key: Path) -> None:
+    file, page = key.parent / "orders.json", key.parent / "orders.html"
+    assert main([*command, "--sign", str(key), "--certificate", str(file), "--report", str(page)]) == 1
+    assert main(["verify", "--check", str(file), "--signer", str(key.parent / "public.pem")]) == 1
+    assert json.loads(file.read_text())["partitions"][0]["windows"]
+    assert "secret" not in page.read_text()
+
+
+def test_documented_program_checks_a_certificate(certificate: Path) -> None:
+    page = (ROOT / "docs" / "verify-certificate.md").read_text(encoding="utf-8")
+    program = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert program
+
+    def check() -> int:
+        arguments = [str(certificate), str(certificate.parent / "public.pem")]
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program[1], *arguments], capture_output=True, check=False
+        )
+        return run.returncode
+
+    assert check() == 0
+    certificate.write_text(certificate.read_text().replace('"exit_code": 0', '"exit_code": 3'))
+    assert check() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sign", "{key}"], "--sign KEY and --certificate FILE need each other"),
+        (["--certificate", "a.json"], "--sign KEY and --certificate FILE need each other"),
+        (["--sign", "{dir}/none.pem", "--certificate", "{dir}/a.json"], "none.pem': No such file"),
+        (["--sign", "{dir}/public.pem", "--certificate", "{dir}/a.json"], "not an Ed25519 private key"),
+        (["--sign", "{dir}/ec.pem", "--certificate", "{dir}/a.json"], "not an Ed25519 private key"),
+        (["--sign", "{key}", "--certificate", "{dir}/none/a.json"], "--certificate"),
+        (["--report", "{dir}"], "not a file"),
+        (["--show-values"], "--show-values needs --report"),
+        (["--signer", "{dir}/public.pem"], "--signer needs --check"),
+        (["--check", "{dir}/none.json"], "--check"),
+        (["--check", "{key}"], "is not a signed report of shoal verify"),
+        (["--check", "{dir}/unsigned.json"], "'signature' is missing"),
+        (["--check", "{dir}/forged.json"], "is not a signed report of shoal verify"),
+        (["--check", "{dir}/orders.json", "--signer", "{key}"], "not an Ed25519 public key"),
+    ],
+)
+def test_file_that_cannot_be_used_is_one_sentence_and_exit_code_2(
+    certificate: Path,
+    command: list[str],
+    key: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    words: str,
+) -> None:
+    directory = key.parent
+    other = generate_private_key(SECP256R1())
+    pem = other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (directory / "ec.pem").write_bytes(pem)
+    (directory / "unsigned.json").write_text('{"type": "verify"}')
+    forged = {"algorithm": "Ed25519", "public_key": "AAAA", "value": "%"}
+    (directory / "forged.json").write_text(json.dumps({"type": "verify", "signature": forged}))
+    capsys.readouterr()
+    assert main([*command, *(each.format(dir=directory, key=key) for each in options)]) == 2
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert words in err

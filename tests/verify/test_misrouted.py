@@ -1,0 +1,143 @@
+"""Records that were sent to the wrong topic: extra in one copy, and missing in another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from shoal.cli import main
+from shoal.protocol.apis import ApiKey
+from shoal.verify import DifferenceKind, OffsetRange, Outcome, VerifyReport, verify
+from shoal.verify.report import Elsewhere, Side
+from tests.two_brokers import NOW_MS, TwoBrokers
+from tests.verifying import Item, cut, lay_out
+
+pytestmark = pytest.mark.timeout(60)
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs" / "verify-report.schema.json").read_text(encoding="utf-8")
+)
+
+
+def items(topic: str, count: int = 60) -> list[Item]:
+    return [
+        Item(NOW_MS + number, b"key %d" % number, f"{topic} {number}".encode()) for number in range(count)
+    ]
+
+
+def load(brokers: TwoBrokers, **copies: list[Item]) -> None:
+    """Give each topic 60 records in batches of ten, and its copy these records."""
+    for topic, copied in copies.items():
+        (history,) = brokers.topic(topic)
+        for batch in cut(items(topic), *[10] * 5):
+            batch[:8] = history.next_offset.to_bytes(8, "big")
+            history.store(batch)
+        lay_out(brokers, cut(copied, *[10] * (len(copied) // 10)), topic)
+
+
+def compared(brokers: TwoBrokers, *topics: str) -> VerifyReport:
+    settings = brokers.settings
+    return verify(settings.source, settings.destination, {each: each for each in topics}, patience_s=5.0)
+
+
+def test_batch_in_the_copy_of_another_topic_is_misrouted(brokers: TwoBrokers) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    load(
+        brokers,
+        orders=orders[:20] + orders[30:],
+        invoices=invoices[:40] + orders[20:30] + invoices[40:],
+        payments=items("payments"),
+    )
+    report = compared(brokers, "orders", "invoices", "payments")
+    by_topic = {each.source.topic: each for each in report.partitions}
+    (extra,) = by_topic["invoices"].differences
+    assert (extra.kind, extra.destination) == (DifferenceKind.EXTRA, (40, 50))
+    assert extra.misrouted == Elsewhere(Side.SOURCE, "orders-0", OffsetRange(20, 30), 10)
+    (missing,) = by_topic["orders"].differences
+    assert (missing.kind, missing.source) == (DifferenceKind.MISSING, (20, 30))
+    assert missing.misrouted == Elsewhere(Side.DESTINATION, "invoices-0", OffsetRange(40, 50), 10)
+    assert by_topic["payments"].outcome is Outcome.EQUAL
+    assert [*Draft202012Validator(SCHEMA).iter_errors(json.loads(json.dumps(report.to_json_object())))] == []
+
+
+def test_last_records_in_another_copy_are_misrouted_though_their_own_copy_seems_to_lag(
+    brokers: TwoBrokers,
+) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    load(brokers, orders=orders[:50], invoices=[*invoices, *orders[50:]])
+    report = compared(brokers, "orders", "invoices")
+    (extra,) = report.partitions[0].differences
+    assert extra.misrouted == Elsewhere(Side.SOURCE, "orders-0", OffsetRange(50, 60), 10)
+    assert report.partitions[1].not_mirrored == (50, 60)
+
+
+def test_records_that_take_the_place_of_others_are_misrouted(brokers: TwoBrokers) -> None:
+    """Two batches of two producers have changed their topics."""
+    orders, invoices = items("orders"), items("invoices")
+    load(
+        brokers,
+        orders=orders[:20] + invoices[20:30] + orders[30:],
+        invoices=invoices[:20] + orders[20:30] + invoices[30:],
+    )
+    report = compared(brokers, "orders", "invoices")
+    for each, other in zip(report.partitions, ("orders-0", "invoices-0"), strict=True):
+        found = [difference.misrouted for difference in each.differences if difference.misrouted]
+        assert {one.partition for one in found} == {other}
+        assert max(one.records for one in found) == 10
+
+
+def test_records_that_were_sent_to_both_topics_are_misrouted(brokers: TwoBrokers) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    load(brokers, orders=orders, invoices=invoices[:40] + orders[20:30] + invoices[40:])
+    report = compared(brokers, "orders", "invoices")
+    assert [each.outcome for each in report.partitions] == [Outcome.DIFFERENT, Outcome.EQUAL]
+    (extra,) = report.partitions[0].differences
+    assert extra.misrouted == Elsewhere(Side.SOURCE, "orders-0", OffsetRange(20, 30), 10, is_missing=False)
+    assert str(extra).endswith("10 records of orders-0, source offsets 20 to 29, whose copy has them, too")
+
+
+def test_foreign_and_missing_records_are_not_misrouted(brokers: TwoBrokers) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    foreign = [Item(NOW_MS, b"foreign", b"%d" % number) for number in range(10)]
+    load(brokers, orders=orders[:20] + orders[30:], invoices=invoices[:40] + foreign + invoices[40:])
+    report = compared(brokers, "orders", "invoices")
+    differences = [each for partition in report.partitions for each in partition.differences]
+    assert [each.kind for each in differences] == [DifferenceKind.EXTRA, DifferenceKind.MISSING]
+    assert [each.misrouted for each in differences] == [None, None]
+
+
+def test_doubled_and_missing_records_of_one_topic_are_not_misrouted(brokers: TwoBrokers) -> None:
+    orders = items("orders")
+    load(brokers, orders=orders[:20] + orders[30:50] + orders[20:30] + orders[50:])
+    (report,) = compared(brokers, "orders").partitions
+    assert report.outcome is Outcome.DIFFERENT
+    assert [each.misrouted for each in report.differences if each.misrouted] == []
+
+
+def test_verb_names_the_other_topic(brokers: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    load(brokers, orders=orders[:20] + orders[21:], invoices=[*invoices[:40], orders[20], *invoices[40:]])
+    command = ["verify", "--from", brokers.source.bootstrap, "--to", brokers.destination.bootstrap]
+    assert main([*command, "--topics", "orders,invoices"]) == 1
+    out = capsys.readouterr().out
+    assert (
+        "invoices-0: extra: destination offsets 40 (1 record): misrouted: 1 record of orders-0, source "
+        "offsets 20, whose copy lacks them"
+    ) in out
+    assert (
+        "orders-0: missing: source offsets 20 (1 record): misrouted: 1 record are at invoices-0, "
+        "destination offsets 40"
+    ) in out
+
+
+def test_search_in_another_source_ends_with_its_log(brokers: TwoBrokers) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    foreign = [Item(orders[-1].timestamp, b"foreign", b"%d" % number) for number in range(10)]
+    load(brokers, orders=orders, invoices=[*invoices, *foreign])
+    asked = brokers.source.faults.add(ApiKey.FETCH, times=None)
+    report = compared(brokers, "orders", "invoices")
+    assert [each.outcome for each in report.partitions] == [Outcome.DIFFERENT, Outcome.EQUAL]
+    assert asked.hits <= 4

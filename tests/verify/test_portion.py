@@ -1,0 +1,273 @@
+"""A part of a partition: since a time, the last offsets, a sample."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shoal.errors import OptionError
+from shoal.verify import Aligned, Extent, OffsetRange, Outcome, PartitionReport
+from shoal.verify.extent import LEAST_OFFSETS
+from tests.two_brokers import NOW_MS, History, TwoBrokers
+from tests.verifying import Item, cut, encode, lay_out, partition
+
+pytestmark = pytest.mark.timeout(60)
+
+#: Enough for several ranges of a sample.
+COUNT = 12_000
+
+
+def items(count: int = COUNT) -> list[Item]:
+    """Return records of which no two are equal, a second apart."""
+    return [Item(NOW_MS + 1000 * number, b"key %d" % number, b"value %d" % number) for number in range(count)]
+
+
+def load(brokers: TwoBrokers, history: History, source: list[Item], destination: list[Item]) -> None:
+    """Give the source batches of 100 records, and the destination others of 130."""
+    for batch in cut(source, *[100] * (len(source) // 100)):
+        base = history.next_offset
+        batch[:8] = base.to_bytes(8, "big")
+        history.store(batch)
+    lay_out(brokers, cut(destination, *[130] * (len(destination) // 130)))
+
+
+def compared(report: PartitionReport) -> list[OffsetRange]:
+    assert report.ranges is not None
+    return [each.source for each in report.ranges]
+
+
+# Ranges
+
+
+def test_extent_of_last_offsets_is_at_least_as_long_as_can_be_found() -> None:
+    draw = random.Random(1)
+    log = OffsetRange(0, 100_000)
+    assert Extent(last_offsets=5_000).ranges(log, None, draw) == [(95_000, 100_000)]
+    assert Extent(last_offsets=5).ranges(log, None, draw) == [(100_000 - LEAST_OFFSETS, 100_000)]
+    assert Extent(last_offsets=99_999).ranges(log, None, draw) == [log]
+    assert Extent(since_ms=1).ranges(log, 100_000, draw) == []
+
+
+@pytest.mark.parametrize("size", [10, 5_000, 100_000, 3_000_000])
+@pytest.mark.parametrize("share", [0.001, 0.05, 0.5, 0.99])
+def test_sample_has_its_share_in_ranges_that_do_not_touch(size: int, share: float) -> None:
+    log = OffsetRange(7, 7 + size)
+    ranges = Extent(sample=share).ranges(log, None, random.Random(size))
+    if ranges == [log]:
+        assert size < 7 * LEAST_OFFSETS or share >= 0.5
+        return
+    total = sum(each.end - each.start for each in ranges)
+    assert size * share <= total <= size * share + len(ranges) * 4 * LEAST_OFFSETS
+    ends = [place for each in ranges for place in each]
+    assert ends == sorted(ends)
+    assert (ends[0] >= log.start, ends[-1] <= log.end) == (True, True)
+    assert all(each.end == log.end or log.end - each.end >= LEAST_OFFSETS for each in ranges)
+
+
+def test_samples_differ_from_run_to_run() -> None:
+    log = OffsetRange(0, 1_000_000)
+    first, second = (Extent(sample=0.05).ranges(log, None, random.Random(seed)) for seed in (1, 2))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sample": "5"}, "sample '5' is not a share"),
+        ({"sample": "0%"}, "is not a share"),
+        ({"sample": "100%"}, "is not a share"),
+        ({"last": "many"}, "last 'many' is neither a duration"),
+        ({"last": "0"}, "is neither a duration"),
+        ({"since": "latest"}, "since 'latest' is not a time"),
+        ({"since": "yesterday"}, "since 'yesterday'"),
+        ({"since": "1", "last": "2"}, "both set the beginning"),
+    ],
+)
+def test_extent_that_makes_no_sense_is_refused(given: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        Extent.parse(given)
+
+
+def test_extent_is_read_and_printed() -> None:
+    extent = Extent.parse({"since": "2026-01-31T12:00:00Z", "sample": "2.5%"})
+    assert str(extent) == "a sample of 2.5% of the records since 2026-01-31T12:00:00Z"
+    assert str(Extent.parse({"last": "5000"})) == "the last 5,000 offsets of each partition"
+    assert Extent.parse({"last": "1h"}).since_ms is not None
+    assert Extent.parse({}).is_whole
+
+
+# Comparisons
+
+
+def test_last_records_of_a_copy_with_other_batches_are_equal(brokers: TwoBrokers, history: History) -> None:
+    load(brokers, history, items(), items())
+    report = partition(brokers, extent=Extent(last_offsets=3_000))
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 3_000)
+    assert compared(report) == [(9_000, 12_000)]
+    assert report.alignment is not None
+    assert (report.alignment.by, report.alignment.destination_offset) == (Aligned.BY_CONTENT, 9_000)
+
+
+def test_records_since_a_time_are_compared(brokers: TwoBrokers, history: History) -> None:
+    load(brokers, history, items(), items())
+    report = partition(brokers, extent=Extent(since_ms=NOW_MS + 8_000_000))
+    assert (report.outcome, report.records, compared(report)) == (Outcome.EQUAL, 4_000, [(8_000, 12_000)])
+
+
+def test_time_after_the_last_record_compares_nothing(brokers: TwoBrokers, history: History) -> None:
+    load(brokers, history, items(2_500), items(2_500))
+    report = partition(brokers, extent=Extent(since_ms=NOW_MS + 8_000_000))
+    assert (report.outcome, report.records, report.ranges) == (Outcome.EQUAL, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("at", "fault"),
+    [
+        *[(at, fault) for at in (9_001, 10_500, 11_998) for fault in ("missing", "altered", "extra")],
+        (9_000, "missing"),
+        (9_000, "altered"),
+        (11_999, "altered"),
+        (11_999, "extra"),
+    ],
+)
+def test_fault_among_the_last_records_is_found_at_its_offset(
+    brokers: TwoBrokers, history: History, at: int, fault: str
+) -> None:
+    copied = items()
+    if fault == "missing":
+        del copied[at]
+    elif fault == "altered":
+        copied[at] = copied[at]._replace(value=b"another")
+    else:
+        copied.insert(at, Item(NOW_MS + 1000 * at, b"foreign", b"foreign"))
+    load(brokers, history, items(), copied)
+    report = partition(brokers, extent=Extent(last_offsets=3_000))
+    assert report.outcome is Outcome.DIFFERENT
+    if fault == "extra":
+        assert report.extra == [(at, at + 1)]
+    elif fault == "missing":
+        assert report.missing == [(at, at + 1)]
+    else:
+        assert [each for each, _ in report.altered] == [(at, at + 1)]
+
+
+def test_copy_that_is_behind_within_the_range_is_equal_and_not_mirrored_yet(
+    brokers: TwoBrokers, history: History
+) -> None:
+    load(brokers, history, items(), items()[:10_000])
+    report = partition(brokers, extent=Extent(last_offsets=3_000))
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 1_000)
+    assert report.not_mirrored == (10_000, 12_000)
+
+
+def test_copy_that_is_behind_the_whole_range_has_not_mirrored_it(
+    brokers: TwoBrokers, history: History
+) -> None:
+    load(brokers, history, items(), items()[:5_000])
+    report = partition(brokers, extent=Extent(last_offsets=3_000))
+    assert (report.outcome, report.records, report.not_mirrored) == (Outcome.EQUAL, 0, (9_000, 12_000))
+
+
+def test_end_that_a_position_has_mirrored_is_missing(brokers: TwoBrokers, history: History) -> None:
+    history.plain(*[100] * 120)
+    brokers.run()
+    kept = [Item(each.timestamp, each.key, each.value) for each in brokers.copied()[:10_000]]
+    lay_out(brokers, cut(kept, *[100] * 99))
+    report = partition(brokers, extent=Extent(last_offsets=3_000))
+    assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(10_000, 12_000)])
+
+
+def test_records_that_repeat_themselves_are_not_compared_by_ranges(
+    brokers: TwoBrokers, history: History
+) -> None:
+    same = [Item(NOW_MS, None, b"alive")] * COUNT
+    load(brokers, history, same, same[:-1])
+    report = partition(brokers, extent=Extent(last_offsets=3_000))
+    assert report.outcome is not Outcome.DIFFERENT
+
+
+def test_sample_compares_ranges_and_names_them(brokers: TwoBrokers, history: History) -> None:
+    load(brokers, history, items(60_000), items(60_000))
+    report = partition(brokers, extent=Extent(sample=0.5), draw=random.Random(3))
+    ranges = compared(report)
+    assert (report.outcome, len(ranges)) == (Outcome.EQUAL, 2)
+    assert report.records == sum(each.end - each.start for each in ranges) >= 30_000
+
+
+def test_sample_finds_a_range_that_lost_its_end(brokers: TwoBrokers, history: History) -> None:
+    ranges = Extent(sample=0.5).ranges(OffsetRange(0, 60_000), None, random.Random(random.Random(3).random()))
+    end = ranges[0].end
+    copied = items(60_000)
+    del copied[end - 10 : end]
+    load(brokers, history, items(60_000), copied)
+    report = partition(brokers, extent=Extent(sample=0.5), draw=random.Random(3))
+    assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(end - 10, end)])
+    assert report.records == sum(each.end - each.start for each in compared(report)) - 10
+
+
+def test_small_partition_is_compared_as_a_whole(brokers: TwoBrokers, history: History) -> None:
+    history.store(encode(items(10)))
+    lay_out(brokers, [encode(items(10))])
+    report = partition(brokers, extent=Extent(sample=0.05))
+    assert (report.outcome, report.records, report.ranges) == (Outcome.EQUAL, 10, None)
+
+
+# Random topics
+
+KINDS = ("unique", "equal times", "times that go back", "repeated values", "repeated blocks", "old times")
+
+
+def random_items(draw: random.Random, kind: str, count: int) -> list[Item]:
+    """Return records that repeat some of their contents and times."""
+    found, time = [], NOW_MS
+    for number in range(count):
+        match kind:
+            case "old times":
+                time = draw.choice([1, 978_307_200_000, 2])
+            case "times that go back":
+                time = NOW_MS + number * 10 - draw.randrange(100_000)
+            case "repeated blocks":
+                time = NOW_MS + number % 2_500
+            case "equal times":
+                pass
+            case _:
+                time += draw.randrange(50) * draw.randrange(2)
+        value = b"value %d" % (number % 2_500 if kind == "repeated blocks" else number)
+        if kind == "repeated values" and draw.random() < 0.7:
+            value = b"alive"
+        found.append(Item(time, draw.choice([None, b"key"]), value))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_part_of_a_random_copy_has_exactly_its_faults(
+    brokers: TwoBrokers, history: History, seed: int
+) -> None:
+    """The copy may begin later, end earlier and have one altered record; its batches are its own."""
+    draw = random.Random(seed)
+    records = random_items(draw, KINDS[seed % len(KINDS)], draw.choice([3_000, 8_000, 20_000]))
+    start = draw.choice([0, 0, draw.randrange(500)])
+    copied = records[start : len(records) - draw.choice([0, 0, draw.randrange(1_500)])]
+    altered = None
+    if draw.random() < 0.5:
+        at = draw.randrange(len(copied))
+        copied[at] = copied[at]._replace(value=b"another")
+        altered = at + start
+    for batch in cut(records, *[draw.randrange(1, 300) for _ in range(2 * len(records) // 150)]):
+        batch[:8] = history.next_offset.to_bytes(8, "big")
+        history.store(batch)
+    lay_out(brokers, cut(copied, *[draw.randrange(1, 300) for _ in range(2 * len(copied) // 150)]))
+    extent = draw.choice(
+        [
+            Extent(last_offsets=draw.randrange(1, len(records))),
+            Extent(sample=draw.choice([0.05, 0.3, 0.6])),
+            Extent(since_ms=draw.choice(records).timestamp),
+        ]
+    )
+    report = partition(brokers, group="none", extent=extent, draw=draw)
+    within = [OffsetRange(start, len(records))] if report.ranges is None else compared(report)
+    is_seen = altered is not None and any(each.start <= altered < each.end for each in within)
+    assert report.outcome is (Outcome.DIFFERENT if is_seen else Outcome.EQUAL)
+    if is_seen and altered is not None:
+        assert [each for each, _ in report.altered] == [(altered, altered + 1)]
