@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.client.config import ClientConfig
+from shoal.client.security import PasswordLogin
 from shoal.errors import Stopped
 from shoal.mirroring.control import ControlServer, ask_sealed_credentials
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials, key_in_file
@@ -70,7 +71,8 @@ def test_task_fetches_the_secrets_of_each_cluster_from_its_driver(
     assert task.settings.source.security is None
     settings = settings_in_task(task, monkeypatch)
     assert settings.source.security is not None
-    assert settings.source.security.password == SECRET
+    assert isinstance(settings.source.security.login, PasswordLogin)
+    assert settings.source.security.login.password == SECRET
     assert settings.destination.security is None
 
 
@@ -114,7 +116,8 @@ def test_local_tasks_open_credentials_with_a_key_outside_of_spark(
         assert PROCESS_KEY.encode() not in pickle.dumps(task)
         security = settings_in_task(task, monkeypatch).source.security
     assert security is not None
-    assert security.password == SECRET
+    assert isinstance(security.login, PasswordLogin)
+    assert security.login.password == SECRET
 
 
 def test_key_file_is_private(tmp_path: Path) -> None:

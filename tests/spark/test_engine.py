@@ -130,7 +130,7 @@ def test_job_that_crashes_after_a_while_is_started_again(
 @pytest.mark.parametrize(
     ("error", "sound_s", "text"),
     [
-        (CRASHED, 60.0, "^Spark failed: Job aborted .*; see .*spark.log"),
+        (CRASHED, 60.0, "^Spark failed: Job aborted .*. See .*spark.log"),
         (PySparkException("Traceback\nshoal.errors.Disconnected: host:1: away\n"), 0.0, "^host:1: away$"),
     ],
     ids=["at once", "with an error of shoal's"],

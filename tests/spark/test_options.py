@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from shoal.client.offsets import EARLIEST, LATEST
+from shoal.client.security import PasswordLogin
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.records import Codec
 from shoal.spark.options import ReadOptions, WriteOptions
+from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
 SOURCE = {"kafka.bootstrap.servers": "source:9092"}
+MAP = {"subscribe": "a", "rows": "offsets", "group": "mirror"}
 SINK = {"kafka.bootstrap.servers": "destination:9092"}
 
 
@@ -27,7 +30,7 @@ def read(streaming: bool = False, **options: str) -> ReadOptions:
 def test_batch_reads_from_the_earliest_to_the_latest_offset_by_reference() -> None:
     options = read()
     assert (options.starting.timestamp_ms, options.ending.timestamp_ms) == (EARLIEST, LATEST)
-    assert not options.with_bytes
+    assert options.rows is RowKind.REFERENCE
 
 
 def test_stream_starts_at_the_latest_offset_by_default() -> None:
@@ -56,7 +59,13 @@ def test_assign_is_read_as_partitions_in_order() -> None:
         ({"subscribe": "a", "assign": "{}"}, "subscribe, subscribePattern and assign"),
         ({"subscribe": "a", "startingOffset": "earliest"}, "has no option startingoffset"),
         ({"subscribe": "a", "startingOffsets": "soon"}, "startingOffsets: 'soon' is not"),
-        ({"subscribe": "a", "rows": "pointers"}, "rows: 'pointers' is not one of reference, bytes"),
+        (
+            {"subscribe": "a", "rows": "pointers"},
+            "rows: 'pointers' is not one of reference, bytes, headers, offsets",
+        ),
+        ({"subscribe": "a", "rows": "offsets"}, "rows=offsets needs the option group, the mirror's group"),
+        ({**MAP, "endingOffsets": "latest"}, "endingOffsets has no effect with rows=offsets"),
+        ({**MAP, "minPartitions": "1"}, "minPartitions has no effect with rows=offsets"),
         ({"subscribe": "a", "minPartitions": "0"}, "option minPartitions '0': not between 1 and"),
         (
             {"subscribe": "a", "startingTimestamp": "9" * 20},
@@ -76,6 +85,11 @@ def test_invalid_option_is_named(options: dict[str, str], sentence: str) -> None
 def test_stream_with_ending_offsets_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=f"option {option}: a stream has no end"):
         read(streaming=True, **{option: "1"})
+
+
+def test_stream_of_offset_maps_is_refused() -> None:
+    with pytest.raises(ConfigError, match="option rows: 'offsets' is not for streams"):
+        ReadOptions.parse({**SOURCE, **MAP}, streaming=True)
 
 
 def test_stream_begins_at_the_earliest_of_given_times() -> None:
@@ -138,7 +152,7 @@ def test_sink_accepts_the_policies_of_the_copy() -> None:
         ({"multiBatch": "on"}, "option multiBatch: 'on' is not one of auto, off, required"),
         ({"adoptFromLater": "true"}, "option adoptFromLater needs option adopt. Set both"),
         ({"maxInFlight": "6"}, "option maxInFlight '6': not between 1 and 5"),
-        ({"handling": "x"}, "option handling is for shoal's own tasks; remove it"),
+        ({"handling": "x"}, "option handling is for shoal's own tasks. Remove it"),
     ],
 )
 def test_write_option_error_has_spark_s_spelling(options: dict[str, str], sentence: str) -> None:
@@ -177,7 +191,7 @@ def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> 
     )
     source = read(streaming=False, **{"kafka.config.file": str(file)}).source
     assert source.security is not None
-    assert source.security.password == "hidden-7f"
+    assert source.security.login == PasswordLogin("PLAIN", "a", "hidden-7f")
     assert source.servers == "source:9092"
     assert "hidden-7f" not in repr(source)
 

@@ -86,7 +86,7 @@ def test_unwritable_log_is_named(tmp_path: Path) -> None:
 def test_log_that_is_a_link_is_refused(tmp_path: Path) -> None:
     other, log_file = tmp_path / "other", tmp_path / "spark.log"
     log_file.symlink_to(other)
-    with pytest.raises(ConfigError, match=r"spark.log is a symbolic link, .*; remove it"):
+    with pytest.raises(ConfigError, match=r"spark.log is a symbolic link, .*. Remove it"):
         _Start({"_PYSPARK_DRIVER_CONN_INFO_PATH": ""}, log_file, Abort()).run(["true"])
     assert not other.exists()
 
@@ -182,7 +182,7 @@ def test_state_directory_is_private(tmp_path: Path) -> None:
 
 def test_missing_temporary_directory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match=r"temporary files cannot be written: .* set TMPDIR"):
+    with pytest.raises(ConfigError, match=r"temporary files cannot be written: .* Set TMPDIR"):
         start_jvm(Java(tmp_path, "17", "17"), {}, {}, tmp_path / "log", tmp_path, Abort())
 
 
@@ -308,7 +308,7 @@ def test_failed_start_is_one_sentence_and_the_next_one_works(seen: dict[str, Any
     bad_master, little_memory = seen["refusals"]
     assert bad_master.startswith("Spark's JVM does not start: Master must either be yarn or start with")
     assert little_memory.startswith("Spark does not start: [INVALID_DRIVER_MEMORY")
-    assert all(refusal.endswith("; see logs/spark.log") for refusal in seen["refusals"])
+    assert all(refusal.endswith(". See logs/spark.log") for refusal in seen["refusals"])
     assert seen["master"] == "local[1,4]"
 
 

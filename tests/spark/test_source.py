@@ -7,10 +7,13 @@ from itertools import pairwise
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from shoal.errors import ShoalError
-from shoal.spark.options import ReadOptions
+from shoal.errors import ConfigError, ShoalError
+from shoal.spark.options import ReadOptions, WriteOptions
+from shoal.spark.rows import HEADERS
+from shoal.spark.sink import Writer
 from shoal.spark.source import BatchReader, StreamReader
-from tests.two_brokers import TwoBrokers
+from tests.batches import TRANSACTIONAL
+from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
 
 def options(brokers: TwoBrokers, *, streaming: bool = True, **more: str) -> ReadOptions:
@@ -76,3 +79,48 @@ def test_two_topics_with_one_destination_name_are_refused(brokers: TwoBrokers) -
     )
     with pytest.raises(ShoalError, match="would both have the name one"):
         reader.partitions()
+
+
+def headers(brokers: TwoBrokers, **more: str) -> list[dict[str, object]]:
+    reader = BatchReader(options(brokers, streaming=False, rows="headers", **more))
+    return [
+        row
+        for partition in reader.partitions()
+        for arrow in reader.read(partition)
+        for row in arrow.to_pylist()
+    ]
+
+
+def test_rows_with_headers_have_each_batch_of_the_log(brokers: TwoBrokers) -> None:
+    history = brokers.topic()[0]
+    history.plain(3).transaction(2, ends=ABORT).empty(4).transaction(1, ends=COMMIT, producer_id=8)
+    read = headers(brokers)
+    assert list(read[0]) == HEADERS.names
+    assert [(row["base_offset"], row["records_count"], row["control"]) for row in read] == [
+        (0, 3, None),
+        (3, 2, None),
+        (5, 1, "abort"),
+        (6, 0, None),
+        (10, 1, None),
+        (11, 1, "commit"),
+    ]
+    assert [row["producer_id"] for row in read] == [-1, 77, 77, -1, 8, 8]
+
+
+def test_rows_with_headers_hold_times_beyond_the_calendar(brokers: TwoBrokers) -> None:
+    brokers.topic()[0].plain(1, base_timestamp=2**63 - 1)
+    assert headers(brokers)[0]["max_timestamp_ms"] == 2**63 - 1
+
+
+def test_rows_with_headers_show_open_transactions_only_uncommitted(brokers: TwoBrokers) -> None:
+    history = brokers.topic()[0].plain(1)
+    history.store(history.batch(2, flags=TRANSACTIONAL, producer_id=9, producer_epoch=0))
+    assert [row["base_offset"] for row in headers(brokers)] == [0]
+    uncommitted = {"kafka.isolation.level": "read_uncommitted"}
+    assert [row["transactional"] for row in headers(brokers, **uncommitted)] == [False, True]
+
+
+def test_rows_with_headers_are_not_written(brokers: TwoBrokers) -> None:
+    written = WriteOptions.parse({"kafka.bootstrap.servers": brokers.destination.bootstrap})
+    with pytest.raises(ConfigError, match="rows with headers have no records to write"):
+        Writer(written, HEADERS.names)

@@ -25,7 +25,6 @@ from shoal.mirroring.model.options import (
 )
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.sync.follower import GroupFollower
 from shoal.mirrormaker.options import MirrorMakerOptions
 from shoal.mirrormaker.run import MirrorMaker
 from shoal.spark.engine import SparkEngine
@@ -34,7 +33,7 @@ from shoal.topic_partition import TopicPartition
 __all__ = ["mirror", "run_mirror", "run_mirror_maker"]
 
 
-def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the command's)
+def mirror(  # docs/cli.md describes its options, which are the command's
     source: str | Mapping[str, str],
     destination: str | Mapping[str, str],
     topics: str,
@@ -44,6 +43,7 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
     group: str | None = None,
     once: bool = False,
     start: str = "earliest",
+    from_certificate: str | None = None,
     replication_factor: int | None = None,
     fetch_buffer_bytes: int = COPY_DEFAULTS.fetch_buffer_bytes,
     commit_interval_ms: int = COPY_DEFAULTS.commit_interval_ms,
@@ -65,6 +65,12 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
     sync_configs: bool = False,
     sync_configs_exclude: str = DEFAULT_CONFIGS_EXCLUDE,
     sync_acls: str | None = None,
+    control: str | None = None,
+    limit: str | int | None = None,
+    limit_topic: Mapping[str, str | int] | Collection[str] = (),
+    priority: str | Collection[str] = (),
+    throttle_flag_file: str | None = None,
+    nice: float | None = None,
     metrics: str | None = None,
     ui: str | None = None,
     report: str | None = None,
@@ -91,7 +97,7 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
 
     Args:
         source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
-        destination: Likewise.
+        destination: As ``source``.
         topics: This and the others up to ``allow_unauthenticated_spark`` are the options of ``shoal mirror``
             (docs/cli.md). ``continue_on`` names incidents: ``foreign-records``,
             ``destination-loss``, ``source-reset``, ``source-retention``.
@@ -100,7 +106,7 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
             consumers' offsets.
         on_warning: A function that receives warnings as sentences, in any thread.
         on_notice: A function that receives the addresses of ``metrics`` and ``ui``, and new topics and
-            partitions, as sentences; likewise.
+            partitions, as sentences, in any thread.
         stop: An event that ends the mirror if you set it. Tasks finish and commit the batches in flight.
 
     Returns:
@@ -121,7 +127,9 @@ def mirror(  # noqa: D417 (docs/cli.md describes its options, which are the comm
         (0, 3)
 
     """
-    given = dict(locals())  # the arguments have the names of the options' fields
+    # The arguments have the names and the defaults of the options' fields, which a test compares: an editor
+    # shows this signature, and no field.
+    given = dict(locals())
     options = MirrorOptions.parse(
         ClientConfig.given("source", source, on_warning),
         ClientConfig.given("destination", destination, on_warning),
@@ -153,8 +161,7 @@ def run_mirror(
     run = MirrorRun(
         options, engine, on_progress, on_run, warn, on_notice or _ignore, stop or threading.Event()
     )
-    follower = GroupFollower.of(options, run.metrics, warn)
-    return TopicMirror(run, follower).run()
+    return TopicMirror(run).run()
 
 
 def run_mirror_maker(

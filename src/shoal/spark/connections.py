@@ -52,7 +52,6 @@ def refuse_revealing(master: str, setting_of: Callable[[str], str | None], conse
     Refuse connections that would reveal the clusters' credentials.
 
     Args:
-        master: The Spark master.
         setting_of: Returns a setting of Spark by its name; None if it is not set.
         consent: The option that allows such connections, for the error.
 
@@ -73,7 +72,7 @@ def refusal_of(master: str, setting_of: Callable[[str], str | None], consent: st
     else:
         return ""
     return (
-        f"{setting} 'false': Spark's connections would reveal the credentials of the Kafka clusters; set "
+        f"{setting} 'false': Spark's connections would reveal the credentials of the Kafka clusters. Set "
         f"{remedy} for Spark, or give {consent} if only trusted users reach these connections"
     )
 

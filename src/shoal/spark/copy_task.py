@@ -28,8 +28,6 @@ class ControlAddress:
     The address on which the driver of a mirror listens for its tasks.
 
     Attributes:
-        host: The driver's host.
-        port: The driver's port.
         token: The token that authenticates a task.
         locked: Whether tasks have to request the clusters' credentials from the driver.
         key: The key to the credentials, or the file that has the key.

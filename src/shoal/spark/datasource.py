@@ -19,8 +19,7 @@ from pyspark.sql.types import StructType
 
 from shoal.spark.connections import OPTION_OF_CONSENT, refusal_of, refuse_in_plan
 from shoal.spark.first_sentence import sentence_first
-from shoal.spark.options import ReadOptions, WriteOptions
-from shoal.spark.rows import BY_REFERENCE, BYTES
+from shoal.spark.options import ReadOptions, WriteOptions, row_kind
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
 
@@ -30,7 +29,7 @@ __all__ = ["ShoalDataSource", "data_source"]
 @sentence_first
 class ShoalDataSource(DataSource):
     """
-    The data source ``format("shoal")``: record batches of Kafka topics, by reference or with their bytes.
+    The data source ``format("shoal")``: record batches of Kafka topics, and the offset maps of mirrors.
 
     :func:`data_source` returns the class to register for a session that has credentials.
 
@@ -58,8 +57,7 @@ class ShoalDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the schema of the rows; see :mod:`shoal.spark.rows`."""
-        with_bytes = self.options.get("rows", "reference").lower() == "bytes"
-        return BYTES if with_bytes else BY_REFERENCE
+        return row_kind(self.options.get("rows")).schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of ``spark.read``."""

@@ -39,7 +39,7 @@ from shoal.spark.slots import slots_of
 from shoal.spark.speculation import refuse_speculation
 from shoal.state_directory import state_dir
 
-__all__ = ["SparkEngine"]
+__all__ = ["SparkEngine", "our_errors"]
 
 #: The time for the tasks of a failed job to end. While they copy, a new job must not start.
 _END_PATIENCE_S = 30.0
@@ -67,7 +67,6 @@ class SparkEngine:
         Prepare the engine; nothing starts.
 
         Args:
-            options: The options of the mirror.
             on_warning: A function that receives warnings about Spark.
 
         """
@@ -138,17 +137,8 @@ class SparkEngine:
             else:
                 self._run_windows(job, jobs, stop)
 
-    @contextlib.contextmanager
-    def _our_errors(self) -> Iterator[None]:
-        """Turn Spark's errors into shoal's; keep the message of a task's own error."""
-        try:
-            yield
-        except (PySparkException, Py4JError) as error:
-            text = _text_of(error)
-            sentences = _our_sentences(text)
-            raise ShoalError(
-                sentences[-1] if sentences else f"Spark failed: {_first_line(text)}; see {self._log_file}"
-            ) from error
+    def _our_errors(self) -> contextlib.AbstractContextManager[None]:
+        return our_errors(self._log_file)
 
     def cpu_used(self) -> tuple[float, float]:
         """Return the CPU seconds of our Python processes and of Spark's JVMs since this object was made."""
@@ -189,7 +179,7 @@ class SparkEngine:
                         raise
                     sound_since = time.monotonic()
                     self._on_warning(
-                        f"Spark failed and was started again: {_first_line(text)}; see {self._log_file}"
+                        f"Spark failed and was started again: {_first_line(text)}. See {self._log_file}"
                     )
 
     def _task(self, job: CopyJob) -> CopyTask:
@@ -343,6 +333,25 @@ class _Jobs:
 
 
 _OUR_ERROR = re.compile(r"shoal\.errors\.\w+: (.*)")
+
+
+@contextlib.contextmanager
+def our_errors(log_file: Path) -> Iterator[None]:
+    """
+    Turn Spark's errors into shoal's; keep the message of a task's own error.
+
+    Args:
+        log_file: The file that the message names if the error is Spark's own.
+
+    """
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = _text_of(error)
+        sentences = _our_sentences(text)
+        raise ShoalError(
+            sentences[-1] if sentences else f"Spark failed: {_first_line(text)}. See {log_file}"
+        ) from error
 
 
 def _our_sentences(text: str) -> list[str]:

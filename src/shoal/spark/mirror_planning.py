@@ -24,6 +24,7 @@ from shoal.mirroring.model.window import WindowPlan
 from shoal.mirroring.positions import GroupPositions
 from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.spark.planning import Planner, Starts, leaders_of
+from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["WindowPlanner", "plan_once"]
@@ -40,7 +41,6 @@ def plan_once(job: CopyJob, most_tasks: int) -> list[list[CopyRange]]:
     Return the ranges of each task between the group's positions and the present end offsets.
 
     Args:
-        job: The mirror.
         most_tasks: The number of tasks that can run at a time.
 
     Raises:
@@ -54,7 +54,7 @@ def plan_once(job: CopyJob, most_tasks: int) -> list[list[CopyRange]]:
         source=job.options.source,
         topics=TopicSelection(",".join(topics)),
         assigned=(),
-        with_bytes=False,
+        rows=RowKind.REFERENCE,
         starting=_starting(job),
         ending=OffsetBound(LATEST),
         tasks=most_tasks,
@@ -84,7 +84,7 @@ class WindowPlanner:
 
     Attributes:
         left_out: Partitions whose leader did not return their start offset, with the reason.
-        gone: Partitions of deleted topics, likewise.
+        gone: Partitions of deleted topics, with the reason.
 
     """
 
@@ -93,7 +93,6 @@ class WindowPlanner:
         Prepare to plan; nothing is asked yet.
 
         Args:
-            job: The mirror.
             most_tasks: The number of tasks that are to run at a time.
 
         """
@@ -175,7 +174,7 @@ class WindowPlanner:
             there = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
         self._source.refresh(plan.topics)
         self._destination.refresh({name for name, _ in plan.topics.values()})
-        wanted = [each for each in self._partitions(plan) if plan.wants(each)]
+        wanted = [each for each in self._partitions(plan) if plan.includes(each)]
         self._find_starts(wanted, there)
         self.left_out = {
             each: f"{self._source} to return its start offset" for each in wanted if each not in self._starts
@@ -211,7 +210,7 @@ class WindowPlanner:
             for topic, (_, count) in plan.topics.items()
             if topic not in topics
             for number in range(count)
-            if plan.wants(TopicPartition(topic, number))
+            if plan.includes(TopicPartition(topic, number))
         }
 
     def _find_starts(self, wanted: Sequence[TopicPartition], there: Sequence[TopicPartition] | None) -> None:
@@ -222,13 +221,13 @@ class WindowPlanner:
         state = GroupPositions(self._source, self._group, MemberId).read_state(unknown)
         positions, others = state.positions, state.others
         # A position takes precedence; if it is lost later, the task searches from the beginning.
-        self._starts.know(dict.fromkeys(positions, 0))
-        self._starts.know(state.starts)
+        self._starts.add(dict.fromkeys(positions, 0))
+        self._starts.add(state.starts)
         if self._takes_over_offsets:
-            self._starts.know(others)
+            self._starts.add(others)
             unknown = [each for each in unknown if each not in others]
         level = self._source.config.isolation_level
         without = [each for each in unknown if each not in positions and each not in state.starts]
         for begin_at, partitions in self._starts.begin_at(without):
             found = start_offsets(self._source, partitions, begin_at.timestamp_ms, level, all_of_them=False)
-            self._starts.know(found)
+            self._starts.add(found)

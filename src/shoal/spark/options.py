@@ -20,14 +20,21 @@ from shoal.mirroring.model.copy_options import CopyOptions, CopySettings
 from shoal.mirroring.model.option_values import check_range, parse_flag, parse_whole
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.properties_file import read_properties_file
+from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
-__all__ = ["OffsetBound", "ReadOptions", "WriteOptions"]
+__all__ = ["OffsetBound", "ReadOptions", "WriteOptions", "names_of_spark", "row_kind"]
 
 _LATEST, _EARLIEST = "latest", "earliest"
 
 
 _LARGEST_INT64 = 2**63 - 1
+
+#: Options that choose records. An offset map has none.
+_OF_RECORDS = (
+    *("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp"),
+    *("minPartitions", "maxOffsetsPerTrigger", "failOnDataLoss"),
+)
 
 
 def _camel_case(name: str) -> str:
@@ -37,7 +44,7 @@ def _camel_case(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _names_of_spark() -> Iterator[None]:
+def names_of_spark() -> Iterator[None]:
     """Let errors name options as a user of Spark spells them."""
     try:
         yield
@@ -69,14 +76,15 @@ class ReadOptions:
         source: The cluster to read.
         topics: The topics of ``subscribe`` or ``subscribePattern``; None with ``assign``.
         assigned: The partitions of ``assign``.
-        with_bytes: Whether a row holds its batch (``rows=bytes``).
+        rows: The meaning of a row.
         starting: ``startingOffsets`` or ``startingTimestamp``.
         ending: ``endingOffsets`` or ``endingTimestamp``; of batch reads only.
         tasks: ``minPartitions``: the number of tasks.
         max_offsets_per_trigger: The limit of a stream's micro-batch; None for no limit.
         fail_on_data_loss: Whether deleted offsets are an error.
         group: The consumer group with the positions to resume from; None without one.
-        destination: With ``group``: the cluster of the copies, so that tasks get partitions by leaders.
+        destination: With ``group``: the cluster of the copies, so that tasks get partitions by leaders. With
+            ``rows=offsets``: for the default name of the group.
         rename: As ``--rename``.
         allow_unauthenticated_spark: See :mod:`shoal.spark.connections`.
 
@@ -85,7 +93,7 @@ class ReadOptions:
     source: ClientConfig
     topics: TopicSelection | None
     assigned: tuple[TopicPartition, ...]
-    with_bytes: bool
+    rows: RowKind
     starting: OffsetBound
     ending: OffsetBound
     tasks: int
@@ -102,7 +110,7 @@ class ReadOptions:
         return (self.source, self.destination) if self.destination else (self.source,)
 
     @classmethod
-    @_names_of_spark()
+    @names_of_spark()
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """
         Read the options.
@@ -112,6 +120,9 @@ class ReadOptions:
 
         """
         left = {name.lower(): value for name, value in options.items()}
+        rows = row_kind(left.pop("rows", None))
+        if rows is RowKind.OFFSETS:
+            _check_map(left, streaming=streaming)
         if streaming:
             _no_end(left)
         source = _client("source", left, "kafka.")
@@ -124,7 +135,7 @@ class ReadOptions:
             destination=destination,
             topics=topics,
             assigned=assigned,
-            with_bytes=_has_bytes(left),
+            rows=rows,
             starting=_offsets(left, "starting", _LATEST if streaming else _EARLIEST),
             ending=_offsets(left, "ending", _LATEST),
             tasks=_integer(left, "minPartitions") or os.cpu_count() or 1,
@@ -164,7 +175,7 @@ class WriteOptions:
         return (self.destination, self.copy.source) if self.copy else (self.destination,)
 
     @classmethod
-    @_names_of_spark()
+    @names_of_spark()
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
         """
         Read the options.
@@ -282,11 +293,33 @@ def _flag(left: dict[str, str], option: str, default: str = "false") -> bool:
     return parse_flag(option, left.pop(option.lower(), default))
 
 
-def _has_bytes(left: dict[str, str]) -> bool:
-    rows = left.pop("rows", "reference").lower()
-    if rows not in ("reference", "bytes"):
-        raise ConfigError(f"option rows: {rows!r} is not one of reference, bytes")
-    return rows == "bytes"
+def row_kind(value: str | None) -> RowKind:
+    """
+    Return the kind of rows for the option's value; by default by reference.
+
+    Raises:
+        ConfigError: There is no such kind.
+
+    """
+    try:
+        return RowKind((value or RowKind.REFERENCE.value).lower())
+    except ValueError:
+        kinds = ", ".join(each.value for each in RowKind)
+        raise ConfigError(f"option rows: {value!r} is not one of {kinds}") from None
+
+
+def _check_map(left: Mapping[str, str], *, streaming: bool) -> None:
+    """Refuse what an offset map has no use for, and the absence of what names it."""
+    if "group" not in left and not _has(left, "destination."):
+        raise ConfigError(
+            "rows=offsets needs the option group, the mirror's group on the source cluster, or "
+            "destination.kafka.bootstrap.servers for the default name of the group"
+        )
+    if streaming:
+        raise ConfigError("option rows: 'offsets' is not for streams. Use spark.read")
+    for option in _OF_RECORDS:
+        if option.lower() in left:
+            raise ConfigError(f"option {option} has no effect with rows=offsets. Remove it")
 
 
 def _nothing_left(left: Mapping[str, str]) -> None:

@@ -98,7 +98,7 @@ class Starts:
         yield self._begin_at, [each for each in unknown if each in first]
         yield OffsetBound(EARLIEST), [each for each in unknown if each not in first]
 
-    def know(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Add start offsets."""
         self._offsets |= offsets
 
@@ -179,7 +179,7 @@ class Planner:
 
         """
         options = self._options
-        destinations = self._destinations(cluster, {each.topic for each in ends})
+        destinations = self.destinations(cluster, {each.topic for each in ends})
         if options.group is None:
             ranges = plan_ranges(starts, ends, {}, destinations)
             ranges = [each for each in ranges if each.start_offset < each.end_offset]
@@ -214,7 +214,8 @@ class Planner:
         copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in positions}
         return list(compare_copies(destination, positions, copies))
 
-    def _destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
+    def destinations(self, cluster: Cluster, topics: set[str]) -> dict[str, str]:
+        """Return the names of topics at the destination, by those at the source."""
         mapping = TopicSelection("(.*)", rename=self._options.rename)
         known = cluster.metadata.topics
         return mapping.select({name: known[name] for name in topics if name in known})
@@ -232,7 +233,7 @@ class Planner:
                 raise PartitionStopped(
                     *each.source,
                     each.start_offset,
-                    f"{cluster} deleted the offsets before {begins}; set failOnDataLoss=false to continue "
+                    f"{cluster} deleted the offsets before {begins}. Set failOnDataLoss=false to continue "
                     "from there",
                 )
             ranges[index] = each._replace(start_offset=min(begins, each.end_offset))

@@ -1,5 +1,5 @@
 """
-The two schemas of rows of ``format("shoal")``.
+The schemas of rows of ``format("shoal")``.
 
 By reference (the default), a row is a run of offsets of one partition. The writer copies the records between
 these offsets; the row has none of their bytes.
@@ -7,9 +7,16 @@ these offsets; the row has none of their bytes.
 With bytes (option ``rows=bytes``), a row is one RecordBatch as in the source's log, for analysis and
 archives. There are no rows for batches of aborted transactions, transaction markers and batches that
 compaction emptied.
+
+As headers (option ``rows=headers``), a row is the header of one batch, without its records. There is a row
+for each batch of the log, transaction markers and aborted batches included.
+
+As offsets (option ``rows=offsets``), a row is a stretch of the offset map of a mirror's partition.
 """
 
 from __future__ import annotations
+
+import enum
 
 from pyspark.sql.types import (
     BinaryType,
@@ -22,11 +29,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["BYTES", "BY_REFERENCE", "is_by_reference"]
+__all__ = ["BYTES", "BY_REFERENCE", "HEADERS", "OFFSETS", "RowKind", "is_by_reference"]
 
 
-def _row(*fields: tuple[str, type]) -> StructType:
-    return StructType([StructField(name, kind(), nullable=False) for name, kind in fields])
+def _row(*fields: tuple[str, type], may_be_null: str = "") -> StructType:
+    return StructType([StructField(name, kind(), nullable=name == may_be_null) for name, kind in fields])
 
 
 #: ``start_offset`` (inclusive) and ``end_offset`` (exclusive) are source offsets.
@@ -54,7 +61,68 @@ BYTES = _row(
     ("batch", BinaryType),
 )
 
+#: ``size_bytes`` is that of the whole batch. The times are milliseconds since 1970, also those beyond the
+#: calendar. ``control`` is ``commit`` or ``abort``, a number for another type, ``emptied`` if compaction
+#: removed the record, and null for a batch of records.
+HEADERS = _row(
+    ("topic", StringType),
+    ("partition", IntegerType),
+    ("base_offset", LongType),
+    ("last_offset", LongType),
+    ("records_count", IntegerType),
+    ("size_bytes", IntegerType),
+    ("magic", IntegerType),
+    ("codec", StringType),
+    ("timestamp_type", StringType),
+    ("base_timestamp_ms", LongType),
+    ("max_timestamp_ms", LongType),
+    ("producer_id", LongType),
+    ("producer_epoch", IntegerType),
+    ("base_sequence", IntegerType),
+    ("transactional", BooleanType),
+    ("control", StringType),
+    ("leader_epoch", IntegerType),
+    may_be_null="control",
+)
+
+#: ``source_offset`` (inclusive) and ``source_end`` (exclusive) lie at ``destination_offset`` and
+#: ``destination_end``. The last row of a partition is the mirror's position, and has no ``source_end``.
+OFFSETS = _row(
+    ("topic", StringType),
+    ("partition", IntegerType),
+    ("destination_topic", StringType),
+    ("source_offset", LongType),
+    ("source_end", LongType),
+    ("destination_offset", LongType),
+    ("destination_end", LongType),
+    ("stretch", StringType),
+    ("exactness", StringType),
+    may_be_null="source_end",
+)
+
+
+class RowKind(enum.Enum):
+    """The meaning of a row. The value is that of the option ``rows``."""
+
+    REFERENCE = "reference"
+    BYTES = "bytes"
+    HEADERS = "headers"
+    OFFSETS = "offsets"
+
+    @property
+    def schema(self) -> StructType:
+        """The columns."""
+        return _SCHEMAS[self]
+
+
+_SCHEMAS = {
+    RowKind.REFERENCE: BY_REFERENCE,
+    RowKind.BYTES: BYTES,
+    RowKind.HEADERS: HEADERS,
+    RowKind.OFFSETS: OFFSETS,
+}
+
 
 def is_by_reference(columns: list[str]) -> bool:
-    """Whether rows with these columns are references. The writers accept both schemas."""
+    """Whether rows with these columns are references. The writers accept them and rows with bytes."""
     return "batch" not in columns

@@ -38,6 +38,10 @@ class _Sink:
 
     def __init__(self, options: WriteOptions, columns: Sequence[str]) -> None:
         self._options = options
+        if "size_bytes" in columns:
+            raise ConfigError(
+                "rows with headers have no records to write. Read with rows=reference or rows=bytes"
+            )
         self._by_reference = is_by_reference(list(columns))
         if self._by_reference and options.copy is None:
             raise ConfigError(
@@ -76,7 +80,7 @@ class _Sink:
         result = run(ranges, self._options.copy, Uncontrolled())
         if result.stopped:
             # Without a driver, this error is the user's only notice.
-            raise ShoalError("; ".join(map(str, result.stopped)))
+            raise ShoalError(". ".join(map(str, result.stopped)))
         return WrittenPartitions(tuple(each.source for each in ranges))
 
     def _check_tasks(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -88,7 +92,7 @@ class _Sink:
             if twice:
                 raise ShoalError(
                     f"the rows of {min(twice)} came in several tasks, so their order at the "
-                    'destination is not that of the offsets; write df.repartition("topic", "partition")'
+                    'destination is not that of the offsets. Write df.repartition("topic", "partition")'
                 )
             seen |= partitions
 
@@ -98,7 +102,7 @@ def _check_once(ranges: Sequence[CopyRange]) -> None:
     for partitions in ([each.source for each in ranges], [each.destination for each in ranges]):
         twice = [partition for partition, count in Counter(partitions).items() if count > 1]
         if twice:
-            raise ShoalError(f"several rows copy {twice[0]}; give one row for each partition")
+            raise ShoalError(f"several rows copy {twice[0]}. Give one row for each partition")
 
 
 @sentence_first

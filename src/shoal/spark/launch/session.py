@@ -7,9 +7,9 @@ cores, with PySpark 4.3 and Java 17). This module needs 10 s and 12 CPU-seconds,
 1. **Python starts in 0.25 s instead of 1.05.** Spark puts ``pyspark.zip`` first on the path of its Python
    processes, and each process compiles every module that it imports from the zip file. A SPARK_HOME of
    symbolic links with an empty ``python/lib`` has no zip file, so the processes import the driver's PySpark.
-   Of Python's 5.6 CPU-seconds, 1.9 remain.
+   1.9 of Python's 5.6 CPU-seconds remain.
 2. **The JVM compiles only quickly** (``-XX:TieredStopAtLevel=1``), since it only starts and then sends
-   references. Of its 18 CPU-seconds, 11 remain.
+   references. 11 of its 18 CPU-seconds remain.
 3. **Large jars are first on the class path** (:mod:`shoal.spark.launch.jvm`): 10 remain.
 4. **The JVM reuses parsed classes** (:mod:`shoal.spark.launch.archive`): 5.4 remain.
 
@@ -169,7 +169,7 @@ def _start(
         java = find_java(environ)
         if java.instead_of is not None:
             on_warning(
-                f"{java.instead_of}; Spark runs on Java {java.version} in {java.home} instead. "
+                f"{java.instead_of}, so Spark runs on Java {java.version} in {java.home}. "
                 f"Set JAVA_HOME to a Java {OLDEST_JAVA} or newer, or unset it"
             )
         environ["JAVA_HOME"] = str(java.home)
@@ -219,8 +219,8 @@ def slim_home(real: Path, state_dir: Path) -> Path:
             _make_slim_home(real, home)
     except OSError as error:
         raise ConfigError(
-            f"the state directory {state_dir} cannot be used: {error.strerror or error}; "
-            "make it writable, or set XDG_STATE_HOME to a directory that is"
+            f"the state directory {state_dir} cannot be used: {error.strerror or error}. "
+            "Make it writable, or set XDG_STATE_HOME to a directory that is"
         ) from error
     return home
 
@@ -308,8 +308,8 @@ def _context(
         reason = _reason(error, settings["spark.master"])
         _abandon(jvm)
         if isinstance(error, Py4JJavaError):
-            raise ConfigError(f"Spark does not start: {reason}; see {log_file}") from error
-        raise ShoalError(f"Spark does not start: {reason}; see {log_file}") from error
+            raise ConfigError(f"Spark does not start: {reason}. See {log_file}") from error
+        raise ShoalError(f"Spark does not start: {reason}. See {log_file}") from error
     except BaseException:
         _abandon(jvm)
         raise

@@ -1,0 +1,23 @@
+"""
+``shoal inspect``: what is in the batches of a cluster, from their headers.
+
+A reader passes each header to :class:`~shoal.inspect.facts.Facts`. There are two: :func:`inspect` reads with
+the client alone, and :mod:`shoal.spark.inspect` shares the partitions among the tasks of Spark. From the
+facts of a topic follow the report, the costs of a mirror, and the findings. Payloads stay closed, except for
+a few batches of each topic that are decompressed for the ratio.
+"""
+
+from .options import InspectOptions
+from .report import ClusterReport, NotInspected
+from .run import InspectProgress, inspect
+from .topic_report import OpenTransaction, TopicReport
+
+__all__ = [
+    "ClusterReport",
+    "InspectOptions",
+    "InspectProgress",
+    "NotInspected",
+    "OpenTransaction",
+    "TopicReport",
+    "inspect",
+]

@@ -1,0 +1,307 @@
+"""
+Findings: facts of a topic that are small or unusual, their causes, and settings that would help.
+
+Each rule reads the counts of one topic. A rule names a cause only if the counts show it: full batches of the
+default size, records that come alone, or a rate that is too low to fill a batch. The names of settings are
+those of Kafka's producer, unless a sentence names another owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .facts import FUTURE_MS
+from .topic_report import TopicReport
+from .transactions import HANGING_AFTER_MS
+
+__all__ = ["SMALL_BATCH_BYTES", "Finding", "advise"]
+
+#: The producer's default ``batch.size``: a batch that is much smaller was sent before it was full.
+DEFAULT_BATCH_SIZE = 16_384
+SMALL_BATCH_BYTES = DEFAULT_BATCH_SIZE // 2
+
+#: Batches of this part of the default size and more, uncompressed, were sent because they were full. Beyond
+#: the second part, the producer has a larger batch.size.
+_FULL, _OVERFULL = 0.7, 1.1
+
+#: The largest `linger.ms` that a finding proposes. Most pipelines bear a tenth of a second.
+_MOST_LINGER_MS = 100
+
+#: A linger is proposed if batches become so many times larger.
+_WORTHWHILE = 1.5
+
+#: The share of batches from which a fact is a property of the topic.
+_NOTABLE = 0.05
+_MOST = 0.5
+
+#: Markers are a large part if there is one for fewer batches than this.
+_BATCHES_A_MARKER = 5
+
+#: In a smaller batch, a codec finds little that repeats.
+_COMPRESSIBLE_BYTES = 1_024
+
+_GZIP_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    One conclusion about a topic.
+
+    Attributes:
+        topic: The topic's name.
+        kind: A word for programs.
+        text: A sentence with the numbers, and the cause if it shows.
+        remedy: A sentence with the settings that would help.
+
+    """
+
+    topic: str
+    kind: str
+    text: str
+    remedy: str
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the finding for JSON."""
+        return asdict(self)
+
+
+def advise(topics: Sequence[TopicReport], now_ms: int) -> tuple[Finding, ...]:
+    """Return the findings about all topics, in the order of the topics and of the rules."""
+    return tuple(finding for topic in topics for rule in _RULES for finding in rule(topic, now_ms))
+
+
+def _small(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    facts = topic.facts
+    if facts.batches < 2 or topic.bytes_a_batch >= SMALL_BATCH_BYTES:
+        return
+    text = (
+        f"batches have {topic.bytes_a_batch:,.0f} bytes and {topic.records_a_batch:,.1f} records on average"
+    )
+    full = _uncompressed_bytes_a_batch(topic)
+    if full is not None and full >= DEFAULT_BATCH_SIZE * _FULL:
+        by_default = f", about the default of batch.size ({DEFAULT_BATCH_SIZE:,})"
+        yield Finding(
+            topic.topic,
+            "full-batches",
+            f"{text}: uncompressed they have {full:,.0f}"
+            f"{by_default if full <= DEFAULT_BATCH_SIZE * _OVERFULL else ''}",
+            f"Set batch.size={_larger(full)} at the producer, since the codec shrinks full batches",
+        )
+        return
+    yield Finding(topic.topic, "small-batches", f"{text}{_cause(topic)}", _linger(topic))
+
+
+def _larger(size: float) -> int:
+    """Return the power of two that is four to eight times a size."""
+    return 1 << (int(size).bit_length() + 2)
+
+
+def _uncompressed_bytes_a_batch(topic: TopicReport) -> float | None:
+    return None if topic.ratio is None else topic.bytes_a_batch * topic.ratio
+
+
+def _fill_s(topic: TopicReport) -> float | None:
+    """Return the seconds in which one producer fills a batch of the default size in one partition."""
+    uncompressed_rate = (topic.bytes_a_second or 0.0) * (topic.ratio or 1.0)
+    if not uncompressed_rate:
+        return None
+    return DEFAULT_BATCH_SIZE * max(1.0, topic.producers_a_partition) / uncompressed_rate
+
+
+def _cause(topic: TopicReport) -> str:
+    fill_s = _fill_s(topic)
+    if topic.records_a_batch < 1.5:
+        alone = ": most records were sent alone"
+    else:
+        alone = ": they were sent before they were full"
+    if fill_s is None:
+        return alone
+    producers = max(1.0, topic.producers_a_partition)
+    return (
+        f"{alone}. A partition gets {topic.bytes_a_second or 0:,.0f} bytes a second from {producers:,.1f} "
+        f"producer ids, so {_seconds(fill_s)} fill a batch of {DEFAULT_BATCH_SIZE:,} bytes"
+    )
+
+
+def _linger(topic: TopicReport) -> str:
+    fill_s = _fill_s(topic)
+    if fill_s is None:
+        return _linger_of(_MOST_LINGER_MS, "")
+    wanted_ms = min(_MOST_LINGER_MS, max(5, round(fill_s * 1000)))
+    expected = min(1.0, wanted_ms / 1000 / fill_s) * DEFAULT_BATCH_SIZE
+    if expected < topic.bytes_a_batch * (topic.ratio or 1.0) * _WORTHWHILE:
+        return (
+            f"At this rate, linger.ms={_MOST_LINGER_MS} makes no larger batches. Fewer partitions, fewer "
+            "producers, or --rebatch and several batches in a request at the mirror help"
+        )
+    return _linger_of(wanted_ms, f": batches of about {expected:,.0f} bytes, uncompressed")
+
+
+def _linger_of(linger_ms: int, effect: str) -> str:
+    return (
+        f"Set linger.ms={linger_ms} at the producer (by default 0 before Kafka 4.0, and 5 since){effect}. "
+        "Do not wait for each record's acknowledgement before the next is sent"
+    )
+
+
+def _many_producers(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    facts = topic.facts
+    ids = len(facts.producers) - (-1 in facts.producers) + bool(facts.other_producers.batches)
+    if ids > 100 and facts.batches / ids < 10:
+        yield Finding(
+            topic.topic,
+            "short-lived-producers",
+            f"{ids:,} producer ids wrote {facts.batches / ids:,.1f} batches each",
+            "Keep one producer for the life of a process. Brokers remember each id for "
+            "producer.id.expiration.ms",
+        )
+
+
+def _uncompressed(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    facts = topic.facts
+    share = facts.codec_sizes["none"] / facts.size if facts.size else 0.0
+    if share > _MOST and topic.bytes_a_batch >= _COMPRESSIBLE_BYTES:
+        yield Finding(
+            topic.topic,
+            "not-compressed",
+            f"{share:.0%} of the bytes are not compressed",
+            "Set compression.type=lz4 or zstd at the producer, if the values are not compressed already. A "
+            "mirror of whole batches keeps the codec",
+        )
+
+
+def _several_codecs(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    codecs = topic.facts.codecs
+    notable = [name for name, count in codecs.most_common() if count > _NOTABLE * topic.facts.batches]
+    if len(notable) > 1:
+        shares = ", ".join(f"{name} {codecs[name] / topic.facts.batches:.0%}" for name in notable)
+        yield Finding(
+            topic.topic,
+            "several-codecs",
+            f"batches have several codecs: {shares}",
+            "Give all producers the same compression.type. At the destination, keep the topic's "
+            "compression.type=producer, or its brokers compress again",
+        )
+
+
+def _gzip(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    facts = topic.facts
+    share = facts.codec_sizes["gzip"] / facts.size if facts.size else 0.0
+    if share > _GZIP_SHARE:
+        yield Finding(
+            topic.topic,
+            "gzip",
+            f"{share:.0%} of the bytes are gzip, which brokers decompress at each append and MirrorMaker 2 "
+            "decompresses and compresses",
+            "Set compression.type=zstd or lz4 at the producer",
+        )
+
+
+def _transactions(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    facts = topic.facts
+    if facts.control_batches and facts.transactional < _BATCHES_A_MARKER * facts.control_batches:
+        yield Finding(
+            topic.topic,
+            "short-transactions",
+            f"transactional batches: {facts.transactional:,}, transaction markers: {facts.control_batches:,}",
+            "Let a transaction have more records: a larger commit.interval.ms in Kafka Streams, or one "
+            "transaction for each poll",
+        )
+    hanging = [each for each in topic.open_transactions if each.is_hanging]
+    for each in hanging:
+        minutes = HANGING_AFTER_MS // 60_000
+        yield Finding(
+            topic.topic,
+            "hanging-transaction",
+            f"the transaction of producer {each.producer_id} in partition {each.partition.partition}, from "
+            f"offset {each.first_offset} on, has no marker, and no batch for "
+            f"{_seconds((now_ms - each.last_ms) / 1000)} (transaction.max.timeout.ms is {minutes} minutes by "
+            f"default). It holds back {each.held_back:,} offsets",
+            f"Look with kafka-transactions.sh find-hanging, and end it: kafka-transactions.sh abort --topic "
+            f"{each.partition.topic} --partition {each.partition.partition} "
+            f"--start-offset {each.first_offset}",
+        )
+
+
+def _times(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    facts = topic.facts
+    if facts.future_batches:
+        yield Finding(
+            topic.topic,
+            "future-timestamps",
+            f"{facts.future_batches:,} batches have a timestamp more than {_seconds(FUTURE_MS / 1000)} "
+            f"ahead, the furthest {_seconds(facts.most_ahead_ms / 1000)}",
+            "Correct the producer's clock or its timestamps (seconds, milliseconds or microseconds). At the "
+            "destination, Kafka 4 refuses them unless the topic's message.timestamp.after.max.ms is larger. "
+            "Retention by time keeps their segments for as long",
+        )
+    if facts.backward_batches > _NOTABLE * facts.batches and facts.most_backward_ms > FUTURE_MS:
+        yield Finding(
+            topic.topic,
+            "backward-timestamps",
+            f"{facts.backward_batches:,} batches are older than the batch in front of them, the most by "
+            f"{_seconds(facts.most_backward_ms / 1000)}",
+            "If consumers look for offsets by time, use message.timestamp.type=LogAppendTime for the topic",
+        )
+
+
+def _old_formats(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    old = {magic: count for magic, count in sorted(topic.facts.magics.items()) if magic < 2}
+    if old:
+        counts = ", ".join(f"{count:,} of magic {magic}" for magic, count in old.items())
+        yield Finding(
+            topic.topic,
+            "old-format",
+            f"messages have a format before Kafka 0.11: {counts}",
+            "Update the clients that write them. A mirror has to decode them: Produce takes batches alone",
+        )
+
+
+def _without_idempotence(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    facts = topic.facts
+    if facts.batches and facts.idempotent < (1 - _MOST) * facts.batches:
+        yield Finding(
+            topic.topic,
+            "not-idempotent",
+            f"{1 - facts.idempotent / facts.batches:.0%} of the batches have no producer id",
+            "Set enable.idempotence=true at the producer: without it, a retry may write a batch twice",
+        )
+
+
+def _compacted(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
+    opened = topic.opened_by_shoal - sum(c for m, c in topic.facts.magics.items() if m < 2)
+    if opened > _NOTABLE * topic.facts.batches:
+        yield Finding(
+            topic.topic,
+            "holes",
+            f"{opened / topic.facts.batches:.0%} of the batches have holes that compaction left",
+            "A mirror has to decode them. No setting of a producer helps",
+        )
+
+
+def _seconds(seconds: float) -> str:
+    """Return a duration as ``40 ms``, ``3.0 s``, ``5 minutes``, ``3 hours`` or ``2 days``."""
+    if seconds < 1:
+        return f"{seconds * 1000:,.0f} ms"
+    if seconds < 120:
+        return f"{seconds:,.1f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:,.0f} minutes"
+    return f"{seconds / 3600:,.0f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:,.0f} days"
+
+
+_RULES: tuple[Callable[[TopicReport, int], Iterator[Finding]], ...] = (
+    _small,
+    _many_producers,
+    _uncompressed,
+    _several_codecs,
+    _gzip,
+    _transactions,
+    _times,
+    _old_formats,
+    _without_idempotence,
+    _compacted,
+)

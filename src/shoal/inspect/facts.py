@@ -1,0 +1,334 @@
+"""
+Facts of one partition, counted from the headers of its batches.
+
+:class:`Facts` takes one header after the other and keeps counts, so its size does not depend on the
+log's. Facts of several runs of one partition, and of several partitions, are added. All counts are
+independent of the order of the runs, except :attr:`Facts.backward_batches`: it compares neighbours in a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..records import BatchHeader, Codec, Decision, decide
+from ..records.aborted import Marker
+
+__all__ = ["FUTURE_MS", "MOST_PRODUCERS", "Facts", "ProducerFacts", "RatioSample", "bucket_of", "codec_name"]
+
+#: A timestamp so far ahead of the clock lies in the future. Kafka 4 refuses such records: it is the default
+#: of ``message.timestamp.after.max.ms`` (KIP-937).
+FUTURE_MS = 3_600_000
+
+#: The producers that are kept by id. Batches of others are counted together, so that memory is bounded.
+MOST_PRODUCERS = 10_000
+
+
+def bucket_of(size: int) -> int:
+    """Return the number of bits of a size: bucket ``k`` has the sizes from ``2**(k-1)`` to ``2**k - 1``."""
+    return size.bit_length()
+
+
+def codec_name(codec_id: int) -> str:
+    """Return a codec's name as in ``compression.type``."""
+    return Codec(codec_id).name.lower() if codec_id <= Codec.ZSTD else f"unknown ({codec_id})"
+
+
+@dataclass(slots=True)
+class ProducerFacts:
+    """
+    Counts of the batches of one producer id.
+
+    Attributes:
+        batches: The number of its batches.
+        records: The number of records in them.
+        size: Their bytes, as they are stored.
+        transactional: The number of its transactional batches.
+        newest_epoch: The largest producer epoch.
+
+    """
+
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+    transactional: int = 0
+    newest_epoch: int = -1
+
+    def add(self, other: ProducerFacts) -> None:
+        """Add the counts of the same id in another run or partition."""
+        self.batches += other.batches
+        self.records += other.records
+        self.size += other.size
+        self.transactional += other.transactional
+        self.newest_epoch = max(self.newest_epoch, other.newest_epoch)
+
+
+@dataclass(slots=True)
+class RatioSample:
+    """
+    Batches that were decompressed to measure their ratio, which no header has.
+
+    Attributes:
+        batches: The number of batches.
+        compressed: The bytes of their records as they are stored.
+        uncompressed: The bytes of their records.
+
+    """
+
+    batches: int = 0
+    compressed: int = 0
+    uncompressed: int = 0
+
+    def add(self, other: RatioSample) -> None:
+        """Add other batches."""
+        self.batches += other.batches
+        self.compressed += other.compressed
+        self.uncompressed += other.uncompressed
+
+
+@dataclass(slots=True)
+class Facts:
+    """
+    Counts of batches.
+
+    Attributes:
+        now_ms: The time that timestamps are compared with, in milliseconds since 1970.
+        batches: The number of batches with records of users. Messages of magic 0 and 1 count as batches.
+        records: The number of their records. A compressed message of magic 0 or 1 does not show its number of
+            records, so its offsets behind the message before it count.
+        size: The bytes of these batches, as they are stored, headers included.
+        control_batches: The number of transaction markers.
+        control_size: Their bytes.
+        commits: The number of markers that commit.
+        aborts: The number of markers that abort.
+        emptied: The number of batches that compaction left without records.
+        removed_inside: The number of offsets without a record inside of batches.
+        idempotent: The number of batches with a producer id.
+        transactional: The number of batches of transactions.
+        append_time: The number of batches whose time is the broker's.
+        future_batches: The number of batches with a timestamp more than :data:`FUTURE_MS` ahead.
+        most_ahead_ms: The largest lead of a timestamp over ``now_ms``.
+        backward_batches: The number of batches whose largest timestamp is before that of the batch in front
+            of them.
+        most_backward_ms: The largest step back.
+        elapsed_ms: The time between the timestamps of neighbours in a run, added up.
+        oldest_ms: The smallest of the batches' largest timestamps; None without any.
+        newest_ms: The largest timestamp that does not lie in the future; None without any.
+        codecs: The number of batches by codec.
+        codec_sizes: The bytes of batches by codec.
+        magics: The number of batches by format.
+        decisions: The number of batches by what a mirror of whole batches does with them.
+        leader_epochs: The leader epochs of batches.
+        sizes: The number of batches by :func:`bucket_of` their bytes.
+        counts: The number of batches by :func:`bucket_of` their number of records.
+        producers: Counts by producer id; -1 is for batches without one.
+        other_producers: Counts of the ids beyond :data:`MOST_PRODUCERS`.
+        producer_places: Of a topic: the number of pairs of a producer id and a partition.
+        ratios: The decompressed batches by codec.
+        opened: The number of batches by codec that were decompressed, or could not be.
+        runs: The offsets that were read: first, and first after the run.
+        spanned: The number of offsets that batches span.
+
+    """
+
+    now_ms: int
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+    control_batches: int = 0
+    control_size: int = 0
+    commits: int = 0
+    aborts: int = 0
+    emptied: int = 0
+    removed_inside: int = 0
+    idempotent: int = 0
+    transactional: int = 0
+    append_time: int = 0
+    future_batches: int = 0
+    most_ahead_ms: int = 0
+    backward_batches: int = 0
+    most_backward_ms: int = 0
+    elapsed_ms: int = 0
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+    codecs: Counter[str] = field(default_factory=Counter)
+    codec_sizes: Counter[str] = field(default_factory=Counter)
+    magics: Counter[int] = field(default_factory=Counter)
+    decisions: Counter[Decision] = field(default_factory=Counter)
+    leader_epochs: set[int] = field(default_factory=set)
+    sizes: Counter[int] = field(default_factory=Counter)
+    counts: Counter[int] = field(default_factory=Counter)
+    producers: dict[int, ProducerFacts] = field(default_factory=dict)
+    other_producers: ProducerFacts = field(default_factory=ProducerFacts)
+    producer_places: int = 0
+    ratios: dict[str, RatioSample] = field(default_factory=dict)
+    opened: Counter[str] = field(default_factory=Counter)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    spanned: int = 0
+    _previous_ms: int | None = None
+
+    def begin_run(self, first: int) -> None:
+        """Begin to read at an offset. A run that continues the one before it is the same run."""
+        if not self.runs or self.runs[-1][1] != first:
+            self.runs.append((first, first))
+            self._previous_ms = None
+
+    def end_run(self, end: int) -> None:
+        """Count offsets without batches up to an end as read."""
+        start, reached = self.runs[-1]
+        self.runs[-1] = (start, max(reached, end))
+
+    def see(self, header: BatchHeader, marker: int | None = None) -> None:
+        """
+        Count the next batch of the run.
+
+        Args:
+            header: The batch, which begins or ends behind the batches before it.
+            marker: The type of a control batch's record (:class:`~shoal.records.aborted.Marker`).
+
+        """
+        start, reached = self.runs[-1]
+        if start == reached:
+            # A run may begin inside of its first batch, all of which is counted.
+            start = reached = min(start, header.base_offset)
+        first, next_offset = max(header.base_offset, reached), header.next_offset
+        if header.magic < 2 and header.codec_id:
+            # The offset is that of the last message inside; those before it are inside, too.
+            first = reached
+        self.runs[-1] = (start, max(next_offset, reached))
+        self.spanned += max(0, next_offset - first)
+        decision = decide(header, 0, None)
+        self.decisions[decision] += 1
+        self.leader_epochs.add(header.leader_epoch)
+        if decision is Decision.DROP_CONTROL:
+            self._see_control(header, marker)
+        elif decision is Decision.DROP_EMPTY:
+            self.emptied += 1
+            self.removed_inside += header.last_offset_delta + 1
+        else:
+            self._see_data(header, next_offset - first)
+
+    def _see_control(self, header: BatchHeader, marker: int | None) -> None:
+        self.control_batches += 1
+        self.control_size += header.size
+        self.commits += marker == Marker.COMMIT
+        self.aborts += marker == Marker.ABORT
+
+    def _see_data(self, header: BatchHeader, span: int) -> None:
+        size, is_old = header.size, header.magic < 2
+        records = span if is_old else header.records_count
+        self.batches += 1
+        self.records += records
+        self.size += size
+        if not is_old:
+            self.removed_inside += header.last_offset_delta + 1 - records
+        codec = codec_name(header.codec_id)
+        self.codecs[codec] += 1
+        self.codec_sizes[codec] += size
+        self.magics[header.magic] += 1
+        self.sizes[size.bit_length()] += 1
+        self.counts[records.bit_length()] += 1
+        self.idempotent += header.producer_id >= 0
+        self.transactional += header.is_transactional
+        self.append_time += header.is_log_append_time
+        if header.max_timestamp >= 0:
+            self._see_time(header.max_timestamp)
+        self._see_producer(header, records)
+
+    def _see_time(self, timestamp_ms: int) -> None:
+        ahead_ms = timestamp_ms - self.now_ms
+        self.most_ahead_ms = max(self.most_ahead_ms, ahead_ms)
+        if self._previous_ms is not None:
+            step_ms = timestamp_ms - self._previous_ms
+            if step_ms < 0:
+                self.backward_batches += 1
+                self.most_backward_ms = max(self.most_backward_ms, -step_ms)
+            elif ahead_ms <= FUTURE_MS:
+                self.elapsed_ms += step_ms
+        self._previous_ms = timestamp_ms
+        self.oldest_ms = timestamp_ms if self.oldest_ms is None else min(self.oldest_ms, timestamp_ms)
+        if ahead_ms > FUTURE_MS:
+            self.future_batches += 1
+        else:
+            self.newest_ms = timestamp_ms if self.newest_ms is None else max(self.newest_ms, timestamp_ms)
+
+    def _see_producer(self, header: BatchHeader, records: int) -> None:
+        facts = self._producer(header.producer_id)
+        facts.batches += 1
+        facts.records += records
+        facts.size += header.size
+        facts.transactional += header.is_transactional
+        facts.newest_epoch = max(facts.newest_epoch, header.producer_epoch)
+
+    def _producer(self, producer_id: int) -> ProducerFacts:
+        facts = self.producers.get(producer_id)
+        if facts is not None:
+            return facts
+        if len(self.producers) >= MOST_PRODUCERS:
+            return self.other_producers
+        self.producers[producer_id] = facts = ProducerFacts()
+        return facts
+
+    def measure(self, codec: str, compressed: int, uncompressed: int) -> None:
+        """Count a batch that was decompressed for its ratio."""
+        self.ratios.setdefault(codec, RatioSample()).add(RatioSample(1, compressed, uncompressed))
+
+    @property
+    def offsets_read(self) -> int:
+        """The number of offsets in all runs, gaps included."""
+        return sum(end - start for start, end in _union(self.runs))
+
+    @property
+    def removed_between(self) -> int:
+        """The number of offsets between batches that no batch spans: compaction removed whole batches."""
+        return max(0, self.offsets_read - self.spanned)
+
+    def add_run(self, other: Facts) -> None:
+        """Add the facts of another run of the same partition."""
+        self._add_counts(other)
+        self.runs = _union([*self.runs, *other.runs])
+
+    def add_partition(self, other: Facts) -> None:
+        """Add the facts of one more partition to those of its topic, which have no :attr:`runs`."""
+        self._add_counts(other)
+        self.producer_places += len(other.producers)
+
+    def _add_counts(self, other: Facts) -> None:
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _COUNTERS:
+            getattr(self, name).update(getattr(other, name))
+        self.most_ahead_ms = max(self.most_ahead_ms, other.most_ahead_ms)
+        self.most_backward_ms = max(self.most_backward_ms, other.most_backward_ms)
+        self.oldest_ms = min(_known(self.oldest_ms, other.oldest_ms), default=None)
+        self.newest_ms = max(_known(self.newest_ms, other.newest_ms), default=None)
+        self.leader_epochs |= other.leader_epochs
+        for producer_id, facts in other.producers.items():
+            self._producer(producer_id).add(facts)
+        self.other_producers.add(other.other_producers)
+        for codec, sample in other.ratios.items():
+            self.ratios.setdefault(codec, RatioSample()).add(sample)
+
+
+_SUMS = (
+    *("batches", "records", "size", "control_batches", "control_size", "commits", "aborts", "emptied"),
+    *("removed_inside", "idempotent", "transactional", "append_time", "future_batches", "backward_batches"),
+    *("elapsed_ms", "spanned"),
+)
+_COUNTERS = ("codecs", "codec_sizes", "magics", "decisions", "sizes", "counts", "opened")
+
+
+def _known(*values: int | None) -> list[int]:
+    return [each for each in values if each is not None]
+
+
+def _union(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the runs in order, with those that overlap or touch as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(runs):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined

@@ -1,0 +1,152 @@
+"""The page of an inspection: one HTML file with charts and tables, without code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib import resources
+from string import Template
+
+from ..mirroring.monitoring.page.html import style
+from ..printable import printable
+from ..result_file import write_result_file
+from .bars import Bar, bar_chart
+from .costs import SOURCES, MirrorCost
+from .report import ClusterReport
+from .tables import Table, tables
+from .topic_report import TopicReport
+
+__all__ = ["page_html", "write_page"]
+
+#: The topics with charts of their own: those with the most bytes. The tables have all.
+_MOST_CHARTS = 12
+
+
+def write_page(file: str, report: ClusterReport) -> None:
+    """
+    Write the page in one step.
+
+    Raises:
+        ShoalError: The page cannot be written.
+
+    """
+    write_result_file("report", file, page_html(report))
+
+
+def page_html(report: ClusterReport) -> str:
+    """Return the page."""
+    batches = sum(each.facts.batches for each in report.topics)
+    size = sum(each.facts.size for each in report.topics)
+    records = sum(each.facts.records for each in report.topics)
+    headline = (
+        f"{'A sample of' if report.is_sample else 'All'} {batches:,} batches with {records:,} records and "
+        f"{size:,} bytes. Topics: {len(report.topics):,}."
+    )
+    at = datetime.fromtimestamp(report.now_ms / 1000, UTC)
+    about = f"Read from {report.cluster} at {at:%Y-%m-%d %H:%M:%S} UTC, in {report.elapsed_s:.1f} s."
+    template = (resources.files(__package__) / "inspect.html").read_text(encoding="utf-8")
+    body = [_findings(report), _sizes(report.topics), _conversions(report.costs), _cpu(report.costs)]
+    return Template(template).substitute(
+        css=style(),
+        cluster=_text(report.cluster),
+        about=_text(about),
+        headline=_text(headline),
+        body="\n".join([*body, *map(_table, tables(report)), _failures(report)]),
+    )
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+def _section(heading: str, caption: str, content: str) -> str:
+    return f'<section><h2>{_text(heading)}</h2><p class="quiet">{_text(caption)}</p>{content}</section>'
+
+
+def _findings(report: ClusterReport) -> str:
+    if not report.findings:
+        return ""
+    items = "".join(
+        f"<li><b>{_text(each.topic)}</b>: {_text(each.text)}.<br>{_text(each.remedy)}.</li>"
+        for each in report.findings
+    )
+    return _section("Findings", "Each has the setting that would help.", f'<ul class="findings">{items}</ul>')
+
+
+def _sizes(topics: Sequence[TopicReport]) -> str:
+    """Return the distribution of batch sizes of the largest topics."""
+    largest = sorted(topics, key=lambda each: -each.facts.size * each.scale)[:_MOST_CHARTS]
+    charts = "".join(
+        bar_chart(
+            f"{printable(each.topic)}: batches by size, {each.bytes_a_batch:,.0f} bytes and "
+            f"{each.records_a_batch:,.1f} records on average",
+            list(_size_bars(each)),
+        )
+        for each in largest
+        if each.facts.batches
+    )
+    caption = f"As stored, of the {_MOST_CHARTS} topics with the most bytes." if charts else "No batches."
+    return _section("Batch sizes", caption, charts)
+
+
+def _size_bars(topic: TopicReport) -> Iterator[Bar]:
+    sizes = topic.facts.sizes
+    for bits in range(min(sizes), max(sizes) + 1):
+        count = sizes[bits]
+        share = count / topic.facts.batches
+        yield Bar(f"{_bytes(1 << bits - 1)} to {_bytes(1 << bits)}", count, f"{count:,} ({share:.1%})")
+
+
+def _bytes(size: int) -> str:
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size // factor:,} {unit}"
+    return f"{size} B"
+
+
+def _conversions(costs: Sequence[MirrorCost]) -> str:
+    bars = [Bar(each.mirror, each.opened, f"{each.opened:,}", 2) for each in costs]
+    caption = (
+        "Batches that a mirror decompresses and writes again. MirrorMaker 2 does so with all, and shoal with "
+        "those that have holes or an old format."
+    )
+    return _section("Conversions", caption, bar_chart("batches opened in one copy", bars))
+
+
+def _cpu(costs: Sequence[MirrorCost]) -> str:
+    movers = [_cost_bar(each.mirror, each.mover_s, 1) for each in costs]
+    brokers = [_cost_bar(each.mirror, each.broker_s, 3) for each in costs]
+    caption = (
+        f"CPU-seconds of one copy of all that is in the logs, from measured costs ({SOURCES}). A pale bar is "
+        "a bound: the measurements do not separate the cost of a record from that of its bytes."
+    )
+    charts = bar_chart("the mirror, CPU-seconds", movers) + bar_chart(
+        "the destination's brokers, CPU-seconds", brokers
+    )
+    return _section("CPU", caption, charts)
+
+
+def _cost_bar(mirror: str, bounds: tuple[float, float], series: int) -> Bar:
+    least, most = bounds
+    if f"{least:,.3g}" == f"{most:,.3g}":
+        return Bar(mirror, most, f"{most:,.3g}", series)
+    return Bar(mirror, most, f"{least:,.3g} to {most:,.3g}", series, least)
+
+
+def _table(table: Table) -> str:
+    heads = "".join(f"<th>{_text(each)}</th>" for each in table.columns)
+    rows = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    content = (
+        f'<div class="scroll long"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+    return _section(table.heading, table.caption, content)
+
+
+def _failures(report: ClusterReport) -> str:
+    if not report.not_inspected:
+        return ""
+    rows = [[str(each.partition), each.reason] for each in report.not_inspected]
+    return _table(
+        Table("Not inspected", "These partitions are missing above.", ["partition", "reason"], rows)
+    )

@@ -1,0 +1,194 @@
+"""
+Read the batches of one partition: all of them, or a sample of runs.
+
+A sample has up to four runs: at the log's start, at a third and two thirds of its offsets, and at its end.
+The last one shows the producers of today. Its first offset follows from the mean size of the offsets in the
+other three. Readers see all batches of the log, those of open and aborted transactions included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from ..client.cluster import Cluster
+from ..client.config import IsolationLevel
+from ..client.offsets import EARLIEST, list_offsets
+from ..client.scan import read_decided
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, CorruptBatch, ShoalError, UnsupportedBatch
+from ..records import Codec, RecordBatch, decompress
+from ..records.aborted import read_marker
+from ..topic_partition import TopicPartition
+from .facts import Facts, codec_name
+
+__all__ = ["PartitionPlan", "marker_of", "read_all", "read_sample"]
+
+_RUNS = 4
+
+#: A smaller buffer would be filled by one batch of an ordinary topic.
+_LEAST_BUFFER_BYTES = 64 * 1024
+_BUFFER_BYTES = 4 * 1024 * 1024
+
+#: A batch that decompresses to more does not count for the ratio.
+_MOST_UNCOMPRESSED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """
+    A partition to read.
+
+    Attributes:
+        partition: The partition.
+        start: The first offset of its log.
+        end: The high watermark.
+        stable_end: The last stable offset: before the end if a transaction is open.
+        ratio_batches: The number of batches to decompress for the ratio, besides the first of each codec; 0
+            for none at all.
+
+    """
+
+    partition: TopicPartition
+    start: int
+    end: int
+    stable_end: int
+    ratio_batches: int
+
+
+def read_all(
+    cluster: Cluster, plan: PartitionPlan, facts: Facts, is_stopped: Callable[[], bool] = lambda: False
+) -> None:
+    """
+    Count all batches up to the end of the plan, or those that are left after an attempt that failed.
+
+    If retention deletes the first segments meanwhile, the reading begins at the new start.
+
+    Raises:
+        BrokerError: The leader refuses the request.
+        CorruptBatch: A header that no broker sends, or a marker with a wrong CRC.
+
+    """
+    start = facts.runs[-1][1] if facts.runs else plan.start
+    try:
+        _read_run(cluster, plan, facts, start, None, _BUFFER_BYTES, is_stopped)
+    except BrokerError as error:
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE or facts.batches:
+            raise
+        moved = list_offsets(cluster, {plan.partition: EARLIEST})[plan.partition]
+        if isinstance(moved, ShoalError):
+            raise moved from error
+        facts.runs.clear()
+        _read_run(cluster, plan, facts, min(moved, plan.end), None, _BUFFER_BYTES, is_stopped)
+
+
+def read_sample(
+    cluster: Cluster,
+    plan: PartitionPlan,
+    facts: Facts,
+    most_bytes: int,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """
+    Count the batches of a few runs.
+
+    Args:
+        cluster: The cluster, with metadata of the partition.
+        plan: The partition.
+        facts: The counts to add to.
+        most_bytes: The bytes to read, about.
+        is_stopped: Returns whether to end early.
+
+    Raises:
+        BrokerError: As :func:`read_all`.
+        CorruptBatch: As :func:`read_all`.
+
+    """
+    run_bytes = max(1, most_bytes // _RUNS)
+    length = plan.end - plan.start
+    reached = plan.start
+    for number in range(_RUNS - 1):
+        place = max(reached, plan.start + length * number // (_RUNS - 1))
+        reached = _read_run(cluster, _share(plan, number), facts, place, run_bytes, run_bytes, is_stopped)
+    size = facts.size + facts.control_size
+    mean = size / facts.spanned if facts.spanned else 1.0
+    last = plan.end - max(1, int(run_bytes / max(mean, 1e-9)))
+    _read_run(cluster, plan, facts, max(reached, last), run_bytes, run_bytes, is_stopped)
+
+
+def _share(plan: PartitionPlan, number: int) -> PartitionPlan:
+    """Return the plan of one run of a sample: the batches to decompress are spread over the runs."""
+    return replace(plan, ratio_batches=-(-plan.ratio_batches * (number + 1) // _RUNS))
+
+
+def _read_run(
+    cluster: Cluster,
+    plan: PartitionPlan,
+    facts: Facts,
+    start: int,
+    most_bytes: int | None,
+    buffer_bytes: int,
+    is_stopped: Callable[[], bool],
+) -> int:
+    """Count the batches from an offset on; return the offset behind the last one."""
+    if start >= plan.end:
+        return start
+    facts.begin_run(start)
+    size = 0
+    batches = read_decided(
+        cluster,
+        plan.partition,
+        start,
+        IsolationLevel.READ_UNCOMMITTED,
+        max(buffer_bytes, _LEAST_BUFFER_BYTES),
+    )
+    with closing(batches):
+        for _, batch in batches:
+            header = batch.header
+            if header.base_offset >= plan.end:
+                facts.end_run(plan.end)
+                break
+            facts.see(header, marker_of(batch))
+            if plan.ratio_batches:
+                _measure(batch, facts, plan.ratio_batches)
+            size += header.size
+            if header.next_offset >= plan.end or (most_bytes is not None and size >= most_bytes):
+                break
+            if is_stopped():
+                break
+        else:
+            # The log has no more records: compaction removed the last offsets.
+            facts.end_run(plan.end)
+    return facts.runs[-1][1]
+
+
+def marker_of(batch: RecordBatch) -> int | None:
+    """Return the type of a transaction marker; None for any other batch, and for one without its record."""
+    header = batch.header
+    if header.magic != 2 or not header.is_control or not header.records_count:
+        return None
+    try:
+        return read_marker(batch)
+    except CorruptBatch:
+        return None
+
+
+def _measure(batch: RecordBatch, facts: Facts, most: int) -> None:
+    """Decompress a batch to count its bytes, unless there were enough; the first of each codec always."""
+    header = batch.header
+    if header.magic != 2 or header.is_control or not 0 < header.codec_id <= Codec.ZSTD:
+        return
+    payload, codec = batch.payload, codec_name(header.codec_id)
+    if not header.records_count or not len(payload):
+        return
+    if facts.opened[codec] and facts.opened.total() >= most:
+        return
+    facts.opened[codec] += 1
+    try:
+        records = decompress(
+            Codec(header.codec_id), payload, _MOST_UNCOMPRESSED_BYTES, base_offset=header.base_offset
+        )
+    except (CorruptBatch, UnsupportedBatch):
+        return  # the header counts all the same; verify is what finds damage
+    facts.measure(codec, len(payload), len(records))

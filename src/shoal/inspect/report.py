@@ -1,0 +1,62 @@
+"""The result of an inspection: values for the table, the JSON object and the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..topic_partition import TopicPartition
+from .advice import Finding
+from .costs import MirrorCost
+from .topic_report import TopicReport
+
+__all__ = ["ClusterReport", "NotInspected"]
+
+
+@dataclass(frozen=True, slots=True)
+class NotInspected:
+    """A partition that could not be read, and the reason."""
+
+    partition: TopicPartition
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """
+    The result of an inspection.
+
+    Attributes:
+        cluster: The cluster's name in messages.
+        now_ms: The time of the inspection, in milliseconds since 1970.
+        is_sample: Whether a sample was read, and not all.
+        topics: The topics by name.
+        not_inspected: The partitions that could not be read.
+        costs: The cost of a copy of all topics, by each kind of mirror.
+        findings: The facts that are small or unusual, with causes and settings that would help.
+        elapsed_s: Its duration.
+
+    """
+
+    cluster: str
+    now_ms: int
+    is_sample: bool
+    topics: tuple[TopicReport, ...]
+    not_inspected: tuple[NotInspected, ...]
+    costs: tuple[MirrorCost, ...]
+    findings: tuple[Finding, ...]
+    elapsed_s: float
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            "type": "inspect",
+            "cluster": self.cluster,
+            "now_ms": self.now_ms,
+            "is_sample": self.is_sample,
+            "topics": [each.to_json_object() for each in self.topics],
+            "not_inspected": {str(each.partition): each.reason for each in self.not_inspected},
+            "costs": [each.to_json_object() for each in self.costs],
+            "findings": [each.to_json_object() for each in self.findings],
+            "elapsed_s": round(self.elapsed_s, 3),
+        }

@@ -1,0 +1,295 @@
+"""Inspect all partitions of a cluster's topics, a few at a time, with the client alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from ..client.cluster import Cluster, patiently
+from ..client.config import ClientConfig, IsolationLevel
+from ..errors import ShoalError
+from ..topic_partition import TopicPartition
+from ..verify.logs import ask_logs
+from .advice import advise
+from .costs import cost_of_copy
+from .facts import Facts
+from .options import InspectOptions
+from .reading import PartitionPlan, read_all, read_sample
+from .report import ClusterReport, NotInspected
+from .topic_report import OpenTransaction, TopicReport
+from .transactions import open_transactions
+
+__all__ = ["InspectProgress", "Inspected", "conclude", "inspect", "plan_partitions"]
+
+#: Threads, one partition each. Python walks the headers of one at a time, so more only hide the network.
+_MOST_THREADS = 4
+_PROGRESS_INTERVAL_S = 0.25
+_PATIENCE_S = 30.0
+
+#: The partitions of a topic in which batches are decompressed for the ratio.
+_RATIO_PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class InspectProgress:
+    """
+    The progress of an inspection.
+
+    Attributes:
+        elapsed_s: The time since its start.
+        partitions: The number of partitions.
+        done: The number of partitions that were read.
+        batches: The number of batches that were counted.
+
+    """
+
+    elapsed_s: float
+    partitions: int
+    done: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """
+    A partition that was read.
+
+    Attributes:
+        plan: The plan that it was read by.
+        facts: The counts of its batches.
+        open_transactions: Its transactions without a marker.
+
+    """
+
+    plan: PartitionPlan
+    facts: Facts
+    open_transactions: tuple[OpenTransaction, ...] = ()
+
+
+def inspect(
+    source: ClientConfig,
+    topics: Iterable[str],
+    options: InspectOptions,
+    *,
+    on_progress: Callable[[InspectProgress], object] | None = None,
+    now_ms: int | None = None,
+) -> ClusterReport:
+    """
+    Inspect topics.
+
+    Args:
+        source: How to reach the cluster.
+        topics: The names of the topics.
+        options: The options.
+        on_progress: Called a few times a second, in this thread.
+        now_ms: The time to compare timestamps with; the present by default.
+
+    Raises:
+        ShoalError: The cluster does not answer. Errors of one partition are in the report.
+
+    """
+    started = time.monotonic()
+    now_ms = int(time.time() * 1000) if now_ms is None else now_ms
+    names = sorted(topics)
+    with Cluster(source) as cluster:
+        plans, failures = plan_partitions(cluster, names, options)
+        cluster_name = str(cluster)
+    work = _Work(source, options, now_ms, plans)
+
+    def report_progress() -> None:
+        if on_progress is not None:
+            done, batches = len(work.inspected) + len(work.failures), work.batches
+            on_progress(InspectProgress(time.monotonic() - started, len(plans), done, batches))
+
+    work.run(report_progress)
+    return conclude(
+        cluster_name,
+        names,
+        work.inspected,
+        [*failures, *work.failures],
+        is_sample=not options.all,
+        now_ms=now_ms,
+        elapsed_s=time.monotonic() - started,
+    )
+
+
+def plan_partitions(
+    cluster: Cluster, topics: Sequence[str], options: InspectOptions
+) -> tuple[list[PartitionPlan], list[NotInspected]]:
+    """
+    Ask for the offsets of all partitions of topics.
+
+    Returns:
+        The partitions to read, and those whose leader refuses or does not answer.
+
+    """
+    patiently(lambda: cluster.refresh(topics), patience_s=_PATIENCE_S)
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in topics
+        if topic in cluster.metadata.topics
+        for number in sorted(cluster.metadata.topics[topic].partitions)
+    ]
+    logs = ask_logs(cluster, partitions, IsolationLevel.READ_UNCOMMITTED, _PATIENCE_S)
+    stable = ask_logs(cluster, partitions, IsolationLevel.READ_COMMITTED, _PATIENCE_S)
+    plans, failures = [], []
+    for each in partitions:
+        log, committed = logs[each], stable[each]
+        if isinstance(log, ShoalError):
+            failures.append(NotInspected(each, str(log)))
+        elif isinstance(committed, ShoalError):
+            failures.append(NotInspected(each, str(committed)))
+        else:
+            quota = _ratio_quota(each, options)
+            plans.append(PartitionPlan(each, log.start, log.end, committed.end, quota))
+    missing = [each for each in topics if each not in cluster.metadata.topics]
+    failures += [
+        NotInspected(TopicPartition(each, 0), "no such topic, or no DESCRIBE on it") for each in missing
+    ]
+    return plans, failures
+
+
+def _ratio_quota(partition: TopicPartition, options: InspectOptions) -> int:
+    """Return how many batches of a partition are decompressed: the topic's number, over a few partitions."""
+    share, more = divmod(options.ratio_batches, _RATIO_PARTITIONS)
+    return share + (partition.partition < more) if partition.partition < _RATIO_PARTITIONS else 0
+
+
+class _Work:
+    """The threads that read partitions, and their results."""
+
+    def __init__(
+        self, source: ClientConfig, options: InspectOptions, now_ms: int, plans: Sequence[PartitionPlan]
+    ) -> None:
+        self._source = source
+        self._options = options
+        self._now_ms = now_ms
+        self._plans = plans
+        # The largest first: a small one is soon read while the last large one ends.
+        self._queue = deque(sorted(plans, key=lambda plan: plan.start - plan.end))
+        self._stop = threading.Event()
+        self.inspected: list[Inspected] = []
+        self.failures: list[NotInspected] = []
+        self._reading: dict[int, Facts] = {}
+
+    @property
+    def batches(self) -> int:
+        """The number of batches that were counted so far."""
+        return sum(each.facts.batches for each in list(self.inspected)) + sum(
+            each.batches for each in list(self._reading.values())
+        )
+
+    def run(self, report_progress: Callable[[], None]) -> None:
+        """Read all partitions."""
+        threads = min(_MOST_THREADS, len(self._plans))
+        if not threads:
+            return
+        with ThreadPoolExecutor(threads, thread_name_prefix="shoal-inspect") as pool:
+            futures = [pool.submit(self._work, number) for number in range(threads)]
+            try:
+                at_work = set(futures)
+                while at_work:
+                    ended, at_work = wait(at_work, _PROGRESS_INTERVAL_S)
+                    for future in ended:
+                        future.result()
+                    report_progress()
+            finally:
+                self._stop.set()
+
+    def _work(self, thread: int) -> None:
+        """Read one partition after the other until none is left, with connections of its own."""
+        with Cluster(self._source) as cluster:
+            topics = {plan.partition.topic for plan in self._plans}
+            patiently(lambda: cluster.refresh(topics), patience_s=_PATIENCE_S)
+            # Not a loop over the queue: other threads take from it too.
+            while self._queue and not self._stop.is_set():
+                try:
+                    plan = self._queue.popleft()
+                except IndexError:
+                    return
+                try:
+                    inspected = self._read(cluster, plan, thread)
+                except ShoalError as error:
+                    self.failures.append(NotInspected(plan.partition, str(error)))
+                else:
+                    self.inspected.append(inspected)
+                finally:
+                    self._reading.pop(thread, None)
+
+    def _read(self, cluster: Cluster, plan: PartitionPlan, thread: int) -> Inspected:
+        self._reading[thread] = Facts(self._now_ms)
+        is_first = True
+
+        def attempt() -> Inspected:
+            nonlocal is_first
+            if not is_first:
+                cluster.refresh([plan.partition.topic])
+            is_first = False
+            if self._options.all:
+                read_all(cluster, plan, self._reading[thread], self._stop.is_set)
+            else:
+                # A sample begins again after an error: its runs follow from each other.
+                self._reading[thread] = Facts(self._now_ms)
+                read_sample(cluster, plan, self._reading[thread], self._options.sample, self._stop.is_set)
+            return Inspected(plan, self._reading[thread], open_transactions(cluster, plan, self._now_ms))
+
+        return patiently(attempt, patience_s=_PATIENCE_S)
+
+
+def conclude(
+    cluster: str,
+    topics: Sequence[str],
+    inspected: Sequence[Inspected],
+    failures: Sequence[NotInspected],
+    *,
+    is_sample: bool,
+    now_ms: int,
+    elapsed_s: float,
+) -> ClusterReport:
+    """
+    Add up the partitions of each topic, and draw the conclusions.
+
+    Args:
+        cluster: The cluster's name in messages.
+        topics: The names of the topics, in the report's order.
+        inspected: The partitions that were read.
+        failures: The partitions that were not.
+        is_sample: Whether a sample was read.
+        now_ms: The time of the inspection.
+        elapsed_s: Its duration.
+
+    """
+    by_topic: Mapping[str, list[Inspected]] = {name: [] for name in topics}
+    for each in sorted(inspected, key=lambda each: each.plan.partition):
+        by_topic[each.plan.partition.topic].append(each)
+    reports = tuple(_topic_report(name, parts, now_ms) for name, parts in by_topic.items() if parts)
+    return ClusterReport(
+        cluster=cluster,
+        now_ms=now_ms,
+        is_sample=is_sample,
+        topics=reports,
+        not_inspected=tuple(sorted(failures, key=lambda each: each.partition)),
+        costs=cost_of_copy(reports),
+        findings=advise(reports, now_ms),
+        elapsed_s=elapsed_s,
+    )
+
+
+def _topic_report(topic: str, parts: Sequence[Inspected], now_ms: int) -> TopicReport:
+    facts = Facts(now_ms)
+    for each in parts:
+        facts.add_partition(each.facts)
+    return TopicReport(
+        topic=topic,
+        partitions=len(parts),
+        busy_partitions=sum(each.facts.batches > 0 for each in parts),
+        offsets=sum(each.plan.end - each.plan.start for each in parts),
+        offsets_read=sum(each.facts.offsets_read for each in parts),
+        removed_between=sum(each.facts.removed_between for each in parts),
+        facts=facts,
+        open_transactions=tuple(open_ for each in parts for open_ in each.open_transactions),
+    )

@@ -1,0 +1,218 @@
+"""The tables of an inspection, for a terminal and for a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .report import ClusterReport
+from .topic_report import TopicReport
+
+__all__ = ["MOST_PRODUCERS_SHOWN", "Table", "tables"]
+
+#: The producers of a topic in its table: those with the most batches.
+MOST_PRODUCERS_SHOWN = 5
+
+_NONE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """
+    A table of texts.
+
+    Attributes:
+        heading: Its heading.
+        caption: A sentence about its columns.
+        columns: The headings of the columns.
+        rows: The cells.
+
+    """
+
+    heading: str
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables(report: ClusterReport) -> Iterator[Table]:
+    """Yield the tables that have rows."""
+    topics = [each for each in report.topics if each.facts.batches or each.facts.control_batches]
+    producers = [row for each in topics for row in _producer_rows(each)]
+    opened = [row for each in topics for row in _open_rows(each)]
+    found = [
+        Table("Batches", _OF_BATCHES, _BATCHES, [_batches_row(each) for each in topics]),
+        Table("Writers", _OF_WRITERS, _WRITERS, [_writers_row(each) for each in topics]),
+        Table("Logs", _OF_LOGS, _LOGS, [_logs_row(each) for each in topics]),
+        Table("Producers with the most batches", _OF_PRODUCERS, _PRODUCERS, producers),
+        Table("Open transactions", _OF_OPEN, _OPEN, opened),
+        Table("Cost of one copy", _OF_COSTS, _COSTS, list(_cost_rows(report))),
+    ]
+    yield from (each for each in found if each.rows)
+
+
+_OF_BATCHES = (
+    "Sizes are in bytes, as they are stored. Half of the batches are smaller than the number in the column "
+    "'half below'. The ratio is that of the batches that were decompressed."
+)
+_OF_WRITERS = "The shares are of batches. Commits and aborts are transaction markers."
+_OF_LOGS = (
+    "Times are in UTC. A batch in the future is more than an hour ahead, and a batch that goes backwards is "
+    "older than the batch in front of it."
+)
+_OF_PRODUCERS = f"At most {MOST_PRODUCERS_SHOWN} of each topic, of the batches that were read."
+_OF_OPEN = "No marker ends them. A hanging one has had no batch for 15 minutes or longer."
+_OF_COSTS = (
+    "CPU-seconds of one copy of all that is in the logs, from costs that were measured with records of 1,000 "
+    "bytes. Batches opened are decompressed by the mirror."
+)
+
+_BATCHES = (
+    *("topic", "partitions", "read", "records", "batches", "bytes a batch", "half below", "records a batch"),
+    *("codec", "ratio"),
+)
+
+
+def _batches_row(topic: TopicReport) -> Sequence[str]:
+    facts = topic.facts
+    ratio = _NONE if topic.ratio is None else f"{topic.ratio:.2f}"
+    measured = sum(each.batches for each in facts.ratios.values())
+    return (
+        topic.topic,
+        f"{topic.partitions:,}",
+        f"{topic.share_read:.0%}",
+        f"{facts.records:,}",
+        f"{facts.batches:,}",
+        f"{topic.bytes_a_batch:,.0f}",
+        f"{topic.median_below:,}",
+        f"{topic.records_a_batch:,.1f}",
+        _shares(facts.codecs),
+        f"{ratio} (of {measured})" if measured else ratio,
+    )
+
+
+_WRITERS = ("topic", "producer ids", "idempotent", "transactional", "commits", "aborts", "open", "hanging")
+
+
+def _writers_row(topic: TopicReport) -> Sequence[str]:
+    facts = topic.facts
+    more = "more than " if facts.other_producers.batches else ""
+    return (
+        topic.topic,
+        f"{more}{topic.producer_ids:,}",
+        _share(facts.idempotent, facts.batches),
+        _share(facts.transactional, facts.batches),
+        f"{facts.commits:,}",
+        f"{facts.aborts:,}",
+        f"{len(topic.open_transactions):,}",
+        f"{sum(each.is_hanging for each in topic.open_transactions):,}",
+    )
+
+
+_LOGS = (
+    *("topic", "oldest", "newest", "in the future", "backwards", "removed by compaction", "old formats"),
+    "leader epochs",
+)
+
+
+def _logs_row(topic: TopicReport) -> Sequence[str]:
+    facts = topic.facts
+    removed = facts.removed_inside + topic.removed_between
+    old = Counter({f"magic {magic}": count for magic, count in facts.magics.items() if magic < 2})
+    return (
+        topic.topic,
+        _time(facts.oldest_ms),
+        _time(facts.newest_ms),
+        _count(facts.future_batches, facts.most_ahead_ms),
+        _count(facts.backward_batches, facts.most_backward_ms),
+        f"{removed:,} offsets" if removed else "0",
+        ", ".join(f"{count:,} {name}" for name, count in sorted(old.items())) or "0",
+        _epochs(facts.leader_epochs),
+    )
+
+
+_PRODUCERS = ("topic", "producer id", "batches", "records", "bytes", "bytes a batch", "transactional")
+
+
+def _producer_rows(topic: TopicReport) -> Iterator[Sequence[str]]:
+    for producer_id, each in topic.producers()[:MOST_PRODUCERS_SHOWN]:
+        yield (
+            topic.topic,
+            "none" if producer_id < 0 else f"{producer_id}",
+            f"{each.batches:,}",
+            f"{each.records:,}",
+            f"{each.size:,}",
+            f"{each.size / each.batches:,.0f}",
+            _share(each.transactional, each.batches),
+        )
+
+
+_OPEN = ("partition", "producer id", "first offset", "last batch", "held back", "hanging")
+
+
+def _open_rows(topic: TopicReport) -> Iterator[Sequence[str]]:
+    for each in topic.open_transactions:
+        yield (
+            str(each.partition),
+            f"{each.producer_id}",
+            f"{each.first_offset}",
+            _time(each.last_ms),
+            f"{each.held_back:,}",
+            "yes" if each.is_hanging else "no",
+        )
+
+
+_COSTS = ("mirror", "CPU-s of the mirror", "CPU-s of the destination's brokers", "requests", "batches opened")
+
+
+def _cost_rows(report: ClusterReport) -> Iterator[Sequence[str]]:
+    for each in report.costs:
+        yield (
+            each.mirror,
+            _range(*each.mover_s),
+            _range(*each.broker_s),
+            _NONE if each.requests is None else f"{each.requests:,}",
+            f"{each.opened:,}",
+        )
+
+
+def _shares(counts: Counter[str]) -> str:
+    total = counts.total()
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{name} {count / total:.0%}" for name, count in counts.most_common())
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count / total:.0%}" if total else _NONE
+
+
+def _time(timestamp_ms: int | None) -> str:
+    """Return a time in UTC; nothing for one that is unknown or beyond the calendar."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return _NONE
+    try:
+        return f"{datetime.fromtimestamp(timestamp_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+
+
+def _count(batches: int, most_ms: int) -> str:
+    return f"{batches:,} (up to {most_ms / 1000:,.0f} s)" if batches else "0"
+
+
+def _epochs(epochs: set[int]) -> str:
+    known = sorted(each for each in epochs if each >= 0)
+    if not known:
+        return _NONE
+    return f"{known[0]}" if len(known) == 1 else f"{len(known)}, {known[0]} to {known[-1]}"
+
+
+def _range(least: float, most: float) -> str:
+    return _seconds(least) if _seconds(least) == _seconds(most) else f"{_seconds(least)} to {_seconds(most)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.3f}" if seconds < 1 else f"{seconds:,.1f}"

@@ -1,0 +1,215 @@
+"""The facts of one topic, and the values that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..records import Decision
+from ..topic_partition import TopicPartition
+from .facts import Facts, ProducerFacts
+
+__all__ = ["OpenTransaction", "TopicReport"]
+
+#: The producers of a topic in the JSON object: those with the most batches.
+_MOST_PRODUCERS = 100
+
+
+_OPENED = (Decision.REBUILD_HOLES, Decision.REBUILD_MAGIC)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """
+    A transaction without a marker, which holds back readers with ``read_committed``.
+
+    Attributes:
+        partition: The partition.
+        producer_id: The producer that began it.
+        first_offset: The offset of its first record.
+        last_ms: The timestamp of its producer's last batch, in milliseconds since 1970; -1 if unknown.
+        is_hanging: Whether that time is further back than any timeout that brokers allow by default.
+        held_back: The number of offsets behind its first one.
+
+    """
+
+    partition: TopicPartition
+    producer_id: int
+    first_offset: int
+    last_ms: int
+    is_hanging: bool
+    held_back: int
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the transaction for JSON."""
+        return {**asdict(self), "partition": str(self.partition)}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """
+    The facts of a topic, as far as they were read.
+
+    Attributes:
+        topic: The topic's name.
+        partitions: The number of its partitions.
+        busy_partitions: The number of partitions with batches among those that were read.
+        offsets: The number of offsets in its logs.
+        offsets_read: The number of offsets that were read.
+        removed_between: The number of offsets between batches that no batch spans.
+        facts: The counts of the batches that were read.
+        open_transactions: The transactions without a marker; of all partitions, also in a sample.
+
+    """
+
+    topic: str
+    partitions: int
+    busy_partitions: int
+    offsets: int
+    offsets_read: int
+    removed_between: int
+    facts: Facts
+    open_transactions: tuple[OpenTransaction, ...] = ()
+
+    @property
+    def share_read(self) -> float:
+        """The share of the offsets that were read, from 0 to 1."""
+        return min(1.0, self.offsets_read / self.offsets) if self.offsets else 1.0
+
+    @property
+    def scale(self) -> float:
+        """The factor from what was read to all of the topic."""
+        return 1 / self.share_read if self.share_read else 0.0
+
+    @property
+    def bytes_a_batch(self) -> float:
+        """The mean size of a batch, as it is stored."""
+        return self.facts.size / self.facts.batches if self.facts.batches else 0.0
+
+    @property
+    def records_a_batch(self) -> float:
+        """The mean number of records in a batch."""
+        return self.facts.records / self.facts.batches if self.facts.batches else 0.0
+
+    @property
+    def median_below(self) -> int:
+        """The power of two below which half of the batches are, in bytes."""
+        return half_below(self.facts.sizes)
+
+    @property
+    def producer_ids(self) -> int:
+        """The number of producer ids that are counted one by one."""
+        return len(self.facts.producers) - (-1 in self.facts.producers)
+
+    @property
+    def ratio(self) -> float | None:
+        """The bytes of records, uncompressed to stored, of what was read; None if it was not measured."""
+        return _ratio(self.facts)
+
+    @property
+    def bytes_a_second(self) -> float | None:
+        """The mean rate of a partition in the time of its records; None without two timestamps."""
+        if not self.facts.elapsed_ms:
+            return None
+        return self.facts.size / (self.facts.elapsed_ms / 1000)
+
+    @property
+    def producers_a_partition(self) -> float:
+        """The mean number of producer ids in a partition."""
+        return self.facts.producer_places / self.busy_partitions if self.busy_partitions else 0.0
+
+    @property
+    def opened_by_shoal(self) -> int:
+        """The number of batches that a mirror of whole batches decodes: with holes, or of an old format."""
+        return sum(count for each, count in self.facts.decisions.items() if each in _OPENED)
+
+    def producers(self) -> list[tuple[int, ProducerFacts]]:
+        """Return the producers with the most batches first."""
+        return sorted(self.facts.producers.items(), key=lambda each: (-each[1].batches, each[0]))
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        facts = self.facts
+        return {
+            "topic": self.topic,
+            "partitions": self.partitions,
+            "offsets": self.offsets,
+            "offsets_read": self.offsets_read,
+            "share_read": round(self.share_read, 6),
+            "batches": facts.batches,
+            "records": facts.records,
+            "bytes": facts.size,
+            "bytes_a_batch": round(self.bytes_a_batch, 1),
+            "records_a_batch": round(self.records_a_batch, 2),
+            "batches_by_bits_of_size": _sorted(facts.sizes),
+            "batches_by_bits_of_records": _sorted(facts.counts),
+            "codecs": {
+                name: {"batches": count, "bytes": facts.codec_sizes[name]}
+                for name, count in sorted(facts.codecs.items())
+            },
+            "ratio": None if self.ratio is None else round(self.ratio, 3),
+            "decompressed_for_ratio": {name: asdict(each) for name, each in sorted(facts.ratios.items())},
+            "bytes_a_second": None if self.bytes_a_second is None else round(self.bytes_a_second, 1),
+            "producer_ids": self.producer_ids,
+            "producers": [
+                {"producer_id": producer_id, **asdict(each)}
+                for producer_id, each in self.producers()[:_MOST_PRODUCERS]
+            ],
+            "other_producers": asdict(facts.other_producers),
+            "idempotent_batches": facts.idempotent,
+            "transactional_batches": facts.transactional,
+            "markers": {"commit": facts.commits, "abort": facts.aborts, "all": facts.control_batches},
+            "open_transactions": [each.to_json_object() for each in self.open_transactions],
+            "timestamps": {
+                "oldest_ms": facts.oldest_ms,
+                "newest_ms": facts.newest_ms,
+                "append_time_batches": facts.append_time,
+                "future_batches": facts.future_batches,
+                "most_ahead_ms": facts.most_ahead_ms,
+                "backward_batches": facts.backward_batches,
+                "most_backward_ms": facts.most_backward_ms,
+            },
+            "removed_by_compaction": {
+                "offsets_in_batches": facts.removed_inside,
+                "offsets_between_batches": self.removed_between,
+                "emptied_batches": facts.emptied,
+            },
+            "batches_by_magic": _sorted(facts.magics),
+            "leader_epochs": sorted(facts.leader_epochs),
+            "batches_by_decision": {
+                each.value: facts.decisions[each] for each in Decision if facts.decisions[each]
+            },
+        }
+
+
+def half_below(buckets: Mapping[int, int]) -> int:
+    """Return the power of two below which at least half of the values are, by their buckets."""
+    total, seen = sum(buckets.values()), 0
+    for bits, count in sorted(buckets.items()):
+        seen += count
+        if 2 * seen >= total:
+            return 1 << bits
+    return 0
+
+
+def _ratio(facts: Facts) -> float | None:
+    """
+    Return the uncompressed bytes of records by the stored ones, over all batches.
+
+    A codec without a measured batch makes the ratio unknown. Batches without a codec count as they are.
+    """
+    uncompressed = 0.0
+    for codec, size in facts.codec_sizes.items():
+        sample = facts.ratios.get(codec)
+        if codec == "none":
+            uncompressed += size
+        elif sample is None or not sample.compressed:
+            return None
+        else:
+            uncompressed += size * sample.uncompressed / sample.compressed
+    return uncompressed / facts.size if facts.size else None
+
+
+def _sorted(counts: Mapping[int, int]) -> dict[str, int]:
+    return {str(key): count for key, count in sorted(counts.items())}

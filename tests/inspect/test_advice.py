@@ -1,0 +1,126 @@
+"""Each finding, from counts that show its cause and from counts that do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from shoal.inspect.advice import Finding, advise
+from shoal.inspect.facts import Facts, ProducerFacts
+from shoal.inspect.topic_report import OpenTransaction, TopicReport
+from shoal.topic_partition import TopicPartition
+
+NOW_MS = 1_772_366_400_000
+
+
+def report(
+    batches: int = 1000,
+    records_a_batch: int = 100,
+    bytes_a_batch: int = 20_000,
+    codec: str = "lz4",
+    producers: int = 1,
+    transactions: tuple[OpenTransaction, ...] = (),
+    **fields: Any,
+) -> TopicReport:
+    """Return a topic without findings, unless an argument makes one."""
+    facts = Facts(NOW_MS, batches, batches * records_a_batch, batches * bytes_a_batch, idempotent=batches)
+    facts.codecs, facts.codec_sizes = Counter({codec: batches}), Counter({codec: facts.size})
+    facts.magics = Counter({2: batches})
+    facts.producers = {each: ProducerFacts(batches // producers) for each in range(producers)}
+    facts.producer_places = producers
+    for name, value in fields.items():
+        setattr(facts, name, value)
+    return TopicReport("orders", 1, 1, 10**6, 10**6, 0, facts, transactions)
+
+
+def findings(topic: TopicReport) -> list[Finding]:
+    return list(advise([topic], NOW_MS))
+
+
+def only(topic: TopicReport) -> Finding:
+    (finding,) = findings(topic)
+    return finding
+
+
+def test_topic_of_large_batches_has_no_finding() -> None:
+    assert findings(report()) == []
+
+
+def test_records_that_come_alone_get_a_linger_by_their_rate() -> None:
+    # 200 bytes a millisecond fill 16,384 bytes in 82 ms.
+    finding = only(report(records_a_batch=1, bytes_a_batch=200, elapsed_ms=1000))
+    assert finding.kind == "small-batches"
+    assert "200 bytes and 1.0 records on average: most records were sent alone" in finding.text
+    assert "200,000 bytes a second from 1.0 producer ids, so 82 ms fill a batch" in finding.text
+    assert finding.remedy.startswith("Set linger.ms=82 at the producer")
+
+
+def test_rate_that_is_too_low_for_any_linger_is_said() -> None:
+    finding = only(report(records_a_batch=1, bytes_a_batch=200, elapsed_ms=10**6))
+    assert "linger.ms=100 makes no larger batches" in finding.remedy
+
+
+def test_small_batches_without_times_get_the_largest_linger() -> None:
+    finding = only(report(bytes_a_batch=900))
+    assert "they were sent before they were full" in finding.text
+    assert "linger.ms=100" in finding.remedy
+
+
+def test_full_batches_of_the_default_size_need_a_larger_batch_size() -> None:
+    topic = report(bytes_a_batch=3000)
+    topic.facts.measure("lz4", 1000, 5400)
+    finding = only(topic)
+    assert (finding.kind, "uncompressed they have 16,200, about the default" in finding.text) == (
+        "full-batches",
+        True,
+    )
+    assert "batch.size=65536" in finding.remedy
+
+
+def test_large_batches_that_a_codec_shrinks_need_a_larger_batch_size_too() -> None:
+    topic = report(bytes_a_batch=2000)
+    topic.facts.measure("lz4", 1000, 21_000)
+    finding = only(topic)
+    assert (finding.kind, "default" in finding.text) == ("full-batches", False)
+    assert "batch.size=262144" in finding.remedy
+
+
+def transaction(last_ms: int, *, is_hanging: bool) -> OpenTransaction:
+    return OpenTransaction(TopicPartition("orders", 3), 9, 500, last_ms, is_hanging, 77)
+
+
+def test_hanging_transaction_has_the_command_that_ends_it() -> None:
+    finding = only(report(transactions=(transaction(NOW_MS - 3 * 3_600_000, is_hanging=True),)))
+    assert finding.kind == "hanging-transaction"
+    assert "no batch for 3 hours" in finding.text
+    assert "holds back 77 offsets" in finding.text
+    assert finding.remedy.endswith("abort --topic orders --partition 3 --start-offset 500")
+
+
+def test_young_open_transaction_is_no_finding() -> None:
+    assert findings(report(transactions=(transaction(NOW_MS - 1000, is_hanging=False),))) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "kind"),
+    [
+        (report(producers=500, batches=1000), "short-lived-producers"),
+        (report(codec="none"), "not-compressed"),
+        (report(codecs=Counter(lz4=600, zstd=400)), "several-codecs"),
+        (report(codec="gzip"), "gzip"),
+        (report(control_batches=500, transactional=1000), "short-transactions"),
+        (report(future_batches=1, most_ahead_ms=7_200_000), "future-timestamps"),
+        (report(backward_batches=100, most_backward_ms=7_200_000), "backward-timestamps"),
+        (report(magics=Counter({1: 1000})), "old-format"),
+        (report(idempotent=0), "not-idempotent"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_cause_has_its_finding(topic: TopicReport, kind: str) -> None:
+    assert only(topic).kind == kind
+
+
+def test_finding_is_an_object_of_json() -> None:
+    assert set(only(report(codec="gzip")).to_json_object()) == {"topic", "kind", "text", "remedy"}

@@ -1,0 +1,102 @@
+"""Counts of headers, without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.inspect.facts import FUTURE_MS, MOST_PRODUCERS, Facts
+from shoal.records import BatchHeader, Codec
+from tests import batches
+
+NOW_MS = 1_772_366_400_000
+
+
+def header(count: int = 1, **fields: object) -> BatchHeader:
+    return batches.view(batches.batch(count, **{"base_timestamp": NOW_MS, **fields})).header  # type: ignore[arg-type]
+
+
+def facts_of(*headers: BatchHeader, start: int = 0) -> Facts:
+    facts = Facts(NOW_MS)
+    facts.begin_run(start)
+    for each in headers:
+        facts.see(each)
+    return facts
+
+
+def test_batches_are_counted_by_size_codec_and_producer() -> None:
+    first = header(3, codec=Codec.GZIP, producer_id=7, producer_epoch=2, base_sequence=0)
+    second = header(100, base_offset=3)
+    facts = facts_of(first, second)
+    assert (facts.batches, facts.records, facts.size) == (2, 103, first.size + second.size)
+    assert (facts.codecs, facts.codec_sizes["gzip"]) == ({"gzip": 1, "none": 1}, first.size)
+    assert facts.counts == {2: 1, 7: 1}
+    assert facts.sizes == {first.size.bit_length(): 1, second.size.bit_length(): 1}
+    assert facts.idempotent == 1
+    assert (facts.producers[7].newest_epoch, facts.producers[-1].records) == (2, 100)
+
+
+def test_holes_gaps_and_emptied_batches_are_offsets_that_compaction_removed() -> None:
+    facts = facts_of(
+        header(5, base_offset=2, holes=[0, 3]),
+        header(2, base_offset=10),
+        header(4, base_offset=12, holes=range(4)),
+    )
+    # Offsets 0 and 1, and 7 to 9, have no batch.
+    assert (facts.removed_inside, facts.removed_between, facts.emptied) == (6, 5, 1)
+    assert (facts.records, facts.offsets_read) == (5, 16)
+
+
+def test_run_that_begins_inside_of_a_batch_counts_all_of_it() -> None:
+    facts = facts_of(header(10, base_offset=0), header(5, base_offset=10), start=4)
+    assert (facts.removed_between, facts.offsets_read, facts.records) == (0, 15, 15)
+
+
+def test_timestamp_more_than_an_hour_ahead_lies_in_the_future() -> None:
+    facts = facts_of(
+        header(base_timestamp=NOW_MS + FUTURE_MS),
+        header(base_offset=1, base_timestamp=NOW_MS + FUTURE_MS + 1),
+    )
+    assert (facts.future_batches, facts.most_ahead_ms) == (1, FUTURE_MS + 1)
+    assert facts.newest_ms == NOW_MS + FUTURE_MS
+
+
+def test_batch_older_than_the_one_in_front_goes_backwards() -> None:
+    times = [0, 500, 200, 700]
+    facts = facts_of(
+        *(header(base_offset=number, base_timestamp=NOW_MS + each) for number, each in enumerate(times))
+    )
+    assert (facts.backward_batches, facts.most_backward_ms, facts.elapsed_ms) == (1, 300, 1000)
+
+
+def test_first_batch_of_another_run_is_not_compared() -> None:
+    facts = facts_of(header(base_timestamp=NOW_MS))
+    facts.begin_run(100)
+    facts.see(header(base_offset=100, base_timestamp=NOW_MS - 1000))
+    assert (facts.backward_batches, facts.runs) == (0, [(0, 1), (100, 101)])
+
+
+def test_messages_of_old_formats_count_their_offsets_as_records() -> None:
+    inner = [batches.message(1, offset=number) for number in range(3)]
+    wrapper = batches.view(batches.wrapper(1, Codec.GZIP, inner, offset=2)).header
+    single = batches.view(batches.message(0, offset=3)).header
+    facts = facts_of(wrapper, single)
+    assert (facts.magics, facts.records, facts.removed_between) == ({1: 1, 0: 1}, 4, 0)
+
+
+def test_runs_of_one_partition_add_up_to_the_whole() -> None:
+    headers = [header(5, base_offset=start, producer_id=start // 50) for start in range(0, 100, 5)]
+    whole = facts_of(*headers)
+    added = Facts(NOW_MS)
+    added.add_run(facts_of(*headers[12:], start=60))
+    added.add_run(facts_of(*headers[:12]))
+    # The time between the two runs, and whether it goes backwards, is unknown.
+    added.elapsed_ms, added.backward_batches = whole.elapsed_ms, whole.backward_batches
+    added._previous_ms = whole._previous_ms
+    assert added == whole
+
+
+def test_producers_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.inspect.facts.MOST_PRODUCERS", 2)
+    assert MOST_PRODUCERS > 2
+    facts = facts_of(*(header(base_offset=number, producer_id=number % 4) for number in range(8)))
+    assert (list(facts.producers), facts.other_producers.batches) == ([0, 1], 4)

@@ -1,0 +1,48 @@
+"""The page of an inspection: it loads nothing from other places, and shows names as text."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.inspect.bars import Bar, bar_chart
+from shoal.inspect.page import page_html
+from tests.inspect.topics import history, inspected
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def test_page_has_the_charts_the_tables_and_no_request(broker: Broker) -> None:
+    history(broker).plain(3, 50, 3)
+    page = page_html(inspected(broker))
+    for heading in ("Batch sizes", "Conversions", "CPU", "Batches", "Writers", "Logs", "Cost of one copy"):
+        assert f"<h2>{heading}</h2>" in page
+    assert "default-src 'none'" in page
+    assert "<script" not in page
+    assert re.findall(r"(?:src|href|url\()=?[\"']?https?:", page) == []
+    HTMLParser().feed(page)
+    charts = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(charts) == 4
+    for chart in charts:
+        ElementTree.fromstring(chart)  # noqa: S314
+
+
+def test_page_of_nothing_is_a_page(broker: Broker) -> None:
+    broker.create_topic("orders", 1)
+    assert "No batches." in page_html(inspected(broker, "orders", "absent"))
+
+
+def test_bars_have_one_scale_and_show_a_bound() -> None:
+    chart = bar_chart("CPU", [Bar("<a>", 10, "4 to 10", least=4), Bar("b", 5, "5"), Bar("none", 0, "0")])
+    widths = [float(each) for each in re.findall(r'<rect[^>]* width="([\d.]+)"', chart)]
+    assert widths == pytest.approx([290, 116, 145, 0])
+    assert "&lt;a&gt;" in chart

@@ -1,0 +1,189 @@
+"""Inspections of an embedded broker, by the client alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.error_codes import ErrorCode
+from shoal.inspect import InspectOptions, InspectProgress, inspect
+from shoal.inspect.facts import Facts
+from shoal.inspect.reading import PartitionPlan, read_all
+from shoal.protocol.apis import ApiKey
+from shoal.records import Codec, Decision
+from shoal.topic_partition import TopicPartition
+from tests import batches
+from tests.inspect.topics import NOW_MS, config_of, history, inspected, topic
+from tests.two_brokers import ABORT, COMMIT
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def test_all_batches_are_counted_with_their_codecs_and_epochs(broker: Broker) -> None:
+    history(broker).plain(3, 5, codec=Codec.GZIP).plain(2, leader_epoch=4)
+    report = topic(broker)
+    assert (report.facts.batches, report.facts.records) == (3, 10)
+    assert (report.share_read, report.records_a_batch) == (1.0, 10 / 3)
+    assert report.facts.codecs == {"gzip": 2, "none": 1}
+    assert report.facts.leader_epochs == {0, 4}
+
+
+def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
+    value = b"the same words " * 200
+    log = history(broker)
+    for _ in range(20):
+        log.store(
+            batches.batch([value] * 4, base_offset=log.next_offset, codec=Codec.GZIP, base_timestamp=NOW_MS)
+        )
+    report = topic(broker, ratio_batches=8)
+    # A partition has a fourth of the topic's number.
+    sample = report.facts.ratios["gzip"]
+    assert (sample.batches, report.ratio is not None and report.ratio > 20) == (2, True)
+    assert sample.uncompressed > 4 * len(value) * sample.batches
+
+
+def test_nothing_is_decompressed_without_ratio_batches(broker: Broker) -> None:
+    log = history(broker)
+    # The payload is no gzip stream, and cannot be decompressed.
+    log.log.store(memoryview(batches.raw_batch(b"no stream", attributes=Codec.GZIP)))
+    report = topic(broker, ratio_batches=0)
+    assert (report.facts.batches, report.ratio) == (1, None)
+
+
+def test_batch_that_cannot_be_decompressed_counts_without_a_ratio(broker: Broker) -> None:
+    history(broker).log.store(memoryview(batches.raw_batch(b"no stream", attributes=Codec.GZIP)))
+    report = topic(broker)
+    assert (report.facts.batches, report.facts.opened, report.ratio) == (1, {"gzip": 1}, None)
+
+
+def test_damaged_batches_are_opened_no_more_often_than_others(broker: Broker) -> None:
+    log = history(broker)
+    for number in range(20):
+        log.store(batches.raw_batch(b"no stream", attributes=Codec.GZIP, base_offset=number))
+    assert topic(broker, ratio_batches=8).facts.opened == {"gzip": 2}
+
+
+def test_first_batch_of_each_codec_is_opened(broker: Broker) -> None:
+    history(broker).plain(*[9] * 10, codec=Codec.GZIP).plain(*[9] * 10, codec=Codec.ZSTD)
+    report = topic(broker, ratio_batches=8)
+    assert (report.facts.opened, report.ratio is None) == ({"gzip": 2, "zstd": 1}, False)
+
+
+def test_compacted_log_shows_its_gaps_also_at_its_end(broker: Broker) -> None:
+    history(broker).plain(2).holed(5, [1, 2]).gap(4).empty(3).gap_at_the_end(6)
+    report = topic(broker)
+    assert (report.facts.removed_inside, report.removed_between, report.facts.emptied) == (5, 10, 1)
+    assert report.facts.decisions == {
+        Decision.COPY: 1,
+        Decision.REBUILD_HOLES: 1,
+        Decision.DROP_EMPTY: 1,
+    }
+
+
+def test_transactions_are_counted_by_their_markers(broker: Broker) -> None:
+    log = history(broker)
+    log.transaction(2, 1, ends=COMMIT).transaction(3, ends=ABORT, producer_id=78)
+    report = topic(broker)
+    assert (report.facts.transactional, report.facts.commits, report.facts.aborts) == (3, 1, 1)
+    assert report.open_transactions == ()
+
+
+@pytest.mark.parametrize("age_ms", [60_000, 3_600_000])
+def test_open_transaction_hangs_if_it_is_old(broker: Broker, age_ms: int) -> None:
+    log = history(broker).plain(4)
+    log.base_timestamp = NOW_MS - age_ms
+    log.store(log.batch(2, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0, base_sequence=0))
+    log.plain(3)
+    (found,) = topic(broker).open_transactions
+    assert (found.producer_id, found.first_offset, found.held_back) == (9, 4, 5)
+    assert found.is_hanging is (age_ms > 15 * 60_000)
+
+
+def test_open_transaction_of_an_old_broker_is_read_at_the_last_stable_offset(broker: Broker) -> None:
+    broker.apis = {api: handler for api, handler in broker.apis.items() if api != ApiKey.DESCRIBE_PRODUCERS}
+    log = history(broker).plain(4)
+    log.store(log.batch(2, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0, base_sequence=0))
+    (found,) = topic(broker).open_transactions
+    assert (found.producer_id, found.first_offset) == (9, 4)
+
+
+def test_sample_reads_a_part_from_the_start_to_the_end(broker: Broker) -> None:
+    log = history(broker)
+    for number in range(3000):
+        log.base_timestamp = NOW_MS - 3_000_000 + 1000 * number
+        log.store(log.batch(80))
+    report = topic(broker, sample=400_000)
+    facts = report.facts
+    assert 0 < facts.size < 2_000_000
+    assert 0.05 < report.share_read < 0.4
+    assert facts.oldest_ms == NOW_MS - 3_000_000 + 79
+    assert facts.newest_ms is not None
+    assert facts.newest_ms > NOW_MS - 200_000
+    assert facts.batches * report.scale == pytest.approx(3000, rel=0.05)
+
+
+def test_sample_of_a_small_partition_is_all_of_it(broker: Broker) -> None:
+    history(broker).plain(*[3] * 50)
+    report = topic(broker, sample=4_000_000)
+    assert (report.facts.batches, report.share_read) == (50, 1.0)
+
+
+def test_open_transactions_are_found_in_a_sample(broker: Broker) -> None:
+    log = history(broker).plain(*[1] * 500)
+    log.store(log.batch(2, flags=batches.TRANSACTIONAL, producer_id=9, producer_epoch=0, base_sequence=0))
+    log.plain(*[1] * 500)
+    assert [each.first_offset for each in topic(broker, sample=4000).open_transactions] == [500]
+
+
+def test_partitions_of_a_topic_add_up(broker: Broker) -> None:
+    for partition in range(3):
+        history(broker, partitions=4, partition=partition).plain(5, producer_id=7 + partition % 2)
+    report = topic(broker)
+    assert (report.partitions, report.busy_partitions, report.facts.records) == (4, 3, 15)
+    assert (report.producer_ids, report.producers_a_partition) == (2, 1.0)
+
+
+def test_partition_that_refuses_is_not_inspected_and_the_others_are(broker: Broker) -> None:
+    history(broker, "closed").plain(3)
+    history(broker).plain(3)
+    broker.faults.add(ApiKey.FETCH, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="closed", times=None)
+    report = inspected(broker, "closed", "orders", "absent")
+    assert [each.topic for each in report.topics] == ["orders"]
+    reasons = {str(each.partition): each.reason for each in report.not_inspected}
+    assert set(reasons) == {"absent-0", "closed-0"}
+    assert "no such topic" in reasons["absent-0"]
+
+
+def test_log_whose_leader_answers_late_is_inspected(broker: Broker) -> None:
+    history(broker).plain(3)
+    broker.faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)
+    broker.faults.add(ApiKey.FETCH, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)
+    report = inspected(broker)
+    assert (report.not_inspected, report.topics[0].facts.records) == ((), 3)
+
+
+def test_retention_during_the_reading_moves_its_start(broker: Broker) -> None:
+    log = history(broker).plain(*[1] * 10)
+    plan = PartitionPlan(TopicPartition("orders", 0), 0, 10, 10, 0)
+    log.log.delete_records(4)
+    facts = Facts(NOW_MS)
+    with Cluster(config_of(broker)) as cluster:
+        cluster.refresh(["orders"])
+        read_all(cluster, plan, facts)
+    assert (facts.records, facts.runs) == (6, [(4, 10)])
+
+
+def test_progress_ends_with_all_partitions(broker: Broker) -> None:
+    history(broker).plain(3, 3)
+    seen: list[InspectProgress] = []
+    inspect(config_of(broker), ["orders"], InspectOptions(all=True), on_progress=seen.append)
+    assert (seen[-1].done, seen[-1].partitions, seen[-1].batches) == (1, 1, 2)

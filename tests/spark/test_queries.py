@@ -1,0 +1,91 @@
+"""The six queries of docs/datasource.md run as they stand, and have the printed output."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import shoal
+from shoal.broker import Broker
+from shoal.records import Codec
+from shoal.spark.launch.session import spark_session
+from tests import batches
+from tests.class_archives import share_class_archives
+from tests.two_brokers import ABORT, COMMIT, History
+
+PAGE = Path(__file__).parents[2] / "docs" / "datasource.md"
+
+#: 2026-03-01 and 2096-03-01, both 12:00 UTC.
+NOON_MS, FAR_MS = 1_772_366_400_000, 3_981_441_600_000
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    state = tmp_path_factory.mktemp("spark")
+    share_class_archives(state)
+    conf = {"spark.sql.session.timeZone": "UTC"}
+    session = spark_session("local[2]", conf, state / "spark.log", state)
+    session.dataSource.register(shoal.data_source(session))
+    yield session
+    session.stop()
+
+
+def fill(broker: Broker) -> None:
+    """Write the example: large and small batches, transactions, a compacted topic, a wrong clock."""
+
+    def history(topic: str) -> History:
+        broker.create_topic(topic, 1)
+        return History(broker.log(topic), NOON_MS)
+
+    orders = history("orders")
+    for number in range(20):
+        size = {"producer_id": 11, "producer_epoch": 0, "base_sequence": 100 * number, "codec": Codec.LZ4}
+        orders.plain(100, **size)
+        orders.base_timestamp += 1000
+    clicks = history("clicks")
+    for number in range(30):
+        clicks.base_timestamp = NOON_MS + 10 * number - (90_000 if number % 10 == 9 else 0)
+        clicks.plain(1, producer_id=12, producer_epoch=0, base_sequence=number)
+    clicks.base_timestamp = FAR_MS
+    clicks.plain(2, codec=Codec.GZIP)
+    payments = history("payments")
+    payments.transaction(2, 2, ends=COMMIT, producer_id=21)
+    payments.transaction(3, ends=ABORT, producer_id=22)
+    payments.transaction(4, ends=COMMIT, producer_id=21)
+    payments.store(payments.batch(5, flags=batches.TRANSACTIONAL, producer_id=23, producer_epoch=0))
+    profiles = history("profiles")
+    profiles.holed(10, [0, 1, 2, 5]).gap(7).plain(3).empty(4).holed(6, [0]).plain(2)
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[Broker]:
+    with Broker() as broker:
+        fill(broker)
+        yield broker
+
+
+def blocks() -> tuple[str, list[tuple[str, str]]]:
+    """Return the code before the queries, and each query with its output."""
+    _, _, section = PAGE.read_text(encoding="utf-8").partition("\n## Six queries over batches\n")
+    section, _, _ = section.partition("\n## ")
+    first, *queries = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return first, list(zip(queries, re.findall(r"```text\n(.*?)```", section, re.DOTALL), strict=True))
+
+
+def test_queries_of_the_page_have_their_outputs(spark: SparkSession, source: Broker) -> None:
+    before, queries = blocks()
+    assert len(queries) == 6
+    names = {"spark": spark}
+    exec(before.replace("source:9092", source.bootstrap), names)
+    printed = []
+    for code, _ in queries:
+        with redirect_stdout(io.StringIO()) as output:
+            exec(code, names)
+        printed.append(output.getvalue().strip())
+    assert printed == [output.strip() for _, output in queries]
