@@ -11,7 +11,8 @@ import json
 from functools import cache
 from pathlib import Path
 
-from tests.broker.produce_cases import CASES, Outcome, check
+from tests.broker.playing import Outcome, check
+from tests.broker.produce_cases import CASES
 
 __all__ = ["name_of", "recorded"]
 

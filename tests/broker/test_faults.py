@@ -115,7 +115,7 @@ def test_wait_for_returns_once_a_fault_was_hit(wire: Wire, broker: Broker, topic
 
 
 def test_fault_unsupported_by_its_api_is_refused(broker: Broker) -> None:
-    with pytest.raises(ValueError, match="drop or delay"):
+    with pytest.raises(ValueError, match="Drop or delay"):
         broker.faults.add(ApiKey.API_VERSIONS, error=ErrorCode.UNKNOWN_SERVER_ERROR)
     with pytest.raises(ValueError, match="after"):
         broker.faults.add(ApiKey.FETCH, error=ErrorCode.UNKNOWN_SERVER_ERROR, effect="after")

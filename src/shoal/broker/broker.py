@@ -34,7 +34,7 @@ _log = logger("shoal.broker")
 
 _TOO_SLOW = (
     "a request of {size} bytes from {host} was not received while others waited for memory "
-    "(queued.max.request.bytes is {most}); its connection was closed"
+    "(queued.max.request.bytes is {most}), so its connection was closed"
 )
 
 #: After its log directory failed, a broker answers KAFKA_STORAGE_ERROR for this time before it stops.
@@ -175,7 +175,7 @@ class Broker(BrokerState):
 
         """
         if self.failure is not None:
-            raise ConfigError(f"{self.failure}; a new broker has to read it")
+            raise ConfigError(f"{self.failure}. Open the directory with a new broker")
         if self._data is not None:
             self._data.take_again()
             self._data.set_clean(False)
@@ -288,4 +288,6 @@ def _check_address(host: str, allow_any_address: bool) -> None:
     if not allow_any_address and not all(address.is_loopback for address in addresses):
         raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
     if any(address.is_unspecified for address in addresses):
-        raise ConfigError(f"the broker would advertise {host!r}, which clients cannot connect to")
+        raise ConfigError(
+            f"the broker would advertise {host!r}, which clients cannot connect to. Name a host"
+        )

@@ -29,10 +29,8 @@ class Call:
     The client, the version and the fault of one request.
 
     Attributes:
-        api: The API.
         version: The version of the request, and so of the response.
         client_id: The client's own name for itself.
-        client_host: The client's address.
         fault: The failure that a test ordered for this request.
         has_hung_up: Returns whether the client closed the connection.
         may_wait: Whether the request may wait. A large one must not: it would keep its memory meanwhile.

@@ -46,7 +46,7 @@ class BrokerCluster:
             data: Their common directory; None keeps everything in memory.
 
         Raises:
-            ConfigError: As :class:`~shoal.broker.Broker` says.
+            ConfigError: As for :class:`~shoal.broker.Broker`.
 
         """
         first = Broker(cluster_id=cluster_id, config=config, data=data)

@@ -164,7 +164,7 @@ TOPIC_SETTINGS = _by_name(
     Setting("local.retention.ms", _LONG, "-2", "log.local.retention.ms", _between(-2)),
     Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms", _between(1)),
     Setting("max.message.bytes", _INT, "1048588", "message.max.bytes", _between(0)),
-    # Of Kafka up to 3.9, as the versions of Fetch are that it is about.
+    # Kafka up to 3.9 has it, as it has the versions of Fetch that it concerns.
     Setting("message.downconversion.enable", _BOOLEAN, "true", "log.message.downconversion.enable"),
     Setting(
         "message.timestamp.after.max.ms",
@@ -301,8 +301,8 @@ class BrokerConfig(Mapping[str, str]):
         if 0 < bound < largest:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
-                f"queued.max.request.bytes is {bound}, and socket.request.max.bytes {largest}; "
-                "it must be at least that, or -1 for no bound",
+                f"queued.max.request.bytes is {bound}, and socket.request.max.bytes {largest}. "
+                "Set it to that or more, or to -1 for no bound",
             )
 
     def __getitem__(self, name: str) -> str:

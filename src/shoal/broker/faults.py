@@ -1,7 +1,7 @@
 """
 Faults on demand: the failures that a test orders, and their number.
 
-A fault meets requests of one API, if it says so only those for a partition or of a client. It delays the
+A fault meets requests of one API, optionally only those for a partition or of a client. It delays the
 request, drops the connection before or after the request took effect, or answers an error code.
 """
 
@@ -111,7 +111,7 @@ class Faults:
 
         """
         if error is not None and api in _WITHOUT_ERRORS:
-            raise ValueError(f"{api.name} has no error to answer; drop or delay it")
+            raise ValueError(f"{api.name} has no error to answer. Drop or delay it")
         if error is not None and effect == "after" and api in _WITHOUT_EFFECT:
             raise ValueError(f"{api.name} changes nothing, so a fault after it has no effect")
         fault = Fault(api, times, error, effect, drop, delay_s, topic, partition, client_id)

@@ -53,9 +53,7 @@ class Api:
     One API.
 
     Attributes:
-        key: Its number.
         oldest: The oldest version that the broker serves.
-        newest: The newest one.
         handle: The function that serves its requests.
 
     """
@@ -79,12 +77,10 @@ class BrokerState:
         large_requests: Turns at requests that take much memory.
         config: The broker's settings by Kafka's names, as text, defaults included. These and the following
             attributes belong to all nodes of a cluster.
-        cluster_id: The cluster's id.
         journal: The file of groups, transactions, topics and dynamic settings.
         producer_ids: The source of new producer ids.
         topics: The topics with their logs.
         groups: The consumer groups with their offsets.
-        transactions: The transactional ids.
         leaders: The nodes that run, and the leader of each partition.
 
     """
@@ -112,9 +108,7 @@ class BrokerState:
         Read the state from a data directory, share another node's, or begin without topics.
 
         Args:
-            node_id: The node's id.
             apis: The APIs that the node serves.
-            config: The broker's settings.
             cluster_id: The cluster's id, by default the directory's or a random one.
             data: The directory; None keeps everything in memory.
             beside: Another node of the cluster, whose state this node shares.

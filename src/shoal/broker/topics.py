@@ -55,7 +55,6 @@ class Topic:
     A topic and its logs, one for each partition.
 
     Attributes:
-        name: Its name.
         topic_id: Its id; a later topic of the same name has another one.
         logs: Its logs, by partition number.
         overrides: Its own settings; the others come from the broker.

@@ -11,7 +11,8 @@ import pytest
 
 from shoal.broker import Broker
 from tests.broker.conftest import NewTopic, create_and_await
-from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
+from tests.broker.playing import ProduceCase, check
+from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT
 from tests.broker.produce_recordings import name_of, recorded
 from tests.broker.wire import Wire
 from tests.each_case import each_case

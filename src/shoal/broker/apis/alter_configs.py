@@ -75,8 +75,6 @@ def alter(
     Replace the settings of a resource, and return the fields of its answer.
 
     Args:
-        state: The state of the broker.
-        call: The request's circumstances.
         wanted: The request's part for the resource.
         altered: Returns the new settings, or raises an ApiError.
         validate_only: Change nothing.

@@ -121,7 +121,6 @@ class _Limits:
     How a partition is read.
 
     Attributes:
-        max_bytes: The size limit.
         committed: Whether to stop at the last stable offset.
         is_first: Whether the partitions before it have no data.
         is_whole: Whether it returns at least one batch in any case.
@@ -180,8 +179,6 @@ def _wanted_log(state: BrokerState, wanted: Wanted, topic: Topic | None) -> Log:
     Return the log of a partition, unless another topic has the name since the request came.
 
     Args:
-        state: The state of the broker.
-        wanted: The partition.
         topic: The topic that had the name then; it may be deleted while a Fetch waits.
 
     Raises:

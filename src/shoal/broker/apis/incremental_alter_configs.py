@@ -22,7 +22,7 @@ _Response = response_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 _Result = _Response.AlterConfigsResourceResponse
 
 
-class Operation(enum.IntEnum):
+class AlterConfigOperation(enum.IntEnum):
     """The change of a setting (``AlterConfigOp.OpType``)."""
 
     SET = 0
@@ -56,19 +56,19 @@ def _altered(state: BrokerState, wanted: Any) -> Mapping[str, str]:
 
 def _apply(altered: dict[str, str], setting: Setting, config: Any) -> None:
     operation = config.config_operation
-    if operation == Operation.DELETE:
+    if operation == AlterConfigOperation.DELETE:
         altered.pop(setting.name, None)
         return
     if config.value is None:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for {setting.name}")
-    if operation == Operation.SET:
+    if operation == AlterConfigOperation.SET:
         altered[setting.name] = config.value
-    elif operation in (Operation.APPEND, Operation.SUBTRACT):
+    elif operation in (AlterConfigOperation.APPEND, AlterConfigOperation.SUBTRACT):
         if setting.type is not SettingType.LIST:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{setting.name} is not a list")
         now = [entry for entry in altered.get(setting.name, setting.default).split(",") if entry]
         changes = config.value.split(",")
-        if operation == Operation.APPEND:
+        if operation == AlterConfigOperation.APPEND:
             now += [entry for entry in changes if entry not in now]
         else:
             now = [entry for entry in now if entry not in changes]

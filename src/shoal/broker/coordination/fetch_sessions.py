@@ -205,7 +205,6 @@ class FetchSessions:
         Find the partitions and the session of a request.
 
         Args:
-            request: The request.
             names: The names of all topics by id, if the request lists topics by id.
 
         Raises:

@@ -161,7 +161,6 @@ class Group:
     A consumer group.
 
     Attributes:
-        group_id: Its name.
         state: Its state, see the head of this module.
         generation: The number of rebalances that ended.
         protocol_type: The first member's, ``consumer`` for example.

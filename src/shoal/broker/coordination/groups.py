@@ -107,7 +107,6 @@ class Groups:
         Join a group, and wait until all of its members did.
 
         Args:
-            join: The request.
             gave_up: Returns whether the request lost its reader; called after a :meth:`wake`, and with every
                 :meth:`expire`.
 
@@ -129,7 +128,6 @@ class Groups:
         Take the assignment from the leader, and wait for the member's part of it.
 
         Args:
-            sync: The request.
             gave_up: As for :meth:`join`.
 
         Raises:

@@ -36,13 +36,7 @@ SKIP_ASSIGNMENT_FROM = 9
 
 
 class MemberIdRequired(ApiError):
-    """
-    A new member has to join again, with an id.
-
-    Attributes:
-        member_id: The id.
-
-    """
+    """A new member has to join again, with an id."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__(ErrorCode.MEMBER_ID_REQUIRED, "join again with the member id given")

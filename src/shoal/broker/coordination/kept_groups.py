@@ -28,7 +28,6 @@ class KeptGroups:
     The groups, and their memory. The lock of :class:`~.groups.Groups` guards them.
 
     Attributes:
-        by_id: The groups by id.
         offsets: Their committed offsets.
 
     """

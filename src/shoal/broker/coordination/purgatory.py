@@ -38,11 +38,11 @@ class Purgatory:
         return self._closed
 
     def open(self) -> None:
-        """Let requests wait."""
+        """Accept requests that wait."""
         self._closed = False
 
     def close(self) -> None:
-        """Wake every request, and let no other wait."""
+        """Wake every request, and let none wait from now on."""
         with self._lock:
             self._closed = True
             for event in self._waiting:

@@ -68,12 +68,9 @@ class Transaction:
     A transactional id, and its open transaction, if there is one.
 
     Attributes:
-        transactional_id: The id.
-        producer_id: Its producer id.
         timeout_s: The longest time that a transaction may be open.
         epoch: The epoch that may write; older ones are fenced.
         previous_epoch: The epoch before, which identifies a repeated InitProducerId.
-        state: The state of the transaction.
         partitions: The partitions of the open transaction.
         groups: The groups whose offsets are part of it.
         expires_at: The time at which it is aborted if it is still open, on the monotonic clock.
@@ -211,10 +208,9 @@ class Transactions:
         Give a transactional id to a producer: fence the one before, and abort its open transaction.
 
         Args:
-            transactional_id: The id.
             timeout_ms: The longest time that a transaction may be open.
             producer_id: The producer's own id if it asks for its next epoch (KIP-360); otherwise -1.
-            epoch: The producer's epoch, likewise.
+            epoch: The producer's epoch if it asks for its next one; otherwise -1.
 
         Returns:
             The producer id and the epoch to write with.

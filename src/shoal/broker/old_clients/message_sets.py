@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...errors import NotConvertible
-from ...net.converting import Direction, turn
+from ...net.converting import ConvertedApi, turn
 from ...records import RecordBatch
 from ...records.batch import LOG_APPEND_TIME, MAGIC_OFFSET
 from ...records.compression import DEFAULT_LIMIT_BYTES
@@ -50,7 +50,7 @@ def validated_message_set(
 
     """
     try:
-        with turn(Direction.PRODUCE) as tally:
+        with turn(ConvertedApi.PRODUCE) as tally:
             message_set = read_message_set(record_set, _MOST_DECOMPRESSED_BYTES, config.max_message_bytes)
             if message_set is None:
                 return None

@@ -61,7 +61,6 @@ def answer(
     Args:
         state: The state that it reads and changes.
         frame: The request without its size. The buffer may be reused afterwards.
-        client_host: The client's address.
         has_hung_up: Returns whether the client hung up.
 
     Returns:

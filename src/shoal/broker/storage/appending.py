@@ -71,7 +71,6 @@ def count_written(
         batches: The request's, in a row.
         producer: The state of their producer.
         first_offset: The offset at which the first one must be.
-        log_end_offset: The log's end.
         header_at: Returns the header of the batch that holds an offset, None if there is none of magic 2.
 
     Returns:

@@ -53,7 +53,6 @@ class DataDirectory:
     The directory of one broker; a lock keeps other brokers out.
 
     Attributes:
-        path: Its path.
         failure: Its failure, if it failed.
         journal: The state beside the logs.
         was_clean: Whether the broker before stopped cleanly, or there was none.
@@ -98,7 +97,7 @@ class DataDirectory:
             self._take()
         if not self.journal.is_current:
             self.release()
-            raise ConfigError(f"{self.path} was used by another broker since")
+            raise ConfigError(f"{self.path} was used by another broker since. Open it with a new broker")
 
     def _take(self) -> None:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -106,7 +105,9 @@ class DataDirectory:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise ConfigError(f"{self.path} is in use by another broker") from None
+            raise ConfigError(
+                f"{self.path} is in use by another broker. Stop that one, or use another directory"
+            ) from None
         self._lock = descriptor
 
     def release(self) -> None:

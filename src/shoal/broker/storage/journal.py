@@ -7,7 +7,7 @@ lines, ``journal.jsonl``, each a fact with its key::
 
     ["topic", ["orders"], {"id": "…", "partitions": 3, "config": {}}]
 
-Of several facts with one key the last one counts, and ``null`` deletes. Facts are appended; the file is
+If several facts have one key, the last one counts, and ``null`` deletes. Facts are appended; the file is
 rewritten when it is opened, and when it has grown large. An incomplete last line was never acknowledged.
 
 Without a directory the journal keeps nothing.

@@ -33,7 +33,7 @@ class LeaderEpochs:
         self.starts = [*written, (leader_epoch, log_end_offset)]
 
     def recover(self, leader_epoch: int, base_offset: int) -> None:
-        """Learn of an epoch from a batch in the log, from the first batch to the last."""
+        """Add the epoch of a batch in the log, if it is new; call it for each batch in their order."""
         if leader_epoch > self.starts[-1][0]:
             self.starts.append((leader_epoch, base_offset))
             self._current = leader_epoch

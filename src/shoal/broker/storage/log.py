@@ -1,5 +1,5 @@
 """
-A partition's log: its batches, and all that a broker knows about them.
+A partition's log: its batches, and the state that a broker keeps about them.
 
 Appending copies a batch once, from the request into a segment, and replaces its header: base offset and
 leader epoch, which are not under the CRC, and on a LogAppendTime topic the timestamp. Reading copies nothing:
@@ -99,7 +99,6 @@ class Log:
 
         Args:
             name: ``topic-partition``, for messages.
-            config: The topic's.
             directory: The directory for its segments, which :meth:`recover` reads; None for memory.
             failure: Takes the directory offline after an I/O error.
 

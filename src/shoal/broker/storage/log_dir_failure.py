@@ -108,7 +108,6 @@ class LogDirFailure:
 
         Args:
             what: The file or the log.
-            error: The error.
 
         """
         if self._path is not None and (isinstance(error, CutFailed | FlushFailed) or error.errno in _FINAL):
@@ -124,6 +123,6 @@ class LogDirFailure:
             if self.reason is not None:
                 return
             self.reason = reason
-        _log.error("%s; its partitions are offline, and the broker stops", reason)
+        _log.error("%s. Its partitions are offline, and the broker stops", reason)
         for call in self._listeners:
             call()

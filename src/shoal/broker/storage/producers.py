@@ -53,7 +53,6 @@ class Producer:
     One producer id's state in one partition.
 
     Attributes:
-        producer_id: The producer id.
         epoch: The latest epoch that wrote to the partition.
         batches: The last five batches with that epoch, the latest last.
         last_timestamp: The timestamp of its last batch, in milliseconds, by which the state expires.
@@ -137,7 +136,6 @@ class ProducerSnapshot(NamedTuple):
     A producer as DescribeProducers shows it.
 
     Attributes:
-        producer_id: Its id.
         epoch: The latest epoch that wrote to the partition.
         last_sequence: -1 for none, for example after a marker with a new epoch.
         last_timestamp: In milliseconds.
@@ -190,7 +188,6 @@ class Producers:
         Forget producers whose last batch has an old timestamp, even if it was written just now.
 
         Args:
-            now_ms: The time.
             expiration_ms: ``producer.id.expiration.ms``.
             in_transaction: The producer ids with an open transaction, which are kept.
 

@@ -29,9 +29,6 @@ class OpenFile:
 
     A deleted segment's ranges stay readable until then.
 
-    Attributes:
-        descriptor: The file descriptor.
-
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,7 +104,7 @@ class FileRange:
 
 
 def _batch_size(piece: memoryview, position: int) -> int | None:
-    """Return what the batch at a position takes; None where its length is not there, or is none."""
+    """Return what the batch at a position takes; None if its length is not there, or is none."""
     if len(piece) - position < _BATCH_OVERHEAD.size:
         return None
     length: int = _BATCH_OVERHEAD.unpack_from(piece, position)[1]

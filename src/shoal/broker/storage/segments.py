@@ -44,7 +44,6 @@ class Segments:
         Begin with one empty segment.
 
         Args:
-            config: The topic's.
             directory: The directory of the files, which is created if necessary; None for memory. The files
                 that it has already are read by :meth:`recover`.
 
@@ -76,7 +75,6 @@ class Segments:
         Args:
             size: The size of the batches.
             base_offset: The base offset of a new segment.
-            config: The topic's.
 
         """
         active = self.active
@@ -105,7 +103,6 @@ class Segments:
         The first batch that is not whole is cut off, with everything after it, as Kafka does.
 
         Args:
-            config: The topic's.
             replay: Called with each batch, in order.
             verify: Check every CRC: the broker did not stop cleanly.
 

@@ -20,7 +20,6 @@ class AbortedTransaction(NamedTuple):
 
     Attributes:
         last_offset: The offset of the marker.
-        producer_id: The producer id.
         first_offset: The offset of its first record.
         last_stable_offset: The last stable offset after the marker: no later entry begins before it.
 

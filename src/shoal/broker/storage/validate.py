@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from ...error_codes import ErrorCode
 from ...errors import CorruptBatch, UnsupportedBatch
-from ...net.converting import Direction, counted, memory_turn
+from ...net.converting import ConvertedApi, counted, memory_turn
 from ...records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, decompress, read_header, verify_crc
 from ...records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 from ...records.compression import decompressed_pieces
@@ -66,7 +66,7 @@ _MOST_COMPRESSED_RECORDS = MOST_DECOMPRESSED_BYTES // 64
 #: The memory of zstd, whose library cannot stream, for each connection; larger batches take turns.
 _WITHOUT_TURN_BYTES = 1 << 22
 
-#: Of zstd no bytes are an empty stream; the readers of the others want a header.
+#: For zstd, no bytes are an empty stream. The other codecs require a header.
 _NEEDS_BYTES = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 #: Zstandard came with Produce v7 (KIP-110).
@@ -221,7 +221,7 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     if target is codec:
         max_timestamp = _check_records(batch, config, now_ms, None)
     else:
-        with counted(Direction.PRODUCE) as tally:
+        with counted(ConvertedApi.PRODUCE) as tally:
             writer = BatchWriter(target, config.max_message_bytes)
             max_timestamp = _check_records(batch, config, now_ms, writer)
             batch = recompressed(header, writer)
