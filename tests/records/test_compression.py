@@ -208,8 +208,8 @@ def test_output_of_exactly_the_limit_is_accepted(name: str, plain: bytes) -> Non
                 decompress(codec, compressed, limit, base_offset=77)
             assert str(caught.value) == (
                 "the batch at offset 77 cannot be mirrored: "
-                f"it expands to more than {limit} bytes, the maximum size of a decompressed batch; raise the "
-                "maximum if the batch is not an attack"
+                f"its records expand to more than {limit} bytes, the maximum size of a decompressed batch. "
+                "Raise the maximum if the batch is not an attack"
             )
 
 
@@ -279,7 +279,7 @@ def test_bomb_is_refused_before_it_expands(name: str) -> None:
     codec, bomb = BOMBS[name]
     data = bomb()
     limit = 4 << 20
-    refused = pytest.raises(UnsupportedBatch, match=f"expands to more than {limit} bytes")
+    refused = pytest.raises(UnsupportedBatch, match=f"expand to more than {limit} bytes")
     with peak_below(limit + (2 << 20)), refused:
         decompress(codec, data, limit)
 

@@ -19,7 +19,7 @@ EVERY_VECTOR = each_case("recorded", vectors(), attrgetter("name"))
     (*vectors(), *old_vectors(), *down_converted_vectors(), *removed_vectors()),
     attrgetter("name"),
 )
-def test_file_has_the_recorded_digest(recorded: Vector) -> None:
+def test_vector_s_frame_has_the_recorded_size_and_digest(recorded: Vector) -> None:
     assert len(recorded.frame) == recorded.size
     assert hashlib.sha256(recorded.frame).hexdigest() == recorded.sha256
 

@@ -24,8 +24,8 @@ ALTERING = frozenset({ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 _ALLOWED = frozenset({2, 16, 32})
 
 _SENTENCE = (
-    "shoal gateway: clients may change the settings of topics, groups and client metrics only; "
-    "--allow-broker-configs allows those of brokers"
+    "shoal gateway: clients may change the settings of topics, groups and client metrics only. "
+    "Use --allow-broker-configs for those of brokers"
 )
 
 

@@ -189,7 +189,6 @@ class ClientRequest:
 
     Attributes:
         size: The frame's size in bytes, without the four bytes of the size itself.
-        header: The request header.
 
     """
 

@@ -19,8 +19,6 @@ def rewrite(header: RequestHeader, frame: memoryview, values: ValueLimit, nodes:
     Return the same answer with the gateway's addresses, its size included.
 
     Args:
-        header: The header of the request.
-        frame: The broker's answer.
         values: The limit for the decoded answer.
         nodes: Remembers the brokers in the answer.
 

@@ -90,10 +90,8 @@ class Session:
         Begin with a connected client.
 
         Args:
-            settings: The gateway's settings.
             nodes: The addresses of brokers and of their listeners.
             node_id: The broker that the client connected to; None for the bootstrap listener.
-            client: The client's connection.
             connect: Opens the connection to the broker.
             warn: Receives a sentence for the operator.
             topic_limits: The limits of topics that old clients produce to.
@@ -247,7 +245,8 @@ class Session:
         found = self._nodes.address(self._node_id)
         if found is None:
             self._warn(
-                f"a client connected to the listener of broker {self._node_id}, which the cluster lacks"
+                f"a client connected to the listener of broker {self._node_id}, which the cluster lacks. "
+                "Start that broker, or remove its id from --broker-ids"
             )
         if found != upstream.connection.address:
             raise ClientGone("another broker is behind its connection")

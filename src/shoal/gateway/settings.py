@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..client.config import ClientConfig
@@ -104,4 +104,4 @@ class GatewaySettings:
         security = self.upstream.security
         if security is None or not self.pass_through:
             return security
-        return replace(security, mechanism=None, username="", password="")
+        return security.without_login()

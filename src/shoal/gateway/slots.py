@@ -26,7 +26,6 @@ class ClientSlot:
     The slot of one connection.
 
     Attributes:
-        address: The client's address.
         network: The network of the address.
         hang_up: Ends the connection, from another thread.
         is_proven: Whether the client has met all conditions above.

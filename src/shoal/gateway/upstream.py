@@ -114,8 +114,8 @@ class Upstream:
         size = self._begin_answer()
         if size > largest:
             raise TooLarge(
-                f"{self.connection.address} sent an answer of {size} bytes; the limit is {largest}. If the "
-                f"cluster needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
+                f"{self.connection.address} sent an answer of {size} bytes, and the limit is {largest}. If "
+                f"the cluster needs more, raise {ANSWER_BYTES_PROPERTY} in the upstream properties, or "
                 "--max-decompressed-bytes for a batch"
             )
         return size

@@ -51,7 +51,7 @@ _APIS: Mapping[int, _ServedApi] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: _ServedApi("AddPartitionsToTxn", 3),  # from 4 on for brokers only
     ApiKey.ADD_OFFSETS_TO_TXN: _ServedApi("AddOffsetsToTxn", 4),
     ApiKey.END_TXN: _ServedApi("EndTxn", 4),  # from 5 on together with Produce 12 (KIP-890)
-    ApiKey.TXN_OFFSET_COMMIT: _ServedApi("TxnOffsetCommit", 4),  # likewise
+    ApiKey.TXN_OFFSET_COMMIT: _ServedApi("TxnOffsetCommit", 4),  # from 5 on, too
     29: _ServedApi("DescribeAcls", 3),
     30: _ServedApi("CreateAcls", 3),
     31: _ServedApi("DeleteAcls", 3),

@@ -92,7 +92,6 @@ def pick_version(api_key: ApiKey, broker_versions: Mapping[int, tuple[int, int]]
     Return the newest version of an API that both sides support.
 
     Args:
-        api_key: The API.
         broker_versions: The oldest and newest version of each API, from ApiVersions.
         address: The broker's address, for the error.
 

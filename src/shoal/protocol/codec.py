@@ -156,8 +156,6 @@ def decode_response(
     (KIP-511). That response is decoded as version 0.
 
     Args:
-        api_key: The API.
-        version: The request's version.
         frame: The response, without its size.
         values: The bound of the values in the response, and so of its memory.
 
@@ -184,7 +182,6 @@ def encode_response(response: Any, correlation_id: int, version: int | None = No
     Encode a response, its header and its size, ready for a socket.
 
     Args:
-        response: The response.
         correlation_id: The id of the request.
         version: The version of the request, unless the response has it.
 
@@ -264,7 +261,7 @@ class _Counted(BytesIO):
         self._left -= 1
         if self._left < 0:
             raise _TooManyValues(
-                f"{self._size:,} bytes with more than {self._limit.most:,} values; {self._limit.remedy}"
+                f"{self._size:,} bytes with more than {self._limit.most:,} values. {self._limit.remedy}"
             )
         return super().read(size)
 
@@ -312,7 +309,6 @@ class _Checked(NamedTuple):
     A field that the library may decode as None although the protocol allows no null in it.
 
     Attributes:
-        name: The attribute's name.
         is_nullable: Whether the field itself may be null.
         is_array: Whether the field is an array, whose elements may not be null.
         fields: The fields to check in the structure, or in each element.
@@ -347,7 +343,7 @@ def _checked_of(fields: Iterable[Any], version: int) -> tuple[_Checked, ...]:
 
 def _refuse_nulls(message_class: Any, message: Any, fields: Sequence[_Checked]) -> None:
     """
-    Refuse null where Kafka's own reader does: "non-nullable field was serialized as null".
+    Refuse null as Kafka's own reader does: "non-nullable field was serialized as null".
 
     The library returns None for it, but the readers of the message expect a value.
     """

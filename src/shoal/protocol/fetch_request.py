@@ -77,7 +77,7 @@ def encode_fetch_request(
 
     Args:
         topics: The partitions to fetch. The keys are names, and from v13 on ids.
-        forgotten: The numbers of the partitions to remove from the session, likewise; from v7 on.
+        forgotten: The numbers of the partitions to remove from the session, by the same keys; from v7 on.
         version: 4 to 13.
         correlation_id: The id that the response repeats.
         client_id: The client id in the request header.

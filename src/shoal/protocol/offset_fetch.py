@@ -1,9 +1,9 @@
 """
-The answer about the committed offsets of several groups: OffsetFetch 8, decoded only where it changed.
+The answer about the committed offsets of several groups: OffsetFetch 8, decoded only as far as it changed.
 
 A mirror reads the offsets of all its groups every few seconds, and most of them are those of the last time.
-So a group whose bytes are the same keeps its object, and in a group that changed each topic likewise. The
-caller compares by identity.
+So a group whose bytes are the same keeps its object. In a group that changed, each unchanged topic keeps its
+own. The caller compares by identity.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class CommittedValue(NamedTuple):
 
     Attributes:
         offset: The committed offset; -1 if there is none.
-        metadata: The committed metadata.
         error_code: The code of the partition, or 0.
 
     """

@@ -22,7 +22,7 @@ from .fingerprint import (
 from .plain import ENTRY, PlainRun, stamp_plain
 from .rebuild import write_batch, write_batches
 from .record import Record, read_key_value_headers, read_records, write_body
-from .scan import CheckedCrcs, check_dropped, scan
+from .scan import CheckedCrcs, decide_checked, scan
 from .stamp import stamp, stamped_header
 
 __all__ = [
@@ -39,10 +39,10 @@ __all__ = [
     "PlainRun",
     "Record",
     "RecordBatch",
-    "check_dropped",
     "compress",
     "crc32c",
     "decide",
+    "decide_checked",
     "decompress",
     "decompress_legacy_lz4",
     "fingerprint",

@@ -13,7 +13,7 @@ zstd    RFC 8878; the Java client's frames do not say how much is in them
 Written is what Kafka's own producer writes. Read is more than Kafka reads: any
 flags, and frames back to back.
 
-No reader believes what a stream says of its own size: a few kilobytes can
+No reader relies on the size that a stream states: a few kilobytes can
 stand for gigabytes. They decode into a buffer that grows by steps up to a
 limit, and give up there.
 """
@@ -132,8 +132,8 @@ def decompress(codec: Codec, data: bytes | memoryview, limit_bytes: int, base_of
     try:
         return _DECOMPRESS[codec](memoryview(data), limit_bytes)
     except _OverLimit:
-        raise _refusal("it expands", limit_bytes, base_offset) from None
-    except (cramjam.DecompressionError, zlib.error, _Malformed) as error:
+        raise _refusal("its records expand", limit_bytes, base_offset) from None
+    except (cramjam.DecompressionError, zlib.error, _MalformedFrame) as error:
         raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}", base_offset) from error
 
 
@@ -159,7 +159,7 @@ def decompressed_pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Ite
     for piece in _pieces(codec, data, limit_bytes):
         left -= len(piece)
         if left < 0:
-            raise _refusal("it expands", limit_bytes, 0)
+            raise _refusal("its records expand", limit_bytes, 0)
         yield piece
 
 
@@ -171,14 +171,14 @@ def _pieces(codec: Codec, data: memoryview, limit_bytes: int) -> Iterator[bytes]
             case Codec.SNAPPY:
                 for block in _snappy_blocks(data):
                     if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
-                        raise _refusal("it expands", limit_bytes, 0)
+                        raise _refusal("its records expand", limit_bytes, 0)
                     yield bytes(cramjam.snappy.decompress_raw(block))
             case Codec.LZ4:
                 yield from lz4_blocks(data)
             case _:
                 whole = memoryview(decompress(codec, data, limit_bytes))
                 yield from (bytes(whole[at : at + _GZIP_OUT]) for at in range(0, len(whole), _GZIP_OUT))
-    except (cramjam.DecompressionError, zlib.error, _Malformed) as error:
+    except (cramjam.DecompressionError, zlib.error, _MalformedFrame) as error:
         raise CorruptBatch(f"its records are not {codec.name.lower()}: {error}") from error
 
 
@@ -225,7 +225,7 @@ def compress_legacy_lz4(data: Bytes) -> bytes:
 
 def _refusal(what: str, limit_bytes: int, base_offset: int) -> ExpandsTooFar:
     return ExpandsTooFar(
-        f"{what} to more than {limit_bytes} bytes, the maximum size of a decompressed batch; raise the "
+        f"{what} to more than {limit_bytes} bytes, the maximum size of a decompressed batch. Raise the "
         "maximum if the batch is not an attack",
         base_offset,
     )
@@ -235,7 +235,7 @@ class _OverLimit(Exception):
     """More would come out than is allowed."""
 
 
-class _Malformed(Exception):
+class _MalformedFrame(Exception):
     """A frame that this module parses itself is malformed."""
 
 
@@ -280,7 +280,6 @@ class StreamCompressor:
         Begin a stream.
 
         Args:
-            codec: Its codec.
             most_bytes: The maximum size of the stream. A larger one is dropped completely.
 
         """
@@ -365,7 +364,7 @@ def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
         member = zlib.decompressobj(_GZIP_WRAPPING)
         while not member.eof:
             if position == end:
-                raise _Malformed("it is cut short")
+                raise _MalformedFrame("it is cut short")
             piece: Bytes = data[position : position + _GZIP_IN]
             position += len(piece)
             while piece and not member.eof:
@@ -379,9 +378,9 @@ def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> Bytes:
     """
-    Decompress all blocks into one buffer of the size that they say they have.
+    Decompress all blocks into one buffer of the size that they state.
 
-    Only snappy says it for certain: a block that is not as long is refused.
+    Only snappy states it for certain: a block that is not as long is refused.
     """
     # Twice over the blocks: a list of them would take a hundred times the memory of the smallest ones.
     total = 0
@@ -409,14 +408,14 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > end:
-                raise _Malformed("it ends in its header")
+                raise _MalformedFrame("it ends in its header")
             continue
         if end - position < _INT32.size:
-            raise _Malformed("it ends in the size of a block")
+            raise _MalformedFrame("it ends in the size of a block")
         size = _INT32.unpack_from(data, position)[0]
         position += _INT32.size
         if not 0 < size <= end - position:
-            raise _Malformed(f"a block of {size} bytes, but only {end - position} are left")
+            raise _MalformedFrame(f"a block of {size} bytes, but only {end - position} are left")
         yield data[position : position + size]
         position += size
 

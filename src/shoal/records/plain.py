@@ -73,8 +73,6 @@ def stamp_plain(
         position: The position of the first batch in it.
         first_offset: The offset that this batch must begin at.
         end_offset: The walk ends before a batch that begins there or behind.
-        producer_id: The mirror's.
-        producer_epoch: Its epoch.
         base_sequence: The first batch's sequence; the others continue it.
 
     """

@@ -179,7 +179,7 @@ class BatchWriter:
 
     def __init__(self, codec: Codec, most_bytes: int) -> None:
         """
-        Begin a batch.
+        Begin a batch without records.
 
         Args:
             codec: The compression of the records.

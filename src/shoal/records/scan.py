@@ -3,10 +3,17 @@ The batches of a fetched record set, in the order of the log, with the decision 
 
 Every reader of a log needs the same four steps. It splits the record set, and
 decides about each batch from its header. If it drops a batch, it verifies the
-CRC. If that batch is a marker, it ends a transaction. :func:`scan` takes all
-four steps. :func:`check_dropped` takes the last two, for readers that act
-between the steps: the mirror's copy loop, the down-conversion, and verify, which
-fetches a damaged batch again and then continues behind it.
+CRC. If that batch is a marker, it ends a transaction. :func:`decide_checked` takes
+the last three for one batch, and :func:`scan` all four for a record set.
+
+Three readers cannot take their batches from :func:`scan`:
+
+- The mirror's intake stamps plain batches where they lie, many in one call. Only
+  those between two such walks are split and decided one by one.
+- Verify digests plain batches likewise. It continues behind a damaged batch,
+  which :func:`split` refuses, and a damaged marker ends no transaction.
+- The down-conversion takes a batch only if it fits into the next chunk, and at the
+  offset that the client sent, whatever came before.
 
 The header alone decides whether a batch is dropped. So without the CRC a flipped
 attribute bit would turn records into a marker, and lose them without an error.
@@ -22,7 +29,7 @@ from .batch import RecordBatch, split
 from .checksum import verify_crc
 from .decide import Decision, decide
 
-__all__ = ["CheckedCrcs", "check_dropped", "scan"]
+__all__ = ["CheckedCrcs", "decide_checked", "scan"]
 
 
 class CheckedCrcs(enum.Enum):
@@ -61,32 +68,56 @@ def scan(
     """
     aborted = None if transactions is None else AbortedTransactions(transactions)
     for batch in split(record_set):
-        decision = decide(batch.header, start_offset, aborted, keep_append_time=keep_append_time)
-        if decision.is_drop:
-            check_dropped(decision, batch, aborted, crc_is_checked=crcs is not CheckedCrcs.NONE)
-        elif crcs is CheckedCrcs.ALL:
+        if crcs is CheckedCrcs.ALL:
             verify_crc(batch)
+        decision = decide_checked(
+            batch,
+            start_offset,
+            aborted,
+            keep_append_time=keep_append_time,
+            crc_is_checked=crcs is CheckedCrcs.DROPPED,
+        )
         next_offset = batch.header.next_offset
         if next_offset > start_offset:
             yield decision, batch
             start_offset = next_offset
 
 
-def check_dropped(
-    decision: Decision,
+def decide_checked(
     batch: RecordBatch,
+    start_offset: int,
     aborted: AbortedTransactions | None,
     *,
+    keep_append_time: bool = False,
+    join_below_bytes: int = 0,
     crc_is_checked: bool = True,
-) -> None:
+) -> Decision:
     """
-    Verify the CRC of a dropped batch, and let a marker end its transaction.
+    Decide about a batch; if it is dropped, verify its CRC, and let a marker end its transaction.
+
+    Args:
+        batch: The batch, after every batch before it.
+        start_offset: See :func:`~shoal.records.decide`, as for the next three.
+        aborted: The response's aborted transactions.
+        keep_append_time: Whether append times are kept.
+        join_below_bytes: The size below which batches are joined.
+        crc_is_checked: False if the caller verifies the CRC, or does not need it.
 
     Raises:
-        CorruptBatch: The CRC is wrong, or the marker has no control record.
+        CorruptBatch: The CRC of a dropped batch is wrong, or a marker has no control record.
 
     """
+    decision = decide(
+        batch.header,
+        start_offset,
+        aborted,
+        keep_append_time=keep_append_time,
+        join_below_bytes=join_below_bytes,
+    )
+    if decision is Decision.COPY or not decision.is_drop:
+        return decision  # most are copied, and is_drop costs a Python call for the enum's hash
     if crc_is_checked:
         verify_crc(batch)
     if decision is Decision.DROP_CONTROL and aborted is not None:
         aborted.see_marker(batch)
+    return decision

@@ -54,7 +54,6 @@ def stamp(batch: RecordBatch, producer_id: int, producer_epoch: int, base_sequen
         batch: A batch of magic 2 over a writable buffer. Its ``header`` keeps
             the values that were fetched; the bytes change.
         producer_id: The mirror's, for this destination partition.
-        producer_epoch: Its epoch.
         base_sequence: The offset at which the batch must land, modulo 2^31 (docs/decisions, 0002).
 
     Returns:

@@ -90,7 +90,7 @@ def read_message_set(
             offset and length included; None for any number.
 
     Returns:
-        The messages, to be read once; None where there is no whole one.
+        The messages, to be read once; None if there is no whole one.
 
     Raises:
         NotConvertible: With CORRUPT_MESSAGE for a wrong CRC and for lengths

@@ -73,7 +73,6 @@ def walk(
     again from its start.
 
     Args:
-        header: The header of the batch.
         pieces: The decompressed records, cut anywhere.
         with_lengths: Compare each record's length with the end of its fields.
             Kafka does not if it skips keys and values.

@@ -53,7 +53,6 @@ class PassThroughLogin:
         Begin without a login.
 
         Args:
-            client: The client's connection.
             broker: Returns the connection to the broker, before any login on it.
 
         """

@@ -121,7 +121,6 @@ class UserFile:
         Read the file.
 
         Args:
-            path: The file.
             warn: Receives a warning if a changed file is unusable; the users of the former one stay.
 
         Raises:
@@ -226,7 +225,7 @@ def _credential(name: str, mechanism: str, text: object) -> Credential:
     iterations = int(found["count"])
     if not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
         raise ValueError(
-            f"{where} has {iterations} iterations; choose from {_LEAST_ITERATIONS} to {_MOST_ITERATIONS}"
+            f"{where} has {iterations} iterations. Choose from {_LEAST_ITERATIONS} to {_MOST_ITERATIONS}"
         )
     return Credential(salt, iterations, stored, server)
 

@@ -88,7 +88,6 @@ class FetchTranslation:
         Begin a connection's fetches.
 
         Args:
-            settings: The gateway's settings.
             warn: Receives a sentence for the operator.
 
         """

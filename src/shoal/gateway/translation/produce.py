@@ -12,7 +12,7 @@ from typing import Any
 
 from ...error_codes import ErrorCode
 from ...errors import NotConvertible
-from ...net.converting import Direction, turn
+from ...net.converting import ConvertedApi, turn
 from ...protocol import codec
 from ...protocol.apis import ApiKey
 from ...protocol.produce import (
@@ -79,7 +79,7 @@ def _up_converted(
     if max_message_bytes is not None:
         limit_bytes = min(limit_bytes, _LARGEST_EXPANSION * max_message_bytes)
     try:
-        with turn(Direction.PRODUCE) as tally:
+        with turn(ConvertedApi.PRODUCE) as tally:
             found = read_message_set(entry.record_set, limit_bytes, max_message_bytes)
             if found is None:  # as Kafka answers a set without a whole message
                 return _outcome(entry, ErrorCode.NONE)

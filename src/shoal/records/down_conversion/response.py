@@ -21,8 +21,8 @@ from ...errors import CorruptBatch, NotConvertible, UnsupportedBatch, Unsupporte
 from ..aborted import AbortedTransactions
 from ..batch import HEADER_SIZE, RecordBatch, split
 from ..compression import DEFAULT_LIMIT_BYTES
-from ..decide import Decision, decide
-from ..scan import check_dropped
+from ..decide import Decision
+from ..scan import decide_checked
 from .messages import convert
 
 __all__ = ["DEFAULT_CHUNK_BYTES", "ConvertedCounts", "DownConversion"]
@@ -221,11 +221,8 @@ class DownConversion:
 
     def _is_left_out(self, batch: RecordBatch) -> bool:
         """Whether a batch is a marker, or part of an aborted transaction; to be asked of each in order."""
-        decision = decide(batch.header, self._fetch_offset, self._aborted)
-        if decision not in (Decision.DROP_CONTROL, Decision.DROP_ABORTED):
-            return False
-        check_dropped(decision, batch, self._aborted)
-        return True
+        decision = decide_checked(batch, self._fetch_offset, self._aborted)
+        return decision in (Decision.DROP_CONTROL, Decision.DROP_ABORTED)
 
     def _overflow(self, remaining: int) -> bytearray:
         """Return the front of a batch that is longer than what remains (``buildOverflowBatch``)."""

@@ -29,7 +29,7 @@ def read_values(batch: RecordBatch, limit_bytes: int) -> Iterator[Message]:
         limit_bytes: The most that its records may expand to.
 
     Yields:
-        Of a LogAppendTime batch with the append time.
+        The values of each record. In a LogAppendTime batch the append time is their timestamp.
 
     Raises:
         CorruptBatch: The records do not match the header; raised at the first that does not.
