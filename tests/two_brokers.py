@@ -57,11 +57,13 @@ __all__ = [
     "begin_at",
     "compacted",
     "content_of",
+    "content_of_batch",
     "die_after",
     "is_let_go",
     "lagging",
     "leads_elsewhere",
     "let_pass",
+    "lists_no_groups",
     "lose_tail",
     "second_node",
     "wait_until",
@@ -82,15 +84,21 @@ class Content(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def _decode(batch: bytes | bytearray | memoryview) -> list[Content]:
+def content_of_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, Content]]:
+    """Return a batch's records with their offsets."""
     # If the bit is cleared, a LogAppendTime batch shows its records' own times.
     attributes = int.from_bytes(batch[21:23]) & ~batches.LOG_APPEND_TIME
     decoder = MemoryRecords(bytes(batches.patched(bytes(batch), 21, attributes.to_bytes(2))))
     decoded = decoder.next_batch()
     assert decoded is not None
     return [
-        Content(record.timestamp, record.key, record.value, tuple(record.headers or ())) for record in decoded
+        (record.offset, Content(record.timestamp, record.key, record.value, tuple(record.headers or ())))
+        for record in decoded
     ]
+
+
+def _decode(batch: bytes | bytearray | memoryview) -> list[Content]:
+    return [content for _, content in content_of_batch(batch)]
 
 
 def batches_of(log: Log) -> list[RecordBatch]:
@@ -507,6 +515,16 @@ def answers(broker: Broker, api: ApiKey, change: Callable[[Any], Any], times: in
         return change(response) if next(left) > 0 else response
 
     broker.apis = {**broker.apis, api: replace(before, handle=handle)}
+
+
+def lists_no_groups(broker: Broker, times: int = 1) -> None:
+    """Have a broker list no groups, and no error, as while their coordinator moves."""
+
+    def without_groups(response: Any) -> Any:
+        response.groups.clear()
+        return response
+
+    answers(broker, ApiKey.LIST_GROUPS, without_groups, times)
 
 
 class Held:

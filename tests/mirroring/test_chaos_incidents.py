@@ -133,6 +133,34 @@ def recover_while_the_source_deletes(brokers: TwoBrokers, seed: int) -> None:
         assert reported >= len(missing)
 
 
+def recover_while_the_copy_deletes(brokers: TwoBrokers, seed: int) -> None:
+    """Let others write and retention delete, committed records or not; no broker forgets its producers."""
+    dice = random.Random(seed)
+    brokers, history = begin(brokers, dice)
+    log = brokers.destination.log("topic")
+    for _ in range(6):
+        go_on(history, dice)
+        if dice.random() < 0.7:
+            write_foreign_records(brokers, dice.randint(1, 4))
+        if dice.random() < 0.7:
+            let_pass(brokers.destination, ApiKey.PRODUCE, dice.randint(0, 3))
+            brokers.destination.faults.add(ApiKey.PRODUCE, drop=dice.choice(["before", "within", "after"]))
+        control = Mortal(dice.randint(0, 12)) if dice.random() < 0.8 else Watched()
+        with suppress(Killed):
+            assert brokers.start(control=control).result(40.0).stopped == ()
+        brokers.destination.faults.clear()
+        if dice.random() < 0.5:
+            write_foreign_records(brokers, 1)
+        if dice.random() < 0.5:
+            ends = [each.header.next_offset for each in batches_of(log)]
+            log.delete_records(dice.choice([log.log_start_offset, *ends]))
+        brokers = brokers.with_settings(commit_interval_ms=dice.choice([0, 60_000]))
+    result = brokers.start().result(40.0)
+    assert (result.complete, result.stopped) == (True, ())
+    left = ours(brokers)
+    assert left == history.committed[len(history.committed) - len(left) :]
+
+
 #: Seeds beyond the first tier's.
 MANY_SEEDS = [pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000, 1_300)]
 
@@ -140,6 +168,13 @@ MANY_SEEDS = [pytest.param(seed, marks=pytest.mark.long) for seed in range(1_000
 @pytest.mark.parametrize("seed", [*range(20), *MANY_SEEDS])
 def test_own_records_equal_the_history_after_incidents(brokers: TwoBrokers, seed: int) -> None:
     recover_and_die_at_random(brokers, seed)
+
+
+@pytest.mark.parametrize("seed", [*range(20), *MANY_SEEDS])
+def test_own_records_that_are_left_equal_the_history_s_end_after_deletions(
+    brokers: TwoBrokers, seed: int
+) -> None:
+    recover_while_the_copy_deletes(brokers, seed)
 
 
 @pytest.mark.parametrize("seed", [*range(15), *MANY_SEEDS])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.mirroring.control.protocol import process_name
 from shoal.mirroring.model.incidents import IncidentKind
-from shoal.mirroring.model.processes import process_name
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
 import pytest
 
 from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
@@ -22,8 +29,10 @@ from tests.two_brokers import (
     Mortal,
     TwoBrokers,
     Watched,
+    answers,
     batches_of,
     compacted,
+    content_of,
     die_after,
     let_pass,
     lose_tail,
@@ -63,7 +72,7 @@ def stop(brokers: TwoBrokers, kind: IncidentKind) -> None:
     control = Watched()
     (stopped,) = brokers.start(control=control).result().stopped
     assert incidents(control) == [[kind.value, 0, False]]
-    assert kind.continuing in stopped.reason.replace("Option", "option")
+    assert kind.continuing in stopped.reason
     assert brokers.destination.log("topic").log_end_offset == end
 
 
@@ -151,6 +160,19 @@ def test_foreign_records_among_own_ones_are_recognized(brokers: TwoBrokers, hist
     assert sequences == [0, 1, 3, 4, 6]  # as if there were no other producer
 
 
+@pytest.mark.parametrize("drop", ["before", "within", "after"])
+def test_incident_whose_commit_has_an_unknown_outcome_is_counted_once(
+    brokers: TwoBrokers, history: History, drop: Literal["before", "within", "after"]
+) -> None:
+    history.plain(1)
+    brokers.run()
+    history.plain(1, 1)
+    foreign(brokers.destination)
+    brokers.source.faults.add(ApiKey.OFFSET_COMMIT, drop=drop)
+    run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
+    assert ours(brokers) == history.committed
+
+
 def test_foreign_record_during_a_run_shifts_later_offsets(brokers: TwoBrokers, history: History) -> None:
     brokers.run()
     history.plain(*[1] * 12)
@@ -196,7 +218,7 @@ def test_mirrored_records_absent_in_the_source_stop_the_partition(
     brokers.destination.log("topic").store(memoryview(strange))
     history.plain(1)
     (stopped,) = going_on(brokers, *IncidentKind).run().stopped
-    assert "holds records from offset 1 to 3 that were mirrored from source" in stopped.reason
+    assert "from offset 1 to 3 that were mirrored from source offset 1 on" in stopped.reason
     assert "the source does not have them now" in stopped.reason
 
 
@@ -220,6 +242,165 @@ def test_duplicate_of_a_dead_process_is_not_taken_for_the_next_records(
     run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
     assert len(brokers.copied()) == 5
     run(brokers)
+
+
+# Records that the destination deleted before they were committed
+
+
+def forget_producers(brokers: TwoBrokers) -> None:
+    brokers.destination.log("topic").forget_expired_producers(NOW_MS + 86_400_000, 1)
+
+
+@pytest.mark.parametrize(("deleted", "gone"), [(0, 0), (1, 1), (2, 2), (4, 4), (6, 4), (7, 5), (8, 5)])
+def test_own_records_deleted_among_foreign_ones_are_counted_by_their_sequences(
+    brokers: TwoBrokers, history: History, deleted: int, gone: int
+) -> None:
+    history.plain(1)
+    brokers.run()
+    history.plain(1, 2, 1, 2)
+    committed = brokers.position()
+    die_after(brokers, 2)
+    foreign(brokers.destination, 2)
+    brokers = going_on(brokers, IncidentKind.FOREIGN_RECORDS)
+    die_after(brokers, 1)
+    foreign(brokers.destination)
+    brokers.commit(committed)  # the second task died before it could
+    brokers.destination.log("topic").delete_records(deleted)
+    run(brokers, ["foreign-records", 0, True])
+    assert ours(brokers) == history.committed[gone:]
+    history.plain(3)
+    run(brokers)
+    assert ours(brokers) == history.committed[gone:]
+
+
+def test_foreign_records_deleted_behind_the_position_are_passed_over(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1)
+    brokers.run()
+    foreign(brokers.destination, 2)
+    brokers.destination.log("topic").delete_records(3)
+    history.plain(2)
+    stop(brokers, IncidentKind.FOREIGN_RECORDS)
+    run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
+    assert ours(brokers) == history.committed[1:]
+
+
+def test_own_records_deleted_by_compaction_are_counted_by_their_sequences(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers.run()
+    history.plain(1, 2, 3)
+    die_after(brokers, 2)
+    foreign(brokers.destination)
+    log = brokers.destination.log("topic")
+    (_, *left) = batches_of(log)
+    cleaned = lose_tail(brokers.destination, "topic", 0)
+    for batch in left:
+        cleaned.store(batch.view)
+    run(going_on(brokers, IncidentKind.FOREIGN_RECORDS), ["foreign-records", 0, True])
+    found = [each for each in content_of(cleaned, is_compacted=True) if each != FOREIGN]
+    assert found == history.committed[1:]
+
+
+@pytest.mark.parametrize("how", ["forgets the writer", "cannot describe it", "forbids it"])
+def test_deleted_records_of_a_writer_that_no_broker_knows_stop_the_partition(
+    brokers: TwoBrokers, history: History, how: str
+) -> None:
+    history.plain(1)
+    brokers.run()
+    history.plain(2, 1)
+    die_after(brokers, 1)
+    foreign(brokers.destination)
+    log = brokers.destination.log("topic")
+    log.delete_records(3)
+    match how:
+        case "forgets the writer":
+            forget_producers(brokers)
+        case "cannot describe it":
+            apis = dict(brokers.destination.apis)
+            del apis[ApiKey.DESCRIBE_PRODUCERS]
+            brokers.destination.apis = apis
+        case _:
+            brokers.destination.faults.add(
+                ApiKey.DESCRIBE_PRODUCERS, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=None
+            )
+    end = log.log_end_offset
+    (stopped,) = going_on(brokers, *IncidentKind).start().result().stopped
+    assert "has lost records from offset 1 on, which were not committed" in stopped.reason
+    assert "nothing shows which program wrote them" in stopped.reason
+    assert log.log_end_offset == end
+
+
+def test_batch_that_is_always_answered_as_an_older_one_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """The alignment finds nothing of the batch, and the broker does not write it: no try changes that."""
+    history.plain(1)
+    brokers.run()
+    history.plain(2, 1)
+    die_after(brokers, 1)
+    foreign(brokers.destination)
+    brokers.destination.log("topic").delete_records(3)
+
+    def shows_less(response: Any) -> Any:
+        (producer,) = response.topics[0].partitions[0].active_producers
+        producer.last_sequence = 0
+        return response
+
+    answers(brokers.destination, ApiKey.DESCRIBE_PRODUCERS, shows_less)
+    (stopped,) = going_on(brokers, *IncidentKind).start().result().stopped
+    assert "landed at offset 1 of topic-0" in stopped.reason
+    assert "instead of 4" in stopped.reason
+    assert stopped.reason.endswith("a second try ended the same")
+
+
+# A topic that is created again while it is aligned
+
+
+def before_next(broker: Broker, api: ApiKey, act: Callable[[], object]) -> None:
+    """Let something happen just before a broker handles its next request of an API."""
+    handler = broker.apis[api]
+    actions = [act]
+
+    def handle(state: BrokerState, call: Call, request: Any) -> Any:
+        if actions:
+            actions.pop()()
+        return handler.handle(state, call, request)
+
+    broker.apis = {**broker.apis, api: replace(handler, handle=handle)}
+
+
+@pytest.mark.parametrize("policy", ["fail", "continue"])
+def test_copy_created_again_between_metadata_and_log_end_is_one_loss(
+    brokers: TwoBrokers, history: History, policy: str
+) -> None:
+    """The log's end is asked for by name: it is the new topic's, and the metadata are the former's."""
+    history.plain(3, 4)
+    brokers.run()
+    before_next(brokers.destination, ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda: recreate(brokers.destination))
+    if policy == "continue":
+        run(going_on(brokers, IncidentKind.DESTINATION_LOSS), ["destination-loss", 0, True])
+        assert brokers.copied() == history.committed
+    else:
+        (stopped,) = brokers.start().result().stopped
+        assert "was deleted and created again since it was mirrored" in stopped.reason
+
+
+def test_source_created_again_between_metadata_and_log_start_is_one_reset(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(3, 4)
+    brokers.run()
+    mirrored = history.committed
+    again: list[History] = []
+    before_next(
+        brokers.source,
+        ApiKey.LIST_OFFSETS,
+        lambda: again.append(recreate(brokers.source).plain(1, base_timestamp=NOW_MS + 1)),
+    )
+    run(going_on(brokers, IncidentKind.SOURCE_RESET), ["source-reset", None, True])
+    assert brokers.copied() == mirrored + again[0].committed
 
 
 # A destination that lost something
@@ -260,8 +441,8 @@ def test_recreated_destination_topic_is_filled_again(brokers: TwoBrokers, histor
 
 def lose_tail_and_producers(brokers: TwoBrokers, end: int) -> None:
     """An unclean election, of a replica that has nothing left of our writer either."""
-    after = lose_tail(brokers.destination, "topic", end)
-    after.forget_expired_producers(NOW_MS + 86_400_000, 1)
+    lose_tail(brokers.destination, "topic", end)
+    forget_producers(brokers)
 
 
 @pytest.mark.parametrize("policy", ["fail", "continue"])

@@ -95,7 +95,7 @@ def key_in_file(directory: Path) -> Iterator[Path]:
             stream.write(PROCESS_KEY)
     except OSError as error:
         raise OptionError(
-            "{file} cannot be written: {error}; set another directory by {checkpoint}",
+            "{file} cannot be written: {error}. Set another directory by {checkpoint}",
             file=str(file),
             error=error.strerror,
         ) from error

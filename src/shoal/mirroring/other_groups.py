@@ -25,7 +25,6 @@ class OtherPosition(NamedTuple):
     The position of a copy in another group.
 
     Attributes:
-        group: The group's name.
         position: The position that the group committed.
 
     """
@@ -49,7 +48,7 @@ class OtherGroups:
 
         Args:
             source: The source cluster, with metadata of the partitions.
-            destination: The destination cluster, likewise.
+            destination: The destination cluster, with metadata of the partitions.
             group: The mirror's own group, which is left out.
             copies: The destination's partitions by the source's.
 

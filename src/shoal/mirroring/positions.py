@@ -97,7 +97,6 @@ class GroupPositions:
 
         Args:
             cluster: The source.
-            group: The group's name.
             membership: Returns the member that commits, for each commit: a mirror that lost
                 its group commits nothing more.
             takes_over_offsets: Whether a consumer's offset is a position, too.

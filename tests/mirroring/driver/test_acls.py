@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.mirroring.driver.acls import Acl, acl_commands, acl_sentences, needed_acls
+from shoal.mirroring.model.follow_options import FollowOptions, KeptAcls
 
 SERVERS = {"source": "a:1", "destination": "b:1,b:2"}
 
@@ -52,3 +53,15 @@ def test_consumer_groups_are_read_at_the_source_and_committed_at_the_destination
     assert "destination: READ on groups billing, audit" in sentences
     command = next(each for each in acl_commands(acls, SERVERS) if "audit" in each and "Describe" in each)
     assert command.endswith("--operation Describe --group billing --group audit")
+
+
+def test_configurations_and_acls_that_follow_need_to_be_changed_at_the_destination() -> None:
+    follow = FollowOptions(sync_configs=True, sync_acls=KeptAcls.READ)
+    acls = needed_acls({"a": "b"}, "g", created=["b"], grown=(), before_2_8=False, follow=follow)
+    assert acl_sentences(acls) == [
+        "source: READ and DESCRIBE_CONFIGS on topic a",
+        "source: READ on group g",
+        "destination: WRITE, READ, ALTER_CONFIGS and CREATE on topic b",
+        "destination: DESCRIBE_CONFIGS and ALTER on the cluster",
+        "source: DESCRIBE on the cluster",
+    ]

@@ -15,10 +15,9 @@ from shoal.errors import OptionError
 from shoal.mirroring.driver.following import Following, compare_followers
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model import options
-from shoal.mirroring.model.follow_options import FollowOptions
+from shoal.mirroring.model.follow_options import Follower, FollowOptions
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
-from shoal.mirroring.monitoring.followed import Follower
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.prepare.create import PreparedTopic
 from tests.mirror_options import with_options

@@ -86,7 +86,7 @@ def test_second_mirror_is_refused_with_the_holder_s_name(broker: Broker) -> None
     with Mirror(broker) as first:
         second = Mirror(broker, "second")
         with pytest.raises(
-            GroupHeld, match=rf"held by shoal process {os.getpid()} on .+, started .* UTC; .*another group"
+            GroupHeld, match=rf"held by shoal process {os.getpid()} on .+, started .* UTC. .*another group"
         ) as refused:
             second.lock.acquire([], patience_s=5.0)
         second.lock.release()
@@ -320,7 +320,7 @@ def test_mirror_id_that_is_a_link_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     (checkpoint / "mirror-id").symlink_to(other)
-    with pytest.raises(ConfigError, match=r"mirror-id is a symbolic link, .*; remove it"):
+    with pytest.raises(ConfigError, match=r"mirror-id is a symbolic link, .*. Remove it"):
         MirrorIdentity(checkpoint)
     assert not other.exists()
 
@@ -332,7 +332,7 @@ def test_readable_given_directory_is_kept_with_a_warning(tmp_path: Path, mode: i
     assert mode_of(tmp_path) == mode
     assert identity.warning == (
         f"checkpoint directory '{tmp_path}': other users of this machine may enter it (mode {mode:04o}), and "
-        f"Spark's log in it names topics and hosts; if they should not, use `chmod 700 {tmp_path}`"
+        f"Spark's log in it names topics and hosts. If they should not, use `chmod 700 {tmp_path}`"
     )
     identity.release()
 
@@ -344,7 +344,7 @@ def test_unusable_directory_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         MirrorIdentity(tmp_path / "file" / "mirror", is_given=False)
     assert str(raised.value) == (
-        f"state directory '{tmp_path}/file/mirror': Not a directory; make it writable, or set another "
+        f"state directory '{tmp_path}/file/mirror': Not a directory. Make it writable, or set another "
         "by checkpoint or XDG_STATE_HOME"
     )
     (tmp_path / "mirror-id").write_bytes(b"\xff\xfe")

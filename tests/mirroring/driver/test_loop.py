@@ -84,7 +84,7 @@ def test_progress_is_reported_from_the_first_phase() -> None:
     [
         (Phase.CHECKING, "nothing was copied"),
         (Phase.STARTING_SPARK, "nothing was copied"),
-        (Phase.STARTING_TASKS, "nothing was copied; Spark has to start before it can end"),
+        (Phase.STARTING_TASKS, "nothing was copied, but Spark has to start before it can end"),
         (Phase.COPYING, "finishing and committing the batches in flight"),
     ],
 )

@@ -63,13 +63,13 @@ def test_plan_has_the_mirror_s_partitions(driver: Driver) -> None:
         assert told is not None
         return told
 
-    assert not plan().wants(PARTITION)
+    assert not plan().includes(PARTITION)
     driver.work.take({"topic": TOPIC}, [PARTITION, TopicPartition("topic", 2)])
     planned = plan()
-    assert [number for number in range(3) if planned.wants(TopicPartition("topic", number))] == [0, 2]
+    assert [number for number in range(3) if planned.includes(TopicPartition("topic", number))] == [0, 2]
     assert planned.streams == 2
     driver.work.give_up([PARTITION])
-    assert not plan().wants(PARTITION)
+    assert not plan().includes(PARTITION)
 
 
 def test_late_task_does_not_take_a_revoked_partition(

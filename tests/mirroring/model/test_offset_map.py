@@ -10,12 +10,19 @@ from itertools import pairwise
 import pytest
 
 from shoal.mirroring.model import offset_map
-from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch, TakenOffsets
+from shoal.mirroring.model.offset_map import (
+    Exactness,
+    Milestone,
+    OffsetMap,
+    Stretch,
+    TakenOffsets,
+    Translation,
+)
 
 #: Both limits of milestones: thinned to nothing, to a few, and as the product does.
 LIMITS = (2, 3, 8, 40)
 
-SEEDS = 40
+SEEDS = 80
 
 
 class Nothing:
@@ -40,24 +47,28 @@ class Mirror:
 
     Attributes:
         offsets: The source offsets up to the end: True for a record that the mirror copies.
-        landed: The destination offset of each mirrored source offset, by the present source log.
+        landed: The destination offsets of each mirrored source offset, by the present source log.
         compacted: Source offsets whose records are gone since.
         skipped: Source offsets whose records the destination refused.
         start: The source's log start.
         position: The next source offset to mirror.
         end: The destination's log end.
+        has_other_writers: Whether records of unknown outcome are copied again.
+        written: The destination offsets of the present writer's records.
 
     """
 
     rng: random.Random
     map: OffsetMap
     offsets: list[bool] = field(default_factory=list)
-    landed: dict[int, int] = field(default_factory=dict)
+    landed: dict[int, set[int]] = field(default_factory=dict)
     compacted: set[int] = field(default_factory=set)
     skipped: set[int] = field(default_factory=set)
     start: int = 0
     position: int = 0
     end: int = 0
+    has_other_writers: bool = False
+    written: set[int] = field(default_factory=set)
 
     def write(self) -> None:
         share = self.rng.choice((0.0, 0.1, 0.5, 1.0, 1.0, 1.0))
@@ -65,12 +76,31 @@ class Mirror:
 
     def copy(self) -> None:
         until = self.rng.randint(self.position, len(self.offsets))
-        for offset in range(self.position, until):
-            if self.offsets[offset] and offset not in self.compacted | self.skipped:
-                self.landed[offset] = self.end
-                self.end += 1
+        self.written |= self._land(self.position, until)
         self.position = until
         self.map = self.map.reached(self.position, self.end)
+
+    def _land(self, first: int, until: int) -> set[int]:
+        """Let the records of a range land; return their places."""
+        before = self.end
+        for offset in range(first, until):
+            if self.offsets[offset] and offset not in self.compacted | self.skipped:
+                self.landed.setdefault(offset, set()).add(self.end)
+                self.end += 1
+        return set(range(before, self.end))
+
+    def die(self) -> None:
+        """A task with other writers dies. The next one copies the records of unknown outcome again."""
+        self._land(self.position, self.rng.randint(self.position, len(self.offsets)))
+        self.map = self.map.reached(self.position, self.end, Stretch.REPEATED)
+        self.written = set()
+
+    def land_late(self) -> None:
+        """A request of a dead process lands behind what its successor has written."""
+        first = self.rng.randint(min(self.start, self.position), self.position)
+        self.map = self.map.reached(self.position, self.end)
+        self._land(first, min(first + self.rng.randrange(9), len(self.offsets)))
+        self.map = self.map.reached(self.position, self.end, Stretch.REPEATED)
 
     def compact(self) -> None:
         self.compacted |= {each for each in range(len(self.offsets)) if self.rng.random() < 0.1}
@@ -104,21 +134,26 @@ class Mirror:
         del self.offsets[end:]
         self.compacted -= set(range(end, end + 20))
         self.skipped -= set(range(end, end + 20))
+        self.landed = {each: places for each, places in self.landed.items() if each < end}
         if end < self.position:
-            self.landed = {each: at for each, at in self.landed.items() if each < end}
             self.map = self.map.reached(self.position, self.end).cut(end, self.end)
             self.map = self.map.reached(end, self.end, Stretch.BROKEN)
             self.position = end
 
     def lose_the_tail_of_the_copy(self) -> None:
         """The destination loses records, and the mirror copies them again."""
-        lost = self.rng.randint(0, min(self.end, 20))
-        kept = [each for each in sorted(self.landed) if self.landed[each] < self.end - lost]
-        self.end -= lost
-        self.position = kept[-1] + 1 if kept else self.start
+        self.end -= self.rng.randint(0, min(self.end, 20))
+        self.written &= set(range(self.end))
+        left = {each: {at for at in places if at < self.end} for each, places in self.landed.items()}
+        self.landed = {each: left[each] for each in sorted(left) if left[each]}
+        ours = [each for each, places in self.landed.items() if not places.isdisjoint(self.written)]
+        self.position = ours[-1] + 1 if ours else self.start
+        if self.has_other_writers and not ours:
+            self.map = OffsetMap.begun_at(self.position, self.end, is_whole=False, is_repeated=True)
+        else:
+            unaccounted = Stretch.REPEATED if self.has_other_writers else Stretch.BROKEN
+            self.map = self.map.cut(self.position, self.end).reached(self.position, self.end, unaccounted)
         self.skipped -= set(range(self.position, len(self.offsets)))
-        self.landed = {each: self.landed[each] for each in kept}
-        self.map = self.map.cut(self.position, self.end).reached(self.position, self.end, Stretch.BROKEN)
 
     def count(self, first: int, end: int) -> TakenOffsets | None:
         if first < self.start:
@@ -130,10 +165,23 @@ class Mirror:
         there = (each for each in range(first, len(self.offsets)) if self.offsets[each])
         return [each for each in there if each not in self.compacted][number]
 
+    def check(self, found: Translation, wanted: set[int], read: list[int]) -> None:
+        """
+        Compare the records that a consumer reads at the other cluster with those that it has not read.
 
-def mirrored(seed: int, *, in_peace: bool = False) -> Mirror:
+        With other writers, a record may be only where it is copied no more, since the source lost it.
+        """
+        present = (wanted - self.compacted - self.skipped) & set(range(self.start, self.position))
+        assert set(read) >= (present if self.has_other_writers else wanted)
+        if found.exactness is Exactness.EXACT or not (
+            self.has_other_writers or found.exactness is Exactness.AT_LEAST
+        ):
+            assert sorted(read) == sorted(wanted & set(read))
+
+
+def mirrored(seed: int, *, in_peace: bool = False, with_other_writers: bool = False) -> Mirror:
     rng = random.Random(seed)
-    mirror = Mirror(rng, OffsetMap((Milestone(0, 0),)))
+    mirror = Mirror(rng, OffsetMap((Milestone(0, 0),)), has_other_writers=with_other_writers)
     events = [mirror.write, mirror.copy] * 5
     if not in_peace:
         events += [
@@ -145,50 +193,47 @@ def mirrored(seed: int, *, in_peace: bool = False) -> Mirror:
             mirror.lose_the_tail_of_the_source,
             mirror.lose_the_tail_of_the_copy,
         ]
+    if with_other_writers:
+        events += [mirror.die, mirror.land_late]
     for _ in range(rng.randrange(1, 60)):
         rng.choice(events)()
     return mirror
 
 
+@pytest.mark.parametrize("with_other_writers", [False, True])
 @pytest.mark.parametrize("most", LIMITS)
 def test_exact_translation_of_random_logs_is_right_and_no_other_skips_a_record(
-    most: int, monkeypatch: pytest.MonkeyPatch
+    most: int, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
     seen = dict.fromkeys(Exactness, 0)
     for seed in range(SEEDS):
-        mirror = mirrored(seed)
+        mirror = mirrored(seed, with_other_writers=with_other_writers)
         stored = json.loads(json.dumps(mirror.map.to_json_object()))
         assert OffsetMap.from_json_object(stored) == mirror.map
         assert len(mirror.map.milestones) <= most
         for offset in range(len(mirror.offsets) + 2):
             found = mirror.map.to_destination(offset, mirror)
             seen[found.exactness] += 1
-            expected = {each for each in mirror.landed if each >= offset}
-            read = {each for each, at in mirror.landed.items() if at >= found.offset}
-            if found.exactness is Exactness.AT_LEAST:
-                assert read >= expected
-            else:
-                assert read == expected
+            wanted = {each for each in mirror.landed if each >= offset}
+            read = [each for each in mirror.landed for at in mirror.landed[each] if at >= found.offset]
+            mirror.check(found, wanted, read)
             assert (found.exactness is Exactness.AHEAD) == (offset > mirror.position)
     assert all(seen.values())
 
 
+@pytest.mark.parametrize("with_other_writers", [False, True])
 @pytest.mark.parametrize("most", LIMITS)
 def test_destination_offset_of_random_logs_leads_back_without_a_gap_or_a_double(
-    most: int, monkeypatch: pytest.MonkeyPatch
+    most: int, with_other_writers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offset_map, "_MOST_MILESTONES", most)
     for seed in range(SEEDS):
-        mirror = mirrored(seed)
+        mirror = mirrored(seed, with_other_writers=with_other_writers)
         for offset in range(mirror.end + 2):
             found = mirror.map.to_source(offset, mirror)
-            expected = {each for each, at in mirror.landed.items() if at >= offset}
-            read = {each for each in mirror.landed if each >= found.offset}
-            if found.exactness is Exactness.AT_LEAST:
-                assert read >= expected
-            else:
-                assert read == expected
+            wanted = {each for each, places in mirror.landed.items() if min(places) >= offset}
+            mirror.check(found, wanted, [each for each in mirror.landed if each >= found.offset])
 
 
 @pytest.mark.parametrize("most", LIMITS)

@@ -89,7 +89,7 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ),
         ({"report": ""}, "report cannot be empty"),
         ({"group": ""}, "group cannot be empty"),
-        ({"groups": "*"}, "groups '\\*' is not a regular expression: .*; did you mean '\\.\\*'"),
+        ({"groups": "*"}, "groups '\\*' is not a regular expression: .*. Did you mean '\\.\\*'"),
         ({"groups": ""}, "groups cannot be empty"),
         ({"exclude_groups": "a"}, "exclude_groups 'a' has no effect without groups"),
         ({"groups_interval_s": 0.5}, "groups_interval_s '0.5': not between 1 and 86400 seconds"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import uuid
 from dataclasses import replace
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from shoal.client.committed_offsets import Committed
 from shoal.errors import ConfigError
+from shoal.mirroring.model import offset_map
 from shoal.mirroring.model import position as position_module
 from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.model.offset_map import Milestone, OffsetMap, Stretch
@@ -107,9 +109,24 @@ def test_position_of_a_newer_layout_is_refused_with_a_sentence(
     with pytest.raises(ConfigError) as refused:
         MirrorPosition.from_committed(Committed(10, metadata.decode()))
     assert str(refused.value) == (
-        f"the group holds a position of another version of shoal ({metadata[:60].decode()!r}); "
-        "mirror with that version, or with another group into empty topics"
+        f"the group holds a position of another version of shoal ({metadata[:60].decode()!r}). "
+        "Mirror with that version, or with another group into empty topics"
     )
+
+
+def test_position_with_a_stretch_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older shoal would call translations exact that are not."""
+    repeated = replace(PAIR, milestones=None).moved(Stretch.REPEATED, destination_offset=9).to_committed()
+    assert '"map":[[10,9,3],[0,2,2],[8,9]]' in repeated.metadata
+
+    class Former(enum.IntEnum):
+        KNOWN = 0
+        BROKEN = 1
+        UNPROVED = 2
+
+    monkeypatch.setattr(offset_map, "Stretch", Former)
+    with pytest.raises(ConfigError, match="the group holds a position of another version of shoal"):
+        MirrorPosition.from_committed(repeated)
 
 
 def test_position_behind_its_last_milestone_continues_the_map() -> None:
@@ -211,7 +228,7 @@ def test_commit_of_another_program_is_no_position(metadata: str) -> None:
         {"map": [["10", 7]]},
         {"map": [[10, 7.0]]},
         {"map": [[10, True]]},
-        {"map": [[10, 7, 3]]},
+        {"map": [[10, 7, 4]]},
         {"map": [[10, 7, 0, 0]]},
         {"map": [[10, 7], [11, 0]]},
         {"map": [[10, 7], [-1, 0]]},
@@ -231,7 +248,7 @@ def test_malformed_position_of_shoal_is_refused(change: dict[str, Any]) -> None:
     ["shoal2", "shoal2{", "shoal2[]", "shoal1{}", "shoal2{}", "shoal3{}", "shoal20{}", "shoal2" + "[" * 4000],
 )
 def test_position_of_another_version_is_refused(metadata: str) -> None:
-    with pytest.raises(ConfigError, match="mirror with that version, or with another group"):
+    with pytest.raises(ConfigError, match="Mirror with that version, or with another group"):
         MirrorPosition.from_committed(Committed(10, metadata))
 
 

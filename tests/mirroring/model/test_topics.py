@@ -121,7 +121,7 @@ def test_illegal_destination_name_is_refused(rename: str) -> None:
 
 
 def test_java_group_reference_is_refused_with_python_s() -> None:
-    with pytest.raises(ConfigError, match=r"write groups as \\1, not as \$1"):
+    with pytest.raises(ConfigError, match=r"Write groups as \\1, not as \$1"):
         TopicSelection("a", rename="(a)=$1").destination_of("a")
 
 

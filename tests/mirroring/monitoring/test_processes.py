@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.mirroring.model.processes import ProcessRole, ProcessUsage, process_name
+from shoal.mirroring.control.protocol import process_name
+from shoal.mirroring.model.processes import ProcessRole, ProcessUsage
 from shoal.mirroring.monitoring import processes
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from tests.two_brokers import wait_until

@@ -181,7 +181,7 @@ def test_missing_partitions_are_added_and_reported(sides: Sides) -> None:
     assert not prepared.topics["a"].created
     (warning,) = prepared.warnings
     assert warning.startswith("topic a on the destination")
-    assert warning.endswith("has fewer partitions than the source; the missing ones are added")
+    assert warning.endswith("has fewer partitions than the source. The missing ones are added")
     assert len(sides.destination.topics.topic("a").logs) == 3
     assert sides.prepare("a").warnings == ()
 
@@ -191,7 +191,7 @@ def test_refused_partitions_are_reported_before_any_creation(sides: Sides) -> No
     sides.source.create_topic("b")
     sides.destination.create_topic("a", partitions=1)
     sides.destination.faults.add(ApiKey.CREATE_PARTITIONS, times=None, error=NOT_ALLOWED)
-    with pytest.raises(ConfigError, match=r"topic a has 1 partitions and the source 3: allow ALTER .* 3\)"):
+    with pytest.raises(ConfigError, match=r"Topic a has 1 partitions and the source 3: allow ALTER .* 3\)"):
         sides.prepare("a,b")
     assert [topic.name for topic in sides.destination.topics] == ["a"]
 

@@ -121,7 +121,7 @@ def test_recompression_warns_with_its_cost(compression: str) -> None:
 def test_narrower_limit_to_future_timestamps_warns() -> None:
     (text,) = warnings(state({"message.timestamp.after.max.ms": FOREVER}), state())
     assert text.startswith("message.timestamp.after.max.ms is 3600000 (60 minutes)")
-    assert text.endswith(f"set it to {FOREVER} to take all")
+    assert text.endswith(f"Set it to {FOREVER} to take all")
 
 
 def test_source_before_kafka_3_6_counts_as_unlimited() -> None:
@@ -163,7 +163,7 @@ def test_missing_source_configs_leave_the_destination_checked() -> None:
 
 
 def test_configs_of_copy_keep_retention_and_limits_of_the_source() -> None:
-    assert configs_of_copy(state(), knows_timestamp_after=False) == {
+    assert configs_of_copy(state(), has_timestamp_after=False) == {
         "compression.type": "producer",
         "cleanup.policy": "delete",
         "max.message.bytes": "1048588",
@@ -185,7 +185,7 @@ def test_configs_of_copy_exclude_the_destination_s_own() -> None:
                 "leader.replication.throttled.replicas": "*",
             }
         ),
-        knows_timestamp_after=False,
+        has_timestamp_after=False,
     )
     assert configs == {
         "compression.type": "producer",
@@ -199,5 +199,5 @@ def test_configs_of_copy_exclude_the_destination_s_own() -> None:
 
 @pytest.mark.parametrize(("source", "after"), [(state(), "3600000"), (old(), FOREVER)])
 def test_configs_of_copy_allow_future_timestamps_like_the_source(source: TopicState, after: str) -> None:
-    configs = configs_of_copy(source, knows_timestamp_after=True)
+    configs = configs_of_copy(source, has_timestamp_after=True)
     assert configs["message.timestamp.after.max.ms"] == after

@@ -27,7 +27,7 @@ def why(topics: str, exclude: str | None = None) -> str:
 )
 def test_unmatched_glob_suggests_its_regular_expression(topics: str, meant: str) -> None:
     assert why(topics) == (
-        f"the selection '{topics}' matches no topic of the source cluster; did you mean '{meant}'? "
+        f"the selection '{topics}' matches no topic of the source cluster. Did you mean '{meant}'? "
         "Topics are regular expressions, not globs"
     )
 
@@ -37,13 +37,13 @@ def test_invalid_expression_that_is_a_glob_suggests_its_expression(topics: str, 
     with pytest.raises(ConfigError) as raised:
         TopicSelection(topics)
     assert str(raised.value).startswith(f"topics '{topics}' is not a regular expression: ")
-    assert str(raised.value).endswith(f"; did you mean '{meant}'?")
+    assert str(raised.value).endswith(f". Did you mean '{meant}'?")
 
 
 def test_invalid_expression_without_wildcards_has_no_suggestion() -> None:
     with pytest.raises(ConfigError) as raised:
         TopicSelection("a(b")
-    assert "did you mean" not in str(raised.value)
+    assert "Did you mean" not in str(raised.value)
 
 
 def test_exclusion_of_all_matches_is_named() -> None:
@@ -58,7 +58,7 @@ def test_ineffective_exclusion_is_not_named() -> None:
 
 
 def test_expression_that_matches_only_internal_topics_is_explained() -> None:
-    assert why("__.*").endswith("; an expression never matches an internal topic, such as __consumer_offsets")
+    assert why("__.*").endswith(". An expression never matches an internal topic, such as __consumer_offsets")
 
 
 def test_cluster_without_visible_topics_is_named() -> None:
@@ -66,12 +66,12 @@ def test_cluster_without_visible_topics_is_named() -> None:
 
 
 def test_prefix_of_names_suggests_an_expression() -> None:
-    assert near_topics("h_", TOPICS) == "; did you mean 'h_.*'? It matches h_none, h_zstd"
-    assert near_topics("a.", TOPICS) == r"; did you mean 'a\..*'? It matches a.b-c"
+    assert near_topics("h_", TOPICS) == ". Did you mean 'h_.*'? It matches h_none, h_zstd"
+    assert near_topics("a.", TOPICS) == r". Did you mean 'a\..*'? It matches a.b-c"
 
 
 def test_mistyped_name_suggests_the_nearest() -> None:
-    assert near_topics("h_nome", TOPICS) == "; did you mean h_none?"
+    assert near_topics("h_nome", TOPICS) == ". Did you mean h_none?"
     assert near_topics("payments", TOPICS) == ""
 
 
@@ -79,7 +79,7 @@ def test_text_without_wildcards_has_no_glob_suggestion() -> None:
     assert regex_of_glob("orders") is None
 
 
-H_MEANT = "; did you mean 'h_.*'? It matches h_none, h_zstd"
+H_MEANT = ". Did you mean 'h_.*'? It matches h_none, h_zstd"
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ H_MEANT = "; did you mean 'h_.*'? It matches h_none, h_zstd"
             "a.b-c,h_*",
             None,
             [
-                f"the expression 'h_*' matches no topic{H_MEANT}; it may match later topics",
+                f"the expression 'h_*' matches no topic now, but may match later ones{H_MEANT}",
             ],
         ),
-        ("h_.*,x.*", None, ["the expression 'x.*' matches no topic; it may match later topics"]),
+        ("h_.*,x.*", None, ["the expression 'x.*' matches no topic now, but may match later ones"]),
     ],
 )
 def test_unmatched_expression_among_several_warns(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.client.acls import AclBinding, Operation, Pattern, Resource
+from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.mirroring.model.follow_options import KeptAcls
 from shoal.mirroring.sync.acl_drift import acl_drift, translate_acls
 
@@ -14,12 +14,14 @@ NAMES = {"orders": "orders", "orders.eu": "orders.eu", "payments": "payments"}
 COPIES = {name: f"copy.{name}" for name in NAMES}
 SHUFFLED = {"orders": "copy.orders", "orders.eu": "eu.orders", "payments": "payments"}
 
-MAY_READ = AclBinding(Resource.TOPIC, Pattern.LITERAL, "orders", "User:alice", "*", Operation.READ, True)
-MAY_WRITE = replace(MAY_READ, operation=Operation.WRITE)
-MAY_ALL = replace(MAY_READ, operation=Operation.ALL)
-MAY_DESCRIBE = replace(MAY_READ, operation=Operation.DESCRIBE)
+MAY_READ = AclBinding(
+    Resource.TOPIC, PatternType.LITERAL, "orders", "User:alice", "*", AclOperation.READ, True
+)
+MAY_WRITE = replace(MAY_READ, operation=AclOperation.WRITE)
+MAY_ALL = replace(MAY_READ, operation=AclOperation.ALL)
+MAY_DESCRIBE = replace(MAY_READ, operation=AclOperation.DESCRIBE)
 MAY_NOT = replace(MAY_READ, allows=False)
-OF_PREFIX = replace(MAY_READ, pattern=Pattern.PREFIXED, name="orders")
+OF_PREFIX = replace(MAY_READ, pattern=PatternType.PREFIXED, name="orders")
 OF_ALL = replace(MAY_READ, name="*")
 OF_GROUP = replace(MAY_READ, resource=Resource.GROUP, name="app")
 
@@ -73,11 +75,11 @@ def test_acl_of_all_topics_becomes_one_of_each_mirrored_topic() -> None:
 
 
 def test_literal_star_is_no_prefix() -> None:
-    assert translated(replace(OF_ALL, pattern=Pattern.PREFIXED)) == set()
+    assert translated(replace(OF_ALL, pattern=PatternType.PREFIXED)) == set()
 
 
 def test_read_keeps_no_other_operation() -> None:
-    others = {replace(MAY_READ, operation=each) for each in Operation} - {MAY_READ, MAY_DESCRIBE, MAY_ALL}
+    others = {replace(MAY_READ, operation=each) for each in AclOperation} - {MAY_READ, MAY_DESCRIBE, MAY_ALL}
     assert translated(*others) == set()
 
 
@@ -85,21 +87,21 @@ def test_read_keeps_read_and_describe_of_all_operations() -> None:
     assert translated(MAY_ALL) == named(MAY_READ, "copy.orders") | named(MAY_DESCRIBE, "copy.orders")
 
 
-@pytest.mark.parametrize("operation", Operation)
-def test_all_keeps_each_operation_of_topics(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", AclOperation)
+def test_all_keeps_each_operation_of_topics(operation: AclOperation) -> None:
     binding = replace(MAY_READ, operation=operation)
     assert translated(binding, kept=KeptAcls.ALL) == named(binding, "copy.orders")
 
 
 @pytest.mark.parametrize("kept", KeptAcls)
 def test_acl_of_a_group_keeps_its_name_and_lets_it_read(kept: KeptAcls) -> None:
-    may_delete = replace(OF_GROUP, operation=Operation.DELETE)
+    may_delete = replace(OF_GROUP, operation=AclOperation.DELETE)
     assert translated(OF_GROUP, may_delete, kept=kept) == {OF_GROUP}
 
 
-@pytest.mark.parametrize("pattern", Pattern)
-def test_acl_of_groups_by_pattern_is_kept(pattern: Pattern) -> None:
-    binding = replace(OF_GROUP, pattern=pattern, name="*" if pattern is Pattern.LITERAL else "app-")
+@pytest.mark.parametrize("pattern", PatternType)
+def test_acl_of_groups_by_pattern_is_kept(pattern: PatternType) -> None:
+    binding = replace(OF_GROUP, pattern=pattern, name="*" if pattern is PatternType.LITERAL else "app-")
     assert translated(binding) == {binding}
 
 

@@ -13,8 +13,8 @@ from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.offset_map import Exactness, Translation
 from shoal.mirroring.sync import commit
 from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
-from shoal.mirroring.sync.decide import Action
 from shoal.mirroring.sync.mark import Mark
+from shoal.mirroring.sync.offset_rules import Action
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.offset_fetch import CommittedValue
 from shoal.topic_partition import TopicPartition
@@ -55,12 +55,14 @@ def committed(cluster: Cluster, *offsets: ToCommit) -> dict[TopicPartition, Outc
         (ErrorCode.REBALANCE_IN_PROGRESS, Action.ACTIVE, "a consumer joined the group"),
         (ErrorCode.FENCED_INSTANCE_ID, Action.ACTIVE, "a consumer joined the group"),
         (ErrorCode.STALE_MEMBER_EPOCH, Action.ACTIVE, "a consumer joined the group"),
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized; grant READ on the group"),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized; grant READ on the topic"),
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Action.REFUSED, "has the mirror created it?"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized. Grant READ on the group"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Action.REFUSED, "not authorized. Grant READ on the topic"),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Action.REFUSED, "Has the mirror created it?"),
         (ErrorCode.INVALID_COMMIT_OFFSET_SIZE, Action.REFUSED, "max.message.bytes of __consumer_offsets"),
-        (ErrorCode.NOT_COORDINATOR, Action.REFUSED, "NOT_COORDINATOR; the next round tries again"),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.REFUSED, "the next round tries again"),
+        (ErrorCode.NOT_COORDINATOR, Action.UNCONFIRMED, "NOT_COORDINATOR. The next round tries again"),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, Action.UNCONFIRMED, "The next round tries again"),
+        (ErrorCode.REQUEST_TIMED_OUT, Action.UNCONFIRMED, "The next round tries again"),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.REFUSED, "The next round tries again"),
         (ErrorCode.GROUP_ID_NOT_FOUND, Action.REFUSED, "is not a consumer group"),
         (ErrorCode.ILLEGAL_GENERATION, Action.REFUSED, "is not a consumer group"),
         (ErrorCode.INVALID_GROUP_ID, Action.REFUSED, "INVALID_GROUP_ID"),
@@ -75,6 +77,22 @@ def test_commit_that_is_refused_has_an_action_and_a_reason(
     assert said in reason
     broker.faults.clear()
     assert committed(cluster, translated(0)) == {FIRST: WRITTEN}
+
+
+@pytest.mark.parametrize("refusal", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_commit_whose_first_answer_is_lost_is_unconfirmed_if_the_repetition_is_refused(
+    broker: Broker, cluster: Cluster, refusal: ErrorCode
+) -> None:
+    broker.faults.add(ApiKey.OFFSET_COMMIT, drop="after")
+    broker.faults.add(ApiKey.OFFSET_COMMIT, error=refusal, times=None)
+    outcomes = commit_translations(cluster, "g", [translated(0)], patience_s=20.0)
+    assert outcomes[FIRST][0] is Action.UNCONFIRMED
+    assert fetch_offsets(cluster, "g", None)[FIRST].offset == 5
+
+
+def test_commit_without_any_answer_is_unconfirmed(broker: Broker, cluster: Cluster) -> None:
+    broker.faults.add(ApiKey.OFFSET_COMMIT, drop="after", times=None)
+    assert committed(cluster, translated(0))[FIRST][0] is Action.UNCONFIRMED
 
 
 def test_commit_that_is_refused_for_one_partition_commits_the_others(

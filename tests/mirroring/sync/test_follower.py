@@ -113,7 +113,20 @@ def test_follower_warns_once_of_a_refused_group(groups: Groups, following: Follo
     for _ in range(2):
         wait_until(following.round_count())
     assert len(following.warnings) == 1
-    assert "grant READ on the group" in following.warnings[0]
+    assert "Grant READ on the group" in following.warnings[0]
+
+
+def test_follower_warns_of_a_coordinator_that_moves_only_at_the_end(
+    groups: Groups, following: Following
+) -> None:
+    groups.commit("source", "g", 4)
+    fault = groups.two.destination.faults.add(
+        ApiKey.OFFSET_FETCH, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=None
+    )
+    wait_until(lambda: fault.hits > 2)
+    assert following.warnings == []
+    following.follower.finish()
+    assert [each for each in following.warnings if "group 'g' does not follow" in each]
 
 
 def test_follower_counts_no_more_than_a_part_while_the_mirror_runs(
@@ -143,6 +156,7 @@ def test_metrics_show_the_groups(groups: Groups) -> None:
     following.follower.finish()
     text = Exposition(following.metrics, list).text().decode()
     assert "shoal_consumer_groups 1.0" in text
+    assert "shoal_consumer_groups_untranslated 0.0" in text
     assert 'shoal_consumer_group_offsets{exactness="exact"} 1.0' in text
     assert 'shoal_consumer_group_actions{action="committed"} 1.0' in text
     assert "shoal_consumer_groups_timestamp_seconds 1" in text

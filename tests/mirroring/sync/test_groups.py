@@ -9,8 +9,8 @@ from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model.offset_map import Exactness
-from shoal.mirroring.sync.decide import Action, Direction
 from shoal.mirroring.sync.mark import Mark
+from shoal.mirroring.sync.offset_rules import Action, Direction
 from shoal.mirroring.sync.prove import prove
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.offset_fetch import CommittedValue
@@ -94,6 +94,24 @@ def test_round_of_a_lagging_group_counts_from_its_last_offset(groups: Groups) ->
         assert (row.exactness, row.proof and row.proof.is_same) == (Exactness.EXACT, True)
 
 
+def test_round_among_transactions_reads_all_partitions_together(groups: Groups) -> None:
+    partitions, offsets = 12, (3, 4, 10, 17)
+    for history in groups.two.topic(partitions=partitions):
+        for _ in range(5):
+            history.transaction(2, ends=COMMIT).plain(1)
+    groups.two.run()
+    for partition in range(partitions):
+        for offset in offsets:
+            groups.commit("source", f"at {offset}", offset, partition=partition)
+    sync = groups.sync()
+    fetches = groups.two.source.faults.add(ApiKey.FETCH, times=None)
+    report = sync.round(groups.topics, apply=True)
+    assert fetches.hits == 1
+    assert report.counts == {"committed": partitions * len(offsets), "exact": partitions * len(offsets)}
+    report = prove(report, groups.source, groups.destination, groups.two.settings)
+    assert all(each.proof and each.proof.is_same for group in report.groups for each in group.offsets)
+
+
 def test_round_never_moves_an_offset_of_others_backwards(groups: Groups) -> None:
     mixed(groups)
     groups.commit("source", "g", 4)
@@ -132,7 +150,7 @@ def test_round_with_a_refused_commit_tries_again(groups: Groups) -> None:
     faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     sync = groups.sync()
     row = row_of(sync.round(groups.topics, apply=True))
-    assert (row.action, "grant READ on the group" in row.detail) == (Action.REFUSED, True)
+    assert (row.action, "Grant READ on the group" in row.detail) == (Action.REFUSED, True)
     assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
 
 

@@ -11,6 +11,7 @@ import pytest
 from shoal.client.cluster import Cluster
 from shoal.mirroring.model.offset_map import TakenOffsets
 from shoal.mirroring.sync.taken import SourceTaken
+from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from tests import batches
@@ -89,6 +90,30 @@ def test_deleted_offsets_are_not_counted(brokers: TwoBrokers) -> None:
         assert taken.count(3, 8) == TakenOffsets(5, is_complete=True)
 
 
+def test_offsets_of_many_groups_are_counted_from_one_answer(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    for _ in range(10):
+        history.plain(3).transaction(2, ends=COMMIT).transaction(1, ends=ABORT).holed(4, [1, 2])
+    end = history.next_offset
+    with taken_of(brokers) as taken:
+        assert taken.count(0, 1) == TakenOffsets(1, is_complete=True)
+        fetches = brokers.source.faults.add(ApiKey.FETCH, times=None)
+        for offset in range(3, end - 3, 12):  # none of them lies within a batch with holes
+            assert taken.count(0, offset) is not None
+            assert taken.count(offset, end) is not None
+        assert fetches.hits == 0
+
+
+def test_log_of_more_runs_than_are_kept_is_counted(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    for _ in range(300):
+        history.plain(1).transaction(1, ends=COMMIT)
+    with taken_of(brokers) as taken:
+        for first, end in ((0, 900), (0, 899), (450, 800), (1, 451), (898, 900)):
+            offsets = [each for each in range(first, end) if each % 3 != 2]
+            assert taken.count(first, end) == TakenOffsets(len(offsets), is_complete=True)
+
+
 def test_same_range_is_read_once(brokers: TwoBrokers) -> None:
     (history,) = brokers.topic()
     history.plain(5)
@@ -98,3 +123,13 @@ def test_same_range_is_read_once(brokers: TwoBrokers) -> None:
         before = taken.read_bytes
         assert taken.count(0, 6) == TakenOffsets(6, is_complete=True)
         assert taken.read_bytes == before
+
+
+def test_counts_beyond_the_end_of_the_log_ask_for_more_once(brokers: TwoBrokers) -> None:
+    (history,) = brokers.topic()
+    history.plain(4)
+    fetches = brokers.source.faults.add(ApiKey.FETCH, times=None)
+    with taken_of(brokers) as taken:
+        for end in range(5, 15):
+            assert taken.count(0, end) == TakenOffsets(4, is_complete=False)
+    assert fetches.hits == 1

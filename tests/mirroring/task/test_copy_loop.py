@@ -17,7 +17,7 @@ from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import refusals, worker
+from shoal.mirroring.task import destination_leader, refusals, reports, worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
@@ -249,7 +249,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Sent]:
             self.requests.popleft()
             return outcomes
 
-    monkeypatch.setattr(worker, "ProduceConnection", WatchedProducer)
+    monkeypatch.setattr(destination_leader, "ProduceConnection", WatchedProducer)
     return everything
 
 
@@ -712,7 +712,7 @@ def test_unknown_outcome_of_produce_is_aligned_and_continued(brokers: TwoBrokers
 def test_failing_commits_are_named_while_records_are_copied(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(reports, "REPORT_INTERVAL_S", 0.0)
     history.plain(*[1] * 40)
     let_pass(brokers.source, ApiKey.OFFSET_COMMIT, 1)
     brokers.source.faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.UNKNOWN_SERVER_ERROR, times=4)

@@ -48,7 +48,7 @@ class Taking:
     ) -> RecordSetContent:
         record_set = memoryview(bytearray(b"".join(fetched)))
         partition = FetchedPartition("topic", 0, 0, END_OFFSET, END_OFFSET, 0, list(aborted), record_set)
-        return self.intake.take(partition, level, POSITION, end_offset)
+        return self.intake.take(partition, level, lambda: POSITION, end_offset)
 
     @property
     def queued(self) -> list[tuple[Decision, int, int, int]]:

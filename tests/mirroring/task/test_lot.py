@@ -10,10 +10,11 @@ from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.task import moving_position
 from shoal.mirroring.task.lot import batches_of
 from shoal.mirroring.task.partition import PartitionCopy
 from shoal.protocol.fetch import FetchedPartition
-from shoal.records import Decision, fingerprint, split
+from shoal.records import Decision, Fingerprint, RecordBatch, fingerprint, split
 from tests.batches import LOG_APPEND_TIME, batch
 
 NOW_MS = int(time.time() * 1000)
@@ -107,6 +108,32 @@ def test_lost_track_leaves_position_and_counts_behind_the_last_acknowledged_batc
     assert copy.newest_ms == fetched.header.max_timestamp
     assert not copy.outbound.queue
     assert not copy.outbound.in_flight
+
+
+def test_position_is_made_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(batch: RecordBatch) -> Fingerprint:
+        made.append(batch.header.last_offset_delta + 1)
+        return fingerprint(batch)
+
+    monkeypatch.setattr(moving_position, "fingerprint", counted)
+    copy = aligned()
+    fetched = list(split(memoryview(record_set(*COUNTS))))
+    for each in fetched:
+        take(copy, bytes(each.view))
+        copy.outbound.next_to_send(multi_batch=False)
+        copy.acknowledge()
+        copy.settle(7)
+    assert copy.next_offset == 115
+    assert made == []
+    position = copy.position
+    assert position is not None
+    assert (position.source_offset, position.destination_offset) == (115, 55)
+    assert (position.destination_leader_epoch, position.source_leader_epoch) == (7, 4)
+    assert position.last_batch == fingerprint(fetched[-1]).crc
+    assert copy.position is position
+    assert made == [COUNTS[-1]]
 
 
 def test_displaced_lot_counts_each_batch_at_its_actual_offset(copy: PartitionCopy) -> None:

@@ -22,7 +22,7 @@ from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.prepare.agent_check import require_multi_batch
-from shoal.mirroring.task import outbound_queue, worker
+from shoal.mirroring.task import destination_leader, outbound_queue
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import Codec, fingerprint, split
@@ -88,7 +88,7 @@ class Sent:
             def pump(self, *args: Any, **options: Any) -> None:
                 """Send request by request."""
 
-        monkeypatch.setattr(worker, "ProduceConnection", WatchedProducer)
+        monkeypatch.setattr(destination_leader, "ProduceConnection", WatchedProducer)
 
     def counts(self, topic: str = "topic", partition: int = 0) -> list[int]:
         """Return the number of batches of a partition in each request that had any."""
@@ -314,7 +314,7 @@ def test_required_does_not_begin_if_a_broker_accepts_one_batch_only() -> None:
                 if takes:
                     require_multi_batch(destination, ["topic", "unknown"])
                 else:
-                    with pytest.raises(ConfigError, match=r"takes one batch .* as of topic topic; install"):
+                    with pytest.raises(ConfigError, match=r"takes one batch .* as of topic topic. Install"):
                         require_multi_batch(destination, ["topic", "unknown"])
 
 

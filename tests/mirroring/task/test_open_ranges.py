@@ -288,7 +288,7 @@ def test_end_that_the_source_withdraws_is_awaited_and_reported(
     ranges = [each._replace(end_offset=5) if each.partition == 1 else each for each in open_ranges(brokers)]
     control = Watched()
     running = brokers.start(ranges, control)
-    wait_until(lambda: any("log ends at 2; waiting for offset 5" in each for each in control.waited_for))
+    wait_until(lambda: any("log ends at 2, before offset 5" in each for each in control.waited_for))
     histories[1].plain(3)
     wait_until(lambda: brokers.copied("topic", 1) == histories[1].committed)
     control.request_stop()

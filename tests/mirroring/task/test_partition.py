@@ -154,7 +154,7 @@ def refused_once(brokers: TwoBrokers) -> PartitionCopy:
 def test_suspect_second_refusal_soon_stops_the_partition(refused_once: PartitionCopy) -> None:
     refused_once.suspect(5, "it is refused")
     assert refused_once.state.stopped is not None
-    assert refused_once.state.stopped.reason == "it is refused; a second try ended the same"
+    assert refused_once.state.stopped.reason == "it is refused, and a second try ended the same"
 
 
 def test_suspect_second_refusal_minutes_later_counts_as_the_first(
@@ -173,7 +173,7 @@ def test_suspect_within_its_patience_is_tried_again(refused_once: PartitionCopy)
         assert refused_once.state.stopped is None
     refused_once.suspect(5, "error -1", patience_s=1e-9)
     assert refused_once.state.stopped is not None
-    assert refused_once.state.stopped.reason == "error -1; 4 more tries ended the same"
+    assert refused_once.state.stopped.reason == "error -1, and 4 more tries ended the same"
 
 
 def test_suspect_explained_refusal_after_unexplained_ones_counts_as_the_first(brokers: TwoBrokers) -> None:

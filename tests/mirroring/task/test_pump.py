@@ -20,8 +20,9 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected, ProtocolError
 from shoal.mirroring.control import Uncontrolled, WorkerControl
 from shoal.mirroring.task import pump
+from shoal.mirroring.task.destination_leader import DestinationLeader
 from shoal.mirroring.task.partition import PartitionCopy
-from shoal.mirroring.task.partition_state import State
+from shoal.mirroring.task.partition_state import PartitionState
 from shoal.net.address import Address
 from shoal.protocol.produce import decode_produce_request
 from shoal.records import BatchHeader, read_header
@@ -170,14 +171,13 @@ def pumped(broker: ScriptedBroker, copy: PartitionCopy, control: Uncontrolled | 
             broker.connection = connection
         sender = pump.Pump(
             [copy],
+            DestinationLeader(1, lambda marked: producer, set(), marked=False),
             cluster,
             settings,
             WorkerControl(control or Uncontrolled()),
-            may_send_multi_batch=lambda copy: False,
-            refused=lambda copy, reaction: None,
         )
         try:
-            sender.send_all(producer, [copy])
+            sender.send_all([copy])
         except BaseException:
             copy.refetch()
             raise
@@ -240,7 +240,7 @@ def test_nothing_is_sent_again_after_a_refusal(copy: PartitionCopy, failing: int
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     broker = ScriptedBroker(lambda number, offset: (code, -1) if number >= failing else (0, offset))
     pumped(broker, copy)
-    assert copy.state.current is State.UNALIGNED
+    assert copy.state.current is PartitionState.UNALIGNED
     assert len(set(sequences(broker))) == len(broker.received) <= failing + 5
     assert copy.next_offset == 100 + 2 * failing
     assert copy.counters.records == 2 * failing
@@ -250,7 +250,7 @@ def test_nothing_is_sent_again_after_a_refusal(copy: PartitionCopy, failing: int
 def test_nothing_is_counted_behind_a_batch_that_landed_elsewhere(copy: PartitionCopy, wrong: int) -> None:
     broker = ScriptedBroker(lambda number, offset: (0, offset + (number >= wrong)))
     pumped(broker, copy)
-    assert copy.state.current is State.STOPPED
+    assert copy.state.current is PartitionState.STOPPED
     assert copy.next_offset == 100 + 2 * wrong
     assert copy.counters.records == 2 * wrong
 
@@ -262,7 +262,7 @@ def test_answer_after_a_refusal_counts_nothing(copy: PartitionCopy) -> None:
         lambda number, offset: (code, -1) if number == 3 else (0, offset - 2 * (number > 3))
     )
     pumped(broker, copy)
-    assert copy.state.current is State.UNALIGNED
+    assert copy.state.current is PartitionState.UNALIGNED
     assert copy.next_offset == 106
 
 
@@ -271,7 +271,7 @@ def test_lost_connection_leaves_everything_in_flight_unknown(copy: PartitionCopy
     broker = ScriptedBroker(lambda number, offset: None if number == cut else (0, offset))
     with pytest.raises(Disconnected):
         pumped(broker, copy)
-    assert copy.state.current is State.UNALIGNED
+    assert copy.state.current is PartitionState.UNALIGNED
     assert copy.next_offset == 100 + 2 * cut
     assert not copy.outbound.in_flight
 
@@ -288,7 +288,7 @@ def test_malformed_answer_leaves_everything_in_flight_unknown(
     monkeypatch.setattr(broker, "_send", send)
     with pytest.raises(ProtocolError):
         pumped(broker, copy)
-    assert copy.state.current is State.UNALIGNED
+    assert copy.state.current is PartitionState.UNALIGNED
     assert copy.next_offset == 102
 
 
@@ -306,7 +306,7 @@ def test_nothing_is_sent_after_the_end_of_the_lease(copy: PartitionCopy) -> None
         pumped(broker, copy, control)
     assert len(broker.received) == seen[0] < BATCHES
     assert copy.next_offset <= 100 + 2 * len(broker.received)
-    assert copy.state.current in {State.UNALIGNED, State.COPYING}
+    assert copy.state.current in {PartitionState.UNALIGNED, PartitionState.COPYING}
 
 
 def test_request_is_cut_if_the_lease_ends_while_the_kernel_takes_no_more() -> None:
@@ -317,4 +317,4 @@ def test_request_is_cut_if_the_lease_ends_while_the_kernel_takes_no_more() -> No
     with pytest.raises((BrokerError, Disconnected)):
         pumped(broker, copy, control)
     assert 0 < broker.arrived_bytes < 64 << 20
-    assert copy.state.current is State.UNALIGNED
+    assert copy.state.current is PartitionState.UNALIGNED

@@ -13,7 +13,7 @@ from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
-from shoal.mirroring.task import copy_loop, worker
+from shoal.mirroring.task import copy_loop, fresh_metadata
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
@@ -42,7 +42,7 @@ PAUSE_S = 0.1
 def two(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoBrokers]:
     """Brokers that list topics by id, or that are too old for it; a fetch brings six batches."""
     monkeypatch.setattr(copy_loop, "_PAUSE_S", PAUSE_S)
-    monkeypatch.setattr(worker, "_METADATA_FRESH_S", PAUSE_S)
+    monkeypatch.setattr(fresh_metadata, "_FRESH_S", PAUSE_S)
     with TwoBrokers.started() as started:
         if request.param == "by name":
             for broker in (started.source, started.destination):

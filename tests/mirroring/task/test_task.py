@@ -11,7 +11,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task import committer as commits
-from shoal.mirroring.task import worker
+from shoal.mirroring.task import reports, worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from tests.two_brokers import (
@@ -266,7 +266,7 @@ def test_failing_commit_after_a_request_to_stop_is_left_to_the_next_task(
 def test_task_without_a_leader_waits_and_reports_it(
     brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_QUIET_REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(reports, "_QUIET_INTERVAL_S", 0.0)
 
     def leaderless(response: Any) -> Any:
         for topic in response.topics:

@@ -26,6 +26,12 @@ The tasks of the next window start while those of the current one copy, ``lead_s
 answers their requests after the current window. Before an answer, the former tasks have reported that they
 left all of its partitions (``leaves``). If the driver dismisses the next window, its tasks get no partition.
 
+If the mirror is steered, the line with the handover has ``steering`` as well, and each change is a line of
+its own (:class:`~shoal.mirroring.model.steering.TaskSteering`). The task confirms it by ``"steered": true``
+in its next line, and only then gets the next one. A worker whose limit is used up asks for bytes:
+``{"wants": {"worker": 0, "of": [[rate, partitions, debt], …]}}``. The driver answers when some are due:
+``{"grants": [[worker, [[rate, bytes], …]], …]}``.
+
 A task that needs credentials asks for them over a connection of its own: ``{"hello": token, "for":
 "credentials"}`` returns ``{"credentials": "…"}``, sealed (:mod:`~shoal.mirroring.credentials`).
 """

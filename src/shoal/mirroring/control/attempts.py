@@ -1,7 +1,7 @@
 """
 Choose the attempt of a task that may write a partition: the newest, once no older one can.
 
-Spark starts a second attempt if it believes that the first is gone, for instance after an executor was
+Spark starts a second attempt if it has lost the first one, for instance after an executor was
 lost. The first may still run and have a lease. Two attempts at a time can duplicate records that are older
 than ``producer.id.expiration.ms``. So the driver fences the first: it ends its window and no longer renews
 its lease. The second may begin when the first has left its partitions or closed its connection, or when its
@@ -26,7 +26,6 @@ class Attempt:
     The driver's state of one attempt of a task.
 
     Attributes:
-        connection: The socket.
         window: The number of the window that its job was started for.
         clock_s: The newest reading of the task's own clock that the driver has received.
         partitions: The partitions that the attempt requested, without those that it has left since.

@@ -18,14 +18,16 @@ from ...errors import BrokerError, Stopped
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover
 from ..model.json_values import typed
-from ..model.processes import process_name
 from ..model.reports import TaskReport
+from ..model.steering import UNSTEERED, TaskSteering
+from .allowance import Allowance
 from .protocol import (
     INSTALLED,
     LONGEST_LINE,
     NOT_UNDERSTOOD,
     lease_clock_s,
     line,
+    process_name,
     seconds_of,
     wall_clock_ms,
 )
@@ -45,7 +47,6 @@ class ControlConnection:
 
         Args:
             address: Where the driver listens.
-            token: The driver's token.
             window: The number of the window that the task belongs to; None for the current one.
 
         Raises:
@@ -64,6 +65,10 @@ class ControlConnection:
         self._interruptions = 0
         #: The gates of pumps at work, by their identity.
         self._gates: dict[int, Gate] = {}
+        self._steering = UNSTEERED
+        #: Whether the next line confirms the steering.
+        self._confirms = False
+        self._allowances: dict[int, Allowance] = {}
         self._handover: Handover | None = None
         self._where = f"the driver at {address[0]}:{address[1]}"
         try:
@@ -110,17 +115,30 @@ class ControlConnection:
         """Send the clock, so that the next lease counts from now; a report in progress sends it, too."""
         if self._sending.acquire(blocking=False):
             try:
-                self._socket.sendall(line({"clock_s": lease_clock_s()}))
+                self._socket.sendall(line(self._with_clock({})))
             finally:
                 self._sending.release()
 
     def _receive(self, said: dict[str, Any]) -> None:
+        if "steering" in said:
+            self._steer(TaskSteering.from_json_object(said["steering"]))
         if "handover" in said:
             with self._changed:
                 self._handover = Handover.from_json_object(said["handover"])
                 self._changed.notify_all()
-        else:
+        elif "grants" in said:
+            for worker, sizes in said["grants"]:
+                if (allowance := self._allowances.get(worker)) is not None:
+                    allowance.receive({typed(int, rate): typed(int, size) for rate, size in sizes})
+        elif "steering" not in said:
             self._apply_state(said)
+
+    def _steer(self, steering: TaskSteering) -> None:
+        self._steering = steering
+        for each in list(self._allowances.values()):
+            each.wake()
+        # Not sent here: this thread reads the lease, and may not wait for a report in progress.
+        self._confirms = True
 
     def _apply_state(self, state: dict[str, Any]) -> None:
         member_id, generation, instance_id = state["membership"]
@@ -195,7 +213,7 @@ class ControlConnection:
         return gate
 
     def close_gate(self, gate: Gate) -> None:
-        """Let a gate go."""
+        """Release a gate of :meth:`open_gate`; it stays as it is."""
         with self._changed:
             self._gates.pop(id(gate), None)
 
@@ -209,6 +227,18 @@ class ControlConnection:
             gate[0] = until
         if until == CLOSED:
             self._gates.clear()
+
+    @property
+    def steering(self) -> TaskSteering:
+        """The driver's newest steering: another object after each change."""
+        return self._steering
+
+    def open_allowance(self) -> Allowance:
+        """Return the allowance of one more worker."""
+        with self._changed:
+            number = len(self._allowances)
+            allowance = self._allowances[number] = Allowance(number, self._send)
+        return allowance
 
     def now_ms(self) -> float:
         """Return the later of this machine's wall clock and the driver's."""
@@ -238,7 +268,11 @@ class ControlConnection:
 
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError), self._sending:
-            self._socket.sendall(line({**message, "clock_s": lease_clock_s()}))
+            self._socket.sendall(line(self._with_clock(message)))
+
+    def _with_clock(self, message: dict[str, Any]) -> dict[str, Any]:
+        confirms, self._confirms = self._confirms, False
+        return {**message, "clock_s": lease_clock_s(), **({"steered": True} if confirms else {})}
 
     def wait(self, seconds: float) -> None:
         """Wait; return earlier if a stop is requested, the window is over, or the driver is gone."""

@@ -73,6 +73,6 @@ class ReferenceClock:
             direction = "ahead of" if difference_ms > 0 else "behind"
             self._on_warning(
                 f"{process}: its wall clock is {abs(difference_ms) / 60_000:.0f} min {direction} "
-                f"{self._reference}; set it, by NTP for instance. Until then the later of the two decides "
+                f"{self._reference}. Set it, by NTP for instance. Until then the later of the two decides "
                 "which records are so old that they go one batch at a time"
             )

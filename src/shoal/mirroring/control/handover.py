@@ -1,7 +1,7 @@
 """
 Positions that one task hands over to the next task of the same partition.
 
-A task that ends in good order knows the position of each of its partitions. The brokers have acknowledged
+A task that ends in good order has the position of each of its partitions. The brokers have acknowledged
 everything that it sent, and the position is committed unless the coordinator did not respond. The next task
 continues from there without asking both clusters, and commits positions that are not committed yet.
 

@@ -1,9 +1,10 @@
-"""The parts that both ends of a control connection share: lines of JSON, bounds, and a clock."""
+"""The parts that both ends of a control connection share: lines of JSON, names, bounds, and a clock."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,7 @@ __all__ = [
     "lease_clock_s",
     "line",
     "partition_of",
+    "process_name",
     "seconds_of",
     "wall_clock_ms",
 ]
@@ -34,6 +36,11 @@ NOT_UNDERSTOOD = (OSError, ValueError, KeyError, TypeError, AttributeError, Recu
 
 #: The version of shoal, which driver and tasks must share.
 INSTALLED = importlib.metadata.version("shoal")
+
+
+def process_name(pid: int | None = None) -> str:
+    """Return the name in reports of a process of this machine, by default this process."""
+    return f"{os.uname().nodename}:{os.getpid() if pid is None else pid}"
 
 
 def lease_clock_s() -> float:

@@ -22,11 +22,13 @@ from ..model.handover import Handover, InheritedPosition
 from ..model.json_values import typed
 from ..model.position import MirrorPosition
 from ..model.reports import TaskReport, left_out_report
+from ..model.steering import MirrorSteering
 from ..model.window import WindowClock, WindowPlan
 from .attempts import Attempt, Attempts
 from .clock import ReferenceClock
 from .handover import Handovers
 from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, partition_of
+from .steered import SteeredTasks
 from .strangers import Strangers
 
 __all__ = ["ControlServer", "DriverEvents"]
@@ -91,12 +93,11 @@ class ControlServer:
         clock: ReferenceClock | None = None,
     ) -> None:
         """
-        Listen.
+        Bind a port of an address, without a task yet.
 
         Args:
             host: The address to listen on.
             token: The secret that every first line must have.
-            events: The driver's reactions.
             sealed: The sealed credentials, for tasks that request them.
             windows: The clock that ends tasks; None if they end with their work.
             clock: The reference for the workers' clocks; None for this machine's own.
@@ -115,6 +116,7 @@ class ControlServer:
         self._changed = threading.Condition()
         self._tasks: set[Attempt] = set()
         self._attempts = Attempts()
+        self._steered = SteeredTasks()
         self._idle_at: dict[Attempt, float] = {}
         #: The tasks of the next window that have asked for their partitions, and how many there will be.
         self._ready: set[Attempt] = set()
@@ -165,6 +167,7 @@ class ControlServer:
                 self._tasks.discard(attempt)
                 self._idle_at.pop(attempt, None)
                 self._ready.discard(attempt)
+                self._steered.forget(attempt)
                 self._changed.notify_all()
 
     def _answer(self, subject: str) -> Any:
@@ -180,12 +183,20 @@ class ControlServer:
             attempt.connection.sendall(self._state(attempt))
 
     def _receive(self, attempt: Attempt, said: dict[str, Any]) -> None:
+        if said.pop("steered", False):
+            with self._changed:
+                self._steered.confirm(attempt)
+                self._send_steering(attempt)
         if "clock_s" in said:
             attempt.clock_s = typed(float, said.pop("clock_s"))
             if not said:
                 return
         if "takes" in said:
             self._take(attempt, [partition_of(each) for each in said["takes"]])
+            return
+        if "wants" in said:
+            with self._changed:
+                self._steered.ask(attempt, said["wants"]["worker"], said["wants"]["of"])
             return
         report = TaskReport.from_json_object(said)
         if report.leaves:
@@ -195,7 +206,7 @@ class ControlServer:
                 if self._windows and self._windows.prolong(for_ever=True):
                     self._send_to_all()
         if report.is_idle:
-            self._hear_idle(attempt)
+            self._note_idle(attempt)
         self.apply(report)
 
     def _leave(self, attempt: Attempt, leaves: Mapping[TopicPartition, InheritedPosition]) -> None:
@@ -335,9 +346,11 @@ class ControlServer:
             frozenset(given_up).union(each for each in asked if each not in wanted),
         )
         with self._changed:
-            attempt.connection.sendall(line({"handover": handover.to_json_object()}))
+            # In one line: a paused topic is not fetched for a moment, either.
+            entries = {"handover": handover.to_json_object(), **self._steered.begin(attempt)}
+            attempt.connection.sendall(line(entries))
 
-    def _hear_idle(self, attempt: Attempt) -> None:
+    def _note_idle(self, attempt: Attempt) -> None:
         """Prolong the window if all tasks have reported within a moment that they are idle."""
         now = time.monotonic()
         with self._changed:
@@ -436,6 +449,33 @@ class ControlServer:
             self._changed.notify_all()
             return following == self._windows.current
 
+    # Steering
+
+    def steer(self, steering: MirrorSteering) -> None:
+        """Steer all tasks, also later ones."""
+        with self._changed:
+            self._steered.set(steering)
+            for attempt in self._tasks:
+                self._send_steering(attempt)
+
+    def _send_steering(self, attempt: Attempt) -> None:
+        # A task that has not asked for its partitions yet gets its steering with them.
+        if attempt.partitions and (entries := self._steered.next_line(attempt)):
+            self._send_line(attempt, line(entries))
+
+    @property
+    def is_steered(self) -> bool:
+        """Whether all tasks with partitions have confirmed the newest steering."""
+        with self._changed:
+            return all(self._steered.is_confirmed(each) for each in self._tasks if each.partitions)
+
+    def grant(self) -> bool:
+        """Grant the bytes that are due to workers that ask; return whether anything is limited."""
+        with self._changed:
+            for attempt, entries in self._steered.grants().items():
+                self._send_line(attempt, line(entries))
+            return self._steered.has_rates
+
     # To all tasks
 
     def renew(self, membership: MemberId, lease_s: float) -> None:
@@ -498,8 +538,11 @@ class ControlServer:
         self._changed.notify_all()
 
     def _send(self, attempt: Attempt) -> None:
+        self._send_line(attempt, self._state(attempt))
+
+    def _send_line(self, attempt: Attempt, words: bytes) -> None:
         try:
-            attempt.connection.sendall(self._state(attempt))
+            attempt.connection.sendall(words)
         except ConnectionError:
             pass  # the thread that reads finds out whether the task closed the connection
         except OSError:

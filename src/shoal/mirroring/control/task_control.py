@@ -16,6 +16,8 @@ from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover
 from ..model.reports import TaskReport
+from ..model.steering import UNSTEERED, TaskSteering
+from .allowance import Allowance
 from .protocol import wall_clock_ms
 
 __all__ = ["CLOSED", "Control", "Gate", "Uncontrolled", "WorkerControl"]
@@ -69,6 +71,13 @@ class Control(Protocol):
 
     def close_gate(self, gate: Gate) -> None:
         """Let a gate go that :meth:`open_gate` returned."""
+
+    @property
+    def steering(self) -> TaskSteering:
+        """The topics that are paused, and the rates that are limited: another object after each change."""
+
+    def open_allowance(self) -> Allowance:
+        """Return the bytes that a worker may fetch of limited rates; one for each worker."""
 
     def now_ms(self) -> float:
         """Return the wall-clock time for the age of records: the latest of the known clocks."""
@@ -141,8 +150,7 @@ class WorkerControl:
         Yield a gate that is open as long as :meth:`check_lease` raises nothing; None if there is none.
 
         Raises:
-            Stopped: As :meth:`check_lease`.
-            BrokerError: Likewise.
+            Stopped, BrokerError: As :meth:`check_lease`.
 
         """
         gate = self._gate = self._control.open_gate()
@@ -156,6 +164,15 @@ class WorkerControl:
         finally:
             self._gate = None
             self._control.close_gate(gate)
+
+    @property
+    def steering(self) -> TaskSteering:
+        """The task's steering."""
+        return self._control.steering
+
+    def open_allowance(self) -> Allowance:
+        """Return this worker's allowance."""
+        return self._control.open_allowance()
 
     def now_ms(self) -> float:
         """Return the task's wall-clock time."""
@@ -188,6 +205,7 @@ class Uncontrolled:
     remaining_s = math.inf
     lead_s = 0.0
     interruptions = 0
+    steering = UNSTEERED
 
     def check_lease(self) -> None:
         """Allow everything: without a driver there is no lease."""
@@ -198,6 +216,10 @@ class Uncontrolled:
 
     def close_gate(self, gate: Gate) -> None:
         """Do nothing."""
+
+    def open_allowance(self) -> Allowance:
+        """Return an allowance that is never needed, since nothing is limited."""
+        return Allowance(0, lambda _: None)
 
     def now_ms(self) -> float:
         """Return this machine's wall-clock time."""

@@ -3,7 +3,7 @@ The ACLs that a mirror needs on each side, and no others, for a principal of any
 
 They follow from the requests that the mirror sends, by "Operations and Resources on Protocols" in Kafka's
 security documentation. For Kafka's authorizers READ, WRITE and ALTER imply DESCRIBE, so only consumer groups
-that the mirror reads (``--groups``) need DESCRIBE alone:
+that the mirror reads (``--groups``) need DESCRIBE alone. ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 
 | at the source | asks for |
 |---|---|
@@ -17,7 +17,7 @@ that the mirror reads (``--groups``) need DESCRIBE alone:
 | at the destination | asks for |
 |---|---|
 | Metadata, ListOffsets, OffsetForLeaderEpoch | DESCRIBE on the topic |
-| Fetch, to see what is there already | READ on the topic |
+| Fetch and DescribeProducers, to see what is there already | READ on the topic |
 | Produce | WRITE on the topic |
 | InitProducerId | WRITE on any topic; before Kafka 2.8 IDEMPOTENT_WRITE on the cluster |
 | DescribeConfigs | DESCRIBE_CONFIGS on the topic, and on the cluster for its brokers |
@@ -26,7 +26,7 @@ that the mirror reads (``--groups``) need DESCRIBE alone:
 | ListGroups, OffsetFetch, OffsetCommit of the consumer groups that follow | READ on these groups |
 | IncrementalAlterConfigs, with ``--sync-configs`` | ALTER_CONFIGS on the topic |
 
-With ``--sync-acls``, DescribeAcls asks for DESCRIBE on the source's cluster, and CreateAcls for ALTER on the
+With ``--sync-acls``, DescribeAcls asks for DESCRIBE on both clusters, and CreateAcls for ALTER on the
 destination's.
 """
 
@@ -37,7 +37,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..model.follow_options import NOTHING_FOLLOWS, FollowOptions
+from ..model.follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
 
 __all__ = ["Acl", "acl_commands", "acl_sentences", "needed_acls"]
 
@@ -53,7 +53,6 @@ class Acl:
     Attributes:
         cluster: ``source`` or ``destination``.
         resource_type: ``topic``, ``group`` or ``cluster``.
-        resource: Its name.
         operation: Kafka's name of it, as ``READ``.
 
     """
@@ -75,14 +74,14 @@ def needed_acls(
     consumer_groups: Collection[str] = (),
 ) -> tuple[Acl, ...]:
     """
-    Return what a mirror needs.
+    Return the ACLs that a mirror needs.
 
     Args:
         names: The topics at the destination, by their names at the source.
         group: The consumer group on the source cluster.
         created: The topics at the destination that it has to create.
         grown: Those that it adds partitions to.
-        before_2_8: Whether the destination's brokers want IDEMPOTENT_WRITE.
+        before_2_8: Whether the destination's brokers require IDEMPOTENT_WRITE.
         follow: The options for what follows the records.
         consumer_groups: The groups whose committed offsets follow the records.
 
@@ -95,15 +94,15 @@ def needed_acls(
     acls.append(Acl("source", "group", group, "READ"))
     acls += [Acl("source", "group", name, "DESCRIBE") for name in consumer_groups]
     for copy in names.values():
-        operations = ["WRITE", "READ", "DESCRIBE_CONFIGS"]
+        operations = ["WRITE", "READ"]
+        operations.append("ALTER_CONFIGS" if follow.has(Follower.CONFIGS) else "DESCRIBE_CONFIGS")
         operations += ["CREATE"] * (copy in created) + ["ALTER"] * (copy in grown)
-        operations += ["ALTER_CONFIGS"] * follow.sync_configs
         acls += [Acl("destination", "topic", copy, operation) for operation in operations]
     acls.append(Acl("destination", "cluster", _THE_CLUSTER, "DESCRIBE_CONFIGS"))
     acls += [Acl("destination", "group", name, "READ") for name in consumer_groups]
     if before_2_8:
         acls.append(Acl("destination", "cluster", _THE_CLUSTER, "IDEMPOTENT_WRITE"))
-    if follow.sync_acls:
+    if follow.has(Follower.ACLS):
         acls.append(Acl("source", "cluster", _THE_CLUSTER, "DESCRIBE"))
         acls.append(Acl("destination", "cluster", _THE_CLUSTER, "ALTER"))
     return tuple(acls)

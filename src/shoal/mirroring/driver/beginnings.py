@@ -65,7 +65,6 @@ def find_beginnings(
 
     Args:
         source: The source cluster, with metadata of the partitions.
-        group: Its name.
         state: All positions of the group.
         selection: The topics that are selected now.
         partitions: The partitions of this mirror.
@@ -83,8 +82,8 @@ def find_beginnings(
     if state.is_empty:
         ends = end_offsets(source, unknown, source.config.isolation_level, all_of_them=False)
         what = (
-            f"first start of group {group!r}: with {option} {len(unknown)} partitions begin at their ends; "
-            "topics and partitions that are created from now on are mirrored from their beginnings"
+            f"first start of group {group!r}: with {option} {len(unknown)} partitions begin at their ends. "
+            "Topics and partitions that are created from now on are mirrored from their beginnings"
         )
         return Beginnings(first_start, True, ends, (what,))
     at_ends = _at_their_ends(source, state, unknown, seen_at_start)

@@ -57,7 +57,6 @@ class CopyWatch(Lookout):
         Prepare the thread.
 
         Args:
-            options: The options of the mirror.
             group: The group whose positions count.
             schedule: The copies to compare, and the place to report those that differ.
             control: The connection to the tasks, which end if a partition is to be copied in another way.

@@ -42,7 +42,6 @@ class Discovery(Lookout):
         Prepare the thread.
 
         Args:
-            options: The options of the mirror.
             topics: The topics that are mirrored already, by their names at the source.
             schedule: The partitions that wait or are stopped, and the place to report their ends.
             on_found: A function that receives a topic that is new, is back, or has new partitions, once its

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...client.authorized import group_operations, topic_operations
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, describe_holder, has_coordinator
 from ...client.group_listing import list_groups
@@ -33,6 +32,8 @@ from ..prepare.inspect import inspect_topics
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
 from .following import compare_followers
+from .going_back import starts_at_cut
+from .missing_acls import missing_acls
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
@@ -54,16 +55,17 @@ class PartitionOutlook:
     The offsets of one partition that a mirror would copy.
 
     Attributes:
-        partition: Its number.
         start_offset: The first source offset to copy.
         committed: Whether the group has committed it; if not, the option ``start`` decides.
         end_offset: The end of the records that can be copied now.
+        at_cut: Whether the partition begins at the cut of a certificate.
     """
 
     partition: int
     start_offset: int
     committed: bool
     end_offset: int
+    at_cut: bool = False
 
     @property
     def offsets(self) -> int:
@@ -92,12 +94,13 @@ class DryRun:
     Attributes:
         group: The consumer group on the source cluster.
         source_cluster_id: None if the cluster is too old to have one.
-        destination_cluster_id: Likewise.
+        destination_cluster_id: None if the cluster is too old to have one.
         holder: The member of the group; None if the group is empty.
         topics: The topics by their names at the source; none if the mirror was refused before.
         acls: The ACLs that the mirror's principal needs.
         missing_acls: The ACLs of these that this principal lacks, as far as the clusters return them: for
             topics that exist, and for the group.
+        unknown_acls: The ACLs of which the clusters do not return whether this principal has them.
         warnings: Sentences: the object, the problem, the remedy.
         beginnings: Notices about the start positions of partitions without one, if the mirror starts at the
             latest records.
@@ -117,6 +120,7 @@ class DryRun:
     refusal: ShoalError | None
     beginnings: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
+    unknown_acls: tuple[Acl, ...] = ()
 
 
 def dry_run(
@@ -130,7 +134,6 @@ def dry_run(
     Inspect both clusters, as a mirror with these options would.
 
     Args:
-        options: The options of the mirror.
         patience_s: Patience with brokers that do not respond.
         on_warning: Called at once for each broker that cannot be reached.
         spell: Returns the spelling of an option, from the name of its field, for the warnings.
@@ -162,6 +165,7 @@ class _DryRunner:
         self._spell = spell
         self._warnings: list[str] = []
         self._beginnings: tuple[str, ...] = ()
+        self._way_back: Mapping[TopicPartition, int] = {}
         self._consumer_groups: tuple[str, ...] = ()
 
     def run(self) -> DryRun:
@@ -180,6 +184,8 @@ class _DryRunner:
         topics: tuple[TopicOutlook, ...]
         try:
             state, holder = self._positions(changes)
+            clusters = self._source, self._destination
+            self._way_back = starts_at_cut(self._options, state, *clusters, patience_s=self._patience_s)
             topics = self._outlook(changes, state)
             if holder:
                 refusal = GroupHeld(changes.group, holder)
@@ -189,6 +195,7 @@ class _DryRunner:
             topics = tuple(TopicOutlook(topic, ()) for topic in changes.topics.values())
             refusal = error
         acls = self._acls(changes)
+        missing, unknown = self._without(acls)
         return DryRun(
             changes.group,
             changes.source_cluster_id,
@@ -196,11 +203,12 @@ class _DryRunner:
             holder,
             topics,
             acls,
-            self._missing(acls),
+            missing,
             tuple(self._warnings),
             refusal,
             self._beginnings,
             self._differences(changes),
+            unknown,
         )
 
     def _refused(self, error: ConfigError) -> DryRun:
@@ -221,8 +229,10 @@ class _DryRunner:
             before_2_8=self._destination_before_2_8(),
             follow=self._options.follow,
         )
-        missing = self._missing(acls)
-        return DryRun(group, source_id, destination_id, None, (), acls, missing, (), error)
+        missing, unknown = self._without(acls)
+        return DryRun(
+            group, source_id, destination_id, None, (), acls, missing, (), error, unknown_acls=unknown
+        )
 
     def _acls(self, changes: TopicChanges) -> tuple[Acl, ...]:
         topics = changes.topics.values()
@@ -264,24 +274,8 @@ class _DryRunner:
             )
         )
 
-    def _missing(self, acls: Sequence[Acl]) -> tuple[Acl, ...]:
-        """Return the ACLs that this principal lacks."""
-        clusters = {"source": self._source, "destination": self._destination}
-        allowed: dict[tuple[str, str, str], frozenset[str] | None] = {}
-        for name, cluster in clusters.items():
-            topics = {acl.resource for acl in acls if (acl.cluster, acl.resource_type) == (name, "topic")}
-            for topic, operations in topic_operations(cluster, topics).items():
-                allowed[name, "topic", topic] = operations
-            for group in {
-                acl.resource for acl in acls if (acl.cluster, acl.resource_type) == (name, "group")
-            }:
-                allowed[name, "group", group] = group_operations(cluster, group)
-        missing = []
-        for acl in acls:
-            operations = allowed.get((acl.cluster, acl.resource_type, acl.resource))
-            if operations is not None and acl.operation not in operations:
-                missing.append(acl)
-        return tuple(missing)
+    def _without(self, acls: Sequence[Acl]) -> tuple[tuple[Acl, ...], tuple[Acl, ...]]:
+        return missing_acls(acls, self._source, self._destination)
 
     def _destination_before_2_8(self) -> bool:
         return self._destination.any_connection().version(ApiKey.PRODUCE) < _PRODUCE_OF_2_8
@@ -296,18 +290,16 @@ class _DryRunner:
         committed = GroupPositions(self._source, changes.group, MemberId)
         state = patiently(committed.read_state, patience_s=self._patience_s)
         foreign = {each: offset for each, offset in state.others.items() if each in partitions}
-        others = warning_of_others(changes.group, foreign)
-        if others:
+        if others := warning_of_others(changes.group, foreign):
             self._warnings.append(others)
         return state, describe_holder(self._source, changes.group)
 
     def _outlook(self, changes: TopicChanges, state: GroupOffsets) -> tuple[TopicOutlook, ...]:
         level = self._options.source.isolation_level
         partitions = partitions_of(self._source, list(changes.topics))
-        positions = {
-            partition: state.positions[partition] for partition in partitions if partition in state.positions
-        }
-        without = [partition for partition in partitions if partition not in positions]
+        others = [each for each in partitions if each not in self._way_back]
+        positions = {each: state.positions[each] for each in others if each in state.positions}
+        without = [each for each in others if each not in positions]
         starts = patiently(lambda: self._starts(changes, state, without), patience_s=self._patience_s)
         ends = patiently(lambda: end_offsets(self._source, partitions, level), patience_s=self._patience_s)
         self._warn_of_partitions(changes, positions, without)
@@ -323,6 +315,7 @@ class _DryRunner:
                         positions[each].source_offset if each in positions else starts[each],
                         each in positions,
                         ends[each],
+                        each in self._way_back,
                     )
                     for each in by_topic[name]
                 ),
@@ -342,7 +335,7 @@ class _DryRunner:
         level = self._options.source.isolation_level
         known = {**state.starts, **found.offsets}
         rest = [partition for partition in without if partition not in known]
-        return known | start_offsets(self._source, rest, start_ms, level)
+        return {**known, **self._way_back} | start_offsets(self._source, rest, start_ms, level)
 
     # Reasons that would stop partitions
 
@@ -381,21 +374,21 @@ class _DryRunner:
                 stops = f"if they differ, but not if the copy begins later ({later})"
             return (
                 f"{held}: {adopt} compares the whole copy with the source, which reads both, then continues "
-                f"after it; stops the partition {stops}, and writes nothing"
+                f"after it. It stops the partition {stops}, and writes nothing"
             )
         if self._options.copy.allow_nonempty:
             allow = self._spell("allow_nonempty")
             return (
                 f"{held}: {_LOOKS}. If the source does not have the batch exactly once, or has other records "
                 f"before it, the mirror copies all from the start position ({allow}), "
-                "also records that the copy has; stops the partition if nothing shows which records precede "
-                "the batch"
+                "also records that the copy has. It stops the partition if nothing shows which records "
+                "precede the batch"
             )
         if other:
             group = f"{self._spell('group')} {other.group}"
             return f"{held}: give {group} to continue there, or {adopt} to take the copy over"
         return (
-            f"{held}: {_LOOKS}; stops the partition otherwise. {adopt} compares the whole copy with the "
+            f"{held}: {_LOOKS}. Otherwise it stops the partition. {adopt} compares the whole copy with the "
             "source and takes it over"
         )
 
@@ -404,7 +397,7 @@ class _DryRunner:
     ) -> Iterable[str]:
         if position.rules != self._options.rules():
             yield (
-                "mirrored so far by other rules (isolation.level, append times): stops; use the same options "
+                "mirrored so far by other rules (isolation.level, append times): stops. Use the same options "
                 f"as before, or a new {self._spell('group')} into an empty topic"
             )
         if state is not None and state.is_loss:
@@ -418,8 +411,8 @@ class _DryRunner:
 
     def _met(self, kind: IncidentKind, what: str) -> str:
         goes_on = self._options.copy.continues_after(kind)
-        policy = f"{self._spell(kind.option)} {_policy(goes_on=goes_on)}"
-        return f"{what}: {'goes on' if goes_on else 'stops'} ({policy})"
+        outcome, policy = ("goes on", "continue") if goes_on else ("stops", "fail")
+        return f"{what}: {outcome} ({self._spell(kind.option)} {policy})"
 
     def _known_offsets(
         self, cluster: Cluster, partitions: Iterable[TopicPartition], timestamp: int
@@ -443,7 +436,3 @@ def _is_another(topic_id: str | None, cluster: Cluster, partition: TopicPartitio
     """Whether a topic that had an id has another one now."""
     topic = cluster.metadata.topics.get(partition.topic)
     return is_another_topic(topic_id, topic.topic_id if topic else None)
-
-
-def _policy(*, goes_on: bool) -> str:
-    return "continue" if goes_on else "fail"

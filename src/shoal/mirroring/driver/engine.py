@@ -21,7 +21,6 @@ class CopyJob:
     The work that an engine's tasks share.
 
     Attributes:
-        options: The options of the mirror.
         prepared: The topics that the destination is ready for.
         control: The server that every task connects to.
         first_start: The group's first start, which tasks store with each position.

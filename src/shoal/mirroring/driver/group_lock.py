@@ -44,7 +44,7 @@ LEASE_S = 30.0
 #: The topics' metadata change nothing for this member: 24 days, Java's largest int.
 _NEVER_MS = 2**31 - 1
 
-_ANOTHER_DIRECTORY = "; make it writable, or set another by {checkpoint} or XDG_STATE_HOME"
+_ANOTHER_DIRECTORY = ". Make it writable, or set another by {checkpoint} or XDG_STATE_HOME"
 
 
 def _open_to_others(directory: Path, where: str) -> str | None:
@@ -54,7 +54,7 @@ def _open_to_others(directory: Path, where: str) -> str | None:
         return None
     return (
         f"{where}: other users of this machine may enter it (mode {mode:04o}), and Spark's log in it names "
-        f"topics and hosts; if they should not, use `chmod 700 {directory}`"
+        f"topics and hosts. If they should not, use `chmod 700 {directory}`"
     )
 
 
@@ -76,7 +76,6 @@ class MirrorIdentity:
         Read or make the name.
 
         Args:
-            checkpoint: The directory.
             is_given: Whether the user named it; if not, errors say how to name another.
 
         Raises:
@@ -100,7 +99,7 @@ class MirrorIdentity:
         except BlockingIOError:
             self._file.close()
             raise OptionError(
-                "{where}: another shoal on this machine uses it; stop that mirror first. A mirror of other "
+                "{where}: another shoal on this machine uses it. Stop that mirror first. A mirror of other "
                 "topics needs its own {group}, and has its own directory then",
                 where=where,
             ) from None
@@ -162,7 +161,6 @@ class GroupLock:
 
         Args:
             source: The cluster of the group.
-            group: The group's name.
             mirror_name: From :class:`MirrorIdentity`.
             on_renewed: Called after each successful join and heartbeat, from the member's thread. It receives
                 the member's id and the seconds for which the tasks' lease lasts from now.

@@ -10,8 +10,9 @@ from typing import ClassVar, Self
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ..model.options import MirrorOptions
+from ..model.text import once_each
 
-__all__ = ["Lookout", "once_each"]
+__all__ = ["Lookout"]
 
 
 class Lookout(abc.ABC):
@@ -40,6 +41,7 @@ class Lookout(abc.ABC):
         self._options = options
         self._warn = once_each(warn)
         self._over = threading.Event()
+        self._hurry = threading.Event()
         name = f"shoal-{type(self).__name__.lower()}"
         self._thread = threading.Thread(target=self._keep_looking, name=name, daemon=True)
 
@@ -47,12 +49,17 @@ class Lookout(abc.ABC):
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Examine both clusters once."""
 
+    def hurry(self) -> None:
+        """Look at once; from any thread."""
+        self._hurry.set()
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._over.set()
+        self._hurry.set()
         # The thread may be waiting for a broker. It holds only its own connections.
         self._thread.join(timeout=1.0)
 
@@ -62,21 +69,13 @@ class Lookout(abc.ABC):
             Cluster(options.source.impatient()) as source,
             Cluster(options.destination.impatient()) as destination,
         ):
-            while not self._over.wait(options.refresh_s):
+            while True:
+                self._hurry.wait(options.refresh_s)
+                self._hurry.clear()
+                if self._over.is_set():
+                    return
                 try:
                     self.look(source, destination)
                 except Exception as error:
                     if not (isinstance(error, ShoalError) and is_transient(error)):
                         self._warn(f"{self.failure}{error}")
-
-
-def once_each(warn: Callable[[str], object]) -> Callable[[str], None]:
-    """Return a function that hands each sentence on only once: every look finds the same again."""
-    warned: set[str] = set()
-
-    def warn_once(sentence: str) -> None:
-        if sentence not in warned:
-            warned.add(sentence)
-            warn(sentence)
-
-    return warn_once

@@ -42,7 +42,6 @@ class AtWork:
 
     Attributes:
         control: The connection to the tasks.
-        place: Its place in its group.
         work: The partitions to copy.
         retries: The stopped partitions to try again; None if the mirror never does.
         ends_when_stopped: Whether the first partition that is stopped ends the mirror.
@@ -140,7 +139,7 @@ class DriverLoop:
             case Phase.CHECKING | Phase.CREATING | Phase.FINDING_POSITIONS | Phase.STARTING_SPARK:
                 doing = "nothing was copied"
             case Phase.STARTING_TASKS:
-                doing = "nothing was copied; Spark has to start before it can end"
+                doing = "nothing was copied, but Spark has to start before it can end"
             case _:
                 doing = "finishing and committing the batches in flight"
         return f"stopping{cause}: {doing}"

@@ -44,12 +44,11 @@ class StoppedRetries:
         self, metrics: Metrics, interval_s: float, now: Callable[[], float] = time.monotonic
     ) -> None:
         """
-        Remember no stop yet.
+        Begin without stopped partitions.
 
         Args:
             metrics: The counts, with the stopped partitions.
             interval_s: The time between two attempts of one partition; 0 for attempts on request only.
-            now: The clock.
 
         """
         self._metrics = metrics

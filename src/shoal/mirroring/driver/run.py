@@ -72,7 +72,6 @@ class MirrorRun:
     One run of a mirror. The main thread runs it, and any thread may warn and notify.
 
     Attributes:
-        options: The options of the mirror.
         metrics: The counts of this run.
         signals: The handlers of SIGINT, SIGTERM and SIGUSR1.
         notify: A function for sentences that are no problem.
@@ -95,7 +94,6 @@ class MirrorRun:
         Prepare a run; nothing begins.
 
         Args:
-            options: The options of the mirror.
             engine: The engine for its tasks.
             on_progress: A function that receives the progress about twice a second, in a thread of its own.
             on_run: A function that receives each acknowledged run of offsets, in any thread.
@@ -176,15 +174,15 @@ class MirrorRun:
     def warn_in_report(self, sentence: str) -> None:
         """Warn, and keep the warning on the page and in the report."""
         if self._group is not None:
-            self.know(self._group, [sentence])
+            self.show_group(self._group, [sentence])
         self.warn(sentence)
 
-    def know(self, group: str, warnings: Iterable[str] = ()) -> None:
+    def show_group(self, group: str, warnings: Iterable[str] = ()) -> None:
         """Show the mirror's group, and further warnings, on the page and in the report."""
         self._group = group
         self._warnings += warnings
         if self._watch is not None:
-            self._watch.know(group, self._warnings)
+            self._watch.show_group(group, self._warnings)
 
     def warn_of_unreachable(self, *clusters: Cluster) -> None:
         """Warn of brokers whose advertised addresses cannot be reached."""
@@ -248,7 +246,7 @@ class MirrorRun:
                 raise Stopped("the mirror was stopped before it began")
         return self._starting.result()
 
-    def know_first_start(self, first_start: FirstStart, *, is_this: bool) -> None:
+    def set_first_start(self, first_start: FirstStart, *, is_this: bool) -> None:
         """Keep the group's first start for the tasks, and whether this run is that start."""
         self.first_start, self.is_first_start = first_start, is_this
 
@@ -316,7 +314,6 @@ class MirrorRun:
 
         Args:
             prepared: The topics that the destination is ready for at the start.
-            schedule: The partitions to copy.
             control: The connection to the tasks.
             place: The mirror's place in its group; the mirror ends if it loses this place.
             ends_when_stopped: Whether the first stopped partition ends the mirror.
@@ -367,7 +364,7 @@ class MirrorRun:
                 raise error
         except ShoalError as error:
             self.warn(
-                f"the last positions of {first_few(sorted(positions))} could not be committed; the next "
+                f"the last positions of {first_few(sorted(positions))} could not be committed. The next "
                 f"start finds them in the destination: {error}"
             )
 

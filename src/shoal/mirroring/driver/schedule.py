@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ...topic_partition import TopicPartition
 from ..model.reports import TaskReport
+from ..model.steering_status import SteeringStatus
 from ..model.window import WindowPlan
 from ..monitoring.metrics import Metrics
 from ..prepare.create import PreparedTopic
@@ -118,9 +119,13 @@ class PartitionSchedule:
         self._metrics.try_again(partitions)
 
     def held_up(self) -> list[TopicPartition]:
-        """Return the partitions that wait or are stopped: no task reports their ends."""
-        partitions = self._metrics.partitions().items()
-        return [partition for partition, each in partitions if each.waiting_for or each.stopped]
+        """Return the partitions that wait, or are stopped or paused: no task reports their ends."""
+        steering = self._metrics.steering or SteeringStatus()
+        return [
+            partition
+            for partition, each in self._metrics.partitions().items()
+            if each.waiting_for or each.stopped or steering.holds(partition.topic)
+        ]
 
     def expect(self, ends: Mapping[TopicPartition, int]) -> None:
         """Report the ends of partitions."""

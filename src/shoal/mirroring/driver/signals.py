@@ -30,7 +30,7 @@ class Signals:
 
     def __init__(self, stop: threading.Event, on_retry: Callable[[], object]) -> None:
         """
-        Install nothing yet.
+        Prepare the handlers; entering the context installs them.
 
         Args:
             stop: Set by SIGINT and SIGTERM.
@@ -63,6 +63,11 @@ class Signals:
     def _check(self) -> None:
         if self._stop.is_set():
             raise Stopped("the mirror was stopped before it began")
+
+    def end_by(self, cause: str) -> None:
+        """End the mirror as a signal does, from any thread; ``cause`` stands for the signal's name."""
+        self.received = cause
+        self._stop.set()
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number).name

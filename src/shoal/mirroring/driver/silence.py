@@ -39,7 +39,7 @@ class Silence:
 
     def _begin(self, partitions: Sequence[TopicPartition]) -> None:
         self._on_warning(
-            f"no task has reported for {_PATIENCE_S:.0f} s, so nothing is copied; see Spark's log for "
+            f"no task has reported for {_PATIENCE_S:.0f} s, so nothing is copied. See Spark's log for "
             "executors that do not start, and check that tasks reach the driver's control port "
             f"{self._control.address[1]}"
         )

@@ -7,7 +7,7 @@ Without ``--once`` the selection is looked up again at each ``--refresh``, and s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,20 +19,28 @@ from ...state_directory import state_dir
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
 from ..control import ControlServer
+from ..cutover.certificate import read_certificate
 from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
 from ..model.reports import stopped_report
+from ..model.steering_options import NOTHING_SET
+from ..model.text import first_few
 from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
-from .companion import Companion
+from ..sync.follower import GroupFollower
+from .control_socket import Answer, ControlSocket
 from .copy_watch import CopyWatch
 from .discovery import Discovery
 from .following import Following
+from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
+from .steering import Steering
+from .steering_commands import Reactions, SteeringCommands
+from .steering_file import SteeringFile
 
 __all__ = ["TopicMirror"]
 
@@ -40,19 +48,15 @@ __all__ = ["TopicMirror"]
 class TopicMirror:
     """A mirror of selected topics. Composes a :class:`~.run.MirrorRun`."""
 
-    def __init__(self, run: MirrorRun, companion: Companion | None = None) -> None:
-        """
-        Prepare; nothing begins.
-
-        Args:
-            run: The run that the mirror composes.
-            companion: Works beside the tasks; None for none.
-
-        """
+    def __init__(self, run: MirrorRun) -> None:
+        """Prepare; nothing begins."""
         self._run = run
-        self._companion = companion
+        self._groups = GroupFollower.of(run.options, run.metrics, run.warn)
         self._options = run.options
         self._identity: MirrorIdentity
+        self._starts: Mapping[TopicPartition, int] = {}
+        self._commands: SteeringCommands | None = None
+        self._discovery: Discovery | None = None
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
@@ -60,9 +64,10 @@ class TopicMirror:
 
     def _mirror(self, resources: contextlib.ExitStack) -> Summary:
         run = self._run
+        self._listen(resources)  # before anything is created, since another mirror may listen there
         with run.signals.interrupting():
-            prepared = self._prepare(lambda group: self._take(group, resources))
-        run.know(prepared.group, prepared.warnings)
+            prepared = self._prepare(resources)
+        run.show_group(prepared.group, prepared.warnings)
         schedule = PartitionSchedule(prepared.topics, run.metrics)
         control = run.listen(schedule, resources)
         lock = GroupLock(self._options.source, prepared.group, self._identity.name, control.renew)
@@ -70,6 +75,8 @@ class TopicMirror:
         with run.signals.interrupting():
             partitions = self._expect(prepared, schedule)
             lock.acquire(partitions, START_PATIENCE_S)
+            if self._options.from_certificate is not None:
+                self._go_back(self._options.from_certificate, prepared.group, control)
             self._settle_beginnings(prepared, partitions, control)
         following = Following(
             self._options, prepared.group, schedule, run.metrics.followed, run.warn_in_report, run.notify
@@ -80,13 +87,44 @@ class TopicMirror:
         if not self._options.once:
             resources.enter_context(following)
             self._look_out(prepared, schedule, control, lock, resources)
-        if self._companion is None:
+        with run.signals.interrupting():
+            self._steer(prepared.group, schedule, control, resources)
+        if self._groups is None:
             return run.copy(prepared, schedule, control, lock)
-        resources.callback(self._companion.close)
-        self._companion.begin(prepared.group, lambda: schedule.names)
+        resources.callback(self._groups.close)
+        self._groups.begin(prepared.group, lambda: schedule.names)
         summary = run.copy(prepared, schedule, control, lock)
-        self._companion.finish()
+        self._groups.finish()
         return replace(summary, consumer_groups=run.metrics.progress().consumer_groups)
+
+    def _listen(self, resources: contextlib.ExitStack) -> None:
+        """Listen for commands, which are refused until the mirror has its partitions."""
+        path = self._options.steering.control
+        if path is not None:
+            resources.enter_context(ControlSocket(path, self._carry_out))
+            self._run.notify(f"control socket at {path}")
+
+    def _carry_out(self, line: str) -> Answer:
+        if self._commands is None:
+            return Answer("the mirror is starting. Try again in some seconds", ok=False)
+        return self._commands.carry_out(line)
+
+    def _steer(
+        self,
+        group: str,
+        schedule: PartitionSchedule,
+        control: ControlServer,
+        resources: contextlib.ExitStack,
+    ) -> None:
+        """Steer the tasks, if anything may be to steer; without that, no thread looks for it."""
+        run, directory = self._run, self._directory(group)
+        if not self._options.steering.is_wanted and SteeringFile(directory).read() == NOTHING_SET:
+            return
+        steering = Steering(self._options, directory, control, schedule, run.metrics, run.warn, run.notify)
+        resources.enter_context(steering)
+        refresh = None if self._discovery is None else self._discovery.hurry
+        reactions = Reactions(refresh, lambda: run.signals.end_by("the control socket"), run.notify)
+        self._commands = SteeringCommands(steering, run.metrics, reactions)
 
     def _take(self, group: str, resources: contextlib.ExitStack) -> None:
         """Take the group's directory on this machine, and begin to start the engine, which logs there."""
@@ -94,9 +132,14 @@ class TopicMirror:
         self._identity = self._run.take_directory(directory, resources)
         self._run.start_engine(directory, resources)
 
-    def _prepare(self, on_group: Callable[[str], object]) -> Prepared:
+    def _prepare(self, resources: contextlib.ExitStack) -> Prepared:
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             self._run.warn_of_unreachable(source, destination)
+
+            def on_group(group: str) -> None:
+                self._starts = self._starts_at_cut(group, source, destination)
+                self._take(group, resources)
+
             prepared = prepare(
                 self._options,
                 source,
@@ -108,6 +151,16 @@ class TopicMirror:
         for warning in prepared.warnings:
             self._run.warn(warning)
         return prepared
+
+    def _starts_at_cut(
+        self, group: str, source: Cluster, destination: Cluster
+    ) -> Mapping[TopicPartition, int]:
+        """Return the starts of partitions that begin at a cut, before anything is created or joined."""
+        if self._options.from_certificate is None:
+            return {}
+        committed = GroupPositions(source, group, MemberId)
+        state = patiently(committed.read_state, patience_s=START_PATIENCE_S)
+        return starts_at_cut(self._options, state, source, destination, patience_s=START_PATIENCE_S)
 
     def _directory(self, group: str) -> Path:
         if self._options.checkpoint:
@@ -132,10 +185,19 @@ class TopicMirror:
             next_offsets |= {
                 partition: position.source_offset for partition, position in state.positions.items()
             }
+            next_offsets |= self._starts
             ends = end_offsets(cluster, partitions, level, all_of_them=False)
             self._run.metrics.expect(next_offsets, ends, _held_back(cluster, ends))
         _stop_deleted(prepared, partitions, state.positions, schedule)
         return partitions
+
+    def _go_back(self, file: str, group: str, control: ControlServer) -> None:
+        """Begin at the cut, before anything else gives a partition its position."""
+        certificate = read_certificate(file)
+        _, membership = control.uncommitted()
+        begun = go_back(self._options, certificate, group, membership, patience_s=START_PATIENCE_S)
+        if begun:
+            self._run.notify(f"{first_few(begun)}: mirrored back from the cut of {certificate.at}")
 
     def _settle_beginnings(
         self, prepared: Prepared, partitions: Sequence[TopicPartition], control: ControlServer
@@ -144,7 +206,7 @@ class TopicMirror:
         wanted = [each for each in partitions if prepared.topics[each.topic].deleted is None]
         _, membership = control.uncommitted()
         settled = self._run.settle_beginnings(prepared.group, wanted, self._options.topics, membership)
-        self._run.know_first_start(settled.first_start, is_this=settled.is_first)
+        self._run.set_first_start(settled.first_start, is_this=settled.is_first)
 
     def _look_out(
         self,
@@ -166,7 +228,7 @@ class TopicMirror:
             )
             run.notify(f"{news}, and mirrored to {topic.destination}")
 
-        resources.enter_context(
+        self._discovery = resources.enter_context(
             Discovery(self._options, prepared.topics, schedule, found, run.warn_in_report)
         )
         resources.enter_context(

@@ -18,7 +18,7 @@ from typing import Any
 from ...client.config import ClientConfig
 from ...errors import OptionError
 from ...protocol.produce import MOST_IN_FLIGHT
-from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records
+from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records, verify_crc
 from ...records.compression import DEFAULT_LIMIT_BYTES
 from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
@@ -126,7 +126,7 @@ class Handling:
         raw: Whether the handler receives batches (KIP-712) instead of decoded records.
         repartition: Whether records go to the partition of their keys, as a producer's do.
         consumer: Java's properties of the consumer, without those of the connection.
-        producer: Java's properties of the producer, likewise.
+        producer: Java's properties of the producer, without those of the connection.
 
     """
 
@@ -143,7 +143,7 @@ class Handling:
         if isinstance(value, Handling):
             return value
         if not isinstance(value, Mapping):
-            raise OptionError("{option} is for shoal's own tasks; remove it", option=option)
+            raise OptionError("{option} is for shoal's own tasks. Remove it", option=option)
         return cls(**value)
 
 
@@ -219,6 +219,28 @@ class CopyOptions:
 
         """
         return read_records(batch, self.max_decompressed_bytes)
+
+    def records_to_mirror(self, batch: RecordBatch, start_offset: int) -> list[Record]:
+        """
+        Return the records of a source batch as they are mirrored, without those before an offset.
+
+        Returns:
+            Records with their source offsets. Their timestamps are create times, and append times with
+            ``keep_append_time``, or if a message of magic 1 has no other.
+
+        Raises:
+            CorruptBatch: The CRC is wrong (a flipped bit must not look like a hole, or another format), or
+                the batch does not parse.
+            UnsupportedBatch: Its records expand to more than ``max_decompressed_bytes``, or Kafka has no such
+                codec.
+
+        """
+        verify_crc(batch)
+        header = batch.header
+        records = self.decode(batch)
+        if self.keep_append_time and header.magic == 2 and header.is_log_append_time:
+            records = [record._replace(timestamp=header.max_timestamp) for record in records]
+        return [record for record in records if record.offset >= start_offset]
 
     def continues_after(self, kind: IncidentKind) -> bool:
         """Whether a partition continues after an incident of this kind; otherwise it stops."""

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import OptionError
 from .option_values import choice_of, parse_fields, parse_flag, parse_text, read_by
 
-__all__ = ["DEFAULT_CONFIGS_EXCLUDE", "NOTHING_FOLLOWS", "FollowOptions", "KeptAcls"]
+__all__ = ["DEFAULT_CONFIGS_EXCLUDE", "NOTHING_FOLLOWS", "FollowOptions", "Follower", "KeptAcls"]
 
 #: MirrorMaker 2's ``config.properties.exclude`` has the first three. The source limited timestamps of
 #: records that were new then, and are old now. The last ones concern the disks of a broker.
@@ -20,6 +20,13 @@ DEFAULT_CONFIGS_EXCLUDE = (
     r"unclean\.leader\.election\.enable|message\.(timestamp|format)\..*|"
     r"flush\..*|preallocate|file\.delete\.delay\.ms|(local|remote)\..*"
 )
+
+
+class Follower(enum.Enum):
+    """A kind of settings that follows the records. The value is the word on the page and in labels."""
+
+    CONFIGS = "configurations"
+    ACLS = "ACLs"
 
 
 class KeptAcls(enum.Enum):
@@ -71,6 +78,20 @@ class FollowOptions:
 
         """
         return cls(**parse_fields(cls, given))
+
+    def has(self, follower: Follower) -> bool:
+        """Whether the mirror changes these settings at the destination; otherwise it only compares them."""
+        return self.sync_configs if follower is Follower.CONFIGS else self.sync_acls is not None
+
+    @property
+    def excluded_configs(self) -> re.Pattern[str]:
+        """The configurations that stay as they are."""
+        return re.compile(self.sync_configs_exclude)
+
+    @property
+    def kept_acls(self) -> KeptAcls:
+        """The ACLs that are compared: those for consumers, unless the user wants all."""
+        return self.sync_acls or KeptAcls.READ
 
 
 NOTHING_FOLLOWS = FollowOptions()

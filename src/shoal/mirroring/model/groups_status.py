@@ -21,6 +21,7 @@ class GroupsStatus:
         actions: The number of their offsets by action, such as ``unchanged`` or ``refused``.
         left_alone: The groups that have members at the destination, at most a hundred.
         problems: The reason by group, if none of its offsets can be translated; at most a hundred.
+        untranslated: The number of these groups.
         failure: The reason why the last round failed; empty if it succeeded.
 
     """
@@ -31,6 +32,7 @@ class GroupsStatus:
     actions: Mapping[str, int] = field(default_factory=dict)
     left_alone: tuple[str, ...] = ()
     problems: Mapping[str, str] = field(default_factory=dict)
+    untranslated: int = 0
     failure: str = ""
 
     def to_json_object(self, now: float) -> dict[str, Any]:

@@ -19,7 +19,6 @@ class InheritedPosition:
     The position at which a task left a partition. Brokers have acknowledged everything that the task sent.
 
     Attributes:
-        position: The position.
         is_committed: Whether the position is committed.
         doubted_for_s: The time for which an older commit with an unknown outcome may still replace it.
         leader_epochs: The leader epochs of source and destination when the partition was aligned. After an

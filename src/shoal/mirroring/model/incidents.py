@@ -36,8 +36,8 @@ class IncidentKind(enum.Enum):
 
     @property
     def continuing(self) -> str:
-        """The policy to continue, in the words of every surface."""
-        return f"option on-{self.value}=continue"
+        """The option that lets a partition continue, as the beginning of a sentence."""
+        return f"Option on-{self.value}=continue"
 
 
 #: Errors about the writer, not about the batch. Skipping a batch for one would skip all later batches, too.
@@ -69,7 +69,6 @@ class Incident:
     An incident of one partition.
 
     Attributes:
-        kind: The kind of the incident.
         reason: The trace that the mirror found, as a sentence.
         lost: The number of source offsets that are never mirrored, or of records that the destination lost
             and the source no longer has; None if it is unknown.

@@ -15,9 +15,9 @@ Acknowledged records alone move a position without a doubt. Each other way to mo
 ======================  =============================================================================
 Event                   Its effect on the map
 ======================  =============================================================================
-foreign records         two milestones with one source offset, ``BROKEN`` in between; so for other
-                        writers with at-least-once delivery, where a record of unknown outcome counts
-                        at the place where it is copied again
+foreign records         two milestones with one source offset, ``BROKEN`` in between
+at-least-once delivery  likewise, but ``REPEATED``: behind a position there may be records of other writers,
+                        and copies of unknown outcome, which the mirror copies again
 destination loss        cut where the mirror's last batch ends; ``BROKEN`` up to the new position. A copy
                         that was created again, or of which nothing is left, begins a new map
 source reset            cut where both source logs part; ``BROKEN`` up to the new position. A topic that
@@ -36,6 +36,9 @@ next task or worker     nothing: it takes the map over
 ======================  =============================================================================
 
 A milestone where nothing lies between the two on one side is exact on the other, whatever its stretch is.
+The exception is ``REPEATED``. A consumer that begins at the destination before the end of such a stretch may
+read records twice. So may one that goes back from behind it, until the mirror has written as many records as
+the stretch has. These translations are lower bounds.
 
 :class:`AcknowledgedRun` says the same of offsets that were just acknowledged.
 """
@@ -45,7 +48,7 @@ from __future__ import annotations
 import enum
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -141,6 +144,14 @@ class Stretch(enum.IntEnum):
     BROKEN = 1
     #: A version without maps mirrored it: as ``KNOWN`` if as many offsets were taken as there are records.
     UNPROVED = 2
+    #: As ``BROKEN``, and copies of records that the mirror copied again, or had copied before, may lie there.
+    REPEATED = 3
+
+
+_FROM_BEST_TO_WORST = (Stretch.KNOWN, Stretch.UNPROVED, Stretch.BROKEN, Stretch.REPEATED)
+
+#: There is no use in counting the records in between.
+_UNCOUNTABLE = frozenset({Stretch.BROKEN, Stretch.REPEATED})
 
 
 class Milestone(NamedTuple):
@@ -191,7 +202,7 @@ class Taken(Protocol):
         """Return the taken offset with a number, which is 0 for the first one at or after ``first``."""
 
 
-#: So many milestones stay. Their distance doubles backwards, so 40 reach over all offsets there are.
+#: The number of milestones that stay. Their distance doubles backwards, so 40 reach over all offsets.
 _MOST_MILESTONES = 40
 
 #: Larger than any offset.
@@ -215,9 +226,21 @@ class OffsetMap:
     is_whole: bool = True
 
     @classmethod
-    def begun_at(cls, source: int, destination: int, *, is_whole: bool) -> OffsetMap:
-        """Return the map of a mirror that begins there."""
-        return cls((Milestone(source, destination),), is_whole)
+    def begun_at(
+        cls, source: int, destination: int, *, is_whole: bool, is_repeated: bool = False
+    ) -> OffsetMap:
+        """
+        Return the map of a mirror that begins there.
+
+        Args:
+            source: The first source offset.
+            destination: The destination offset of its record.
+            is_whole: See :class:`OffsetMap`.
+            is_repeated: Whether the mirror may have copied records before that it copies again.
+
+        """
+        stretch = Stretch.REPEATED if is_repeated and destination else Stretch.KNOWN
+        return cls((Milestone(source, destination, stretch),), is_whole)
 
     # Growing
 
@@ -233,16 +256,24 @@ class OffsetMap:
             return self
         if source < last.source or destination < last.destination:
             return self.cut(source, destination).reached(source, destination, Stretch.BROKEN)
+        if stretch is Stretch.REPEATED and destination == last.destination:
+            stretch = Stretch.BROKEN  # nothing lies in between
         added = (*self.milestones, Milestone(source, destination, stretch))
         return replace(self, milestones=_thinned(added, _MOST_MILESTONES))
 
     def cut(self, source: int, destination: int) -> OffsetMap:
         """Return the map up to the offsets behind which one side lost its records."""
         kept = [each for each in self.milestones if each.source <= source and each.destination <= destination]
+        dropped = self.milestones[len(kept) :]
+        is_repeated = _has_repeated(dropped)
         if not kept:
-            return OffsetMap.begun_at(source, destination, is_whole=False)
+            return OffsetMap.begun_at(source, destination, is_whole=False, is_repeated=is_repeated)
         begin = kept[-1]
-        if len(kept) < len(self.milestones) and _is_dense(begin, self.milestones[len(kept)]):
+        if is_repeated:
+            # The mirror may go on before the records of which the stretch has copies.
+            kept[0] = kept[0]._replace(stretch=Stretch.REPEATED)
+            kept.append(Milestone(source, destination, Stretch.REPEATED))
+        elif dropped and _is_dense(begin, dropped[0]):
             further = min(source - begin.source, destination - begin.destination)
             if further:
                 kept.append(Milestone(begin.source + further, begin.destination + further))
@@ -263,6 +294,12 @@ class OffsetMap:
             taken: Asked if arithmetic is not enough, about offsets between two milestones.
 
         """
+        found = self._to_destination(offset, taken)
+        ends = (each.destination for each in self.milestones if each.stretch is Stretch.REPEATED)
+        return _at_least_if(found, found.offset < max(ends, default=0))
+
+    def _to_destination(self, offset: int, taken: Taken) -> Translation:
+        """Translate without regard to records that are at the destination twice."""
         after = bisect_right(self.milestones, offset, key=attrgetter("source"))
         if after == 0:
             first = self.milestones[0]
@@ -275,7 +312,7 @@ class OffsetMap:
         end = self.milestones[after]
         if begin.destination == end.destination:
             return Translation(begin.destination, Exactness.EXACT)
-        if end.stretch is Stretch.BROKEN:
+        if end.stretch in _UNCOUNTABLE:
             return Translation(begin.destination, Exactness.AT_LEAST)
         if end.stretch is Stretch.UNPROVED:
             return _counted_forwards(begin, end, offset, taken, begin.destination)
@@ -293,6 +330,10 @@ class OffsetMap:
             taken: As for :meth:`to_destination`.
 
         """
+        return _at_least_if(self._to_source(offset, taken), self._may_repeat_behind(offset))
+
+    def _to_source(self, offset: int, taken: Taken) -> Translation:
+        """Translate without regard to records that are at the destination twice."""
         after = bisect_right(self.milestones, offset, key=attrgetter("destination"))
         if after == 0:
             return _EARLIEST
@@ -302,12 +343,30 @@ class OffsetMap:
         if after == len(self.milestones):
             return Translation(begin.source, Exactness.AHEAD)
         end = self.milestones[after]
-        if end.stretch is Stretch.BROKEN:
+        if end.stretch in _UNCOUNTABLE:
             return Translation(begin.source, Exactness.AT_LEAST)
         lowest = begin.source + offset - begin.destination
         if _is_dense(begin, end):
             return Translation(lowest, Exactness.EXACT)
         return _counted_backwards(begin, end, offset, taken, lowest)
+
+    def _may_repeat_behind(self, offset: int) -> bool:
+        """
+        Whether a record that the mirror wrote from a destination offset on may lie before it, too.
+
+        A stretch has at most as many copies as offsets. Behind as many records that the mirror wrote since,
+        all of them have come again. If the first milestone is ``REPEATED``, nothing counts the copies.
+        """
+        copies = _OFFSETS if self.milestones[0].stretch is Stretch.REPEATED else 0
+        for begin, end in pairwise(self.milestones):
+            if begin.destination >= offset:
+                break
+            length = min(end.destination, offset) - begin.destination
+            if end.stretch is Stretch.REPEATED:
+                copies = max(copies, length)
+            elif end.stretch is not Stretch.BROKEN:
+                copies = max(0, copies - length)
+        return copies > 0
 
     # Storing
 
@@ -358,6 +417,17 @@ def _from_values(stored: Any) -> Milestone:
         case [int(source), int(destination), int(stretch)] if type(source) is type(destination) is int:
             return Milestone(source, destination, Stretch(stretch))
     raise ValueError(f"{stored!r} is no milestone")
+
+
+def _has_repeated(milestones: Iterable[Milestone]) -> bool:
+    return any(each.stretch is Stretch.REPEATED for each in milestones)
+
+
+def _at_least_if(found: Translation, is_lower_bound: bool) -> Translation:
+    """Return the translation, as a lower bound if it was called exact and is none."""
+    if is_lower_bound and found.exactness is Exactness.EXACT:
+        return found._replace(exactness=Exactness.AT_LEAST)
+    return found
 
 
 def _is_dense(begin: Milestone, end: Milestone) -> bool:
@@ -413,7 +483,7 @@ def _counted_backwards(
 
 def _thinned(milestones: tuple[Milestone, ...], most: int) -> tuple[Milestone, ...]:
     """
-    Leave out milestones that say nothing new, and as many others as are too many.
+    Leave out milestones that add nothing, and as many others as are too many.
 
     The edges of stretches that are not known may be half of them; older ones are joined.
     """
@@ -446,7 +516,7 @@ def _least_worth(milestones: Sequence[Milestone], most_edges: int) -> int:
 
 def _worse(first: Stretch, second: Stretch) -> Stretch:
     """Return how far a stretch is trusted that was two."""
-    return Stretch.BROKEN if Stretch.BROKEN in (first, second) else max(first, second)
+    return max(first, second, key=_FROM_BEST_TO_WORST.index)
 
 
 def _is_between(before: Milestone, middle: Milestone, after: Milestone) -> bool:

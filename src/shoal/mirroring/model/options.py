@@ -33,6 +33,7 @@ from .option_values import (
     parse_whole,
     read_by,
 )
+from .steering_options import NOT_STEERED, SteeringOptions
 from .topics import TopicSelection
 
 __all__ = [
@@ -153,6 +154,8 @@ class MirrorOptions:
             :func:`default_group`.
         once: Copy up to the end offsets seen at the start, then end.
         start: The start position of partitions without a committed position.
+        from_certificate: The file with the certificate of a cut-over from this destination to this source;
+            partitions without a position since the cut begin there. None for none.
         replication_factor: The replication factor of topics that shoal creates; None for the source topic's,
             at most the number of destination brokers.
         slice_s: Without ``once``: how long a job copies before partitions are assigned again.
@@ -165,13 +168,13 @@ class MirrorOptions:
         metrics: The address that serves Prometheus; None for none.
         ui: The address of the status page; None for none.
         report: The file for the report of the run; None for none.
-        master: The Spark master.
         checkpoint: The directory for the mirror's id in its group and for Spark's log; None for one by group,
             under the user's state directory. It holds no position.
         conf: Spark's settings, as pairs of a name and a value.
         http: The requests that metrics and page answer.
         allow_unauthenticated_spark: Send credentials to tasks even if Spark does not authenticate or encrypt.
         follow: The options for what follows the records.
+        steering: The options that pause, limit and order the copying.
         copy: The options of copying, which tasks receive.
 
     """
@@ -182,6 +185,7 @@ class MirrorOptions:
     group: str | None = field(default=None, metadata=read_by(parse_text))
     once: bool = field(default=False, metadata=read_by(parse_flag))
     start: Start = field(default=Start(), metadata=read_by(Start.parse))
+    from_certificate: str | None = field(default=None, metadata=read_by(parse_text))
     replication_factor: int | None = field(default=None, metadata=read_by(parse_whole))
     slice_s: float = field(default=DEFAULT_SLICE_S, metadata=read_by(parse_seconds))
     refresh_s: float = field(default=DEFAULT_REFRESH_S, metadata=read_by(parse_seconds))
@@ -198,6 +202,7 @@ class MirrorOptions:
     http: HttpAccess = OPEN
     allow_unauthenticated_spark: bool = field(default=False, metadata=read_by(parse_flag))
     follow: FollowOptions = NOTHING_FOLLOWS
+    steering: SteeringOptions = NOT_STEERED
     copy: CopyOptions = COPY_DEFAULTS
 
     @classmethod
@@ -228,6 +233,7 @@ class MirrorOptions:
             **parse_fields(cls, given),
             http=HttpAccess.parse(given),
             follow=FollowOptions.parse(given),
+            steering=SteeringOptions.parse(given),
             copy=CopyOptions.parse(given),
         )
 

@@ -6,7 +6,8 @@ everything else: ``shoal2`` and a JSON object. Brokers accept at most 4,096 byte
 (``offset.metadata.max.bytes``). A position has about 400, and its offset map up to 1,000 more if the source
 has transactions or compaction.
 
-Layouts: ``shoal1`` had no offset map. Its positions are read; a shoal of that time refuses a ``shoal2``.
+Layouts: ``shoal1`` had no offset map. Its positions are read; a shoal of that time refuses a ``shoal2``. So
+does a shoal that lacks a kind of stretch which the map has.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ class ProducerIdentity:
 
     Attributes:
         producer_id: The producer id from the destination's InitProducerId, one for each partition.
-        producer_epoch: The producer's epoch.
         base: The destination offset that has sequence 0; 0 if there are no other writers. Below 0 if the
             destination lost records and the sequences continued.
 
@@ -81,7 +81,7 @@ class MirrorPosition:
         last_batch: CRC of the fingerprint of the batch that ends at ``destination_offset``; None before the
             first batch.
         source_topic_id: The id of the source topic, as text; None if the cluster has no topic ids.
-        destination_topic_id: Likewise for the destination topic.
+        destination_topic_id: The id of the destination topic, or None.
         destination_leader_epoch: The leader epoch in which the destination acknowledged the last batch.
         source_leader_epoch: The leader epoch of the last batch before ``source_offset`` at the source
             (KIP-320); -1 if the batch has none.
@@ -185,8 +185,8 @@ class MirrorPosition:
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise ConfigError(
-            f"the group holds a position of another version of shoal ({committed.metadata[:60]!r}); "
-            "mirror with that version, or with another group into empty topics"
+            f"the group holds a position of another version of shoal ({committed.metadata[:60]!r}). "
+            "Mirror with that version, or with another group into empty topics"
         )
 
     @classmethod

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import enum
-import os
 from dataclasses import dataclass
 
-__all__ = ["GarbageCollection", "ProcessRole", "ProcessUsage", "process_name"]
+__all__ = ["GarbageCollection", "ProcessRole", "ProcessUsage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,6 @@ class ProcessUsage:
 
     Attributes:
         name: ``host:pid``.
-        role: The role of the process.
         cpu_s: User and system time since the mirror's start.
         rss_bytes: The resident memory at the last report or reading.
         last_report_at: The time of that report or reading, as Unix time.
@@ -65,8 +63,3 @@ class ProcessUsage:
     rss_bytes: int
     last_report_at: float
     gc: GarbageCollection | None = None
-
-
-def process_name(pid: int | None = None) -> str:
-    """Return the name in reports of a process of this machine, by default this process."""
-    return f"{os.uname().nodename}:{os.getpid() if pid is None else pid}"

@@ -90,8 +90,8 @@ class Totals:
         states: The number of partitions in each state (``PartitionStatus``); the sum is ``partitions``.
         stopped: The reason for each stopped partition; these need an operator.
         waiting: The reason for each waiting partition; these are transient.
-        records: Acknowledged at the destination.
-        batches: Likewise.
+        records: The number of records that the destination acknowledged.
+        batches: The number of batches with these records.
         bytes_in: Fetched from the source.
         bytes_out: Produced to the destination.
         lag_records: The offsets between the positions and the last known ends, transaction markers and gaps

@@ -141,7 +141,6 @@ class ProcessReport:
     Attributes:
         name: Its name, as ``host:pid``.
         cpu_s: User and system time since the last report.
-        rss_bytes: Its memory.
         peak_rss_bytes: The most memory that it had.
 
     """

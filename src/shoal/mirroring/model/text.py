@@ -1,21 +1,30 @@
-"""Name things in a sentence."""
+"""Sentences for users: the names in them, and each sentence once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-__all__ = ["first_few", "offsets"]
-
-#: A sentence has this many names, and the number of the others.
-_NAMED = 5
+__all__ = ["first_few", "offsets", "once_each"]
 
 
-def first_few(names: Sequence[object]) -> str:
-    """Return ``a, b``, or ``a, b, c, d, e and 3 more`` if there are many names."""
-    named = ", ".join(map(str, names[:_NAMED]))
-    return f"{named} and {len(names) - _NAMED} more" if len(names) > _NAMED else named
+def first_few(names: Sequence[object], *, most: int = 5) -> str:
+    """Return ``a, b``, or ``a, b, c, d, e and 3 more`` if there are more names than ``most``."""
+    named = ", ".join(map(str, names[:most]))
+    return f"{named} and {len(names) - most} more" if len(names) > most else named
 
 
 def offsets(first: int, last: int) -> str:
     """Return ``offset 7``, or ``offsets 7 to 9`` if there are several."""
     return f"offset {last}" if first == last else f"offsets {first} to {last}"
+
+
+def once_each(warn: Callable[[str], object]) -> Callable[[str], None]:
+    """Return a function that hands each sentence on only once: a later look finds the same again."""
+    warned: set[str] = set()
+
+    def warn_once(sentence: str) -> None:
+        if sentence not in warned:
+            warned.add(sentence)
+            warn(sentence)
+
+    return warn_once

@@ -25,7 +25,14 @@ from functools import cached_property
 from ...client.metadata import TopicMetadata
 from ...errors import OptionError
 
-__all__ = ["TopicSelection", "compile_expression", "is_internal", "is_legal_name", "regex_of_glob"]
+__all__ = [
+    "TopicSelection",
+    "compile_expression",
+    "entries_of",
+    "is_internal",
+    "is_legal_name",
+    "regex_of_glob",
+]
 
 #: ``org.apache.kafka.common.internals.Topic``.
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -39,6 +46,11 @@ _OF_GLOB = {"*": ".*", "?": "."}
 
 #: A comma that is not inside {} or [].
 _COMMA = re.compile(r",(?![^{}\[\]]*[}\]])")
+
+
+def entries_of(text: str) -> list[str]:
+    """Return the entries of a comma-separated list: names and regular expressions."""
+    return [entry.strip() for entry in _COMMA.split(text) if entry.strip()]
 
 
 def is_legal_name(topic: str) -> bool:
@@ -95,7 +107,7 @@ class TopicSelection:
 
     @cached_property
     def _entries(self) -> list[str]:
-        return [entry.strip() for entry in _COMMA.split(self.topics) if entry.strip()]
+        return entries_of(self.topics)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -140,7 +152,7 @@ class TopicSelection:
         if topic.name in self.names:
             if topic.internal:
                 raise OptionError(
-                    "{topics} '{value}' is internal to its cluster, and has no meaning in another; remove it",
+                    "{topics} '{value}' is internal to its cluster, and has no meaning in another. Remove it",
                     value=topic.name,
                 )
             return True
@@ -168,7 +180,7 @@ class TopicSelection:
                 value=self.rename,
                 topic=topic,
                 name=name,
-                hint="; write groups as \\1, not as $1" if "$" in name else "",
+                hint=". Write groups as \\1, not as $1" if "$" in name else "",
             )
         return name
 
@@ -190,7 +202,7 @@ class TopicSelection:
             if destination in taken:
                 raise OptionError(
                     "{rename} '{value}': topics {first} and {second} would both have the name {name} at the "
-                    "destination; choose another replacement",
+                    "destination. Choose another replacement",
                     value=self.rename,
                     first=taken[destination],
                     second=source,
@@ -217,7 +229,7 @@ def compile_expression(option: str, regex: str) -> re.Pattern[str]:
         return re.compile(regex)
     except re.error as error:
         meant = regex_of_glob(regex)
-        hint = f"; did you mean '{meant}'?" if meant else ""
+        hint = f". Did you mean '{meant}'?" if meant else ""
         raise OptionError(
             "{option} '{value}' is not a regular expression: {error}{hint}",
             option=option,

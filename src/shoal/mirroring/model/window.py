@@ -60,7 +60,7 @@ class WindowPlan:
     share: frozenset[TopicPartition] | None = None
     streams: int | None = None
 
-    def wants(self, partition: TopicPartition) -> bool:
+    def includes(self, partition: TopicPartition) -> bool:
         """Whether the plan has a source partition, if the partition exists."""
         return partition not in self.excluded and (self.share is None or partition in self.share)
 

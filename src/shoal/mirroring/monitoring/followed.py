@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["FollowRound", "Followed", "Follower"]
+from ..model.follow_options import Follower
 
-
-class Follower(enum.Enum):
-    """A kind of settings that follows the records. The value is the word on the page and in labels."""
-
-    CONFIGS = "configurations"
-    ACLS = "ACLs"
+__all__ = ["FollowRound", "Followed"]
 
 
 @dataclass(frozen=True, slots=True)

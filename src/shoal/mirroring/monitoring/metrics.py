@@ -22,6 +22,7 @@ from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
 from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport
+from ..model.steering_status import SteeringStatus
 from .followed import Followed
 from .partition_metrics import DROPS, PartitionMetrics, PartitionStatus
 
@@ -55,6 +56,7 @@ class Metrics:
         task_cpu_s: CPU seconds of all tasks.
         task_peak_rss_bytes: The largest resident memory of a task's process.
         followed: The last rounds over what follows the records.
+        steering: How the mirror is steered; None if nothing steers it.
 
     """
 
@@ -89,6 +91,7 @@ class Metrics:
         self._workers: dict[str, _Worker] = {}
         self._last_report_at: float | None = None
         self.followed = Followed()
+        self.steering: SteeringStatus | None = None
         self.task_cpu_s = 0.0
         self.task_peak_rss_bytes = 0
         # Totals over _partitions.
@@ -117,6 +120,12 @@ class Metrics:
         """The phase that the mirror is in."""
         with self._lock:
             return self._phase
+
+    @property
+    def phase_s(self) -> float:
+        """Seconds since the mirror entered its phase."""
+        with self._lock:
+            return time.monotonic() - self._phase_began
 
     def expect(
         self,

@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 
-from ..model.processes import GarbageCollection, ProcessRole, ProcessUsage, process_name
+from ..control.protocol import process_name
+from ..model.processes import GarbageCollection, ProcessRole, ProcessUsage
 from .garbage_collection import CollectionCounter
 
 __all__ = ["LocalProcesses"]

@@ -21,7 +21,9 @@ from ...printable import printable
 from ...topic_partition import TopicPartition
 from ..model.http_access import OPEN, HttpAccess
 from ..model.processes import ProcessUsage
+from ..model.steering_status import SteeringStatus
 from .followed import Followed
+from .health import health_routes
 from .http_server.server import Answer, HttpServer
 from .metrics import Metrics
 from .partition_metrics import PartitionMetrics, PartitionStatus
@@ -36,7 +38,7 @@ _LocalProcesses = Callable[[], Iterable[ProcessUsage]]
 
 
 class MetricsServer(HttpServer):
-    """Answers ``GET /metrics`` while it is entered."""
+    """Answers ``GET /metrics`` while it is entered, and ``/healthz`` and ``/readyz``."""
 
     def __init__(
         self,
@@ -50,7 +52,6 @@ class MetricsServer(HttpServer):
 
         Args:
             address: Where to listen.
-            metrics: The registry.
             local_processes: Returns the usage of the driver and its JVMs, at each scrape.
             access: Which requests are answered.
 
@@ -59,7 +60,8 @@ class MetricsServer(HttpServer):
 
         """
         exposition = Exposition(metrics, local_processes)
-        super().__init__("metrics", address, {"/metrics": lambda _: _answer(exposition)}, access)
+        routes = {"/metrics": lambda _: _answer(exposition)}
+        super().__init__("metrics", address, routes, access, public=health_routes(metrics))
 
 
 def _answer(exposition: Exposition) -> Answer:
@@ -86,6 +88,7 @@ class Exposition:
             _incidents(self._metrics),
             _last_report(self._metrics),
             *_of_followed(self._metrics.followed),
+            *_steering(self._metrics.steering),
             _build(self._version),
             *_consumer_groups(self._metrics),
             *_of_processes(processes),
@@ -226,6 +229,43 @@ def _of_followed(followed: Followed) -> Iterator[Metric]:
     yield from (differing, compared_at)
 
 
+def _steering(status: SteeringStatus | None) -> Iterator[Metric]:
+    if status is None:
+        return
+    paused = GaugeMetricFamily(
+        "shoal_topics_held", "Topics that are not fetched, by reason: paused or priority.", labels=("reason",)
+    )
+    paused.add_metric(("paused",), len(status.paused))
+    paused.add_metric(("priority",), len(status.later))
+    yield paused
+    throttled = GaugeMetricFamily(
+        "shoal_throttled",
+        "1 if the mirror fetches nothing: a flag file exists, or brokers are slow.",
+        labels=(),
+    )
+    throttled.add_metric((), bool(status.throttled_by))
+    yield throttled
+    limits = GaugeMetricFamily(
+        "shoal_limit_bytes_per_second",
+        "Limit of the fetched bytes: of the mirror (without topics), or of topics, by expression.",
+        labels=("topics",),
+    )
+    if status.limit is not None:
+        limits.add_metric(("",), status.limit)
+    for expression, limit in status.topic_limits.items():
+        limits.add_metric((printable(expression),), limit)
+    yield limits
+    latency = GaugeMetricFamily(
+        "shoal_cluster_latency_seconds",
+        "Latency of a small request to the slowest broker of a cluster, with --nice.",
+        labels=("cluster",),
+    )
+    for cluster, milliseconds in status.latency_ms.items():
+        if milliseconds is not None:
+            latency.add_metric((cluster,), milliseconds / 1000)
+    yield latency
+
+
 def _consumer_groups(metrics: Metrics) -> Iterator[Metric]:
     status = metrics.groups
     if status is None:
@@ -235,6 +275,13 @@ def _consumer_groups(metrics: Metrics) -> Iterator[Metric]:
     )
     groups.add_metric((), status.groups)
     yield groups
+    untranslated = GaugeMetricFamily(
+        "shoal_consumer_groups_untranslated",
+        "Consumer groups in the last translation of which no offset can be translated.",
+        labels=(),
+    )
+    untranslated.add_metric((), status.untranslated)
+    yield untranslated
     offsets = GaugeMetricFamily(
         "shoal_consumer_group_offsets",
         "Committed offsets in the last translation, by exactness.",

@@ -22,7 +22,7 @@ def require_multi_batch(destination: Cluster, topics: Iterable[str]) -> None:
     """
     Ask each broker that may lead a partition of the topics; also one that leads none now answers.
 
-    One that is down is not waited for: who sends to it asks again.
+    A broker that is down is not waited for: the task that sends to it asks again.
 
     Args:
         destination: The destination cluster, with metadata of the topics.
@@ -42,7 +42,7 @@ def require_multi_batch(destination: Cluster, topics: Iterable[str]) -> None:
         brokers = first_few([f"{each} ({destination.metadata.brokers[each]})" for each in sorted(refusing)])
         raise OptionError(
             "{multi_batch} required: node {brokers} of {destination} takes one batch of a partition in a "
-            "request, such as of topic {topics}; install the agent there (docs/java-agent.md) and allow it "
+            "request, such as of topic {topics}. Install the agent there (docs/java-agent.md) and allow it "
             "this client, or set {multi_batch} to auto",
             brokers=brokers,
             destination=str(destination),

@@ -55,7 +55,7 @@ class Selected(Generic[T]):
     Attributes:
         group: The consumer group on the source cluster.
         source_cluster_id: None if the cluster is too old to have one.
-        destination_cluster_id: Likewise.
+        destination_cluster_id: None if the cluster is too old to have one.
         topics: The topics by their names at the source, sorted.
         warnings: Sentences: the object, the problem, the remedy.
         producer_id_expiration_ms: The time without a batch after which the destination's brokers forget the

@@ -126,14 +126,14 @@ def stops_of_deleted(
     """
     kind = IncidentKind.DESTINATION_LOSS
     advice = (
-        f"{kind.continuing} creates it again and mirrors the records that the source still has; a new "
+        f"{kind.continuing} creates it again and mirrors the records that the source still has. A new "
         "group mirrors it as a new topic"
     )
     stops = {}
     for partition, reason in reasons.items():
         position = positions.get(partition)
         reached, unmirrored_from = (position.source_offset, position.origin[0]) if position else (0, None)
-        sentence = f"{reason}; {advice}"
+        sentence = f"{reason}. {advice}"
         stopped = PartitionStopped(*partition, reached, sentence, unmirrored_from, can_heal=False)
         stops[partition] = stopped, Incident(kind, reason)
     return stops

@@ -65,7 +65,6 @@ def prepare(
     Inspect both clusters, and create the topics and partitions that the destination misses.
 
     Args:
-        options: The options of the mirror.
         source: Its metadata of all topics is refreshed.
         destination: Its metadata of the copies is refreshed, leaders included.
         patience_s: Patience with new leaders and with transient errors.

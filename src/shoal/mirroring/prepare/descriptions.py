@@ -57,7 +57,7 @@ class BrokerConfigs(NamedTuple):
     is_refused: bool
 
     @property
-    def knows_timestamp_after(self) -> bool:
+    def has_timestamp_after(self) -> bool:
         """Whether a broker has ``log.message.timestamp.after.max.ms`` (Kafka 3.6 and later)."""
         return any("log.message.timestamp.after.max.ms" in each for each in self.configs)
 

@@ -15,7 +15,7 @@ def creation_error(error: BrokerError, topic: NewTopic) -> ShoalError:
     if error.retriable:
         return error
     return ConfigError(
-        f"{error}; allow it, or create the topic yourself with "
+        f"{error}. Allow it, or create the topic yourself with "
         f"{topic.partitions} partitions and compression.type=producer"
     )
 
@@ -36,7 +36,6 @@ def grow_topic(
         topic: Its name at the destination.
         present: Its partitions now.
         wanted: Its partitions afterwards.
-        destination: The cluster.
         patience_s: Patience with transient errors.
         validate_only: Whether the destination only checks that it could.
 
@@ -56,6 +55,6 @@ def grow_topic(
         if error.retriable:
             raise
         raise ConfigError(
-            f"{error}; topic {topic} has {present} partitions and the source {wanted}: allow ALTER on it, or "
+            f"{error}. Topic {topic} has {present} partitions and the source {wanted}: allow ALTER on it, or "
             f"add the missing ones yourself (kafka-topics --alter --partitions {wanted})"
         ) from error

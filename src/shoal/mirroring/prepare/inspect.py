@@ -56,7 +56,6 @@ def inspect_topics(
     The destination has validated each topic and partition that is missing.
 
     Args:
-        options: The options of the mirror.
         source: Its metadata of all topics is refreshed.
         destination: Its metadata of the copies is refreshed.
         patience_s: Patience with transient errors.
@@ -109,7 +108,8 @@ class _Inspection:
             self._source.metadata.cluster_id, self._destination.metadata.cluster_id
         )
         on_group(group)
-        self._warn_of_the_other_direction(names)
+        if self._options.from_certificate is None:
+            self._warn_of_the_other_direction(names)
         source_configs = self._describe(self._source, list(names))
         topics = self._plan(names, source_configs, self._deleted(names, group))
         self._compare(topics, source_configs, self._configs_of_copies(topics))
@@ -131,8 +131,10 @@ class _Inspection:
         names = self._options.topics.select(topics)
         missing = [self._describe_missing(name) for name in self._options.topics.missing(topics)]
         if missing and (self._options.once or not names):
-            raise OptionError("{topics}: {missing}", missing="; ".join(missing))
-        self._warnings += [f"{each}; the mirror skips it until then" for each in missing]
+            raise OptionError("{topics}: {missing}", missing=". ".join(missing))
+        self._warnings += [
+            f"{each}{'' if each.endswith('?') else '.'} The mirror skips it until then" for each in missing
+        ]
         if not names:
             raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source)))
         self._warnings += idle_expressions(self._options.topics, topics)
@@ -155,7 +157,7 @@ class _Inspection:
             if self._options.topics.matches(TopicMetadata(copy, None, False, {})):
                 raise OptionError(
                     "source and destination are the same cluster ({cluster_id}), and the copy of topic "
-                    "{name}, {copy}, would be mirrored again; separate copies and originals by {rename} and "
+                    "{name}, {copy}, would be mirrored again. Separate copies and originals by {rename} and "
                     "{exclude}, or by {topics}",
                     cluster_id=cluster_id,
                     name=name,
@@ -181,7 +183,7 @@ class _Inspection:
         if held:
             self._warnings.append(
                 f"{_topics(sorted(held))} on {self._destination}: group {group!r} there holds positions of a "
-                "mirror in the other direction; check that source and destination are not swapped"
+                "mirror in the other direction. Check that source and destination are not swapped"
             )
 
     # Configurations
@@ -196,7 +198,7 @@ class _Inspection:
     def _warn_of_undescribed(self, topics: Sequence[str], cluster: Cluster) -> None:
         self._warnings.append(
             f"{_topics(topics)} of {cluster} may not be described by this principal, so sizes, timestamps, "
-            "compression and retention were not compared; allow DESCRIBE_CONFIGS on it"
+            "compression and retention were not compared. Allow DESCRIBE_CONFIGS on it"
         )
 
     def _configs_of_copies(self, topics: Mapping[str, PlannedTopic]) -> dict[str, Configs]:
@@ -244,7 +246,7 @@ class _Inspection:
         }
         errors = [sentence for finding, sentence in sentences.items() if finding.fatal]
         if errors and self._forbids:
-            raise ConfigError("; ".join(errors))
+            raise ConfigError(". ".join(errors))
         self._warnings += sentences.values()
 
     def _state_of_copy(self, topic: PlannedTopic, configs: Configs | None) -> TopicState:
@@ -260,15 +262,15 @@ class _Inspection:
         for copy in names.values():
             if copy in metadata.topics and metadata.topics[copy].internal:
                 raise OptionError(
-                    "topic {copy} is internal to {destination}; choose another name by {rename}",
+                    "topic {copy} is internal to {destination}. Choose another name by {rename}",
                     copy=copy,
                     destination=str(self._destination),
                 )
         refused = [copy for copy in names.values() if metadata.errors.get(copy) in NOT_ALLOWED]
         if refused:
             raise ConfigError(
-                f"{_topics(refused)} of {self._destination}: this principal is not authorized; "
-                "allow DESCRIBE and WRITE on it (and CREATE, if it does not exist)"
+                f"{_topics(refused)} of {self._destination}: this principal is not authorized. "
+                "Allow DESCRIBE and WRITE on it (and CREATE, if it does not exist)"
             )
 
     def _deleted(self, names: Mapping[str, str], group: str) -> Mapping[str, str]:
@@ -318,7 +320,7 @@ class _Inspection:
             if name not in source_configs:
                 raise ConfigError(
                     f"topic {copy} does not exist on {self._destination}, and this principal may not read "
-                    f"the configuration of {name} on {self._source} to create it alike; allow "
+                    f"the configuration of {name} on {self._source} to create it alike. Allow "
                     "DESCRIBE_CONFIGS on it, or create the topic yourself with compression.type=producer"
                 )
         self._warn_of_fewer_replicas(missing)
@@ -342,7 +344,7 @@ class _Inspection:
             self._replication_factor(name),
             configs_of_copy(
                 source,
-                knows_timestamp_after=self._broker_configs.knows_timestamp_after,
+                has_timestamp_after=self._broker_configs.has_timestamp_after,
             ),
         )
 
@@ -360,7 +362,7 @@ class _Inspection:
         if growing:
             copies = [topic.destination for topic in growing]
             self._warnings.append(
-                f"{_topics(copies)} on {self._destination}: has fewer partitions than the source; the "
+                f"{_topics(copies)} on {self._destination}: has fewer partitions than the source. The "
                 "missing ones are added"
             )
 
@@ -383,7 +385,7 @@ class _Inspection:
         if fewer:
             self._warnings.append(
                 f"{_topics(fewer)} on {self._destination}: created with {brokers} replicas, as many as there "
-                "are brokers; the source has more"
+                "are brokers, but the source has more"
             )
 
     # Brokers
@@ -395,7 +397,7 @@ class _Inspection:
         if described.is_refused:
             self._warnings.append(
                 f"the brokers of {self._destination} may not be described by this principal, so Kafka's "
-                "defaults are assumed of producer.id.expiration.ms and of created topics' timestamps; allow "
+                "defaults are assumed of producer.id.expiration.ms and of created topics' timestamps. Allow "
                 "DESCRIBE_CONFIGS on the cluster"
             )
         return described

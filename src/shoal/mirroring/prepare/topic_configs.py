@@ -82,7 +82,7 @@ class TopicState:
         Return a configuration that is a number.
 
         Raises:
-            ProtocolError: The cluster says something else.
+            ProtocolError: The cluster returned another type.
 
         """
         text = self.text(name, str(default))
@@ -126,13 +126,13 @@ class ConfigFinding:
     text: str
 
 
-def configs_of_copy(source: TopicState, *, knows_timestamp_after: bool) -> dict[str, str]:
+def configs_of_copy(source: TopicState, *, has_timestamp_after: bool) -> dict[str, str]:
     """
-    Return what to create a copy with.
+    Return the configuration to create a copy with.
 
     Args:
         source: The source topic, with its configs.
-        knows_timestamp_after: Whether the destination has ``message.timestamp.after.max.ms``
+        has_timestamp_after: Whether the destination has ``message.timestamp.after.max.ms``
             (Kafka 3.6 and later). It is an hour by default since 4.0; the copy
             must take what the source took, so it gets the source's.
 
@@ -140,7 +140,7 @@ def configs_of_copy(source: TopicState, *, knows_timestamp_after: bool) -> dict[
     names = [name for name in COPIED_ALWAYS if name in source.configs]
     names += [name for name in COPIED_WHERE_SET if _is_set(source.configs, name)]
     copied = {name: value for name in names if (value := source.configs[name].value) is not None}
-    if knows_timestamp_after:
+    if has_timestamp_after:
         copied[_TIMESTAMP_AFTER] = str(source.timestamp_range(_TIMESTAMP_AFTER))
     # Any other value makes the broker decompress and recompress every batch of another codec.
     return {"compression.type": "producer", **copied}
@@ -181,7 +181,7 @@ def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[Conf
             yield ConfigFinding(
                 True,
                 f"{name} is {size}, but a batch of the source may have {largest} bytes "
-                f"(its max.message.bytes); raise it to {largest}",
+                f"(its max.message.bytes). Raise it to {largest}",
             )
 
 
@@ -192,8 +192,8 @@ def _check_compression(source: TopicState, destination: TopicState) -> Iterator[
         yield ConfigFinding(
             False,
             f"compression.type is {compression}: the destination's brokers recompress every batch of "
-            "another codec, at 10 to 40 times the CPU, and the copy is not byte for byte; "
-            "set it to producer",
+            "another codec, at 10 to 40 times the CPU, and the copy is not byte for byte. "
+            "Set it to producer",
         )
 
 
@@ -205,8 +205,8 @@ def _check_timestamps(destination: TopicState) -> Iterator[ConfigFinding]:
     if _takes_append_time(destination):
         yield ConfigFinding(
             False,
-            "message.timestamp.type is LogAppendTime: every record gets the time of its copying; "
-            "set it to CreateTime to keep the times of the source",
+            "message.timestamp.type is LogAppendTime: every record gets the time of its copying. "
+            "Set it to CreateTime to keep the times of the source",
         )
         return
     # Not compared with the source's: that limited records which were new then, and are old now.
@@ -215,7 +215,7 @@ def _check_timestamps(destination: TopicState) -> Iterator[ConfigFinding]:
         yield ConfigFinding(
             False,
             f"{_TIMESTAMP_BEFORE} is {_with_duration(before)}: an older record is refused and stops "
-            f"its partition; set it to {_FOREVER} to take all",
+            f"its partition. Set it to {_FOREVER} to take all",
         )
 
 
@@ -234,7 +234,7 @@ def _compare_timestamps(source: TopicState, destination: TopicState) -> Iterator
         yield ConfigFinding(
             False,
             f"{_TIMESTAMP_AFTER} is {_with_duration(after)}, and the source takes records further in the "
-            f"future: such a record is refused and stops its partition; set it to {accepted} to take all",
+            f"future: such a record is refused and stops its partition. Set it to {accepted} to take all",
         )
 
 
@@ -243,7 +243,7 @@ def _compare_cleanup(source: TopicState, destination: TopicState) -> Iterator[Co
         yield ConfigFinding(
             False,
             "is compacted and the source is not: only the last record of each key is kept, and a record "
-            "without a key is refused and stops its partition; set cleanup.policy=delete",
+            "without a key is refused and stops its partition. Set cleanup.policy=delete",
         )
 
 
@@ -253,14 +253,14 @@ def _compare_retention(source: TopicState, destination: TopicState) -> Iterator[
         yield ConfigFinding(
             False,
             f"retention.ms is {_with_duration(kept_ms)} and the source keeps records longer: older ones "
-            "are deleted soon after they arrive; raise it to keep them",
+            "are deleted soon after they arrive. Raise it to keep them",
         )
     kept_bytes = destination.retention("retention.bytes", -1)
     if kept_bytes < source.retention("retention.bytes", -1):
         yield ConfigFinding(
             False,
             f"retention.bytes is {kept_bytes} and the source keeps more: the oldest records of a larger "
-            "partition are deleted soon after they arrive; raise it to keep them",
+            "partition are deleted soon after they arrive. Raise it to keep them",
         )
 
 
@@ -270,7 +270,7 @@ def _check_replicas(destination: TopicState) -> Iterator[ConfigFinding]:
         yield ConfigFinding(
             True,
             f"has {destination.replicas} replicas and min.insync.replicas={least}: its brokers will never "
-            "acknowledge a batch; add replicas, or lower min.insync.replicas",
+            "acknowledge a batch. Add replicas, or lower min.insync.replicas",
         )
 
 

@@ -56,8 +56,8 @@ def idle_expressions(selection: TopicSelection, topics: Mapping[str, TopicMetada
         for each in selection.expressions:
             if not _matching(each, topics):
                 warnings.append(
-                    f"the expression '{each}' matches no topic{_meant(each, topics)}; it may match later "
-                    "topics"
+                    f"the expression '{each}' matches no topic now, but may match later ones"
+                    f"{_meant(each, topics)}"
                 )
     exclude = selection.exclude
     if exclude and not _matching(exclude, topics) and (meant := _meant(exclude, topics)):
@@ -66,32 +66,32 @@ def idle_expressions(selection: TopicSelection, topics: Mapping[str, TopicMetada
 
 
 def _meant(expression: str, topics: Mapping[str, TopicMetadata]) -> str:
-    """Return ``; did you mean …?`` if the expression is a glob that matches topics, else nothing."""
+    """Return ``. Did you mean …?`` if the expression is a glob that matches topics, else nothing."""
     meant = regex_of_glob(expression)
     found = _matching(meant, topics) if meant is not None else []
     if not found:
         return ""
-    return f"; did you mean '{meant}'? It matches {first_few(sorted(found))}"
+    return f". Did you mean '{meant}'? It matches {first_few(sorted(found))}"
 
 
 def _hint(selection: TopicSelection, topics: Mapping[str, TopicMetadata]) -> str:
     if not topics:
-        return ", which shows no topics to this principal; check the address, and allow DESCRIBE on them"
+        return ", which shows no topics to this principal. Check the address, and allow DESCRIBE on them"
     for expression in selection.expressions:
         meant = regex_of_glob(expression)
         if meant is not None and _matching(meant, topics):
-            return f"; did you mean '{meant}'? Topics are regular expressions, not globs"
+            return f". Did you mean '{meant}'? Topics are regular expressions, not globs"
         if internal := [name for name in _matching(expression, topics) if is_internal(topics[name])]:
-            return f"; an expression never matches an internal topic, such as {min(internal)}"
+            return f". An expression never matches an internal topic, such as {min(internal)}"
     return ""
 
 
 def near_topics(name: str, topics: Iterable[str]) -> str:
-    """Return ``; did you mean …?`` for a name that no topic has, or nothing if no name is near."""
+    """Return ``. Did you mean …?`` for a name that no topic has, or nothing if no name is near."""
     topics = list(topics)
     begun = [each for each in topics if each.startswith(name)]
     if begun:
-        return f"; did you mean '{regex_of_glob(f'{name}*')}'? It matches {first_few(sorted(begun))}"
+        return f". Did you mean '{regex_of_glob(f'{name}*')}'? It matches {first_few(sorted(begun))}"
     return did_you_mean(name, topics)
 
 

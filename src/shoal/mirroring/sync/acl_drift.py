@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...client.acls import AclBinding, Operation, Pattern, Resource
+from ...client.acls import AclBinding, AclOperation, PatternType, Resource
 from ..model.follow_options import KeptAcls
 
 __all__ = ["AclDrift", "acl_drift", "translate_acls"]
 
 _ALL_NAMES = "*"
-_TO_READ = (Operation.READ, Operation.DESCRIBE)
+_TO_READ = (AclOperation.READ, AclOperation.DESCRIBE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class AclDrift:
 
 def acl_drift(wanted: Collection[AclBinding], present: Collection[AclBinding], kept: KeptAcls) -> AclDrift:
     """
-    Compare.
+    Compare the translated ACLs with those of the destination.
 
     Args:
         wanted: See :func:`translate_acls`.
@@ -63,7 +63,7 @@ def acl_drift(wanted: Collection[AclBinding], present: Collection[AclBinding], k
         if each.resource is Resource.TOPIC
         and each.name in names
         and each not in wanted
-        and (kept is KeptAcls.ALL or each.operation in (*_TO_READ, Operation.ALL))
+        and (kept is KeptAcls.ALL or each.operation in (*_TO_READ, AclOperation.ALL))
         and not _is_covered(each, wanted)
     )
     missing = (each for each in wanted if each not in present and not _is_covered(each, present))
@@ -76,7 +76,7 @@ def _denials_first(binding: AclBinding) -> tuple[bool, AclBinding]:
 
 def _is_covered(binding: AclBinding, others: Collection[AclBinding]) -> bool:
     """Whether another one says the same of ALL operations."""
-    return replace(binding, operation=Operation.ALL) in others
+    return replace(binding, operation=AclOperation.ALL) in others
 
 
 def translate_acls(
@@ -105,13 +105,13 @@ def translate_acls(
 
 
 def _is_of_group(binding: AclBinding, group: str) -> bool:
-    return binding.pattern is Pattern.LITERAL and binding.name == group
+    return binding.pattern is PatternType.LITERAL and binding.name == group
 
 
-def _operations(operation: Operation, kept: KeptAcls) -> Collection[Operation]:
+def _operations(operation: AclOperation, kept: KeptAcls) -> Collection[AclOperation]:
     if kept is KeptAcls.ALL:
         return (operation,)
-    if operation is Operation.ALL:
+    if operation is AclOperation.ALL:
         return _TO_READ
     return (operation,) if operation in _TO_READ else ()
 
@@ -119,17 +119,17 @@ def _operations(operation: Operation, kept: KeptAcls) -> Collection[Operation]:
 def _on_copies(binding: AclBinding, names: Mapping[str, str]) -> Iterator[AclBinding]:
     """Yield the ACLs of the copies that follow from one of topics."""
     covered = _covered(binding, names)
-    if binding.pattern is Pattern.PREFIXED:
+    if binding.pattern is PatternType.PREFIXED:
         prefix = _new_prefix(binding.name, [(name, names[name]) for name in covered])
         if prefix is not None:
             yield replace(binding, name=prefix)
             return
     for name in covered:
-        yield replace(binding, pattern=Pattern.LITERAL, name=names[name])
+        yield replace(binding, pattern=PatternType.LITERAL, name=names[name])
 
 
 def _covered(binding: AclBinding, names: Collection[str]) -> Collection[str]:
-    if binding.pattern is Pattern.PREFIXED:
+    if binding.pattern is PatternType.PREFIXED:
         return [name for name in names if name.startswith(binding.name)]
     if binding.name == _ALL_NAMES:
         return list(names)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...client.acls import AclBinding, Resource, create_acls, describe_acls
 from ...client.cluster import Cluster
 from ...errors import BrokerError
-from ..model.follow_options import KeptAcls
+from ..model.follow_options import Follower, FollowOptions
 from .acl_drift import acl_drift, translate_acls
 
-__all__ = ["AclsReport", "sync_acls"]
+__all__ = ["AclsReport", "follow_acls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +38,25 @@ class AclsReport:
         created = frozenset(self.created)
         return tuple(each for each in self.missing if each not in created)
 
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the round as values of JSON."""
-        return {
-            "missing": [str(each) for each in self.missing],
-            "surplus": [str(each) for each in self.surplus],
-            "created": [str(each) for each in self.created],
-            "refused": {str(each): str(error) for each, error in self.refused.items()},
-        }
 
-
-def sync_acls(
+def follow_acls(
     source: Cluster,
     destination: Cluster,
     names: Mapping[str, str],
     own_group: str,
-    kept: KeptAcls,
+    follow: FollowOptions,
     *,
-    apply: bool,
+    compare_only: bool = False,
 ) -> AclsReport:
     """
-    Compare the ACLs of the mirrored topics and of all groups.
+    Compare the ACLs of the mirrored topics and of all groups; create those missing if the options say so.
 
     A denial is created before any permission, and if one is refused, no permission follows.
 
     Args:
-        source: The source cluster.
-        destination: The destination cluster.
         names: The mirrored topics: their names at the destination, by those at the source.
         own_group: The mirror's group, which stays at the source.
-        kept: The operations to keep.
-        apply: Whether to create what is missing; otherwise nothing is written.
+        compare_only: Whether to create nothing all the same.
 
     Raises:
         BrokerError: A cluster has no authorizer (SECURITY_DISABLED), or does not let this principal describe
@@ -77,8 +64,9 @@ def sync_acls(
         Disconnected: A cluster does not respond.
 
     """
+    kept = follow.kept_acls
     drift = acl_drift(translate_acls(_all_of(source), names, own_group, kept), _all_of(destination), kept)
-    if not apply or not drift.missing:
+    if compare_only or not follow.has(Follower.ACLS) or not drift.missing:
         return AclsReport(drift.missing, drift.surplus)
     denials = [each for each in drift.missing if not each.allows]
     refused = create_acls(destination, denials)

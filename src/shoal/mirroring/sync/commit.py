@@ -11,8 +11,8 @@ from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode, named_code
 from ...errors import BrokerError, ShoalError
 from ...topic_partition import TopicPartition
-from .decide import Action
 from .mark import Mark
+from .offset_rules import Action
 
 __all__ = ["Outcome", "ToCommit", "commit_translations"]
 
@@ -28,6 +28,12 @@ _HAS_MEMBERS = frozenset(
         ErrorCode.FENCED_MEMBER_EPOCH,
         ErrorCode.STALE_MEMBER_EPOCH,
     }
+)
+
+#: A coordinator answers these, too, if it has written the offsets and its followers have not yet
+#: (``CoordinatorOperationExceptionHelper``): they may take effect later.
+_WRITTEN_PERHAPS = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT}
 )
 
 #: Before OffsetCommit 9 the code of a group that is no consumer group, such as a share group.
@@ -58,8 +64,6 @@ def commit_translations(
     Commit offsets to a group without being its member.
 
     Args:
-        cluster: The cluster to commit to.
-        group: The group's name.
         offsets: The offsets, each of another partition.
         patience_s: How long to retry while the coordinator moves or loads its groups.
 
@@ -90,16 +94,33 @@ _TOO_LARGE: Outcome = (Action.REFUSED, "the metadata of the commit is longer tha
 def _commit(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed], patience_s: float
 ) -> dict[TopicPartition, Outcome]:
+    is_unconfirmed = False
+
+    def attempt() -> Mapping[TopicPartition, ShoalError]:
+        nonlocal is_unconfirmed
+        try:
+            return commit_offsets(cluster, group, offsets, _NOBODY)
+        except ShoalError as error:
+            is_unconfirmed |= not isinstance(error, BrokerError) or error.code in _WRITTEN_PERHAPS
+            raise
+
     try:
-        refused: Mapping[TopicPartition, ShoalError] = patiently(
-            lambda: commit_offsets(cluster, group, offsets, _NOBODY), patience_s=patience_s
-        )
+        refused = patiently(attempt, patience_s=patience_s)
     except ShoalError as error:
         refused = dict.fromkeys(offsets, error)
-    return {
+    outcomes = {
         each: _outcome(cluster, group, each, refused[each]) if each in refused else (Action.WRITTEN, "")
         for each in offsets
     }
+    if not is_unconfirmed:
+        return outcomes
+    # An attempt without an answer may have been done, also if a later one was refused.
+    return {each: _if_unconfirmed(outcome) for each, outcome in outcomes.items()}
+
+
+def _if_unconfirmed(outcome: Outcome) -> Outcome:
+    action, detail = outcome
+    return outcome if action is Action.WRITTEN or outcome is _TOO_LARGE else (Action.UNCONFIRMED, detail)
 
 
 def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: ShoalError) -> Outcome:
@@ -109,22 +130,22 @@ def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: Sho
     if error.code in _HAS_MEMBERS:
         return Action.ACTIVE, "a consumer joined the group"
     if error.code in _OTHER_TYPE:
-        return Action.REFUSED, f"group {group!r} on {cluster} is not a consumer group; rename one of them"
+        return Action.REFUSED, f"group {group!r} on {cluster} is not a consumer group. Rename one of them"
     match error.code:
         case ErrorCode.OFFSET_METADATA_TOO_LARGE:
             return _TOO_LARGE
         case ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            return Action.REFUSED, f"group {group!r} on {cluster}: not authorized; grant READ on the group"
+            return Action.REFUSED, f"group {group!r} on {cluster}: not authorized. Grant READ on the group"
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return Action.REFUSED, f"{partition} on {cluster}: not authorized; grant READ on the topic"
+            return Action.REFUSED, f"{partition} on {cluster}: not authorized. Grant READ on the topic"
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return Action.REFUSED, f"there is no {partition} on {cluster}; has the mirror created it?"
+            return Action.REFUSED, f"there is no {partition} on {cluster}. Has the mirror created it?"
         case ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
-            limit = "raise max.message.bytes of __consumer_offsets"
-            return Action.REFUSED, f"group {group!r} on {cluster}: the commit is too large; {limit}"
+            limit = "Raise max.message.bytes of __consumer_offsets"
+            return Action.REFUSED, f"group {group!r} on {cluster}: the commit is too large. {limit}"
     if error.retriable:
         code = named_code(error.raw_code)
-        return Action.REFUSED, f"group {group!r} on {cluster}: {code}; the next round tries again"
+        return Action.REFUSED, f"group {group!r} on {cluster}: {code}. The next round tries again"
     return Action.REFUSED, str(error)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...client.admin import alter_topic_configs, describe_topic_configs
 from ...client.cluster import Cluster
 from ...errors import BrokerError
+from ..model.follow_options import Follower, FollowOptions
 from .config_drift import config_drift
 
-__all__ = ["ConfigsReport", "sync_configs"]
+__all__ = ["ConfigsReport", "follow_configs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +35,21 @@ class ConfigsReport:
         """The drift that is still there."""
         return {copy: changes for copy, changes in self.drift.items() if copy not in self.applied}
 
-    def to_json_object(self) -> dict[str, Any]:
-        """Return the round as values of JSON."""
-        return {
-            "drift": {copy: dict(changes) for copy, changes in self.drift.items()},
-            "applied": sorted(self.applied),
-            "refused": {copy: str(error) for copy, error in self.refused.items()},
-        }
 
-
-def sync_configs(
-    source: Cluster, destination: Cluster, names: Mapping[str, str], exclude: re.Pattern[str], *, apply: bool
+def follow_configs(
+    source: Cluster,
+    destination: Cluster,
+    names: Mapping[str, str],
+    follow: FollowOptions,
+    *,
+    compare_only: bool = False,
 ) -> ConfigsReport:
     """
-    Compare the configurations of all topics with those of their copies.
+    Compare the configurations of all topics with those of their copies, which get them if the options say so.
 
     Args:
-        source: The source cluster.
-        destination: The destination cluster.
         names: The topics that exist at both: their names at the destination, by those at the source.
-        exclude: The names of configurations that stay as they are.
-        apply: Whether to change the copies; otherwise nothing is written.
+        compare_only: Whether to write nothing all the same.
 
     Raises:
         BrokerError: A cluster does not let this principal describe a topic.
@@ -69,9 +62,9 @@ def sync_configs(
     drift = {
         copy: changes
         for name, copy in sorted(names.items())
-        if (changes := config_drift(wanted[name], present[copy], exclude))
+        if (changes := config_drift(wanted[name], present[copy], follow.excluded_configs))
     }
-    if not apply or not drift:
+    if compare_only or not follow.has(Follower.CONFIGS) or not drift:
         return ConfigsReport(drift)
     refused = alter_topic_configs(destination, drift)
     return ConfigsReport(drift, frozenset(drift.keys() - refused.keys()), refused)

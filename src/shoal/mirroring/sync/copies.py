@@ -12,14 +12,16 @@ from ...client.group_offsets import GroupOffsetsReader
 from ...errors import ConfigError, ShoalError
 from ...protocol.offset_fetch import CommittedValue, FetchedGroup
 from ...topic_partition import TopicPartition
-from ..model.offset_map import OffsetMap, Taken
+from ..model.offset_map import OffsetMap, Translation
 from ..model.position import MirrorPosition, is_another_topic
-from .decide import Direction, had_incident
+from .offset_rules import Direction, had_incident
+from .taken import SourceTaken, read_postponed
+from .way_there import WayThere
 
 __all__ = ["Copies", "MirroredCopy", "TakenOf"]
 
 #: Returns the reader of a source partition that counts the offsets which a copy would take.
-TakenOf: TypeAlias = Callable[[TopicPartition], Taken]
+TakenOf: TypeAlias = Callable[[TopicPartition], SourceTaken]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,6 @@ class MirroredCopy:
     A mirrored partition with its offset map.
 
     Attributes:
-        source: The partition.
-        destination: Its copy.
-        offsets: The offset map.
         had_incident: Whether something happened to the copy that may have moved offsets.
         topic_ids: The ids of both topics when the position was committed; None without topic ids.
 
@@ -51,22 +50,30 @@ class Copies:
     hundreds of bytes, and most partitions have no news of a group.
     """
 
-    def __init__(self, source: Cluster, destination: Cluster, group: str, taken_of: TakenOf) -> None:
+    def __init__(
+        self,
+        source: Cluster,
+        destination: Cluster,
+        group: str,
+        taken_of: TakenOf,
+        way_there: WayThere | None = None,
+    ) -> None:
         """
         Prepare; nothing is sent yet.
 
         Args:
             source: The source cluster, whose group has the positions.
-            destination: The destination cluster.
-            group: The mirror's group.
             taken_of: Used if arithmetic is not enough for a translation.
+            way_there: Translates offsets from before a cut-over, for a mirror that goes back.
 
         """
         self._source = source
         self._destination = destination
         self._group = group
         self._taken_of = taken_of
-        self._taken: dict[TopicPartition, Taken] = {}
+        self._way_there = way_there
+        self._taken: dict[TopicPartition, SourceTaken] = {}
+        self._postpones = True
         self._reader = GroupOffsetsReader(source)
         self._topics: Mapping[str, str] = {}
         self._sources: Mapping[str, str] = {}
@@ -87,6 +94,9 @@ class Copies:
         self._source.refresh(topics)
         self._destination.refresh(topics.values())
         self._taken.clear()
+        self._postpones = True
+        if self._way_there is not None:
+            self._way_there.forget()
         answer = self._reader.read([self._group])[self._group]
         if isinstance(answer, ShoalError):
             raise answer
@@ -112,12 +122,41 @@ class Copies:
         topic = self._positions.topics.get(partition.topic)
         return None if topic is None else topic.partitions.get(partition.partition)
 
-    def taken_of(self, partition: TopicPartition) -> Taken:
-        """Return the reader of a source partition; all groups of a round share its counts."""
+    def taken_of(self, partition: TopicPartition) -> SourceTaken:
+        """
+        Return the reader of a source partition; all groups of a round share its counts.
+
+        At first it postpones counts; see :meth:`read_postponed`.
+        """
         reader = self._taken.get(partition)
         if reader is None:
             reader = self._taken[partition] = self._taken_of(partition)
+            reader.postpones = self._postpones
         return reader
+
+    def has_postponed(self, partition: TopicPartition) -> bool:
+        """Whether counts of a source partition are postponed."""
+        reader = self._taken.get(partition)
+        return reader is not None and reader.has_postponed
+
+    def read_postponed(self) -> bool:
+        """Read for all counts of the round so far; return whether there are any to be repeated."""
+        self._postpones = False
+        return read_postponed(self._source, self._taken, self._source.config.isolation_level)
+
+    def before_cut(self, copy: MirroredCopy, offset: int, direction: Direction) -> Translation | None:
+        """
+        Translate an offset that lies before the map of a copy, if the mirror goes back from a cut-over.
+
+        Raises:
+            ShoalError: The destination does not respond.
+
+        """
+        cut = copy.offsets.milestones[0]
+        begins_at = cut.source if direction is Direction.FORWARD else cut.destination
+        if self._way_there is None or copy.offsets.is_whole or offset >= begins_at:
+            return None
+        return self._way_there.translate(copy.source, copy.destination, cut, offset, direction)
 
     def copy_of(self, partition: TopicPartition) -> MirroredCopy | str:
         """Return the copy of a source partition, or a phrase: why its offsets have no translation."""

@@ -11,17 +11,18 @@ from dataclasses import replace
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
-from ..driver.lookout import once_each
 from ..model.copy_options import CopySettings
 from ..model.group_selection import GroupSelection
 from ..model.groups_status import GroupsStatus
-from ..model.offset_map import Exactness, Taken, TakenOffsets
+from ..model.offset_map import Exactness
 from ..model.options import MirrorOptions
+from ..model.text import once_each
 from ..monitoring.metrics import Metrics
-from .decide import Action
 from .groups import GroupSync
+from .offset_rules import Action
 from .report import GroupsReport
 from .taken import SourceTaken
+from .way_there import WayThere
 
 __all__ = ["GroupFollower"]
 
@@ -40,7 +41,7 @@ _MOST_COUNTED = 100_000
 
 
 class GroupFollower:
-    """Moves the offsets of consumer groups behind the records (:class:`~..driver.companion.Companion`)."""
+    """Moves the offsets of consumer groups behind the records."""
 
     def __init__(
         self,
@@ -53,8 +54,6 @@ class GroupFollower:
         Prepare; nothing is sent yet.
 
         Args:
-            options: The options of the mirror.
-            selection: The groups.
             metrics: The registry that gets the state of each round.
             warn: A function that receives each warning once, from the thread.
 
@@ -77,7 +76,14 @@ class GroupFollower:
         return None if selection is None else cls(options, selection, metrics, warn)
 
     def begin(self, group: str, topics: Callable[[], Mapping[str, str]]) -> None:
-        """Begin; see :class:`~..driver.companion.Companion`."""
+        """
+        Begin, in a thread of its own, which never delays the tasks.
+
+        Args:
+            group: The mirror's group on the source cluster, which has the positions.
+            topics: Returns the topics at the destination, by their names at the source.
+
+        """
         self._thread = threading.Thread(
             target=self._run, args=(group, topics), name="shoal-groups", daemon=True
         )
@@ -91,8 +97,8 @@ class GroupFollower:
         self._thread.join(_LAST_ROUND_S)
         if self._thread.is_alive():
             self._warn(
-                f"the last translation of the consumer groups did not end within {_LAST_ROUND_S:g} s; "
-                "shoal groups --apply repeats it"
+                f"the last translation of the consumer groups did not end within {_LAST_ROUND_S:g} s. "
+                "Run shoal groups --apply to repeat it"
             )
         self.close()
 
@@ -109,11 +115,19 @@ class GroupFollower:
             settings = CopySettings.of(options.copy, options.source, options.destination, group)
             is_last = False
 
-            def taken_of(partition: TopicPartition) -> Taken:
-                reader = SourceTaken(source, partition, settings)
-                return reader if is_last else _Bounded(reader)
+            def taken_of(partition: TopicPartition) -> SourceTaken:
+                most = None if is_last else _MOST_COUNTED
+                return SourceTaken(source, partition, settings, most_counted=most)
 
-            sync = GroupSync(source, destination, group, self._selection, taken_of, patience_s=_PATIENCE_S)
+            sync = GroupSync(
+                source,
+                destination,
+                group,
+                self._selection,
+                taken_of,
+                way_there=WayThere(source, destination, settings),
+                patience_s=_PATIENCE_S,
+            )
             while not is_last and not self._is_closed:
                 # The last round of a mirror with --once is the only one.
                 is_last = self._wake.wait(None if options.once else options.groups_interval_s)
@@ -131,24 +145,18 @@ class GroupFollower:
                 self._warn(f"the offsets of consumer groups cannot be translated: {error}")
             return
         for group in report.untranslated:
+            if group.may_pass and not is_last:
+                continue  # a coordinator moves, for instance
             self._warn(f"group {group.name!r} does not follow: {group.problem}")
-        refused = [each for group in report.groups for each in group.offsets if each.action is Action.REFUSED]
-        for sentence in sorted({each.detail for each in refused}):
+        refused = {
+            each.detail
+            for group in report.groups
+            for each in group.offsets
+            if each.action in (Action.REFUSED, Action.UNCONFIRMED)
+        }
+        for sentence in sorted(refused):
             self._warn(sentence)
         self._metrics.set_groups(_status_of(report))
-
-
-class _Bounded:
-    """Counts a short range of offsets, which is quick to read."""
-
-    def __init__(self, taken: Taken) -> None:
-        self._taken = taken
-
-    def count(self, first: int, end: int) -> TakenOffsets | None:
-        return None if end - first > _MOST_COUNTED else self._taken.count(first, end)
-
-    def nth(self, first: int, number: int) -> int:
-        return self._taken.nth(first, number)
 
 
 def _status_of(report: GroupsReport) -> GroupsStatus:
@@ -164,4 +172,5 @@ def _status_of(report: GroupsReport) -> GroupsStatus:
             if any(each.action is Action.ACTIVE for each in group.offsets)
         )[:_NAMED],
         problems={each.name: each.problem for each in report.untranslated[:_NAMED]},
+        untranslated=len(report.untranslated),
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ...client.cluster import is_transient
 from ...client.group_listing import GroupType, ListedGroup
 from ...error_codes import named_code
 from ...errors import ShoalError
@@ -21,9 +22,9 @@ from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness, Translation
 from .commit import ToCommit
 from .copies import Copies, MirroredCopy
-from .decide import UNREAD, Action, Clusters, Direction, decide, further_from
 from .log_bounds import LogBounds
 from .mark import Mark
+from .offset_rules import UNREAD, Action, ClusterIds, Direction, decide_offset, further_from
 from .report import GroupOffset, GroupReport
 
 __all__ = ["Decided", "DecidedGroup", "GroupDecisions", "OneGroup"]
@@ -39,7 +40,7 @@ _OF_A_MIRROR = ("shoal", "start1")
 _SETTLED = frozenset({Action.UNCHANGED, Action.ACTIVE, Action.FURTHER})
 
 #: Actions that the next round may repeat.
-_PENDING = frozenset({Action.WRITE, Action.REFUSED})
+_PENDING = frozenset({Action.WRITE, Action.UNCONFIRMED, Action.REFUSED})
 
 
 class OneGroup(NamedTuple):
@@ -85,8 +86,8 @@ class _Topic:
         is_active: Whether the group has members there.
         positions: The mirror's positions that may change a decision, by source partition.
         decided_at: The monotonic time.
-        decisions: The decisions.
         is_pending: Whether one of them is to be tried in the next round, too.
+        is_postponed: Whether one of them may be a lower bound since a count was postponed.
 
     """
 
@@ -97,6 +98,7 @@ class _Topic:
     decided_at: float
     decisions: Sequence[Decided]
     is_pending: bool
+    is_postponed: bool
 
 
 class GroupDecisions:
@@ -114,7 +116,6 @@ class GroupDecisions:
         Begin without decisions.
 
         Args:
-            copies: The mirror's copies.
             direction: From which cluster offsets are read.
             log_starts: The first offsets at the other cluster.
             ends: The ends at the cluster that is read; without bounds no lag is shown.
@@ -127,23 +128,31 @@ class GroupDecisions:
         self._ends = ends
         self._written = written
         self._topics: dict[tuple[str, str], _Topic] = {}
-        self._clusters = Clusters(None, None)
+        self._clusters = ClusterIds(None, None)
 
     def forget(self) -> None:
         """Decide everything again in the next round."""
         self._topics.clear()
 
-    def decide(self, groups: Iterable[OneGroup], clusters: Clusters) -> list[DecidedGroup]:
+    def decide(self, groups: Iterable[OneGroup], clusters: ClusterIds) -> list[DecidedGroup]:
         """Return the decisions for all groups of a round; those of other groups are forgotten."""
         self._clusters = clusters
         before, self._topics = self._topics, {}
-        return [self._group(each, before) for each in groups]
+        wanted = list(groups)
+        decided = [self._group(each, before) for each in wanted]
+        if self._copies.read_postponed():
+            now, self._topics = self._topics, {}
+            decided = [self._group(each, now, is_again=True) for each in wanted]
+        return decided
 
-    def _group(self, group: OneGroup, before: Mapping[tuple[str, str], _Topic]) -> DecidedGroup:
+    def _group(
+        self, group: OneGroup, before: Mapping[tuple[str, str], _Topic], *, is_again: bool = False
+    ) -> DecidedGroup:
         report = GroupReport(group.here.name, group.here.type, group.here.state)
         problem = self._problem(group)
         if problem:
-            return DecidedGroup(replace(report, problem=problem), ())
+            may_pass = isinstance(problem, ShoalError) and is_transient(problem)
+            return DecidedGroup(replace(report, problem=str(problem), may_pass=may_pass), ())
         assert isinstance(group.offsets, FetchedGroup)
         present = group.present.topics if isinstance(group.present, FetchedGroup) else {}
         is_active = group.there is not None and group.there.is_active
@@ -153,7 +162,11 @@ class GroupDecisions:
             there = None if name is None else present.get(name)
             key = report.name, topic
             known = before.get(key)
-            if known is None or not self._holds(known, committed, there, is_active):
+            if is_again:
+                holds = known is not None and not known.is_postponed
+            else:
+                holds = known is not None and self._holds(known, committed, there, is_active)
+            if known is None or not holds:
                 known = self._topic(key, committed, there, is_active)
             self._topics[key] = known
             decided += known.decisions
@@ -163,18 +176,18 @@ class GroupDecisions:
             [each.to_commit for each in decided if each.to_commit is not None],
         )
 
-    def _problem(self, group: OneGroup) -> str:
+    def _problem(self, group: OneGroup) -> str | ShoalError:
         """Return the reason why no offset of a group is translated; empty if there is none."""
         if group.offsets is None:
             return f"the offsets of {group.here.type.value} groups are not translated"
         for answer in (group.offsets, group.present):
             if isinstance(answer, ShoalError):
-                return str(answer)
+                return answer
         if group.there is not None and not group.there.commits_offsets:
             kind = group.there.protocol_type
             if group.there.type is not GroupType.CLASSIC:
                 kind = group.there.type.value
-            return f"a {kind} group on {self._written} has this name; rename one of them"
+            return f"a {kind} group on {self._written} has this name. Rename one of them"
         assert isinstance(group.offsets, FetchedGroup)
         if _is_of_a_mirror(group.offsets):
             return "its offsets are the positions of a mirror"
@@ -199,6 +212,7 @@ class GroupDecisions:
         group, topic = key
         decisions: list[Decided] = []
         positions: dict[TopicPartition, CommittedValue | None] = {}
+        is_postponed = False
         for number, value in sorted(committed.partitions.items()):
             if value.offset < 0 and not value.error_code:
                 continue
@@ -208,11 +222,20 @@ class GroupDecisions:
             decisions.append(decided)
             outcome = decided.outcome
             is_settled = outcome.action in _SETTLED and outcome.exactness is not Exactness.AHEAD
-            if source is not None and not is_settled:
+            if source is None:
+                continue
+            is_postponed = is_postponed or self._copies.has_postponed(source)
+            if not is_settled:
                 positions[source] = self._copies.position_of(source)
-        is_pending = any(each.outcome.action in _PENDING for each in decisions)
         return _Topic(
-            committed, present, is_active, positions, time.monotonic(), tuple(decisions), is_pending
+            committed,
+            present,
+            is_active,
+            positions,
+            time.monotonic(),
+            tuple(decisions),
+            is_pending=any(each.outcome.action in _PENDING for each in decisions),
+            is_postponed=is_postponed,
         )
 
     def _partition(
@@ -234,30 +257,37 @@ class GroupDecisions:
         if committed.error_code:
             error = f"a broker refuses to show the offset: {named_code(committed.error_code)}"
             return Decided(replace(row, action=Action.REFUSED, detail=error), None)
+        there = None if present is None else present.partitions.get(partition.partition)
+        there = None if there is None or there.offset < 0 else there
         mark = Mark.read(committed)
-        if mark is not None and mark.is_from(self._clusters.written):
+        returned = mark if mark is not None and mark.is_from(self._clusters.written) else None
+        if returned is not None and there is not None:
             return Decided(replace(row, action=Action.RETURNED), None)
         copy = self._copies.copy_of(source)
         if isinstance(copy, str):
             return Decided(replace(row, action=Action.NO_POSITION, detail=copy), None)
-        return self._translated(row, copy, committed, present, is_active)
+        return self._translated(row, copy, committed, there, returned, is_active)
 
     def _translated(
         self,
         row: GroupOffset,
         copy: MirroredCopy,
         committed: CommittedValue,
-        present: FetchedTopic | None,
+        there: CommittedValue | None,
+        returned: Mark | None,
         is_active: bool,
     ) -> Decided:
         counterpart = copy.destination if self._direction is Direction.FORWARD else copy.source
-        there = None if present is None else present.partitions.get(counterpart.partition)
-        there = None if there is None or there.offset < 0 else there
         try:
-            translation = self._translate(copy, committed, there)
+            # The other cluster has lost the offset that this one was translated from: it gets that again.
+            translation = (
+                self._translate(copy, committed, there)
+                if returned is None
+                else Translation(returned.offset, Exactness.EXACT)
+            )
         except ShoalError as error:
             return Decided(replace(row, action=Action.REFUSED, detail=str(error)), None)
-        decision = decide(
+        decision = decide_offset(
             committed,
             translation,
             there,
@@ -292,6 +322,9 @@ class GroupDecisions:
         self, copy: MirroredCopy, committed: CommittedValue, there: CommittedValue | None
     ) -> Translation:
         offset = committed.offset
+        before = self._copies.before_cut(copy, offset, self._direction)
+        if before is not None:
+            return before
         if self._direction is Direction.REVERSE:
             return copy.offsets.to_source(offset, self._copies.taken_of(copy.source))
         known = copy.offsets.to_destination(offset, UNREAD)

@@ -3,34 +3,48 @@ One round: read the groups of one cluster, translate their offsets, and commit t
 
 The offsets that are translated are read before the mirror's positions, and the other cluster's offsets last:
 an offset that a consumer commits meanwhile is at worst one that the next round sees.
+
+While a coordinator moves, no broker may list its groups, and none reports an error: neither the former
+coordinator nor the next one has them (GroupCoordinatorService.listGroups). So a listing alone does not show
+that a group is gone, but its coordinator does (OffsetFetch).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ...client.cluster import Cluster
+from ...client.cluster import Cluster, is_transient, patiently
+from ...client.committed_offsets import fetch_offsets
 from ...client.group_listing import GroupListing, GroupType, ListedGroup, list_groups
 from ...client.group_offsets import GroupOffsetsReader
 from ...client.offsets import EARLIEST, LATEST
-from ...errors import ShoalError
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ShoalError
 from ...protocol.offset_fetch import FetchedGroup
 from ...topic_partition import TopicPartition
 from ..model.group_selection import GroupSelection
 from .commit import Outcome, commit_translations
 from .copies import Copies, TakenOf
-from .decide import Action, Clusters, Direction
 from .group_decisions import DecidedGroup, GroupDecisions, OneGroup
 from .log_bounds import LogBounds
+from .offset_rules import Action, ClusterIds, Direction
 from .report import GroupOffset, GroupReport, GroupsReport
+from .way_there import WayThere
 
 __all__ = ["GroupSync"]
 
 #: How long the log starts of the other cluster are believed. Retention may overtake the offset of an idle
 #: group at any time, also between two rounds.
 _LOG_STARTS_S = 60.0
+
+
+#: How long the other cluster's offsets are believed. The commits of thousands of groups take longer, and a
+#: consumer may come, commit and go meanwhile.
+_FRESH_S = 0.5
+
+_COMMITTED_SINCE: Outcome = (Action.ACTIVE, "a consumer has just committed this offset")
 
 
 class GroupSync:
@@ -44,6 +58,7 @@ class GroupSync:
         selection: GroupSelection,
         taken_of: TakenOf,
         *,
+        way_there: WayThere | None = None,
         direction: Direction = Direction.FORWARD,
         with_lag: bool = False,
         patience_s: float = 10.0,
@@ -53,10 +68,9 @@ class GroupSync:
 
         Args:
             source: The source cluster of the mirror.
-            destination: Its destination cluster.
             mirror_group: The mirror's group on the source cluster.
-            selection: The groups.
             taken_of: Shows which source offsets a copy would take.
+            way_there: Translates offsets from before a cut-over, for a mirror that goes back.
             direction: Whether groups follow the records, or go back.
             with_lag: Whether to ask for the ends of the partitions that are read.
             patience_s: How long to retry a commit while a coordinator moves.
@@ -64,12 +78,13 @@ class GroupSync:
         """
         clusters = (source, destination)
         self._read, self._written = clusters if direction is Direction.FORWARD else clusters[::-1]
-        self._copies = Copies(source, destination, mirror_group, taken_of)
+        self._copies = Copies(source, destination, mirror_group, taken_of, way_there)
         self._mirror_group = mirror_group
         self._selection = selection
         self._direction = direction
         self._with_lag = with_lag
         self._patience_s = patience_s
+        self._selected: dict[str, ListedGroup] = {}
         self._committed = GroupOffsetsReader(self._read)
         self._present = GroupOffsetsReader(self._written)
         self._log_starts = LogBounds(self._written, EARLIEST, keep_s=_LOG_STARTS_S)
@@ -95,21 +110,37 @@ class GroupSync:
         if afresh:
             self._decisions.forget()
         listed = list_groups(self._read)
-        selected = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
+        listed_now = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
+        selected = self._selected | listed_now
         offsets = self._committed.read(name for name, each in selected.items() if each.commits_offsets)
+        selected = {
+            name: each
+            for name, each in selected.items()
+            if name in listed_now or _has_offsets(offsets.get(name))
+        }
+        self._selected = selected
         self._copies.read(topics)
         self._ask_logs(offsets.values())
         other = list_groups(self._written)
-        # A group that is not listed has no offsets, unless its coordinator did not answer.
-        present = self._present.read(name for name in offsets if name in other.groups or other.failures)
+        read_at = time.monotonic()
+        present = self._read_present([name for name in offsets if name in selected])
+        # Brokers do not list a group that the principal may not describe. Its commit is refused, which names
+        # the remedy.
+        present = {
+            name: answer
+            for name, answer in present.items()
+            if name in other.groups or not _is_unauthorized(answer)
+        }
         decided = self._decisions.decide(
             (
                 OneGroup(selected[name], offsets.get(name), other.groups.get(name), present.get(name))
                 for name in sorted(selected)
             ),
-            Clusters(self._read.metadata.cluster_id, self._written.metadata.cluster_id),
+            ClusterIds(self._read.metadata.cluster_id, self._written.metadata.cluster_id),
         )
-        reports = [self._commit(each) if apply and each.to_commit else each.report for each in decided]
+        reports = [
+            self._commit(each, read_at) if apply and each.to_commit else each.report for each in decided
+        ]
         warnings = [*_warnings(self._read, listed), *_warnings(self._written, other)]
         return GroupsReport(self._direction, reports, warnings, time.monotonic() - started)
 
@@ -118,6 +149,27 @@ class GroupSync:
         is_for_consumers = group.commits_offsets or group.type is not GroupType.CLASSIC
         return is_for_consumers and group.name != self._mirror_group and self._selection.matches(group.name)
 
+    def _read_present(self, names: Sequence[str]) -> dict[str, FetchedGroup | ShoalError]:
+        """
+        Return the other cluster's offsets of groups, or errors.
+
+        The first request for any coordinator has the brokers create __consumer_offsets, so it gets some time.
+        """
+        answers: dict[str, FetchedGroup | ShoalError] = {}
+
+        def read() -> None:
+            answers.update(self._present.read(names))
+            for answer in answers.values():
+                if isinstance(answer, ShoalError) and is_transient(answer):
+                    raise answer
+
+        try:
+            patiently(read, patience_s=self._patience_s)
+        except ShoalError:
+            if len(answers) < len(names):
+                raise
+        return answers
+
     def _ask_logs(self, answers: Iterable[FetchedGroup | ShoalError]) -> None:
         topics = {topic for answer in answers if isinstance(answer, FetchedGroup) for topic in answer.topics}
         counterparts = (self._copies.counterpart_of(topic, self._direction) for topic in topics)
@@ -125,12 +177,34 @@ class GroupSync:
         if self._with_lag:
             self._ends.ask(topics)
 
-    def _commit(self, group: DecidedGroup) -> GroupReport:
-        outcomes = commit_translations(
-            self._written, group.report.name, group.to_commit, patience_s=self._patience_s
-        )
+    def _commit(self, group: DecidedGroup, read_at: float) -> GroupReport:
+        outcomes: dict[TopicPartition, Outcome] = {}
+        if time.monotonic() - read_at > _FRESH_S:
+            outcomes = self._committed_since(group)
+        left = [each for each in group.to_commit if each.partition not in outcomes]
+        outcomes |= commit_translations(self._written, group.report.name, left, patience_s=self._patience_s)
         offsets = [_with_outcome(each, outcomes) for each in group.report.offsets]
         return replace(group.report, offsets=offsets)
+
+    def _committed_since(self, group: DecidedGroup) -> dict[TopicPartition, Outcome]:
+        """Return the outcomes of offsets that other programs have committed since the decision."""
+        partitions = [each.partition for each in group.to_commit]
+        try:
+            present = fetch_offsets(self._written, group.report.name, partitions)
+        except ShoalError:
+            return {}  # the commit meets the same error, and names it
+        decided = {each.counterpart: each.present for each in group.report.offsets}
+        now = {each: present[each].offset if each in present else None for each in partitions}
+        return {each: _COMMITTED_SINCE for each in partitions if now[each] != decided[each]}
+
+
+def _has_offsets(answer: FetchedGroup | ShoalError | None) -> bool:
+    """Whether a group that is not listed is there, or may be."""
+    return isinstance(answer, ShoalError) or (answer is not None and bool(answer.topics))
+
+
+def _is_unauthorized(answer: FetchedGroup | ShoalError) -> bool:
+    return isinstance(answer, BrokerError) and answer.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def _with_outcome(offset: GroupOffset, outcomes: Mapping[TopicPartition, Outcome]) -> GroupOffset:

@@ -13,11 +13,12 @@ from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
 from ..model.topics import TopicSelection
 from ..prepare.unmatched import why_nothing_matches
-from .decide import Direction
 from .groups import GroupSync
+from .offset_rules import Direction
 from .prove import prove
 from .report import GroupsReport
 from .taken import SourceTaken
+from .way_there import WayThere
 
 __all__ = ["GroupsOptions", "translate_groups", "translate_offsets"]
 
@@ -31,7 +32,6 @@ class GroupsOptions:
 
     Attributes:
         mirror: The options of the mirror whose positions translate the offsets.
-        selection: The groups.
         apply: Whether to commit the translations.
         reverse: Whether to translate from the destination back to the source.
         prove: Whether to read and compare the next record at both clusters.
@@ -69,6 +69,7 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             group,
             options.selection,
             lambda partition: SourceTaken(source, partition, settings),
+            way_there=WayThere(source, destination, settings),
             direction=Direction.REVERSE if options.reverse else Direction.FORWARD,
             with_lag=True,
             patience_s=_PATIENCE_S,
@@ -99,7 +100,7 @@ def translate_offsets(
 
     Args:
         source: ``HOST:PORT[,HOST:PORT…]``, or the properties of a Java client.
-        destination: Likewise.
+        destination: As ``source``.
         topics: This and the others up to ``prove`` are the options of ``shoal groups`` (docs/cli.md).
         groups: A regular expression that matches whole names of consumer groups.
         exclude: Topics to leave out.

@@ -14,9 +14,8 @@ from ...records import Record
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
 from ..model.offset_map import Exactness
-from ..task.rebuilder import records_to_mirror
-from .decide import Direction
-from .report import GroupOffset, GroupsReport, Proof
+from .offset_rules import Direction
+from .report import GroupOffset, GroupsReport, OffsetProof
 
 __all__ = ["prove"]
 
@@ -36,7 +35,7 @@ class _Prover:
         self._settings = settings
         self._read: dict[tuple[str, TopicPartition, int], _Next | ShoalError] = {}
 
-    def proof(self, offset: GroupOffset, direction: Direction) -> Proof | None:
+    def proof(self, offset: GroupOffset, direction: Direction) -> OffsetProof | None:
         """Return the comparison for an offset; None if it has no translation."""
         if offset.counterpart is None or offset.translated is None:
             return None
@@ -45,7 +44,7 @@ class _Prover:
         theirs = self._next(there, offset.counterpart, offset.translated)
         for answer in (ours, theirs):
             if isinstance(answer, ShoalError):
-                return Proof(None, f"a record cannot be read: {answer}")
+                return OffsetProof(None, f"a record cannot be read: {answer}")
         assert isinstance(ours, _Next)
         assert isinstance(theirs, _Next)
         return _compared(ours.record, theirs.record, offset.exactness)
@@ -67,25 +66,25 @@ class _Prover:
             for decision, batch in batches:
                 if decision.is_drop:
                     continue
-                for record in records_to_mirror(batch, offset, self._settings):
+                for record in self._settings.records_to_mirror(batch, offset):
                     return _Next(record)
         return _Next(None)
 
 
-def _compared(ours: Record | None, theirs: Record | None, exactness: Exactness | None) -> Proof:
+def _compared(ours: Record | None, theirs: Record | None, exactness: Exactness | None) -> OffsetProof:
     if ours is None and theirs is None:
-        return Proof(True, "no record follows at either cluster")
+        return OffsetProof(True, "no record follows at either cluster")
     if ours is None or theirs is None:
         if exactness is Exactness.AHEAD or theirs is None:
-            return Proof(None, "the next record is not mirrored yet")
-        return Proof(exactness is not Exactness.EXACT or None, "the next record is at one cluster only")
+            return OffsetProof(None, "the next record is not mirrored yet")
+        return OffsetProof(exactness is not Exactness.EXACT or None, "the next record is at one cluster only")
     is_same = (ours.timestamp, bytes(ours.body)) == (theirs.timestamp, bytes(theirs.body))
     found = f"the next records are those of offsets {ours.offset} and {theirs.offset}"
     if is_same:
-        return Proof(True, found)
+        return OffsetProof(True, found)
     if exactness is Exactness.EXACT:
-        return Proof(False, found)
-    return Proof(None, f"{found}: records may be read twice")
+        return OffsetProof(False, found)
+    return OffsetProof(None, f"{found}: records may be read twice")
 
 
 def prove(
@@ -97,8 +96,8 @@ def prove(
     Args:
         report: The outcome of a round.
         source: The source cluster of the mirror, with metadata of its topics.
-        destination: Its destination cluster, likewise.
-        settings: Of the mirror: they decide which records it copies.
+        destination: Its destination cluster, with metadata of the copies.
+        settings: The mirror's settings, which decide which records it copies.
 
     """
     prover = _Prover(source, destination, settings)

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...client.group_listing import GroupType
+from ...client.group_listing import EMPTY_STATES, GroupType
 from ...topic_partition import TopicPartition
 from ..model.offset_map import Exactness
-from .decide import Action, Direction
+from .offset_rules import Action, Direction
 
-__all__ = ["GroupOffset", "GroupReport", "GroupsReport", "Proof"]
+__all__ = ["GroupOffset", "GroupReport", "GroupsReport", "OffsetProof"]
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class OffsetProof:
     """
     The comparison of the next record at both clusters.
 
@@ -37,7 +37,6 @@ class GroupOffset:
     One committed offset of a group.
 
     Attributes:
-        group: The group's name.
         partition: The partition at the cluster that was read.
         counterpart: The partition at the other cluster; None if it is not mirrored.
         committed: The offset at the cluster that was read.
@@ -61,7 +60,7 @@ class GroupOffset:
     present: int | None
     action: Action
     detail: str = ""
-    proof: Proof | None = None
+    proof: OffsetProof | None = None
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the offset as values of JSON."""
@@ -88,11 +87,10 @@ class GroupReport:
     One group.
 
     Attributes:
-        name: The group's name.
         type: The protocol of its members, at the cluster that was read.
-        state: Its state there.
         offsets: Its offsets, by partition.
         problem: The reason why none of its offsets was translated; empty if there is none.
+        may_pass: Whether a later round may do without the problem.
 
     """
 
@@ -101,6 +99,12 @@ class GroupReport:
     state: str
     offsets: Sequence[GroupOffset] = ()
     problem: str = ""
+    may_pass: bool = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the group has members at the cluster that was read, as far as its state shows."""
+        return self.state not in EMPTY_STATES
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the group as values of JSON."""

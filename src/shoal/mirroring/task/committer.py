@@ -27,7 +27,7 @@ from ..model.handover import InheritedPosition
 from ..model.position import MirrorPosition
 from ..positions import GroupPositions, PositionsInThread
 from .partition import PartitionCopy
-from .partition_state import State
+from .partition_state import PartitionState
 
 __all__ = ["Commits", "can_heal"]
 
@@ -41,7 +41,7 @@ _LAST_COMMIT_PATIENCE_S = 60.0
 #: The same if the mirror ends: a person may be waiting.
 _REQUESTED_COMMIT_PATIENCE_S = 5.0
 
-#: The same if only the window ends: the next one's tasks know the positions, and commit them.
+#: The same if only the window ends: the next one's tasks have the positions, and commit them.
 _WINDOW_COMMIT_PATIENCE_S = 1.0
 
 
@@ -75,7 +75,7 @@ class Commits:
     def __exit__(self, *exc_info: object) -> None:
         self.positions.end_with(self._coordinator.close)
 
-    def know(self, copy: PartitionCopy, left: InheritedPosition) -> None:
+    def inherit(self, copy: PartitionCopy, left: InheritedPosition) -> None:
         """Take over the commit of a former task."""
         if left.is_committed:
             self._committed[copy] = left.position
@@ -104,7 +104,7 @@ class Commits:
         return copy in self._under_way
 
     def now_and_then(self, copies: Iterable[PartitionCopy], now: float) -> None:
-        """Commit without waiting for it, as often as the settings say."""
+        """Commit without waiting for it, at the interval of the settings."""
         # The next commit, or the last, covers one that fails; a group that is
         # lost for good ends the lease.
         with suppress(ShoalError):
@@ -113,6 +113,10 @@ class Commits:
         if now - self._began_at >= self._settings.commit_interval_s and self._outcome is None:
             self._begin(copies)
             self._began_at = now
+
+    def hasten(self) -> None:
+        """Let the next call of :meth:`now_and_then` commit, whatever the interval."""
+        self._began_at = -math.inf
 
     def the_rest(self, copies: Iterable[PartitionCopy]) -> None:
         """
@@ -168,7 +172,7 @@ class Commits:
         positions = {
             copy: position
             for copy in copies
-            if copy.state.current is not State.HANDED_ON
+            if copy.state.current is not PartitionState.HANDED_ON
             and (all_anew or not self.has(copy))
             and (position := copy.mark())
         }

@@ -20,13 +20,13 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.fetch import Fetcher, FetchFrom
-from ...client.produce import ProduceConnection
 from ...client.scan import is_gap
 from ...error_codes import ErrorCode, named_code
 from ...errors import ProtocolError
@@ -35,9 +35,11 @@ from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
+from .destination_leader import DestinationLeader
+from .fair_turns import FairTurns
 from .partition import PartitionCopy
 from .pump import Pump
-from .refusals import Reaction
+from .throttle import LEAST_FETCH_BYTES, Throttle
 
 __all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop", "Turn"]
 
@@ -55,15 +57,12 @@ class Turn(NamedTuple):
     Attributes:
         touched: The partitions that the response changes.
         fetched_bytes: The size of its record sets.
-        multi_batch: Whether the destination's leader takes several batches in a request; None if the loop
-            did not query it.
         is_last: Whether the partitions need connections of different sorts, so that the loop has to end.
 
     """
 
     touched: Sequence[PartitionCopy]
     fetched_bytes: int
-    multi_batch: bool | None
     is_last: bool
 
 
@@ -75,8 +74,8 @@ class CopyLoop:
     worker's decisions in between. After :meth:`produce` nothing is in flight, and the positions are up to
     date. A partition that fails leaves the loop at once, and comes back with its next alignment.
 
-    A context manager: it closes the connection to the destination's leader. If an exception ends it,
-    partitions with requests in flight have lost track, and the others can go on elsewhere.
+    A context manager: if an exception ends it, partitions with requests in flight have lost track, and the
+    others can go on elsewhere.
 
     Each method raises Disconnected if a leader is gone, and Stopped or BrokerError if the lease lapsed.
 
@@ -86,28 +85,24 @@ class CopyLoop:
         self,
         copies: Sequence[PartitionCopy],
         fetcher: Fetcher,
-        connect: Callable[[bool], ProduceConnection],
+        leader: DestinationLeader,
         *,
-        marked: bool,
         source: Cluster,
         destination: Cluster,
         settings: CopySettings,
         control: WorkerControl,
+        throttle: Throttle,
     ) -> None:
         """
-        Connect to the destination leader.
+        Prepare the loop; :meth:`send_fetch` sends the first request.
 
         Args:
             copies: Aligned partitions.
             fetcher: A fetcher on a connection to their source leader.
-            connect: Opens a connection to their destination leader; its argument is whether to ask there for
-                several batches (:func:`~shoal.client.multi_batch.marked`).
-            marked: The argument of the first ``connect``: true only if the sequence of each partition is
-                its offset.
             source: The cluster to read, for names in messages and for leader epochs.
-            destination: The cluster to write, likewise.
-            settings: The mirror's options.
+            destination: The cluster to write, for names in messages and for leader epochs.
             control: Holds the lease, which is checked before each fetch and each request.
+            throttle: The worker's throttle: it decides what :meth:`send_fetch` may ask for.
         """
         self._copies = {copy.source: copy for copy in copies}
         #: Partitions whose part of the fetch request may have to change, in this order.
@@ -115,27 +110,30 @@ class CopyLoop:
         #: Aligned partitions that are not due.
         self._waiting: dict[PartitionCopy, None] = {}
         self._fetcher = fetcher
-        self._connect = connect
-        self._marked = marked
-        self._producer = connect(marked)
-        #: By topic: whether the destination's leader takes several, as it answered on this connection.
-        self._takes_multi_batch: dict[str, bool] = {}
-        self._must_yield = False
+        self._leader = leader
         self._source = source
         self._destination = destination
         self._settings = settings
         self._control = control
+        self._throttle = throttle
+        #: Topics that the throttle holds, and since when: they are not in the fetch request.
+        self._held: dict[str, float] = {}
+        #: Whether the throttle holds everything: there is no fetch on its way.
+        self.is_held = False
+        #: Partitions that have got more than others of their limit, and since when: not in it, either.
+        self._ahead: dict[PartitionCopy, float] = {}
+        self._turns: FairTurns[PartitionCopy] = FairTurns()
+        self._fetched_bytes = 0
+        #: The number of partitions with something to fetch that share a rate, by its number.
+        self._sharing: Mapping[int, int] = Counter()
+        self._answered_at = 0.0
+        #: Whether something comes back with the next fetch that was held for so long that a topic may have
+        #: been created again.
+        self._was_held_long = False
         self._fetch_sent_at = 0.0
         #: When batches were sent last to the partitions of topics that are listed by name.
         self._sent_at: dict[PartitionCopy, float] = dict.fromkeys(copies, time.monotonic())
-        self._pump = Pump(
-            copies,
-            destination,
-            settings,
-            control,
-            may_send_multi_batch=self._may_send_multi_batch,
-            refused=self._after_refusal,
-        )
+        self._pump = Pump(copies, self._leader, destination, settings, control)
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +142,6 @@ class CopyLoop:
         if error is not None:
             for copy in self._copies.values():
                 copy.refetch()
-        self._producer.close()
 
     @property
     def is_waiting(self) -> bool:
@@ -154,7 +151,10 @@ class CopyLoop:
     def receive(self) -> FetchResponse:
         """Wait for the fetch response; its bytes are valid until the next call."""
         self._control.check_lease()
-        return self._fetcher.receive()
+        response = self._fetcher.receive()
+        if self._throttle.is_on:
+            self._answered_at = time.monotonic()
+        return response
 
     @property
     def was_away(self) -> bool:
@@ -165,43 +165,111 @@ class CopyLoop:
         another topic.
 
         """
-        return time.monotonic() - self._fetch_sent_at > _PAUSE_S
+        return self._was_held_long or time.monotonic() - self._fetch_sent_at > _PAUSE_S
 
     def take(self, response: FetchResponse) -> Turn:
         """Decide about everything that a response brings, stamp it, and queue it."""
         if response.error_code:
             raise ProtocolError(
-                f"{self._source} refuses Fetch with {named_code(response.error_code)}; the broker's log has "
+                f"{self._source} refuses Fetch with {named_code(response.error_code)}. The broker's log has "
                 "the reason"
             )
-        multi_batch = self._detect_multi_batch(response)
-        touched = [] if self._must_yield else self._take(response)  # else it is fetched again
+        if self._settings.tries_multi_batch:
+            self._query_multi_batch(response)
+        self._was_held_long = False  # the worker has looked at the topics
+        # Each sort of partition needs a connection of its own, and gets a loop. It fetches this again.
+        is_last = self._leader.needs_two_connections
+        touched = [] if is_last else self._take(response)
         if self._settings.requires_multi_batch:
             self._hold_back(touched)
-        size = sum(len(each.record_set) for each in response.partitions)
-        return Turn(touched, size, multi_batch, self._must_yield)
+        size = self._fetched_bytes = sum(len(each.record_set) for each in response.partitions)
+        return Turn(touched, size, is_last)
 
     # Fetching
 
     def send_fetch(self) -> None:
-        """Send the next fetch, for all partitions that want data."""
+        """Send the next fetch, for all partitions that need data; none if the throttle holds all of them."""
+        self._throttle.look()
+        if self._throttle.is_on or self._held or self._ahead:
+            self._hold()
+            self._sharing = self._throttle.sharing(self._topics_behind())
+            self._give_turns()
         for copy in self._waiting:
-            if copy.state.is_due or not copy.wants_data:
+            if copy.state.is_due or not copy.needs_data:
                 self._changed[copy] = None
         for copy in self._changed:
             self._update_fetch(copy)
         self._changed.clear()
+        if self._throttle.is_on:
+            self._throttle.ask(self._topics_behind())
+        if self._throttle.is_on or self.is_held:
+            self._was_held_long |= time.monotonic() - self._answered_at > _PAUSE_S
+            self.is_held = not self._throttle.may_fetch and any(map(_is_missing_data, self._copies.values()))
+            if self.is_held:
+                return
         # All tasks of a window end together: a longer fetch would delay the next one.
-        self._fetcher.send(self._control.remaining_s * 1000)
+        is_sent = self._fetcher.send(
+            self._control.remaining_s * 1000, self._throttle.fetch_bytes if self._throttle.is_on else None
+        )
+        self.is_held = (
+            bool(self._held)
+            and not is_sent
+            and any(
+                copy.source.topic in self._held for copy in self._copies.values() if _is_missing_data(copy)
+            )
+        )
         self._fetch_sent_at = time.monotonic()
+
+    def _hold(self) -> None:
+        """Take topics that the throttle holds out of the next fetch, and put the others back into it."""
+        held, now = self._throttle.held() if self._throttle.is_on else frozenset[str](), time.monotonic()
+        if held == self._held.keys():
+            return
+        released = self._held.keys() - held
+        # Meanwhile a topic may have been deleted and created again.
+        self._was_held_long |= any(now - self._held[topic] > _PAUSE_S for topic in released)
+        moved = held ^ self._held.keys()
+        self._held = {topic: self._held.get(topic, now) for topic in held}
+        self._changed.update((copy, None) for copy in self._copies.values() if copy.source.topic in moved)
+
+    def _give_turns(self) -> None:
+        """Leave partitions out of the next fetch that have got more than others of the same limit."""
+        ahead: set[PartitionCopy] = set()
+        # If the others bring nothing, they have a reason that those ahead need not wait for.
+        if self._throttle.has_limits and self._fetched_bytes:
+            behind = [
+                (copy, self._throttle.rate_of(copy.source.topic))
+                for copy in self._behind()
+                if copy.state.is_due and self._throttle.is_limited(copy.source.topic)
+            ]
+            ahead = self._turns.ahead(behind, LEAST_FETCH_BYTES)
+        if ahead == self._ahead.keys():
+            return
+        now = time.monotonic()
+        released = self._ahead.keys() - ahead
+        self._was_held_long |= any(now - self._ahead[copy] > _PAUSE_S for copy in released)
+        self._changed.update(dict.fromkeys(ahead ^ self._ahead.keys()))
+        self._ahead = {copy: self._ahead.get(copy, now) for copy in ahead}
+
+    def _topics_behind(self) -> Iterator[str]:
+        """Yield the topic of each partition that has something to fetch now."""
+        return (copy.source.topic for copy in self._behind())
+
+    def _behind(self) -> Iterator[PartitionCopy]:
+        for copy in self._copies.values():
+            end = copy.known_end_offset
+            if copy.needs_data and (end is None or copy.intake.fetch_offset < end):
+                yield copy
 
     def _update_fetch(self, copy: PartitionCopy) -> None:
         """Add a partition to the next fetch request at its fetch offset, or remove it from the request."""
         self._waiting.pop(copy, None)
-        if not copy.wants_data:
+        if not copy.needs_data:
             self._fetcher.forget(copy.source)
         elif not copy.state.is_due:
             self._waiting[copy] = None
+            self._fetcher.forget(copy.source)
+        elif copy.source.topic in self._held or copy in self._ahead:
             self._fetcher.forget(copy.source)
         else:
             leader_epoch = self._source.partition(copy.source).leader_epoch
@@ -213,37 +281,40 @@ class CopyLoop:
                     leader_epoch,
                     known_end,
                     topic_id=copy.source_topic_id,
+                    max_bytes=self._partition_bytes(copy) if self._throttle.is_on else None,
                 )
             )
             if copy.intake.empty_answers:
                 # Only the first partition of a full request gets its next batch whole, if there is one.
                 self._fetcher.start_over(copy.source)
 
-    def _detect_multi_batch(self, response: FetchResponse) -> bool | None:
-        """Query whether the broker takes several batches in a request, once a response has several."""
-        if not self._settings.tries_multi_batch:
+    def _partition_bytes(self, copy: PartitionCopy) -> int | None:
+        """Return the most bytes to fetch of a partition whose topic has a limit of its own."""
+        rate = self._throttle.rate_of(copy.source.topic)
+        if rate is None:
             return None
-        brings_several = (
-            copy.destination
+        return self._throttle.partition_bytes(copy.source.topic, self._sharing[rate])
+
+    def _query_multi_batch(self, response: FetchResponse) -> None:
+        """Query whether the broker takes several batches in a request, once a response has several."""
+        brings_several = {
+            copy.destination.topic: copy.destination
             for each in response.partitions
             if has_several(each.record_set)
             and (copy := self._copies.get(TopicPartition(each.topic, each.partition))) is not None
             and copy.sequence_is_offset
-        )
-        unknown = {
-            partition.topic: partition
-            for partition in brings_several
-            if partition.topic not in self._takes_multi_batch
         }
-        if not unknown:
-            return None
+        if all(map(self._leader.has_answered_for, brings_several)):
+            return
         # All topics at once: each query may take a connection.
         others = {copy.destination.topic: copy.destination for copy in self._copies.values()}
-        queried = {**others, **unknown}.values()
-        self._takes_multi_batch |= self._query_multi_batch(
-            [partition for partition in queried if partition.topic not in self._takes_multi_batch]
+        queried = {**others, **brings_several}
+        self._leader.query(
+            [partition for topic, partition in queried.items() if not self._leader.has_answered_for(topic)],
+            can_be_marked=all(
+                copy.sequence_is_offset for copy in self._copies.values() if copy.state.is_aligned
+            ),
         )
-        return any(self._takes_multi_batch.values())
 
     def _take(self, response: FetchResponse) -> list[PartitionCopy]:
         """Process a fetch response; return the partitions that it affects."""
@@ -269,6 +340,9 @@ class CopyLoop:
         committed = self._settings.source.isolation_level is IsolationLevel.READ_COMMITTED
         copy.update_end_offset(fetched.end_offset(committed=committed), fetched.high_watermark)
         if size and copy.take(fetched, self._settings.source.isolation_level):
+            if self._throttle.is_on:
+                self._throttle.spend(copy.source.topic, copy.intake.taken_bytes)
+                self._turns.spend(copy, copy.intake.taken_bytes)
             return True
         if not throttled and self._is_first(copy) and fetched.preferred_read_replica < 0:
             self._nothing_for_the_first(copy, fetched)
@@ -295,7 +369,7 @@ class CopyLoop:
             else:
                 copy.wait(f"{self._source} to send offset {offset}, or to return another empty response")
         else:
-            copy.wait(f"{self._source}'s log ends at {end}; waiting for offset {copy.range.end_offset}")
+            copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
 
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
         code = ErrorCode.of(error_code)
@@ -313,7 +387,7 @@ class CopyLoop:
             # The log is the same, so there is nothing to resume.
             copy.wait(
                 f"{self._source} to send offset {offset}: the broker answers Fetch with "
-                f"{named_code(error_code)}; the broker's log has the reason"
+                f"{named_code(error_code)}. The broker's log has the reason"
             )
         else:
             copy.stop(f"{self._source} refuses to be read: {named_code(error_code)}")
@@ -328,7 +402,7 @@ class CopyLoop:
         destination's topics before :meth:`produce`. Topic ids (Produce v13) need no look.
 
         """
-        if self._producer.lists_ids:
+        if self._leader.connection.lists_ids:
             return []
         now = time.monotonic()
         queued = [copy for copy in turn.touched if copy.outbound.queue]
@@ -342,53 +416,26 @@ class CopyLoop:
 
     def produce(self, turn: Turn) -> None:
         """Send everything queued, wait until nothing is in flight, and bring the positions up to date."""
-        self._pump.send_all(self._producer, turn.touched)
+        self._pump.send_all(turn.touched)
         for copy in turn.touched:
             if copy.state.is_aligned:
                 copy.settle(self._destination.partition(copy.destination).leader_epoch)
             else:
                 self._changed[copy] = None
 
-    def _may_send_multi_batch(self, copy: PartitionCopy) -> bool:
-        return (
-            self._marked
-            and copy.can_send_multi_batch
-            and self._takes_multi_batch.get(copy.destination.topic, False)
-        )
-
-    def _after_refusal(self, copy: PartitionCopy, reaction: Reaction) -> None:
-        if reaction is Reaction.SEND_ONE_BY_ONE:
-            # The broker may have been restarted without its agent, so the loop queries it again, too.
-            self._takes_multi_batch.pop(copy.destination.topic, None)
-
     def _hold_back(self, copies: Sequence[PartitionCopy]) -> None:
         """Send nothing to leaders that do not take several batches, if the mirror requires that."""
         for copy in copies:
-            if copy.can_send_multi_batch and not self._takes_multi_batch.get(copy.destination.topic, False):
+            if copy.can_send_multi_batch and not self._leader.takes_multi_batch(copy.destination.topic):
                 copy.refetch()
                 copy.wait(
                     f"{copy.destination} on {self._destination}: its leader takes one batch in a request, "
                     "and the mirror requires several"
                 )
                 self._changed[copy] = None
-        # A leader that takes one at a time is queried again.
-        self._takes_multi_batch = {topic: True for topic, takes in self._takes_multi_batch.items() if takes}
+        self._leader.forget_refusals()
 
-    def _query_multi_batch(self, partitions: Sequence[TopicPartition]) -> dict[str, bool]:
-        """Query the leader about some topics; if any takes several, continue on a marked connection."""
-        producer = self._producer if self._marked else self._connect(True)
-        answers = producer.takes_multi_batch(partitions)
-        # A topic without an answer is queried on the next connection.
-        takes = {partition.topic: answers.get(partition, False) for partition in partitions}
-        if self._marked:
-            return takes
-        if not any(takes.values()):
-            producer.close()
-        elif all(copy.sequence_is_offset for copy in self._copies.values() if copy.state.is_aligned):
-            self._producer.close()
-            self._producer, self._marked = producer, True
-        else:
-            # Each sort of partition needs a connection of its own, and gets a loop.
-            producer.close()
-            self._must_yield = True
-        return takes
+
+def _is_missing_data(copy: PartitionCopy) -> bool:
+    """Whether a partition would be fetched if the throttle did not hold it."""
+    return copy.needs_data and copy.state.is_due

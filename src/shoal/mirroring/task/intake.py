@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from collections.abc import Callable
 
 from ...client.config import IsolationLevel
 from ...errors import CorruptBatch
@@ -20,8 +21,7 @@ from ...records import (
     Codec,
     Decision,
     RecordBatch,
-    check_dropped,
-    decide,
+    decide_checked,
     split,
     stamp_plain,
 )
@@ -56,15 +56,15 @@ class Intake:
         fetch_offset: The next source offset to fetch; ahead of the position by all queued or in flight.
         source_leader_epoch: The source's leader epoch of the last batch before ``fetch_offset``.
         empty_answers: The number of empty responses in a row for ``fetch_offset``.
+        taken_bytes: The size of the whole batches that the last :meth:`take` has taken.
 
     """
 
     def __init__(self, settings: CopySettings, outbound: OutboundQueue) -> None:
         """
-        Take nothing yet; :meth:`rewind` gives the first offset.
+        Prepare to take batches; :meth:`rewind` gives the first offset.
 
         Args:
-            settings: The mirror's options.
             outbound: The queue that gets the batches.
 
         """
@@ -72,6 +72,7 @@ class Intake:
         self.source_leader_epoch = -1
         self._dropped: deque[tuple[int, Decision]] = deque()
         self.empty_answers = 0
+        self.taken_bytes = 0
         self._outbound = outbound
         self._rebuilder = Rebuilder(settings)
         self._keep_append_time = settings.keep_append_time
@@ -101,7 +102,7 @@ class Intake:
         self,
         fetched: FetchedPartition,
         isolation_level: IsolationLevel,
-        position: MirrorPosition,
+        position: Callable[[], MirrorPosition],
         end_offset: int,
     ) -> RecordSetContent:
         """
@@ -110,12 +111,12 @@ class Intake:
         Args:
             fetched: The partition's part of a response.
             isolation_level: The fetch's isolation level.
-            position: The partition's.
+            position: Returns the partition's position.
             end_offset: The end of its range.
 
         Raises:
             CorruptBatch: A batch is damaged. Everything before ``fetch_offset`` is queued, and not the batch.
-            UnsupportedBatch: A batch cannot be mirrored; likewise.
+            UnsupportedBatch: A batch cannot be mirrored. The queue ends before it, too.
 
         """
         aborted = (
@@ -132,9 +133,10 @@ class Intake:
         self,
         record_set: memoryview,
         aborted: AbortedTransactions | None,
-        position: MirrorPosition,
+        position: Callable[[], MirrorPosition],
         end_offset: int,
     ) -> RecordSetContent:
+        self.taken_bytes = 0
         at, end = 0, len(record_set)
         found = RecordSetContent.NOTHING
         end_of_last = 0
@@ -154,13 +156,15 @@ class Intake:
             header = batch.header
             if header.base_offset < end_of_last:
                 # Offsets are not under the CRC. Which of the two is wrong? Neither was sent yet.
-                self.rewind(position)
+                self.rewind(position())
                 raise CorruptBatch(f"offset {header.base_offset} comes after {end_of_last - 1}")
             if _is_behind(header, end_offset):
+                self.taken_bytes = at
                 return RecordSetContent.END
             self._take_batch(batch, aborted)
             at += len(batch.view)
             end_of_last = header.next_offset
+        self.taken_bytes = at
         return found
 
     def _take_plain(self, record_set: memoryview, at: int, end_offset: int) -> int:
@@ -185,8 +189,8 @@ class Intake:
     def _take_batch(self, batch: RecordBatch, aborted: AbortedTransactions | None) -> None:
         header = batch.header
         is_apart = header.base_offset < self._outbound.one_by_one_until
-        decision = decide(
-            header,
+        decision = decide_checked(
+            batch,
             self.fetch_offset,
             aborted,
             keep_append_time=self._keep_append_time,
@@ -197,7 +201,6 @@ class Intake:
                 self._queue_gathered()
             self._outbound.put(copy_of(batch))
         elif decision.is_drop:
-            check_dropped(decision, batch, aborted)
             if header.last_offset < self.fetch_offset:
                 return  # all of it lies before the range
             self._dropped.append((header.next_offset, decision))

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ...records import ENTRY, Decision, PlainRun, RecordBatch, read_header
+from ...records import ENTRY, HEADER_SIZE, Decision, PlainRun, RecordBatch, read_header
 from ..model.offset_map import add_run
 from ..model.reports import Counters
+from .moving_position import LandedEnd
 from .outbound import OutboundBatch
 
 __all__ = ["Entry", "Lot", "Piece", "batches_of", "lot_of_batch", "lot_of_run"]
@@ -152,6 +153,18 @@ class Lot:
         self._counted_records += records
         self._counted_bytes += size
         return end
+
+    def landed_end(self) -> LandedEnd:
+        """Return the end of the last batch that landed."""
+        if self.landed == self.batches_count:  # as a rule
+            source_end, before, end = self.source_end, self.records_count, len(self.view)
+        else:
+            before = self.records_before(self.landed)
+            source_end = self.source_start + before
+            end = sum(entry[0] for entry in self.entries[: self.landed])
+        size, _, _, leader_epoch = ENTRY.unpack_from(self.index, (self.landed - 1) * ENTRY.size)
+        header = bytes(self.view[end - size : end - size + HEADER_SIZE])
+        return LandedEnd(source_end, self.destination_offset + before, header, leader_epoch)
 
     # Its batches
 

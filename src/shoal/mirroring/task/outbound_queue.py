@@ -20,8 +20,8 @@ from .outbound import OutboundBatch
 
 __all__ = ["OutboundQueue"]
 
-#: Of a partition in one request. A broker checks and decompresses them under the partition's lock, and
-#: more made it no faster; no record set may be larger than a segment.
+#: The most bytes of a partition in one request. A broker checks and decompresses them under the
+#: partition's lock, and more made it no faster. No record set may be larger than a segment.
 TOGETHER_BYTES = 1024 * 1024
 
 #: Before the first alignment nothing is queued.

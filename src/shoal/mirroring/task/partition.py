@@ -17,31 +17,30 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from ...client.config import IsolationLevel
 from ...errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ...protocol.fetch import FetchedPartition
-from ...records import fingerprint
 from ..model.copy_options import CopySettings
 from ..model.handover import InheritedPosition
 from ..model.incidents import Incident, IncidentKind
-from ..model.offset_map import add_run
+from ..model.offset_map import Stretch, add_run
 from ..model.position import MirrorPosition, topic_id_of
 from ..model.ranges import CopyRange
 from ..model.reports import Counters
 from .intake import Intake, RecordSetContent
 from .lot import Lot, Piece
+from .moving_position import MovingPosition
 from .outbound import OutboundBatch
 from .outbound_queue import OutboundQueue
-from .partition_state import Event, State, StateMachine
+from .partition_state import Event, PartitionState, StateMachine
 from .suspicion import Suspicions
 
 __all__ = ["PartitionCopy", "Skipped"]
 
 #: The destination acknowledged something since the alignment, or nothing is left that it could refuse.
-_PROVEN = frozenset({State.COPYING, State.DONE})
+_PROVEN = frozenset({PartitionState.COPYING, PartitionState.DONE})
 
 
 class Skipped(NamedTuple):
@@ -68,15 +67,11 @@ class PartitionCopy:
 
     Attributes:
         range: The source offsets to copy.
-        source: The partition at the source.
-        destination: The partition at the destination.
         state: Its state; see :mod:`.partition_state`.
         intake: The batches on their way in, up to the next source offset to fetch.
         outbound: The batches on their way out.
         suspicions: The refused batches that have another try.
         counters: The counts since the last report.
-        position: The position up to which everything is acknowledged, as of the last time that nothing was in
-            flight; None before the first alignment.
         out_of_range: Whether the source refused the fetch offset since the last alignment.
         inherited: The position that a former task handed over; None after :meth:`take_inherited`.
         leader_epochs: The leader epochs of source and destination at the last alignment.
@@ -84,7 +79,7 @@ class PartitionCopy:
         committed_offset: The source offset that this task committed last; None before the first commit.
         source_topic_id: The id of the source topic that the partition is aligned with; None if the cluster
             has no topic ids.
-        destination_topic_id: Likewise, the id of the topic that may be written to.
+        destination_topic_id: The id of the topic that may be written to; None as for the source.
         end_is_former: Whether the range ends at the log end of a former topic.
         newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
             the first, or if its header does not have one.
@@ -105,7 +100,6 @@ class PartitionCopy:
 
         Args:
             copy_range: The source offsets to copy.
-            settings: The mirror's options.
             inherited: The position that a former task handed over.
             waiting_for: The reason why a former task could not go on, for reports.
 
@@ -120,7 +114,7 @@ class PartitionCopy:
         self.intake = Intake(settings, self.outbound)
         self.suspicions = Suspicions()
         self.counters = Counters()
-        self.position: MirrorPosition | None = None
+        self._position = MovingPosition()
         self.out_of_range = False
         self.inherited = inherited
         self.leader_epochs = (-1, -1)
@@ -139,9 +133,18 @@ class PartitionCopy:
     # Where it stands
 
     @property
+    def position(self) -> MirrorPosition | None:
+        """
+        The position up to which everything is acknowledged; None before the first alignment.
+
+        As of the last time that nothing was in flight.
+        """
+        return self._position.get()
+
+    @property
     def next_offset(self) -> int:
         """The first source offset that is not known to be mirrored."""
-        return self.position.source_offset if self.position else self.range.start_offset
+        return self._position.source_offset if self._position else self.range.start_offset
 
     @property
     def end_offset(self) -> int:
@@ -162,16 +165,16 @@ class PartitionCopy:
         return state.current in _PROVEN or self.next_offset >= self.end_offset
 
     @property
-    def wants_data(self) -> bool:
+    def needs_data(self) -> bool:
         """Whether there is more to fetch."""
         state = self.state
-        is_open = state.is_aligned and state.current is not State.STOPPING
+        is_open = state.is_aligned and state.current is not PartitionState.STOPPING
         return is_open and self.intake.fetch_offset < self.range.end_offset
 
     @property
     def sequence_is_offset(self) -> bool:
         """Whether a broker that compares sequences with offsets takes its batches."""
-        return self.position is not None and self.position.identity.sequence_is_offset
+        return self._position.sequence_is_offset
 
     @property
     def can_send_multi_batch(self) -> bool:
@@ -182,13 +185,17 @@ class PartitionCopy:
 
     def align(self, position: MirrorPosition) -> None:
         """Go on from a position that the destination's log end confirms."""
-        self.position = position
+        self._position.put(position)
         self.source_topic_id = topic_id_of(position.source_topic_id)
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = False
         self.state.happens(Event.ALIGN)
         self.intake.rewind(position)
         self._reaches_end()
+
+    def keep_position(self, position: MirrorPosition) -> None:
+        """Keep a committed position for the next alignment, whatever is committed by then."""
+        self._position.put(position)
 
     def keep_leader_epochs(self, leader_epochs: tuple[int, int]) -> None:
         """Keep the leader epochs of source and destination in which the partition was aligned."""
@@ -236,10 +243,9 @@ class PartitionCopy:
             Whether there was any whole batch.
 
         """
-        assert self.position is not None
         self.counters.bytes_in += len(fetched.record_set)
         try:
-            found = self.intake.take(fetched, isolation_level, self.position, self.range.end_offset)
+            found = self.intake.take(fetched, isolation_level, self._known_position, self.range.end_offset)
         except UnsupportedBatch as error:
             self._refuse(error.base_offset, str(error), can_heal=False)
             return True
@@ -279,12 +285,17 @@ class PartitionCopy:
     def displace(self, by: int) -> None:
         """Expect everything in flight and queued so many offsets later; the sequences go on."""
         self._advance()  # at the offsets before
-        assert self.position is not None
+        before = self._known_position()
         self.outbound.displace(by)
-        self.position = self.position.moved(
-            destination_offset=self.position.destination_offset + by,
-            identity=self.outbound.identity,
-            last_batch=None,
+        # With other writers, a request of a dead process may land so late.
+        repeats = self._settings.allows_other_writers
+        self._position.put(
+            before.moved(
+                Stretch.REPEATED if repeats else Stretch.BROKEN,
+                destination_offset=before.destination_offset + by,
+                identity=self.outbound.identity,
+                last_batch=None,
+            )
         )
 
     def _count_landed(self) -> None:
@@ -301,52 +312,45 @@ class PartitionCopy:
         """Move the position past the last acknowledged batch."""
         self._count_landed()
         lot, self._last = self._last, None
-        if lot is not None and self.position is not None:
-            last = lot.batch(lot.landed - 1)
-            self.position = replace(
-                self.position,
-                source_offset=last.source_end,
-                destination_offset=last.destination_offset + last.records_count,
-                last_batch=fingerprint(last.batch).crc,
-                source_leader_epoch=last.source_leader_epoch,
-            )
-            self.intake.count_dropped(last.source_end, self.counters)
+        if lot is not None and self._position:
+            end = lot.landed_end()
+            self._position.land(end)
+            self.intake.count_dropped(end.source_offset, self.counters)
+
+    def _known_position(self) -> MirrorPosition:
+        position = self.position
+        assert position is not None, "it was aligned"
+        return position
 
     def settle(self, leader_epoch: int) -> None:
         """Bring the position up to date if nothing is left to send, before the next fetch is received."""
-        if (
-            not self.state.is_aligned
-            or self.outbound.queue
-            or self.outbound.in_flight
-            or self.position is None
-        ):
+        if not self.state.is_aligned or self.outbound.queue or self.outbound.in_flight:
             return
-        before = self.position.source_offset
+        before = self._position.source_offset
         self._advance()
-        self.position = replace(
-            self.position,
-            source_offset=max(self.position.source_offset, self.intake.fetch_offset),
+        self._position.pass_over(
+            self.intake.fetch_offset,
             destination_leader_epoch=leader_epoch,
             source_leader_epoch=self.intake.source_leader_epoch,
         )
-        self.intake.count_dropped(self.position.source_offset, self.counters)
+        self.intake.count_dropped(self._position.source_offset, self.counters)
         if self.state.refusal is not None:
             self.stop_with(self.state.refusal)
-        elif self._reaches_end() or (self.state.is_due and self.position.source_offset > before):
+        elif self._reaches_end() or (self.state.is_due and self._position.source_offset > before):
             self.state.report_waiting(None)
 
     def _reaches_end(self) -> bool:
-        assert self.position is not None
-        if self.position.source_offset < self.range.end_offset:
+        if self._position.source_offset < self.range.end_offset:
             return False
-        if self.state.current is not State.DONE:
+        if self.state.current is not PartitionState.DONE:
             self.state.happens(Event.REACH_END)
         return True
 
     def mark(self) -> MirrorPosition | None:
         """Make the position the newest milestone of its offset map, before it is committed; return it."""
-        if self.position is not None:
-            self.position = self.position.with_milestone()
+        position = self.position
+        if position is not None:
+            self._position.put(position.with_milestone())
         return self.position
 
     # Back to the position, to fetch or send otherwise
@@ -357,9 +361,8 @@ class PartitionCopy:
             self.lose_track()
         elif self.state.is_aligned:
             self._advance()
-            assert self.position is not None
             self.state.refetch()
-            self.intake.rewind(self.position)
+            self.intake.rewind(self._known_position())
             self._reaches_end()
 
     def lose_track(self) -> None:
@@ -395,10 +398,9 @@ class PartitionCopy:
     def skip(self, refused: Sequence[OutboundBatch], reason: str) -> None:
         """Go on behind batches that the destination refuses, after the next alignment."""
         self.lose_track()
-        assert self.position is not None
         records = sum(each.records_count for each in refused)
         self._skipped = Skipped(
-            self.position.source_offset,
+            self.next_offset,
             refused[-1].source_end,
             refused[-1].source_leader_epoch,
             Incident(IncidentKind.SEND_FAILURE, reason, records, continued=True),
@@ -411,14 +413,6 @@ class PartitionCopy:
         """Wait a while (by default longer each time) for something that time can heal."""
         self.counters.retries += 1
         self.state.wait(reason, delay_s)
-
-    def explain_wait(self, reason: str) -> None:
-        """Show in reports the reason why the alignment takes long, without a pause."""
-        self.state.report_waiting(reason)
-
-    def end_wait(self) -> None:
-        """Show no reason to wait any more, since nothing is left that could fail."""
-        self.state.report_waiting(None)
 
     def suspect(self, offset: int, reason: str, *, patience_s: float | None = None) -> None:
         """
@@ -436,7 +430,7 @@ class PartitionCopy:
             self.wait(f"{again}: {reason}")
         else:
             tries = self.suspicions.tries(offset, explained=patience_s is None)
-            self._refuse(offset, f"{reason}; {tries} ended the same")
+            self._refuse(offset, f"{reason}, and {tries} ended the same")
 
     def _refuse(self, offset: int, reason: str, *, can_heal: bool = True) -> None:
         """Stop as soon as everything before an offset is acknowledged."""
@@ -476,18 +470,18 @@ class PartitionCopy:
         worker's last report.
 
         """
-        heir = PartitionCopy(self.range, self._settings)
-        heir.position = self.position
-        heir.commit_waits_for = self.commit_waits_for
-        heir.out_of_range = self.out_of_range
-        heir.end_is_former = self.end_is_former
-        heir._last_end_offset = self._last_end_offset
-        heir.suspicions = self.suspicions
-        heir._skipped = self._skipped
-        heir.intake.make_at_most(self.intake.most_bytes)
-        heir.outbound.keep_limits_of(self.outbound)
-        heir.state = self.state.hand_on()
-        return heir
+        successor = PartitionCopy(self.range, self._settings)
+        successor._position.put(self.position)
+        successor.commit_waits_for = self.commit_waits_for
+        successor.out_of_range = self.out_of_range
+        successor.end_is_former = self.end_is_former
+        successor._last_end_offset = self._last_end_offset
+        successor.suspicions = self.suspicions
+        successor._skipped = self._skipped
+        successor.intake.make_at_most(self.intake.most_bytes)
+        successor.outbound.keep_limits_of(self.outbound)
+        successor.state = self.state.hand_on()
+        return successor
 
     # Counts and commits, for reports
 

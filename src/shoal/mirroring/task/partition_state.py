@@ -53,10 +53,10 @@ from collections.abc import Mapping
 from ...client.backoff import Backoff
 from ...errors import PartitionStopped
 
-__all__ = ["TRANSITIONS", "Event", "State", "StateMachine"]
+__all__ = ["TRANSITIONS", "Event", "PartitionState", "StateMachine"]
 
 
-class State(enum.Enum):
+class PartitionState(enum.Enum):
     """The progress of one partition; exactly one at a time."""
 
     #: This process has no position of the partition yet.
@@ -94,41 +94,43 @@ class Event(enum.Enum):
     HAND_ON = "hand_on"
 
 
-TRANSITIONS: Mapping[tuple[State, Event], State] = {
-    (State.NEW, Event.ALIGN): State.ALIGNED,
-    (State.NEW, Event.LOSE_TRACK): State.NEW,
-    (State.NEW, Event.STOP): State.STOPPED,
-    (State.NEW, Event.HAND_ON): State.HANDED_ON,
-    (State.UNALIGNED, Event.ALIGN): State.ALIGNED,
-    (State.UNALIGNED, Event.LOSE_TRACK): State.UNALIGNED,
-    (State.UNALIGNED, Event.STOP): State.STOPPED,
-    (State.UNALIGNED, Event.HAND_ON): State.HANDED_ON,
-    (State.ALIGNED, Event.ACKNOWLEDGE): State.COPYING,
-    (State.ALIGNED, Event.REACH_END): State.DONE,
-    (State.ALIGNED, Event.MOVE_END): State.ALIGNED,
-    (State.ALIGNED, Event.LOSE_TRACK): State.UNALIGNED,
-    (State.ALIGNED, Event.REFUSE): State.STOPPING,
-    (State.ALIGNED, Event.STOP): State.STOPPED,
-    (State.COPYING, Event.ACKNOWLEDGE): State.COPYING,
-    (State.COPYING, Event.REACH_END): State.DONE,
-    (State.COPYING, Event.LOSE_TRACK): State.UNALIGNED,
-    (State.COPYING, Event.REFUSE): State.STOPPING,
-    (State.COPYING, Event.STOP): State.STOPPED,
-    (State.STOPPING, Event.REFUSE): State.STOPPING,
-    (State.STOPPING, Event.ACKNOWLEDGE): State.STOPPING,
-    (State.STOPPING, Event.REFETCH): State.ALIGNED,
-    (State.STOPPING, Event.LOSE_TRACK): State.UNALIGNED,
-    (State.STOPPING, Event.STOP): State.STOPPED,
+TRANSITIONS: Mapping[tuple[PartitionState, Event], PartitionState] = {
+    (PartitionState.NEW, Event.ALIGN): PartitionState.ALIGNED,
+    (PartitionState.NEW, Event.LOSE_TRACK): PartitionState.NEW,
+    (PartitionState.NEW, Event.STOP): PartitionState.STOPPED,
+    (PartitionState.NEW, Event.HAND_ON): PartitionState.HANDED_ON,
+    (PartitionState.UNALIGNED, Event.ALIGN): PartitionState.ALIGNED,
+    (PartitionState.UNALIGNED, Event.LOSE_TRACK): PartitionState.UNALIGNED,
+    (PartitionState.UNALIGNED, Event.STOP): PartitionState.STOPPED,
+    (PartitionState.UNALIGNED, Event.HAND_ON): PartitionState.HANDED_ON,
+    (PartitionState.ALIGNED, Event.ACKNOWLEDGE): PartitionState.COPYING,
+    (PartitionState.ALIGNED, Event.REACH_END): PartitionState.DONE,
+    (PartitionState.ALIGNED, Event.MOVE_END): PartitionState.ALIGNED,
+    (PartitionState.ALIGNED, Event.LOSE_TRACK): PartitionState.UNALIGNED,
+    (PartitionState.ALIGNED, Event.REFUSE): PartitionState.STOPPING,
+    (PartitionState.ALIGNED, Event.STOP): PartitionState.STOPPED,
+    (PartitionState.COPYING, Event.ACKNOWLEDGE): PartitionState.COPYING,
+    (PartitionState.COPYING, Event.REACH_END): PartitionState.DONE,
+    (PartitionState.COPYING, Event.LOSE_TRACK): PartitionState.UNALIGNED,
+    (PartitionState.COPYING, Event.REFUSE): PartitionState.STOPPING,
+    (PartitionState.COPYING, Event.STOP): PartitionState.STOPPED,
+    (PartitionState.STOPPING, Event.REFUSE): PartitionState.STOPPING,
+    (PartitionState.STOPPING, Event.ACKNOWLEDGE): PartitionState.STOPPING,
+    (PartitionState.STOPPING, Event.REFETCH): PartitionState.ALIGNED,
+    (PartitionState.STOPPING, Event.LOSE_TRACK): PartitionState.UNALIGNED,
+    (PartitionState.STOPPING, Event.STOP): PartitionState.STOPPED,
     # A range that was made for a former topic: its end is asked for after the alignment.
-    (State.DONE, Event.MOVE_END): State.ALIGNED,
-    (State.DONE, Event.LOSE_TRACK): State.UNALIGNED,
+    (PartitionState.DONE, Event.MOVE_END): PartitionState.ALIGNED,
+    (PartitionState.DONE, Event.LOSE_TRACK): PartitionState.UNALIGNED,
     # The group refuses its position.
-    (State.DONE, Event.STOP): State.STOPPED,
+    (PartitionState.DONE, Event.STOP): PartitionState.STOPPED,
 }
 
 
-_ALIGNED = frozenset({State.ALIGNED, State.COPYING, State.STOPPING, State.DONE})
-_OVER = frozenset({State.DONE, State.STOPPED, State.HANDED_ON})
+_ALIGNED = frozenset(
+    {PartitionState.ALIGNED, PartitionState.COPYING, PartitionState.STOPPING, PartitionState.DONE}
+)
+_OVER = frozenset({PartitionState.DONE, PartitionState.STOPPED, PartitionState.HANDED_ON})
 
 
 class StateMachine:
@@ -138,7 +140,6 @@ class StateMachine:
     The worker's thread alone changes it; other threads may read the attributes.
 
     Attributes:
-        current: The state.
         is_aligned: Whether the destination's log end is known; an attribute, since the copy loop reads it
             for each batch.
         is_over: Whether the worker has nothing left to do: done, stopped, or handed on.
@@ -150,7 +151,7 @@ class StateMachine:
 
     """
 
-    def __init__(self, current: State = State.NEW) -> None:
+    def __init__(self, current: PartitionState = PartitionState.NEW) -> None:
         self.refusal: PartitionStopped | None = None
         self.stopped: PartitionStopped | None = None
         self.waiting_for: str | None = None
@@ -171,16 +172,16 @@ class StateMachine:
             raise RuntimeError(f"a partition in state {self.current.name} does not allow {event.value}")
         self._enter(after)
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: PartitionState) -> None:
         self.current = state
         self.is_aligned = state in _ALIGNED
         self.is_over = state in _OVER
-        if state is not State.STOPPING:
+        if state is not PartitionState.STOPPING:
             self.refusal = None
 
     def acknowledge(self) -> None:
         """Take note of an acknowledged request: the pause, if there was one, is over."""
-        if self.current is not State.COPYING:
+        if self.current is not PartitionState.COPYING:
             self.happens(Event.ACKNOWLEDGE)
         if self._backoff.failures:
             self._backoff.reset()
@@ -193,7 +194,7 @@ class StateMachine:
 
     def refetch(self) -> None:
         """Go on with a refused batch, if there is one: it is fetched again."""
-        if self.current is State.STOPPING:
+        if self.current is PartitionState.STOPPING:
             self.happens(Event.REFETCH)
 
     def stop(self, error: PartitionStopped) -> None:
@@ -206,10 +207,14 @@ class StateMachine:
 
     def hand_on(self) -> StateMachine:
         """Leave the partition to another worker; return the state that it has there, pause included."""
-        heir = StateMachine(self.current)
-        heir.waiting_for, heir.retry_at, heir._backoff = self.waiting_for, self.retry_at, self._backoff
+        successor = StateMachine(self.current)
+        successor.waiting_for, successor.retry_at, successor._backoff = (
+            self.waiting_for,
+            self.retry_at,
+            self._backoff,
+        )
         self.happens(Event.HAND_ON)
-        return heir
+        return successor
 
     # Pauses
 

@@ -13,14 +13,15 @@ Rules of exactly once that are kept here and in ``outbound_queue.py`` (docs/deci
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...client.cluster import Cluster
-from ...client.produce import ProduceConnection, PumpedLot
+from ...client.produce import PumpedLot
 from ...protocol.produce import ProduceOutcome
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
 from ..model.copy_options import CopySettings
+from .destination_leader import DestinationLeader
 from .lot import batches_of
 from .partition import PartitionCopy
 from .refusals import Reaction, land_elsewhere, refuse
@@ -45,47 +46,35 @@ class Pump:
     def __init__(
         self,
         copies: Sequence[PartitionCopy],
+        leader: DestinationLeader,
         destination: Cluster,
         settings: CopySettings,
         control: WorkerControl,
-        *,
-        may_send_multi_batch: Callable[[PartitionCopy], bool],
-        refused: Callable[[PartitionCopy, Reaction], None],
     ) -> None:
         """
-        Send nothing yet.
+        Prepare to send the batches of partitions.
 
         Args:
             copies: All that may have something to send.
             destination: The destination cluster, for names in messages.
-            settings: The mirror's options.
             control: Holds the lease, which is checked before each request, and each system call that sends.
-            may_send_multi_batch: Whether the next request may have several batches of a partition.
-            refused: Called after the reaction of a partition to an error code.
 
         """
         self._by_destination = {copy.destination: copy for copy in copies}
+        self._leader = leader
         self._destination = destination
         self._settings = settings
         self._control = control
-        self._may_send_multi_batch = may_send_multi_batch
-        self._refused = refused
         self._remembered_for_ms = max(0, settings.producer_id_expiration_ms - _FORGETTING_MARGIN_MS)
 
-    def send_all(self, producer: ProduceConnection, copies: Sequence[PartitionCopy]) -> None:
-        """
-        Send everything that is queued, and wait until nothing is in flight.
-
-        Args:
-            producer: The connection to the partitions' leader, with nothing in flight.
-            copies: The partitions that may have something to send.
-
-        """
+    def send_all(self, copies: Sequence[PartitionCopy]) -> None:
+        """Send everything that partitions have queued, and wait until nothing is in flight."""
+        producer = self._leader.connection
         ready = deque(copy for copy in copies if copy.outbound.queue)
-        self._send_lots(producer, ready)
+        self._send_lots(ready)
         while True:
             if producer.in_flight <= _REFILL_AT:
-                self._send_some(producer, ready)
+                self._send_some(ready)
             if not producer.in_flight:
                 return
             self._compare(producer.receive())
@@ -103,7 +92,7 @@ class Pump:
             else:
                 self._react(copy, outcome)
 
-    def _send_lots(self, producer: ProduceConnection, ready: Sequence[PartitionCopy]) -> None:
+    def _send_lots(self, ready: Sequence[PartitionCopy]) -> None:
         """
         Send the lots of all partitions by the connection's pump, which ends at the first unexpected answer.
 
@@ -111,6 +100,7 @@ class Pump:
         in the control, and on connections that it cannot use.
 
         """
+        producer = self._leader.connection
         with self._control.gate() as gate:
             if gate is None or not ready:
                 return
@@ -145,7 +135,7 @@ class Pump:
 
     def _lot_of(self, copy: PartitionCopy) -> PumpedLot:
         outbound = copy.outbound
-        together_bytes = outbound.together_bytes if self._may_send_multi_batch(copy) else 0
+        together_bytes = outbound.together_bytes if self._leader.may_send_multi_batch(copy) else 0
         return PumpedLot(
             copy.destination,
             [lot.view for lot in outbound.queue],
@@ -160,8 +150,9 @@ class Pump:
         """The destination may forget a producer whose last batch has no newer timestamp."""
         return self._control.now_ms() - self._remembered_for_ms
 
-    def _send_some(self, producer: ProduceConnection, ready: deque[PartitionCopy]) -> None:
+    def _send_some(self, ready: deque[PartitionCopy]) -> None:
         """Send as many requests as may be in flight, in one system call."""
+        producer = self._leader.connection
         while ready and producer.in_flight < self._settings.max_in_flight:
             batches = self._next_request(ready)
             if not batches:
@@ -179,7 +170,7 @@ class Pump:
             copy = ready.popleft()
             outbound = copy.outbound
             if outbound.may_send(forgotten_up_to_ms):
-                views = outbound.next_to_send(multi_batch=self._may_send_multi_batch(copy))
+                views = outbound.next_to_send(multi_batch=self._leader.may_send_multi_batch(copy))
                 batches[copy.destination] = views
                 for view in views:
                     size += len(view)
@@ -192,6 +183,8 @@ class Pump:
     def _react(self, copy: PartitionCopy, outcome: ProduceOutcome) -> None:
         batches = batches_of(copy.outbound.in_flight[0])
         if outcome.error_code:
-            self._refused(copy, refuse(copy, batches, outcome, self._destination, self._settings))
+            reaction = refuse(copy, batches, outcome, self._destination, self._settings)
+            if reaction is Reaction.SEND_ONE_BY_ONE:
+                self._leader.forget(copy.destination.topic)
         else:
             land_elsewhere(copy, batches, outcome.base_offset, self._destination, self._settings)

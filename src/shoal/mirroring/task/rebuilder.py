@@ -9,47 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...errors import UnsupportedBatch
-from ...records import Codec, Decision, Record, RecordBatch, verify_crc, write_batches
+from ...records import Codec, Decision, Record, RecordBatch, write_batches
 from ...records.batch import BatchHeader
 from ..model.copy_options import CopySettings
 from ..model.offset_map import spans_of
 from .outbound import OutboundBatch, copy_of
 
-__all__ = ["Rebuilder", "records_to_mirror"]
+__all__ = ["Rebuilder"]
 
 #: Messages of magic 0 and 1 that are not compressed come one by one; so many bytes of them make a batch.
 _GROUP_BYTES = 256 * 1024
 
 #: No limit for a decoded batch, as long as the destination has refused none.
 _NO_LIMIT = 2**31 - 1
-
-
-def records_to_mirror(batch: RecordBatch, start_offset: int, settings: CopySettings) -> list[Record]:
-    """
-    Decode a batch.
-
-    Args:
-        batch: A batch of any magic.
-        start_offset: Records before it are left out.
-        settings: Say how large the batch may become, and which time its records get.
-
-    Returns:
-        Records with their source offsets. Their timestamps are create times,
-        and append times where the settings want them, or where a message of
-        magic 1 has no other.
-
-    Raises:
-        CorruptBatch: The CRC is wrong (a flipped bit must not look like a
-            hole, or another format), or it does not parse.
-        UnsupportedBatch: The records are larger than the limit, or Kafka has no such codec.
-
-    """
-    verify_crc(batch)
-    header = batch.header
-    records = settings.decode(batch)
-    if settings.keep_append_time and header.magic == 2 and header.is_log_append_time:
-        records = [record._replace(timestamp=header.max_timestamp) for record in records]
-    return [record for record in records if record.offset >= start_offset]
 
 
 class Rebuilder:
@@ -79,7 +51,7 @@ class Rebuilder:
             batch: As it was fetched.
             decision: Why it is decoded.
             start_offset: The first offset to mirror.
-            apart: Whether each record becomes a batch of its own; only where everything is decoded.
+            apart: Whether each record becomes a batch of its own; only if everything is decoded.
 
         Raises:
             CorruptBatch: The batch does not parse, or its CRC is wrong.
@@ -88,7 +60,7 @@ class Rebuilder:
         """
         header = batch.header
         try:
-            records = records_to_mirror(batch, start_offset, self._settings)
+            records = self._settings.records_to_mirror(batch, start_offset)
         except UnsupportedBatch:
             if decision is not Decision.JOIN or self._decodes_all:
                 raise

@@ -123,7 +123,7 @@ class RefusedRequest:
 #: The first line that fits counts, and so the order matters:
 #: 1. Codes about the leader or the replicas mean nothing for the batches, so they come first.
 #: 2. A request with several batches is taken apart before anything is decided about one of them: the code
-#:    may be about any. Likewise a joined batch, which is shoal's own work. Neither costs a try.
+#:    may be about any. So is a joined batch, which is shoal's own work. Neither costs a try.
 #: 3. A batch whose bytes or sequence are refused has another try before it is left out. The cause may be a
 #:    damaged transfer or a lost acknowledgement.
 #: 4. A batch that shoal made is made smaller before it is left out.
@@ -173,17 +173,17 @@ def refuse(
             copy.wait(f"{copy.destination} on {destination}: {named}")
         case Reaction.SEND_FEWER:
             copy.send_fewer()
-            copy.wait(f"{destination} refuses so many batches in a request with {named}; fewer follow", 0)
+            copy.wait(f"{destination} refuses so many batches in a request with {named}, so fewer follow", 0)
         case Reaction.SEND_ONE_BY_ONE:
             copy.send_one_by_one(batches)
             several = f"{len(batches)} batches in a request"
-            copy.wait(f"{destination} refuses {several} with {named}; they follow one by one", 0)
+            copy.wait(f"{destination} refuses {several} with {named}, so they follow one by one", 0)
         case Reaction.SEND_APART:
             copy.send_one_by_one(batches)
-            copy.wait(f"{destination} refuses joined batches with {named}; they follow apart", 0)
+            copy.wait(f"{destination} refuses joined batches with {named}, so they follow apart", 0)
         case Reaction.SEND_SMALLER:
             copy.make_smaller(first)
-            copy.wait(f"{destination} refuses a batch of {len(first.view)} bytes; smaller ones follow", 0)
+            copy.wait(f"{destination} refuses a batch of {len(first.view)} bytes, so smaller ones follow", 0)
         case Reaction.TRY_AGAIN:
             copy.lose_track()
             copy.suspect(
@@ -231,9 +231,9 @@ def land_elsewhere(
         copy.stop_for(incident)
     elif not is_later:
         # The broker may have taken the batch for an older one, and written nothing. The alignment reads the
-        # end of the log.
+        # end of the log. If it finds nothing that explains the answer, no further try would, either.
         copy.lose_track()
-        copy.wait(incident.reason)
+        copy.suspect(first.source_start, incident.reason, patience_s=0.0)
     else:
         if not shared:
             copy.count_incidents([replace(incident, continued=True)])

@@ -1,12 +1,19 @@
-"""Reports of a worker's partitions, each with the news since the one before."""
+"""The reports of a worker to the driver, each with the news since the one before."""
 
 from __future__ import annotations
 
-from ...errors import PartitionStopped
-from ..model.reports import CopyReport
-from .partition import PartitionCopy
+import time
+from collections.abc import Callable, Sequence
 
-__all__ = ["PartitionReporter"]
+from ...errors import PartitionStopped
+from ..model.reports import CopyReport, TaskReport
+from .partition import PartitionCopy
+from .session import REPORT_INTERVAL_S
+
+__all__ = ["PartitionReporter", "WorkerReports"]
+
+#: The time between two reports if nothing was fetched.
+_QUIET_INTERVAL_S = 2.0
 
 
 class PartitionReporter:
@@ -53,3 +60,39 @@ class PartitionReporter:
             stopped if is_news else None,
             copy.take_counters(),
         )
+
+
+class WorkerReports:
+    """
+    The reports of one worker, at their intervals.
+
+    Attributes:
+        fetched_bytes: The bytes that were fetched since the last report.
+
+    """
+
+    def __init__(self, send_to_driver: Callable[[TaskReport], None]) -> None:
+        self.fetched_bytes = 0
+        self._send_to_driver = send_to_driver
+        self._partitions = PartitionReporter()
+        self._sent_at = 0.0
+
+    def forget(self, copies: Sequence[PartitionCopy]) -> None:
+        """Report partitions again next time, even if nothing is new; from any thread."""
+        for copy in copies:
+            self._partitions.forget(copy)
+
+    def now_and_then(self, copies: Sequence[PartitionCopy]) -> None:
+        """Report if the interval since the last report has passed."""
+        interval_s = REPORT_INTERVAL_S if self.fetched_bytes else _QUIET_INTERVAL_S
+        if time.monotonic() - self._sent_at >= interval_s:
+            self.send(copies)
+
+    def send(self, copies: Sequence[PartitionCopy]) -> None:
+        """Report the counts since the last report, and the positions that changed."""
+        self._sent_at = time.monotonic()
+        reports = (self._partitions.take(copy) for copy in copies)
+        partitions = [each for each in reports if each is not None]
+        if partitions or self.fetched_bytes:
+            self._send_to_driver(TaskReport(partitions, self.fetched_bytes))
+        self.fetched_bytes = 0

@@ -1,7 +1,7 @@
 """
 A task's session with its driver: one for the copy task, and one for a MirrorMaker task with a handler.
 
-The session sends the task's reports, with the resources of its process, and knows the times that both
+The session sends the task's reports, with the resources of its process, and has the times that both
 sorts of tasks keep to. A task is quiet after :data:`QUIET_S` without data, and then it reports itself idle
 in the last moments of its window: the driver prolongs a window in which all tasks are idle.
 """
@@ -18,7 +18,7 @@ import psutil
 
 from ...errors import ShoalError
 from ..control import Control
-from ..model.processes import process_name
+from ..control.protocol import process_name
 from ..model.reports import ProcessReport, TaskReport
 
 __all__ = ["QUIET_S", "REPORT_INTERVAL_S", "Interval", "TaskSession"]

@@ -32,13 +32,13 @@ from ..model.copy_options import CopySettings
 from ..model.ranges import CopyRange
 from ..model.reports import TaskReport, left_out_report
 from .partition import PartitionCopy
-from .partition_state import State
+from .partition_state import PartitionState
 from .session import TaskSession
 from .worker import LeaderPairWorker, Stop
 
 __all__ = ["TaskResult", "run_copy_task"]
 
-#: Of the source and of the destination, by node id; None if there is no leader, or it is not known.
+#: The leaders at source and destination, by node id; None if there is no leader, or it is not known.
 _Leaders: TypeAlias = "tuple[int | None, int | None]"
 
 #: The least buffer of a worker, if its task has as much: one batch of max.message.bytes' default.
@@ -124,7 +124,7 @@ class _TaskWorkers:
             copy
             for worker in self._workers
             for copy in worker.copies
-            if copy.state.current is not State.HANDED_ON
+            if copy.state.current is not PartitionState.HANDED_ON
         ]
         stopped = tuple(copy.state.stopped for copy in copies if copy.state.stopped)
         return TaskResult(stopped, complete=all(copy.state.is_over for copy in copies))

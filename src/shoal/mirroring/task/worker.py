@@ -21,9 +21,8 @@ from __future__ import annotations
 import enum
 import queue
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from itertools import chain
@@ -31,8 +30,6 @@ from itertools import chain
 from ...client.cluster import Cluster, is_transient
 from ...client.connection import Connection
 from ...client.fetch import Fetcher
-from ...client.multi_batch import marked
-from ...client.produce import ProduceConnection
 from ...errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
@@ -42,16 +39,16 @@ from ..model.handover import InheritedPosition
 from ..model.reports import TaskReport
 from .committer import Commits, can_heal
 from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
+from .destination_leader import DestinationLeader
+from .fresh_metadata import FreshMetadata
 from .partition import PartitionCopy
-from .partition_state import State
-from .reports import PartitionReporter
-from .resume import Watch, leader_epochs_of, resume_partitions, still_aligned, take_over
+from .partition_state import PartitionState
+from .reports import WorkerReports
+from .resume import Watch, leader_epochs_of, resume_partitions, take_over
 from .session import QUIET_S, REPORT_INTERVAL_S
+from .throttle import Throttle
 
 __all__ = ["LeaderPairWorker", "Stop"]
-
-#: The time between two reports if nothing was fetched.
-_QUIET_REPORT_INTERVAL_S = 2.0
 
 #: An alignment makes progress as long as brokers answer within this time.
 _ANSWERED_S = 2.5
@@ -65,11 +62,12 @@ _TURN_S = 1.0
 #: The time between two looks for partitions that failed, or are due again, while others are copied.
 _LOOK_INTERVAL_S = 0.05
 
-#: A copy loop does not begin with metadata older than this: a topic may have been created again.
-_METADATA_FRESH_S = 1.0
+#: The longest pause of a copy loop that the throttle holds. The next loop has other connections and metadata,
+#: before a broker closes connections without requests (connections.max.idle.ms, ten minutes).
+_LONGEST_HOLD_S = 60.0
 
-#: The time for a broker to wait for its in-sync replicas (then it answers error 7): Kafka's default.
-_PRODUCE_TIMEOUT_MS = 30_000
+#: The time between two looks of a copy loop that the throttle holds; a grant ends it early.
+_HOLD_LOOK_S = 0.05
 
 
 class WorkerPhase(enum.Enum):
@@ -123,14 +121,13 @@ class LeaderPairWorker:
         stays: bool = False,
     ) -> None:
         """
-        Take partitions over.
+        Take over partitions, which :meth:`run` copies.
 
         Args:
             copies: The partitions, not aligned yet.
-            settings: The mirror's options.
             control: This worker's own part of the control connection.
             source: The source cluster, for this worker's thread alone; closed at its end.
-            destination: Likewise.
+            destination: The destination cluster, for the same thread.
             known_at: The time at which the clusters' metadata were requested, on the monotonic clock.
             buffer_bytes: The size of the fetch buffer.
             report: Sends the driver reports of partitions, and the number of bytes fetched.
@@ -145,20 +142,17 @@ class LeaderPairWorker:
         self._source = source
         self._destination = destination
         self._commits = Commits(settings, control, source.known)
+        self._throttle = Throttle(control)
         self._buffer_bytes = buffer_bytes
-        self._report_to_driver = report
-        self._reporter = PartitionReporter()
+        self._metadata = FreshMetadata(source, destination, known_at)
+        self._reports = WorkerReports(report)
         self._give_away = give_away
         self._admitted: queue.SimpleQueue[PartitionCopy] = queue.SimpleQueue()
         self._stays = stays
-        self._reported_at = 0.0
         self._looked_at = 0.0
-        self._fetched_bytes = 0
         self._fetched_at = time.monotonic()
-        self._metadata_is_stale = False
-        self._metadata_seen_at = known_at
         self._loops = 0
-        #: Destination leaders that took several batches in a request when they were asked last.
+        #: Destination leaders that took several batches in a request when they were queried last.
         self._multi_batch_leaders: set[int] = set()
         self._last_response_at = time.monotonic()
         self._phase = WorkerPhase.WORKING
@@ -169,12 +163,12 @@ class LeaderPairWorker:
     # From any thread
 
     def admit(self, copies: Sequence[PartitionCopy]) -> None:
-        """Take more partitions over."""
+        """Give the running worker more partitions."""
         for copy in copies:
             self._admitted.put(copy)
 
     def stop(self, how: Stop) -> None:
-        """Let the worker end."""
+        """Ask the worker to end, and return at once."""
         if how is Stop.WITHOUT_PARTITIONS:
             self._stays = False
         elif how is Stop.FENCED:
@@ -195,8 +189,7 @@ class LeaderPairWorker:
 
     def report_again(self, copies: Sequence[PartitionCopy]) -> None:
         """Report all of these partitions next time, whether or not anything is new."""
-        for copy in copies:
-            self._reporter.forget(copy)
+        self._reports.forget(copies)
 
     @property
     def is_fenced(self) -> bool:
@@ -295,7 +288,7 @@ class LeaderPairWorker:
                 # In any case, commit the positions of acknowledged batches.
                 self._phase = WorkerPhase.ENDING
                 self._commits.the_rest(self.copies)
-                self._report()
+                self._reports.send(self.copies)
 
     @property
     def _has_work(self) -> bool:
@@ -322,12 +315,12 @@ class LeaderPairWorker:
             self._attempt(self._look_before_a_loop, copies)
             same = [copy for copy in copies if copy.state.is_aligned and copy.state.is_due]
             self._attempt(partial(self._copy, alone=len(groups) == 1), same)
-        self._report_now_and_then()
+        self._reports.now_and_then(self.copies)
 
     def _take_admitted(self) -> None:
         while not self._admitted.empty():
             self.copies.append(self._admitted.get())
-            self._metadata_is_stale = True
+            self._metadata.is_stale = True
 
     def _check_lease(self, copies: Sequence[PartitionCopy]) -> None:
         self._control.check_lease()
@@ -335,7 +328,7 @@ class LeaderPairWorker:
     def _attempt(
         self, work: Callable[[Sequence[PartitionCopy]], None], copies: Sequence[PartitionCopy]
     ) -> None:
-        """Do something with partitions; where it fails for a reason that time can heal, they wait."""
+        """Run a step for partitions; if it fails for a transient reason, they wait."""
         if not copies or self._control.stop_requested:
             return
         try:
@@ -343,7 +336,7 @@ class LeaderPairWorker:
         except ShoalError as error:
             if not can_heal(error) and not isinstance(error, ProtocolError):
                 raise
-            self._metadata_is_stale = True
+            self._metadata.is_stale = True
             # They come back together: each by itself would have a copy loop of its own.
             delay_s = max(copy.state.next_delay_s() for copy in copies)
             # An error after giving up is of the worker's own making: reports have what it waited for.
@@ -361,44 +354,24 @@ class LeaderPairWorker:
         if self._stays:
             delay_s = min(delay_s, _ADMISSION_S)
         elif delay_s >= REPORT_INTERVAL_S:
-            self._report()  # with the reasons of waiting partitions
+            self._reports.send(self.copies)  # with the reasons of waiting partitions
         self._phase = WorkerPhase.PAUSING
         self._control.wait(delay_s)
         self._phase = WorkerPhase.WORKING
         with suppress(BrokerError):
-            self._control.check_lease()  # an orphan waits for nothing
+            self._control.check_lease()  # without a lease there is nothing to wait for
 
     # Aligning
 
     def _refresh(self, due: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if leaders or topics may have changed."""
-        if self._has_old_metadata or any(copy.state.current is State.UNALIGNED for copy in due):
-            self._look_for_changes()
+        if self._metadata.is_old or any(copy.state.current is PartitionState.UNALIGNED for copy in due):
+            self._metadata.refresh(self._unfinished())
 
     def _look_before_a_loop(self, copies: Sequence[PartitionCopy]) -> None:
         """Refresh the metadata if a topic may have been created again since nothing was fetched."""
-        if self._has_old_metadata:
-            self._look_for_changes()
-
-    @property
-    def _has_old_metadata(self) -> bool:
-        return self._metadata_is_stale or time.monotonic() - self._metadata_seen_at > _METADATA_FRESH_S
-
-    def _look_for_changes(self) -> None:
-        """Refresh all metadata; align partitions again if their topic or their leader has changed."""
-        copies = self._unfinished()
-        self._source.refresh({copy.source.topic for copy in copies})
-        self._look_for_changes_at_destination(copies)
-        self._metadata_is_stale = False
-        self._metadata_seen_at = time.monotonic()
-
-    def _look_for_changes_at_destination(self, copies: Sequence[PartitionCopy]) -> None:
-        """Refresh the destination's metadata of some partitions; compare both sides with the alignment."""
-        self._destination.refresh({copy.destination.topic for copy in copies})
-        for copy in copies:
-            with suppress(ShoalError):  # without a leader: looking for its loop finds that, too
-                if copy.state.is_aligned and not still_aligned(copy, self._source, self._destination):
-                    copy.lose_track()
+        if self._metadata.is_old:
+            self._metadata.refresh(self._unfinished())
 
     def _align(self, copies: Sequence[PartitionCopy]) -> None:
         copies = [copy for copy in copies if copy.state.is_due]
@@ -406,7 +379,7 @@ class LeaderPairWorker:
             if copy.inherited is not None:
                 self._commits.doubt(copy.inherited)
         for copy, left in take_over(copies, self._source, self._destination, self._settings):
-            self._commits.know(copy, left)
+            self._commits.inherit(copy, left)
         copies = [copy for copy in copies if not copy.state.is_aligned]
         if not copies:
             return
@@ -420,7 +393,7 @@ class LeaderPairWorker:
         finally:
             self._phase = WorkerPhase.WORKING
         took_s = time.monotonic() - began_at
-        self._metadata_is_stale = bool(errors)
+        self._metadata.is_stale = bool(errors)
         for copy in copies:
             error = errors.get(copy.source)
             if error is None or not is_transient(error):
@@ -436,11 +409,16 @@ class LeaderPairWorker:
                 copy.stop(str(error))
             else:
                 if copy.next_offset >= copy.end_offset:
-                    copy.end_wait()  # else the next batch has to be acknowledged first
+                    copy.state.report_waiting(None)  # else the next batch has to be acknowledged first
                 copy.keep_leader_epochs(leader_epochs_of(copy, self._source, self._destination))
         self._end_with_the_logs(copies)
         if any(copy.counters.incidents for copy in copies):
-            self._report()  # positions behind incidents are committed: reported once
+            self._reports.send(self.copies)  # positions behind incidents are committed: reported once
+
+    def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
+        """Report the reason why a partition waits during its alignment, which may take long."""
+        copy.state.report_waiting(reason)
+        self._reports.now_and_then(self.copies)
 
     def _end_with_the_logs(self, copies: Sequence[PartitionCopy]) -> None:
         """Let ranges that were made for a former topic end where the new topic's logs do."""
@@ -462,11 +440,6 @@ class LeaderPairWorker:
 
     # Copying
 
-    def _leaders_of(self, copy: PartitionCopy) -> tuple[int, int]:
-        return self._source.partition(copy.source).leader, self._destination.partition(
-            copy.destination
-        ).leader
-
     def _by_leaders(self, due: Sequence[PartitionCopy]) -> dict[tuple[int, int, bool], list[PartitionCopy]]:
         """Group partitions by their leaders on both sides, and by whether several batches can be sent."""
         groups: dict[tuple[int, int, bool], list[PartitionCopy]] = defaultdict(list)
@@ -474,58 +447,69 @@ class LeaderPairWorker:
             if not copy.state.is_aligned or copy.state.is_over or not copy.state.is_due:
                 continue
             try:
-                source_leader, destination_leader = self._leaders_of(copy)
+                source_leader, destination_leader = self._metadata.leaders_of(copy)
                 multi_batch = destination_leader in self._multi_batch_leaders and copy.sequence_is_offset
                 groups[source_leader, destination_leader, multi_batch].append(copy)
             except ShoalError as error:
-                self._metadata_is_stale = True
+                self._metadata.is_stale = True
                 copy.lose_track()
                 copy.wait(str(error))
         return groups
 
     def _copy(self, copies: Sequence[PartitionCopy], *, alone: bool) -> None:
         """Run the copy loop of one pair of leaders until nothing is left to fetch, or others have a turn."""
-        source_leader, destination_leader = self._leaders_of(copies[0])
-        multi_batch = destination_leader in self._multi_batch_leaders and all(
-            copy.sequence_is_offset for copy in copies
-        )
-        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
+        source_leader, destination_leader = self._metadata.leaders_of(copies[0])
         ends_turn = self._turn_rule(copies, alone=alone)
         with (
             closing(self._connect_fetcher(source_leader)) as fetcher,
+            closing(
+                DestinationLeader.of(self._destination, destination_leader, copies, self._multi_batch_leaders)
+            ) as leader,
             CopyLoop(
                 copies,
                 fetcher,
-                partial(self._connect_producer, destination_leader, topic_ids),
-                marked=multi_batch,
+                leader,
                 source=self._source,
                 destination=self._destination,
                 settings=self._settings,
                 control=self._control,
+                throttle=self._throttle,
             ) as loop,
         ):
             loop.send_fetch()
-            while loop.is_waiting and not self._control.stop_requested:
+            while not self._control.stop_requested:
+                if loop.is_held:
+                    self._wait_for_throttle(loop, ends_turn)
+                if not loop.is_waiting:
+                    break
                 response = loop.receive()
                 if loop.was_away:
-                    self._look_for_changes()
+                    self._metadata.refresh(self._unfinished())
                     loop.drop_lost(copies)
                 turn = loop.take(response)
-                self._remember_multi_batch(destination_leader, turn.multi_batch)
                 # The next fetch is on its way while this one is produced.
                 if not (self._control.stop_requested or turn.is_last or ends_turn()):
                     loop.send_fetch()
                 if unsent := loop.long_unsent(turn):
-                    self._look_for_changes_at_destination(unsent)
+                    self._metadata.refresh_destination(unsent)
                     loop.drop_lost(unsent)
                 loop.produce(turn)
                 self._progress(turn.fetched_bytes)
 
-    def _remember_multi_batch(self, destination_leader: int, takes_multi_batch: bool | None) -> None:
-        if takes_multi_batch:
-            self._multi_batch_leaders.add(destination_leader)
-        elif takes_multi_batch is False:
-            self._multi_batch_leaders.discard(destination_leader)
+    def _wait_for_throttle(self, loop: CopyLoop, ends_turn: Callable[[], bool]) -> None:
+        """Wait until the throttle lets the loop fetch, or the loop ends; commit and report meanwhile."""
+        until = time.monotonic() + _LONGEST_HOLD_S
+        self._phase = WorkerPhase.PAUSING
+        try:
+            while loop.is_held and not self._control.stop_requested:
+                self._control.check_lease()
+                self._progress(0)
+                if ends_turn() or time.monotonic() >= until:
+                    return
+                self._throttle.wait(_HOLD_LOOK_S)
+                loop.send_fetch()
+        finally:
+            self._phase = WorkerPhase.WORKING
 
     def _connect_fetcher(self, node_id: int) -> Fetcher:
         return Fetcher(
@@ -534,14 +518,6 @@ class LeaderPairWorker:
             isolation_level=self._settings.source.isolation_level,
             max_wait_ms=FETCH_MAX_WAIT_MS,
         )
-
-    def _connect_producer(
-        self, node_id: int, topic_ids: Mapping[TopicPartition, uuid.UUID | None], asks_for_multi_batch: bool
-    ) -> ProduceConnection:
-        client_id = marked(self._destination.config.client_id) if asks_for_multi_batch else None
-        # A produce request must not outlive its sender: aborted on close.
-        connection = self._destination.connect(node_id, abort_on_close=True, client_id=client_id)
-        return ProduceConnection(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
 
     def _turn_rule(self, copies: Sequence[PartitionCopy], *, alone: bool) -> Callable[[], bool]:
         """Return the rule that ends a loop: its turn is over, or a partition that waits is due again."""
@@ -570,42 +546,23 @@ class LeaderPairWorker:
         if self._give_away and now - self._looked_at >= _LOOK_INTERVAL_S:
             self._looked_at = now
             self._give_away_failed(self._give_away)
+        if self._throttle.take_commit():
+            self._commits.hasten()
         self._commits.now_and_then(self.copies, now)
         if fetched_bytes:
             self._fetched_at = now
-        self._fetched_bytes += fetched_bytes
-        self._report_now_and_then()
+        self._reports.fetched_bytes += fetched_bytes
+        self._reports.now_and_then(self.copies)
 
     def _give_away_failed(self, give_away: Callable[[Sequence[PartitionCopy]], None]) -> None:
         """Give partitions away that failed while others did not: they must not delay those."""
-        # One whose commit is under way stays until that is over: its heir's must not be overtaken by it.
+        # One whose commit is under way stays until that is over: it must not overtake the next worker's.
         failed = [
             copy
             for copy in self.copies
             if not copy.state.is_aligned and not copy.state.is_over and not self._commits.is_under_way(copy)
         ]
         if failed and len(failed) < len(self._unfinished()):
-            heirs = [copy.hand_on() for copy in failed]
-            self._report()  # before the heirs do
-            give_away(heirs)
-
-    # Reporting
-
-    def _report_now_and_then(self) -> None:
-        interval_s = REPORT_INTERVAL_S if self._fetched_bytes else _QUIET_REPORT_INTERVAL_S
-        if time.monotonic() - self._reported_at >= interval_s:
-            self._report()
-
-    def _report_waiting(self, copy: PartitionCopy, reason: str) -> None:
-        """Report the reason why a partition waits during its alignment, which may take long."""
-        copy.explain_wait(reason)
-        self._report_now_and_then()
-
-    def _report(self) -> None:
-        """Report to the driver the counts since the last report, and the positions that changed."""
-        self._reported_at = time.monotonic()
-        reports = (self._reporter.take(copy) for copy in self.copies)
-        partitions = [each for each in reports if each is not None]
-        if partitions or self._fetched_bytes:
-            self._report_to_driver(TaskReport(partitions, self._fetched_bytes))
-        self._fetched_bytes = 0
+            handed_on = [copy.hand_on() for copy in failed]
+            self._reports.send(self.copies)  # before their new worker does
+            give_away(handed_on)

@@ -118,12 +118,12 @@ def _check_order(topic: str, number: int, batches: Sequence[RecordBatch], allow_
         expected, found = before.header.next_offset, after.header.base_offset
         if found < expected:
             raise ShoalError(
-                f"{topic}-{number}: the batches at offsets {before.header.base_offset} and {found} overlap; "
-                "write each batch once"
+                f"{topic}-{number}: the batches at offsets {before.header.base_offset} and {found} overlap. "
+                "Write each batch once"
             )
         if found > expected and not allow_gaps:
             raise ShoalError(
-                f"{topic}-{number}: no batch has offsets {expected} to {found - 1}; if the gap is "
+                f"{topic}-{number}: no batch has offsets {expected} to {found - 1}. If the gap is "
                 "intended, such as a dropped transaction, set the option allowGaps=true"
             )
 

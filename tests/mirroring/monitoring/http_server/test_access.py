@@ -157,7 +157,7 @@ def test_empty_token_file_is_refused_with_a_remedy(tmp_path: Path, content: str 
         Guard(HttpAccess(token_file=file), "127.0.0.1")
     assert str(refused.value) == (
         f"http_token_file {file}: the token must be one line of at least 16 letters, digits and -._~+/. "
-        "Make one with: (umask 077; openssl rand -hex 32 > FILE)"
+        "Make one with: (umask 077 && openssl rand -hex 32 > FILE)"
     )
 
 
@@ -250,7 +250,7 @@ def test_mismatched_tls_files_are_refused(files: TlsFiles, authority: Authority,
     (tmp_path / "locked.key").write_text(authority.issue("other").key_pem("password"))
     for key, sentence in (
         ("other.key", r"they cannot be read, or do not belong together \(KEY_VALUES_MISMATCH\)"),
-        ("locked.key", "the key is encrypted; give one that is not"),
+        ("locked.key", "the key is encrypted. Use one without a passphrase"),
         ("none.key", "there is no such file"),
     ):
         with pytest.raises(ConfigError, match=rf"http_tls_key \S+{key}: {sentence}"):

@@ -16,13 +16,14 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.mirroring.model.progress import Summary
+from shoal.mirroring.model.steering_status import SteeringStatus
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.page.history import History as PageHistory
 from shoal.mirroring.monitoring.page.history import Sample, columns
-from shoal.mirroring.monitoring.page.report import check_report
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
+from shoal.result_file import check_result_file
 from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, batches_of, wait_until
 
@@ -221,6 +222,15 @@ def test_stopped_and_waiting_partitions_are_named_by_reason() -> None:
     assert (found["waiting"]["count"], reason["count"], len(reason["partitions"])) == (50, 50, 20)
 
 
+def test_steering_is_shown_as_sentences() -> None:
+    metrics = Metrics()
+    with watch(metrics) as shown:
+        assert data(shown.address)["steering"] == []
+    metrics.steering = SteeringStatus(paused_expressions=("logs",), paused=frozenset({"logs"}), limit=1024)
+    with watch(metrics) as shown:
+        assert data(shown.address)["steering"] == ["paused: logs (1 topic)", "limit: 1k/s"]
+
+
 def test_slowest_partitions_come_first_and_all_on_demand() -> None:
     metrics = Metrics()
     for number in range(1200):
@@ -300,7 +310,7 @@ def test_report_shows_the_end_of_the_mirror(file: Path, brokers: TwoBrokers) -> 
     ("changes", "words"),
     [
         ({"stopped": {"topic-0": "refused"}}, "1 of 1 partitions stopped"),
-        ({"interrupted": True}, "the mirror was interrupted"),
+        ({"interrupted": True}, "The mirror was interrupted"),
     ],
 )
 def test_report_names_problems_of_the_end(file: Path, changes: dict[str, Any], words: str) -> None:
@@ -334,7 +344,7 @@ def test_refused_mirror_keeps_an_older_report(file: Path) -> None:
 def test_late_values_are_shown_once_known() -> None:
     with MirrorPage(ANYWHERE, None, About("west:9092", "east:9092"), Metrics(), LocalProcesses()) as watching:
         before = data(watching.address)
-        watching.know("group", ["topic a: keeps less"])
+        watching.show_group("group", ["topic a: keeps less"])
         wait_until(lambda: data(watching.address) != before and data(watching.address)["warnings"] != [])
         after = data(watching.address)
     assert (before["about"]["group"], before["warnings"]) == (None, [])
@@ -352,11 +362,11 @@ def test_report_replaces_an_older_one_only_at_the_end(file: Path) -> None:
 
 def test_unwritable_report_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"report .*nowhere/report\.html: No such file or directory"):
-        check_report(str(tmp_path / "nowhere" / "report.html"))
+        check_result_file("report", str(tmp_path / "nowhere" / "report.html"))
     with pytest.raises(ConfigError, match=r"report .*: not a file"):
-        check_report(str(tmp_path))
+        check_result_file("report", str(tmp_path))
     with pytest.raises(ConfigError, match=r"report /dev/null: not a file"):
-        check_report("/dev/null")
+        check_result_file("report", "/dev/null")
     with pytest.raises(ConfigError, match=r"report .*nowhere"):
         watch(report=tmp_path / "nowhere" / "report.html")
 

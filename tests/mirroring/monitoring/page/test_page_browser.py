@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.mirroring.model.follow_options import Follower
+from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.http_access import HttpAccess
 from shoal.mirroring.model.progress import PartitionIncident, Phase, Summary
+from shoal.mirroring.monitoring.followed import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
 from shoal.mirroring.monitoring.processes import LocalProcesses
@@ -68,7 +72,26 @@ def busy() -> Metrics:
     rows[9].update(incidents=[["source-retention", "the source deleted records before they came", 200, True]])
     for task in range(4):
         metrics.apply(report_of(*rows[task::4], pid_host=f"executor-{task}:4242"))
+    follow(metrics)
     return metrics
+
+
+def follow(metrics: Metrics, text: str = "") -> None:
+    """Add a round over groups, configurations and ACLs, each with something to do."""
+    metrics.set_groups(
+        GroupsStatus(
+            at=time.time() - 30,
+            groups=7,
+            offsets={"exact": 11, "ahead": 2, "at least": 0},
+            actions={"unchanged": 11, "refused": 2},
+            left_alone=("billing",),
+            problems={f"shares{text}": f"share groups have no committed offsets{text}"},
+            untranslated=1,
+        )
+    )
+    difference = f"topic orders: retention.ms=1000 at the source{text}"
+    metrics.followed.set(Follower.CONFIGS, FollowRound(time.time() - 200, False, 1, (difference,)))
+    metrics.followed.set(Follower.ACLS, FollowRound(time.time() - 10, True, 0))
 
 
 def url(shown: MirrorPage) -> str:
@@ -202,6 +225,7 @@ def test_foreign_text_is_shown_and_never_executed(browser: Browser, tmp_path: Pa
             pid_host=f"host {HOSTILE}",
         )
     )
+    follow(metrics, f" text {HOSTILE}")
     report = tmp_path / "report.html"
     with watch(metrics, report, None, f"warning {HOSTILE}") as shown:
         for address in (url(shown), report.as_uri()):
@@ -217,6 +241,8 @@ def test_foreign_text_is_shown_and_never_executed(browser: Browser, tmp_path: Pa
                 ("warnings", "warning"),
                 ("topics", "topic"),
                 ("processes", "host"),
+                ("consumer_groups", "text"),
+                ("followed", "text"),
             ):
                 assert f"{word} {HOSTILE}" in browser.text(f"#{section}"), section
             assert browser.script("return document.querySelectorAll('main img, main script').length") == 0
@@ -267,7 +293,7 @@ def test_narrow_window_scrolls_only_vertically(browser: Browser, width: int) -> 
 def test_phone_shows_names_and_reasons_whole(browser: Browser) -> None:
     metrics, width = busy(), 400
     with watch(metrics) as shown:
-        shown.know("shoal.6T2mNd54Q4ynrv90gIcyJQ.CC29KmyHThSI3pfkijjc3Q" * 2, ())
+        shown.show_group("shoal.6T2mNd54Q4ynrv90gIcyJQ.CC29KmyHThSI3pfkijjc3Q" * 2, ())
         browser.resize(width)
         browser.open(url(shown))
         browser.wait_for(is_drawn)
@@ -361,6 +387,36 @@ def test_open_transaction_has_its_own_section(browser: Browser) -> None:
         assert browser.script("return document.getElementById('held_back').hidden")
         metrics._held_back_since["topic-0"] = (20, time.time() - 61)
         browser.wait_for_text("topic-0", "#held_back")
+
+
+def test_groups_and_differences_have_the_age_of_their_last_round(browser: Browser, tmp_path: Path) -> None:
+    metrics = Metrics()
+    metrics.apply(report_of(partition_of("topic", 0)))
+    report = tmp_path / "report.html"
+    with watch(metrics, report) as shown:
+        browser.open(url(shown))
+        browser.wait_for(is_drawn)
+        for section in ("consumer_groups", "followed", "compared"):
+            assert browser.script("return document.getElementById(arguments[0]).hidden", section)
+        follow(metrics)
+        browser.wait_for_text("7 groups, translated", "#consumer_groups")
+        groups = browser.text("#consumer_groups")
+        assert re.search(r"translated [\d.]+ s ago; 11 exact, 2 ahead; 11 unchanged, 2 refused\.", groups)
+        assert "Active at the destination, so left alone: billing" in groups
+        assert "shares: share groups have no committed offsets" in groups
+        assert "retention.ms=1000 at the source" in browser.text("#followed")
+        compared = browser.text("#compared")
+        assert re.search(r"configurations: 1 differ, compared 3 min(?: \d+ s)? ago", compared), compared
+        assert re.search(r"ACLs, synced: no differences, compared [\d.]+ s ago", compared), compared
+        metrics.set_groups(replace(metrics.groups or GroupsStatus(), failure="no answer"))
+        browser.wait_for_text("The last translation failed: no answer", "#consumer_groups")
+        assert browser.complaints() == []
+        shown.end(ended())
+    browser.open(report.as_uri())
+    browser.wait_for_text("before the end; 11 exact", "#consumer_groups")
+    assert "before the end" in browser.text("#compared")
+    assert "retention.ms=1000" in browser.text("#followed")
+    assert browser.complaints() == []
 
 
 def test_warnings_follow_the_numbers(browser: Browser) -> None:
@@ -484,7 +540,10 @@ def test_report_has_the_figures_and_sends_no_request(browser: Browser, report: P
     assert max(traces(browser, "memory")["tasks"]) == 320.0
     assert "has not started, or does not publish" in browser.text("#says-gc")
     assert "Ended with problems" in browser.text("#state")
-    assert "1,200,000 records in 25,200 batches were copied; 1 of 1,200 partitions stopped." in browser.text()
+    assert (
+        "1,200,000 records in 25,200 batches were copied, but 1 of 1,200 partitions stopped."
+        in browser.text()
+    )
     conversions = browser.text("#says-decisions")
     assert conversions.startswith("24,000 batches ")
     assert (

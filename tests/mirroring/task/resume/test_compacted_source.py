@@ -238,7 +238,7 @@ def test_another_group_s_records_that_the_source_compacted_stop_a_former_group(
     before = copied(brokers)
     (stopped,) = one.start().result().stopped
     assert "Group 'other' holds the position of this copy, up to source offset 5" in stopped.reason
-    assert "use group other to continue there" in stopped.reason
+    assert "Use group 'other' to continue there" in stopped.reason
     assert copied(brokers) == before
     other.run()
     assert copied(brokers) == source.updates

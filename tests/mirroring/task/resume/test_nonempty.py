@@ -69,7 +69,7 @@ def test_copy_of_another_group_names_that_group_and_its_position(
     said = reason(brokers)
     assert "Group 'shoal.a.b' holds the position of this copy, up to source offset 5" in said
     assert (
-        "Use group shoal.a.b to continue there, or option adopt to let group 'mirror' take the copy over"
+        "Use group 'shoal.a.b' to continue there, or option adopt to let group 'mirror' take the copy over"
         in said
     )
     assert "allow-nonempty" not in said
@@ -78,7 +78,7 @@ def test_copy_of_another_group_names_that_group_and_its_position(
 def test_group_of_any_name_is_named(brokers: TwoBrokers, history: History) -> None:
     twins(history)
     brokers.with_settings(group="mig").run()
-    assert "Use group mig to continue there" in reason(brokers)
+    assert "Use group 'mig' to continue there" in reason(brokers)
 
 
 def test_furthest_of_several_groups_is_named(brokers: TwoBrokers, history: History) -> None:
@@ -86,7 +86,7 @@ def test_furthest_of_several_groups_is_named(brokers: TwoBrokers, history: Histo
     brokers.with_settings(group="shoal.first").run()
     twins(history)
     brokers.with_settings(group="shoal.second").run()
-    assert "Use group shoal.second to continue there" in reason(brokers)
+    assert "Use group 'shoal.second' to continue there" in reason(brokers)
 
 
 def test_group_that_mirrored_a_former_destination_topic_is_not_named(
@@ -828,7 +828,10 @@ def test_records_before_the_last_batch_are_read_once_of_each_side(
     brokers.forget_pairs()
     fetches = [each.faults.add(ApiKey.FETCH, times=None) for each in (brokers.source, brokers.destination)]
     assert brokers.run().complete
-    assert [each.hits for each in fetches] == [2 * pieces, 1 + pieces]
+    source, destination = (each.hits for each in fetches)
+    # A busy machine repeats one request. To read a side once more would need as many as there are pieces.
+    assert source in (2 * pieces, 2 * pieces + 1)
+    assert destination in (1 + pieces, 2 + pieces)
 
 
 def test_large_records_before_the_last_batch_are_compared_up_to_a_limit(

@@ -24,7 +24,7 @@ from tests.two_brokers import (
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]
 
-KNOWN, BROKEN, UNPROVED = Stretch.KNOWN, Stretch.BROKEN, Stretch.UNPROVED
+KNOWN, BROKEN, REPEATED = Stretch.KNOWN, Stretch.BROKEN, Stretch.REPEATED
 
 
 @pytest.fixture
@@ -111,13 +111,53 @@ def test_own_records_among_foreign_ones_are_not_trusted(brokers: TwoBrokers, his
     assert milestones(brokers) == [*MIRRORED, (16, 14, BROKEN), (18, 16, KNOWN)]
 
 
-def test_foreign_records_with_other_writers_end_the_stretch(brokers: TwoBrokers, history: History) -> None:
+def test_records_behind_a_position_with_other_writers_may_be_repeated(
+    brokers: TwoBrokers, history: History
+) -> None:
+    brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
+    with_transactions(brokers, history)
+    history.plain(2, 3)
+    die_after(brokers, 1)
+    run(brokers)
+    assert milestones(brokers) == [*MIRRORED, (15, 13, REPEATED), (20, 18, KNOWN)]
+
+
+def test_records_between_requests_with_other_writers_may_be_repeated(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """They are of other writers, or of a request of a dead task that lands late."""
+    brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE, max_in_flight=1)
+    with_transactions(brokers, history)
+    history.plain(1, 1, 1, 1)
+    control = Acting(4, lambda: foreign(brokers.destination, 3))
+    assert brokers.start(control=control).result().complete
+    *before, (source, landed, stretch), last = milestones(brokers)
+    assert before == [*MIRRORED[:3], (source, source - 4, KNOWN)]
+    assert (landed, stretch, last) == (source - 1, REPEATED, (19, 18, KNOWN))
+
+
+def test_first_position_with_other_writers_may_have_copies_before_it(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """The position may have expired."""
+    foreign(brokers.destination, 3)
+    history.plain(2)
+    run(brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE))
+    offsets = brokers.position().offsets
+    assert offsets == OffsetMap.begun_at(0, 3, is_whole=False, is_repeated=True).reached(2, 5)
+
+
+def test_lost_tail_of_the_copy_with_other_writers_may_leave_copies(
+    brokers: TwoBrokers, history: History
+) -> None:
     brokers = brokers.with_settings(delivery=Delivery.AT_LEAST_ONCE)
     with_transactions(brokers, history)
     foreign(brokers.destination, 3)
-    history.plain(2)
     run(brokers)
-    assert milestones(brokers) == [*MIRRORED, (15, 14, BROKEN), (17, 16, KNOWN)]
+    lose_tail(brokers.destination, "topic", 12)
+    run(brokers)
+    offsets = brokers.position().offsets
+    assert offsets == OffsetMap.begun_at(0, 11, is_whole=False, is_repeated=True).reached(15, 22)
 
 
 def test_lost_tail_of_the_copy_cuts_the_map(brokers: TwoBrokers, history: History) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -259,13 +260,37 @@ def test_retention_of_records_that_a_dead_task_had_written_loses_nothing(
     assert brokers.copied() == history.committed
 
 
-def test_destination_whose_retention_took_the_records_of_a_dead_task_stops_the_partition(
+def test_destination_whose_retention_took_the_records_of_a_dead_task_continues_behind_them(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 1, 1, 1, 1)
     die_after(brokers, 2)
     brokers.destination.log("topic").delete_records(2)
-    stopped_with(brokers, "has lost all records", "retention")
+    result = brokers.run()
+    assert (result.complete, result.stopped) == (True, ())
+    assert brokers.copied() == history.committed[2:]
+
+
+def test_destination_that_deleted_and_forgot_the_records_of_a_dead_task_stops_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(1, 1, 1, 1, 1)
+    die_after(brokers, 2)
+    log = brokers.destination.log("topic")
+    log.delete_records(2)
+    log.forget_expired_producers(NOW_MS + 86_400_000, 1)
+    stopped_with(brokers, "has lost records from offset 0 on", "retention", "nothing shows which program")
+
+
+def test_source_and_destination_that_deleted_the_records_of_a_dead_task_stop_the_partition(
+    brokers: TwoBrokers, history: History
+) -> None:
+    """Two were written, and the source has lost one offset: nothing shows whether that had one of them."""
+    history.plain(1, 1, 1, 1, 1)
+    die_after(brokers, 2)
+    brokers.destination.log("topic").delete_records(2)
+    history.log.delete_records(1)
+    stopped_with(brokers, "nothing shows whether to resume at offset 2 or as late as 3")
 
 
 def test_destination_whose_retention_took_everything_continues_at_its_end(
@@ -671,7 +696,7 @@ def test_destination_that_compacted_all_records_of_a_dead_task_stops_the_partiti
     history.plain(3, 2)
     die_after(brokers, 1)
     compact(brokers, None)
-    stopped_with(brokers, "has lost all records from offset 3 to 6, which were not committed")
+    stopped_with(brokers, "has lost records from offset 3 on, which were not committed")
 
 
 def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers, history: History) -> None:
@@ -742,6 +767,34 @@ def test_partitions_that_resume_ask_their_leader_together_for_their_last_batches
     answers(brokers.destination, ApiKey.FETCH, note, 99)
     assert brokers.run().complete
     assert len(asked) == 1
+    assert [brokers.copied(partition=number) for number in range(30)] == [
+        each.committed for each in histories
+    ]
+
+
+def test_partitions_that_lost_their_positions_ask_their_leader_together_for_offsets_and_last_batches(
+    brokers: TwoBrokers,
+) -> None:
+    histories = brokers.topic("topic", 30)
+    for history in histories:
+        history.plain(2, 1)
+    assert brokers.run().complete
+    brokers.forget_pairs()
+    asked: Counter[str] = Counter()
+
+    def note(kind: str) -> Callable[[Any], Any]:
+        def count(response: Any) -> Any:
+            asked[kind] += 1
+            return response
+
+        return count
+
+    answers(brokers.source, ApiKey.LIST_OFFSETS, note("offsets"), 999)
+    answers(brokers.source, ApiKey.FETCH, note("source"), 999)
+    answers(brokers.destination, ApiKey.FETCH, note("copy"), 999)
+    assert brokers.run().complete
+    # The search for the last batch and the records before it; at the copy the latter, and all last batches.
+    assert asked == {"offsets": 2, "source": 60, "copy": 31}
     assert [brokers.copied(partition=number) for number in range(30)] == [
         each.committed for each in histories
     ]

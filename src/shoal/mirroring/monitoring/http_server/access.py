@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 #: Sixteen random characters of base64 are 96 bits, too many to guess over a network.
 _SHORTEST_TOKEN = 16
 
-_MAKE_ONE = "Make one with: (umask 077; openssl rand -hex 32 > FILE)"
+_MAKE_ONE = "Make one with: (umask 077 && openssl rand -hex 32 > FILE)"
 
 
 class Guard:
@@ -54,7 +54,6 @@ class Guard:
         Read all files of the access rules.
 
         Args:
-            access: The options.
             listens_on: The host of the address that is listened on; the Host header may name it.
 
         Raises:

@@ -30,7 +30,7 @@ from ...model.http_access import HttpAccess
 from .access import CHALLENGES, Guard
 from .slots import Slot, Slots, hang_up
 
-__all__ = ["Answer", "HttpServer", "Request"]
+__all__ = ["Answer", "HttpServer", "Request", "Route"]
 
 _log = logger("shoal.http")
 
@@ -88,7 +88,10 @@ _UNAUTHORIZED = Answer(
     HTTPStatus.UNAUTHORIZED,
 )
 
-_Routes: TypeAlias = Mapping[str, Callable[[Request], Answer]]
+#: A function that answers the requests of one path.
+Route: TypeAlias = Callable[[Request], Answer]
+
+_Routes: TypeAlias = Mapping[str, Route]
 
 
 class HttpServer:
@@ -101,7 +104,14 @@ class HttpServer:
 
     """
 
-    def __init__(self, option: str, address: Address, routes: _Routes, access: HttpAccess) -> None:
+    def __init__(
+        self,
+        option: str,
+        address: Address,
+        routes: _Routes,
+        access: HttpAccess,
+        public: _Routes | None = None,
+    ) -> None:
         """
         Listen. Answers come once it is entered.
 
@@ -110,6 +120,7 @@ class HttpServer:
             address: The address to listen on.
             routes: The functions that answer, by path; several threads call them at once.
             access: The requests that are answered.
+            public: Further routes, which answer without a token.
 
         Raises:
             ConfigError: The address is unusable, or a file of the access is.
@@ -117,7 +128,7 @@ class HttpServer:
         """
         guard = Guard(access, address.host)
         try:
-            self._server = _Server(address, routes, guard)
+            self._server = _Server(address, routes, guard, public or {})
         except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
             cause = getattr(error, "strerror", None) or error
             raise ConfigError(
@@ -146,8 +157,9 @@ class _Server(TCPServer):
     # With the default of five, clients that connect at once would retry for seconds.
     request_queue_size = _MOST_CONNECTIONS
 
-    def __init__(self, address: Address, routes: _Routes, guard: Guard) -> None:
-        self.routes = routes
+    def __init__(self, address: Address, routes: _Routes, guard: Guard, public: _Routes) -> None:
+        self.routes = {**routes, **public}
+        self.public = public
         self.guard = guard
         self._slots = Slots(_MOST_CONNECTIONS)
         self.address_family, *_, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
@@ -230,13 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
         if not guard.names_us(self.headers.get("Host")):
             self.send_error(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "the Host header names another server; option http-host allows it",
+                "the Host header names another server. Option http-host allows it",
             )
             return None
-        if not guard.may_read(self.headers.get("Authorization")):
-            return self._send(_UNAUTHORIZED, [("WWW-Authenticate", each) for each in CHALLENGES])
-        self._slot.is_proven = True
         url = urlsplit(self.path)
+        if guard.may_read(self.headers.get("Authorization")):
+            self._slot.is_proven = True
+        elif url.path not in self.server.public:
+            return self._send(_UNAUTHORIZED, [("WWW-Authenticate", each) for each in CHALLENGES])
         route = self.server.routes.get(url.path)
         if route is None:
             self.send_error(HTTPStatus.NOT_FOUND, f"this server has only {' and '.join(self.server.routes)}")

@@ -29,7 +29,6 @@ class Slot:
 
     Attributes:
         connection: The socket; with TLS, the TLS socket after the handshake began.
-        network: The client's network.
         is_proven: Whether the client sent a whole request that is allowed.
         leaves: Whether the connection was closed for another one.
 

@@ -5,7 +5,7 @@ Both are one HTML file without external resources, which shows one object (``dat
 the object once a second; a report has it inside.
 """
 
-from .observer import About
+from .sampler import About
 from .watch import MirrorPage
 
 __all__ = ["About", "MirrorPage"]

@@ -23,7 +23,7 @@ from ...model.progress import LONG_TRANSACTION_S, PartitionIncident, Progress, S
 from ..followed import Followed
 from ..partition_metrics import PartitionMetrics, PartitionStatus
 from .history import Sample, columns
-from .observer import Observer
+from .sampler import Sampler
 
 __all__ = ["Ending", "PageData"]
 
@@ -64,13 +64,13 @@ class Ending:
         copied = f"{summary.records:,} records in {summary.batches:,} batches were copied"
         if summary.stopped:
             stopped = f"{len(summary.stopped):,} of {summary.partitions:,} partitions stopped"
-            return cls(False, f"{copied}; {stopped}.", cpu_s)
+            return cls(False, f"{copied}, but {stopped}.", cpu_s)
         if summary.interrupted:
             return cls(
-                False, f"{copied}; the mirror was interrupted, and the next run continues there.", cpu_s
+                False, f"{copied}. The mirror was interrupted, and the next run continues there.", cpu_s
             )
         if summary.incidents:
-            return cls(False, f"{copied}; the mirror continued after incidents.", cpu_s)
+            return cls(False, f"{copied}. The mirror continued after incidents.", cpu_s)
         return cls(True, f"{copied}.", cpu_s)
 
     @classmethod
@@ -91,8 +91,8 @@ class _Look:
 class PageData:
     """Makes the object. For all threads."""
 
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
         self._looks: deque[_Look] = deque()
         self._lock = threading.Lock()
 
@@ -105,12 +105,12 @@ class PageData:
             every_partition: Include all partitions; else the slowest.
 
         """
-        history = self._observer.history
+        history = self._sampler.history
         return self._printable_object(history.whole() if whole else history.recent(), every_partition)
 
     def at_the_end(self, ending: Ending) -> dict[str, Any]:
         """Return the final state of the mirror, for a report, with its peak memory."""
-        samples = self._observer.history.whole()
+        samples = self._sampler.history.whole()
         data = self._printable_object(samples, every_partition=True)
         data["ending"] = {"good": ending.good, "sentence": printable(ending.sentence)}
         totals = data["totals"]
@@ -126,9 +126,9 @@ class PageData:
 
     def _object(self, samples: Sequence[Sample], every_partition: bool) -> dict[str, Any]:
         now = time.time()
-        about, metrics = self._observer.about, self._observer.metrics
+        about, metrics = self._sampler.about, self._sampler.metrics
         progress = metrics.progress()
-        processes = self._observer.processes()
+        processes = self._sampler.processes()
         look = _Look(time.monotonic(), metrics.partitions(), {each.name: each.cpu_s for each in processes})
         rates = _Rates(self._earlier(look), look)
         slowest = sorted(look.partitions, key=lambda name: _slowness(look.partitions[name], now))
@@ -140,7 +140,7 @@ class PageData:
                 "group": about.group,
                 "version": importlib.metadata.version("shoal"),
             },
-            "started_ms": int(self._observer.started_at * 1000),
+            "started_ms": int(self._sampler.started_at * 1000),
             "now_ms": int(now * 1000),
             "ending": None,
             "warnings": list(about.warnings),
@@ -152,6 +152,7 @@ class PageData:
             "decisions": dict(progress.decisions),
             "conversions": _conversions(progress),
             "followed": _followed(metrics.followed, now),
+            "steering": [] if metrics.steering is None else metrics.steering.sentences,
             "consumer_groups": None if progress.consumer_groups is None else dict(progress.consumer_groups),
             "partitions": {
                 "count": len(slowest),

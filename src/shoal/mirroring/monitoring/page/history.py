@@ -22,12 +22,12 @@ class Sample:
     """
     One sample of a mirror.
 
-    Counts only grow, so they stay exact if samples are merged. Of gauges, the largest value stays.
+    Counts only grow, so they stay exact if samples are merged. A gauge keeps its largest value.
 
     Attributes:
         at_ms: The time, in milliseconds since 1970.
-        bytes_in: Bytes fetched since the start; likewise ``bytes_out`` and ``records``.
-        driver_cpu_s: User and system time since the start; likewise of the other roles.
+        bytes_in: Bytes fetched since the start. ``bytes_out`` and ``records`` count from there, too.
+        driver_cpu_s: User and system time since the start, as for the other roles.
         jvm_gc_s: Time in garbage collection pauses since the start; None if no JVM publishes it.
         lag_s: None while it is unknown.
 

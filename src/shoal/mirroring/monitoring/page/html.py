@@ -11,7 +11,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-__all__ = ["html"]
+__all__ = ["html", "style"]
 
 #: Plotly adds styles to the document, so they are allowed. Scripts are allowed by their digests.
 _POLICY = (
@@ -34,8 +34,13 @@ def html(data: Mapping[str, Any] | None) -> str:
         scripts=" ".join(f"'sha256-{_digest(each)}'" for each in scripts.values()),
     )
     return Template(_read("page.html")).substitute(
-        scripts, policy=policy, css=_read("page.css"), data=_json_in_html(data)
+        scripts, policy=policy, css=style(), data=_json_in_html(data)
     )
+
+
+def style() -> str:
+    """Return the style sheet, which other pages of shoal share."""
+    return _read("page.css")
 
 
 def _json_in_html(data: Mapping[str, Any] | None) -> str:
@@ -54,7 +59,9 @@ def _plotly() -> str:
 
     code: str = get_plotlyjs()
     if "</script" in code.lower():
-        raise ValueError("this plotly.js cannot stand in an HTML element")
+        raise ValueError(
+            "plotly.js contains '</script', which would end its HTML element. Install another plotly"
+        )
     return code
 
 

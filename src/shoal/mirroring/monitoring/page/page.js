@@ -207,6 +207,9 @@ function showWords(data) {
       ["Reason", "reason", (row) => row.reason],
     ], rows),
   ]);
+  show("steering", data.steering.length ? data.steering : null, (sentences) => [
+    element("h2", {}, "Steering"), ...sentences.map((sentence) => element("p", {}, sentence)),
+  ]);
   const behind = data.followed.filter((row) => row.sentences.length);
   show("followed", behind.length ? behind.map(({ kind, synced, sentences }) => ({ kind, synced, sentences })) : null, (rows) => [
     element("h2", {}, "Differences besides the records"),
@@ -223,14 +226,23 @@ function showWords(data) {
     ...(groups.left_alone.length ? [element("p", {}, `Active at the destination, so left alone: ${groups.left_alone.join(", ")}`)] : []),
     ...Object.entries(groups.problems).map(([name, problem]) => element("p", {}, `${name}: ${problem}`)),
   ]);
+  show("compared", data.followed.length ? data.followed : null, (rows) => [
+    element("h2", {}, "Configurations and ACLs"),
+    element("p", {}, `${rows.map(comparisonWords).join("; ")}.`),
+  ]);
   show("warnings", data.warnings.length ? data.warnings : null, (sentences) => [
     element("h2", {}, "Warnings"), ...sentences.map((sentence) => element("p", {}, sentence)),
   ]);
 }
 
+const ago = (age) => `${duration(age)} ${isReport ? "before the end" : "ago"}`;
+
+const comparisonWords = ({ kind, synced, differing, age_s: age }) =>
+  `${kind}${synced ? ", synced" : ""}: ${differing ? `${integer(differing)} differ` : "no differences"}, compared ${ago(age)}`;
+
 function groupWords(groups) {
   const counts = (numbers) => Object.entries(numbers).filter(([, count]) => count).map(([name, count]) => `${integer(count)} ${name}`).join(", ");
-  const age = groups.age_s === null ? "not translated yet" : `translated ${duration(groups.age_s)} ${isReport ? "before the end" : "ago"}`;
+  const age = groups.age_s === null ? "not translated yet" : `translated ${ago(groups.age_s)}`;
   return [`${plural(groups.groups, "group")}, ${age}`, counts(groups.offsets), counts(groups.actions)].filter(Boolean).join("; ") + ".";
 }
 
@@ -247,7 +259,7 @@ function showTables(data) {
       ["Records", "number", (row) => integer(row.records)],
       ["Bytes out", "number", (row) => bytes(row.bytes_out)],
       ["Rate", "number", (row) => orDash(row.bytes_per_s, (value) => `${bytes(value)}/s`)],
-      ["Last commit", "number", (row) => orDash(row.commit_age_s, (age) => `${duration(age)} ${isReport ? "before the end" : "ago"}`)],
+      ["Last commit", "number", (row) => orDash(row.commit_age_s, ago)],
       ["State", "", partitionState],
       ["Task's process", "", (row) => orDash(row.process, String)],
     ].filter(([heading]) => !(isReport && heading === "Rate"));

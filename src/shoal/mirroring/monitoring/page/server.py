@@ -15,7 +15,7 @@ from ...model.http_access import HttpAccess
 from ..http_server.server import Answer, HttpServer, Request
 from .data import PageData
 from .html import html
-from .observer import Observer
+from .sampler import Sampler
 
 __all__ = ["PageServer"]
 
@@ -26,7 +26,7 @@ _FRESH_S = 0.5
 class PageServer(HttpServer):
     """Serves the page to the clients that its access allows."""
 
-    def __init__(self, address: Address, observer: Observer, access: HttpAccess) -> None:
+    def __init__(self, address: Address, sampler: Sampler, access: HttpAccess) -> None:
         """
         Listen. Answers come once it is entered.
 
@@ -34,7 +34,7 @@ class PageServer(HttpServer):
             ConfigError: The address is unusable, or a file of the access is.
 
         """
-        answers = _Answers(PageData(observer))
+        answers = _Answers(PageData(sampler))
         super().__init__("ui", address, {"/": answers.page, "/data.json": answers.data}, access)
 
 

@@ -9,12 +9,13 @@ from types import TracebackType
 
 from ....errors import ShoalError
 from ....net.address import Address
+from ....result_file import check_result_file
 from ...model.http_access import OPEN, HttpAccess
 from ...model.progress import Summary
 from ..metrics import Metrics
 from .data import Ending
-from .observer import About, Observer, Processes
-from .report import check_report, write_report
+from .report import write_report
+from .sampler import About, Processes, Sampler
 from .server import PageServer
 
 __all__ = ["MirrorPage"]
@@ -28,7 +29,7 @@ class MirrorPage:
 
     Attributes:
         address: The address of the page; None without ``--ui``.
-        url: The URL of the page; likewise.
+        url: The URL of the page; None without ``--ui``.
 
     """
 
@@ -60,19 +61,19 @@ class MirrorPage:
 
         """
         if report is not None:
-            check_report(report)
+            check_result_file("report", report)
         self._report = report
         self._on_warning = on_warning
-        self._observer = Observer(about, metrics, processes)
-        self._page = PageServer(ui, self._observer, access) if ui else None
+        self._sampler = Sampler(about, metrics, processes)
+        self._page = PageServer(ui, self._sampler, access) if ui else None
         self.address = self._page.address if self._page else None
         self.url = f"{self._page.url}/" if self._page else None
         self._ending: Ending | None = None
         self._running = ExitStack()
 
-    def know(self, group: str, warnings: Iterable[str]) -> None:
+    def show_group(self, group: str, warnings: Iterable[str]) -> None:
         """Set the group and the warnings once the mirror is prepared; a later call replaces the warnings."""
-        self._observer.about = replace(self._observer.about, group=group, warnings=tuple(warnings))
+        self._sampler.about = replace(self._sampler.about, group=group, warnings=tuple(warnings))
 
     def end(self, summary: Summary) -> None:
         """Set the result of the mirror. Without this call, an error has ended it."""
@@ -80,7 +81,7 @@ class MirrorPage:
 
     def __enter__(self) -> MirrorPage:
         if self._page or self._report is not None:
-            self._running.enter_context(self._observer)
+            self._running.enter_context(self._sampler)
         if self._page:
             self._running.enter_context(self._page)
         return self
@@ -90,11 +91,11 @@ class MirrorPage:
     ) -> None:
         self._running.close()
         # A mirror that was refused at its start must not replace an older report.
-        if self._report is None or self._observer.about.group is None:
+        if self._report is None or self._sampler.about.group is None:
             return
         ending = self._ending or Ending.failed(str(error) or type(error).__name__)
         try:
-            write_report(self._report, self._observer, ending)
+            write_report(self._report, self._sampler, ending)
         except ShoalError as problem:
             if self._on_warning:
                 self._on_warning(str(problem))

@@ -2,7 +2,7 @@
 Take over a faithful copy of any program, for which the mirror's group has no position.
 
 The whole copy is compared with the source, by the means of ``shoal verify``: from where both have the same
-records first to the copy's end, batch by batch and record by record where batches differ. If all of it is the
+records first to the copy's end, batch by batch, and record by record if batches differ. If all of it is the
 same, a position is committed at the copy's end. Otherwise the partition stops with the first difference.
 Nothing is written to the destination before the position is committed, so a task that dies here leaves no
 trace.
@@ -11,8 +11,9 @@ A copy that begins later than the source will never have the records before that
 only if ``--start`` or ``--adopt-from-later`` excludes them. Records that retention deleted from the copy
 do not count: the copy had as many as its log has offsets before the first one.
 
-The program that made the copy must not run any more. Of that, three signs are looked for: the copy grows
-while it is compared, another group of shoal's that holds its position has a member, or a transaction is open.
+The program that made the copy must not run any more. The mirror looks for three signs that it does: the copy
+grows while it is compared, another group of shoal's that holds its position has a member, or a transaction
+is open.
 Records that it writes later land at the offset of the mirror's next batch, and stop the partition as foreign
 records.
 """
@@ -69,7 +70,7 @@ class Watch:
 
 
 def is_to_adopt(settings: CopySettings, log: DestinationLog) -> bool:
-    """Whether a partition without a position has a copy that the settings want to take over."""
+    """Whether a partition without a position has a copy that the settings take over."""
     return settings.adopt and not settings.allows_other_writers and log.end > 0
 
 
@@ -186,6 +187,8 @@ class _Adoption:
             stop=stop,
             # As consumers read the destination if they leave aborted transactions out.
             destination_level=IsolationLevel.READ_COMMITTED,
+            # A copy is taken over only if both sides have every record.
+            explains_compaction=False,
         )
         with ThreadPoolExecutor(1, thread_name_prefix="shoal-adopt") as thread:
             running = thread.submit(comparison.run, self._clusters.source, self._clusters.destination)

@@ -17,7 +17,7 @@ from ...positions import Positions
 from ..partition import PartitionCopy
 from .adopt import Watch, adopt, is_to_adopt
 from .begin import begin
-from .logs import Clusters, PartitionLogs, destination_logs, last_batches, source_logs
+from .logs import Clusters, PartitionLogs, destination_logs, last_batches, source_logs, times_in_source
 from .resume import Resumption
 
 __all__ = ["leader_epochs_of", "resume_partitions", "still_aligned", "take_over"]
@@ -41,11 +41,7 @@ def resume_partitions(
     committed by itself, because comparing one may take long.
 
     Args:
-        copies: The partitions.
-        source: The source cluster.
-        destination: The destination cluster.
         group_positions: The group's committed positions.
-        settings: The mirror's options.
         watch: Receives the progress of a long comparison, and ends it.
 
     Returns:
@@ -74,13 +70,15 @@ def resume_partitions(
     last = last_batches(
         destination, settings, {each.destination: logs[each.destination] for each in to_resume}
     )
+    times = times_in_source(source, [copy for copy in to_resume if copy.source not in positions], last)
     for copy in to_resume:
         incidents: list[Incident] = []
         try:
             last_batch = last.get(copy.destination)
             if isinstance(last_batch, ShoalError):
                 raise last_batch
-            both = PartitionLogs(clusters, copy, logs[copy.destination], last_batch)
+            source_offsets = times.get(copy.source, {})
+            both = PartitionLogs(clusters, copy, logs[copy.destination], last_batch, source_offsets)
             known = positions.get(copy.source)
             if known is None:
                 consumed = others.get(copy.source) if settings.takes_over_offsets else None
@@ -107,7 +105,15 @@ def resume_partitions(
             ):
                 to_commit[copy.source] = position
     if to_commit:
-        errors.update(group_positions.commit(to_commit))
+        try:
+            errors.update(group_positions.commit(to_commit))
+        except ShoalError:
+            # The commit may have taken effect. The next alignment begins at the same positions, and meets the
+            # same incidents, which are not counted yet.
+            for copy, _, incidents in aligned:
+                if incidents and copy.source in committed:
+                    copy.keep_position(committed[copy.source])
+            raise
     for copy, position, incidents in aligned:
         if copy.source not in errors:
             copy.align(position)
@@ -129,7 +135,7 @@ def _adopt(
             errors = dict(group_positions.commit({copy.source: position}))
             if not errors:
                 copy.align(position)
-                copy.end_wait()
+                copy.state.report_waiting(None)
     except ShoalError as error:
         return {copy.source: error}
     return errors
@@ -149,7 +155,7 @@ def _skip(copy: PartitionCopy, position: MirrorPosition, incidents: list[Inciden
     """Move a position past the batches that the destination refused, if nothing changed since."""
     skipped = copy.take_skipped()
     if skipped is None or skipped.after != position.source_offset:
-        return position  # it is met again
+        return position  # the mirror meets the refused batch again
     incidents.append(skipped.incident)
     return position.moved(source_offset=skipped.end, source_leader_epoch=skipped.leader_epoch)
 

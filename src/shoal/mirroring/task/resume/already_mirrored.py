@@ -22,7 +22,6 @@ def place_behind_already_mirrored(
     with records that it had before. So the first of them has to be there, too, so many records before.
 
     Args:
-        places: The partition's logs.
         position: The position; only records behind it count.
         start_offset: The offset at which the mirror would resume otherwise.
 

@@ -46,7 +46,7 @@ def begin(
 
 def first_position(logs: PartitionLogs, place: SourcePlace, last_batch: int | None) -> MirrorPosition:
     """
-    Return a partition's first position, with a writer that the destination does not know yet.
+    Return a partition's first position, with a writer that is new to the destination.
 
     Args:
         logs: Both logs of the partition.
@@ -67,10 +67,15 @@ def first_position(logs: PartitionLogs, place: SourcePlace, last_batch: int | No
         rules=clusters.settings.rules,
         source_leader_epoch=place.source_leader_epoch,
         first_start=clusters.settings.first_start,
-        milestones=OffsetMap.begun_at(place.source_offset, end, is_whole=end == 0),
+        milestones=OffsetMap.begun_at(
+            place.source_offset,
+            end,
+            is_whole=end == 0,
+            is_repeated=clusters.settings.allows_other_writers,
+        ),
     )
 
 
 def new_identity(clusters: Clusters, base: int = 0) -> ProducerIdentity:
-    """Return a writer that no partition knows; for ``base`` see :class:`ProducerIdentity`."""
+    """Return a writer that has written to no partition; for ``base`` see :class:`ProducerIdentity`."""
     return ProducerIdentity(*clusters.new_producer, base)

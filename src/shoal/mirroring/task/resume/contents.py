@@ -12,7 +12,7 @@ from .written import OutOfSight
 
 __all__ = ["Contents"]
 
-#: So many different records are kept at most.
+#: The most different records that are kept.
 _MOST_DIFFERENT = 500_000
 
 

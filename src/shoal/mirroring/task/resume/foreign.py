@@ -21,8 +21,8 @@ from .tail import is_by
 
 __all__ = ["are_copies"]
 
-#: So much is read on each side, from the position on, and so many records of it are compared: two bounds, as
-#: records may be large, or many and not mirrored. One record in common shows whose they are.
+#: The most that is read on each side from the position on, and the most records of it that are compared. Two
+#: bounds, because records may be large, or many and not mirrored. One record in common shows whose they are.
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_RECORDS = 100_000
 
@@ -34,7 +34,6 @@ def are_copies(places: Places, position: MirrorPosition) -> bool:
     Records that cannot be decoded are ignored: the mirror stops when it comes to a damaged batch.
 
     Args:
-        places: The partition's logs.
         position: The mirror's position; its source offset may have been deleted since.
 
     Raises:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ....client.admin import init_producer_id
 from ....client.cluster import Cluster
 from ....client.config import IsolationLevel
+from ....client.metadata import Metadata
 from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
 from ....client.scan import read_batches, read_decided, read_one_batch_each
 from ....error_codes import ErrorCode
@@ -18,7 +20,6 @@ from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
 from ...model.position import MirrorPosition
 from ..partition import PartitionCopy
-from ..rebuilder import records_to_mirror
 from .record_key import RecordKey, create_time_of
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "offset_at",
     "source_end",
     "source_logs",
+    "times_in_source",
 ]
 
 #: For the answers of the source; the smaller one for a few records.
@@ -55,6 +57,40 @@ class Clusters:
         to: brokers remember a producer's sequence for each partition by itself.
         """
         return init_producer_id(self.destination)
+
+    def expect_same_topics(self, copy: PartitionCopy) -> None:
+        """
+        Check, after the logs were asked for, that both topics are still those of the metadata.
+
+        Logs are asked for by name. If a topic was created again after the metadata were, they are another
+        topic's, and one incident would look like two.
+
+        Raises:
+            BrokerError: Retriable: a topic is another one by now.
+
+        """
+        for cluster, newest, topic in (
+            (self.source, self._newest_of_source, copy.source.topic),
+            (self.destination, self._newest_of_destination, copy.destination.topic),
+        ):
+            now = newest.topics.get(topic)
+            if cluster.topic_id(topic) != (now.topic_id if now else None):
+                where = f"topic {topic} on {cluster}"
+                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "it was created again meanwhile")
+
+    @cached_property
+    def _newest_of_source(self) -> Metadata:
+        return _newest(self.source)
+
+    @cached_property
+    def _newest_of_destination(self) -> Metadata:
+        return _newest(self.destination)
+
+
+def _newest(cluster: Cluster) -> Metadata:
+    """Ask for newer metadata; an alignment keeps those that it began with."""
+    with Cluster(cluster.config, cluster.known) as another:
+        return another.refresh(cluster.metadata.topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +166,39 @@ def last_batches(
     )
 
 
+def times_in_source(
+    source: Cluster,
+    copies: Sequence[PartitionCopy],
+    last: Mapping[TopicPartition, RecordBatch | ShoalError],
+) -> dict[TopicPartition, dict[int, int]]:
+    """
+    Ask for the offsets that the search for each copy's last batch begins at, of all copies together.
+
+    Args:
+        source: The source cluster, with metadata of the partitions.
+        copies: The partitions without a position.
+        last: The last batch of each copy, by destination partition; without one there is no search.
+
+    Returns:
+        By source partition, the source's offset for each timestamp that the search needs: the log's first,
+        and that of the batch. One that no leader answered is missing.
+
+    """
+    batches = {copy.source: last.get(copy.destination) for copy in copies}
+    headers = {each: batch.header for each, batch in batches.items() if isinstance(batch, RecordBatch)}
+    times = {
+        each: header.max_timestamp
+        for each, header in headers.items()
+        if header.max_timestamp >= 0 and not header.is_log_append_time
+    }
+    found: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
+    for asked in (dict.fromkeys(headers, EARLIEST), times):
+        for partition, offset in list_offsets(source, asked).items():
+            if isinstance(offset, int):
+                found[partition][asked[partition]] = offset
+    return found
+
+
 def source_logs(
     source: Cluster, copies: Sequence[PartitionCopy], positions: Mapping[TopicPartition, MirrorPosition]
 ) -> dict[TopicPartition, SourceLog | ShoalError]:
@@ -162,9 +231,9 @@ class PartitionLogs:
 
     Attributes:
         clusters: Both clusters, and the settings.
-        copy: The partition.
         log: Its log at the destination, as of now.
         last_batch: The batch at that log's end, if it was asked for with those of others.
+        source_offsets: The source's offsets by timestamp, as far as they were asked for with those of others.
 
     """
 
@@ -172,6 +241,7 @@ class PartitionLogs:
     copy: PartitionCopy
     log: DestinationLog
     last_batch: RecordBatch | None = None
+    source_offsets: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def settings(self) -> CopySettings:
@@ -198,8 +268,8 @@ class PartitionLogs:
         )
 
     def records_to_mirror(self, batch: RecordBatch, start_offset: int) -> list[Record]:
-        """Decode a batch of the source; see :func:`~shoal.mirroring.task.rebuilder.records_to_mirror`."""
-        return records_to_mirror(batch, start_offset, self.settings)
+        """Decode a batch of the source; see :meth:`.CopyOptions.records_to_mirror`."""
+        return self.settings.records_to_mirror(batch, start_offset)
 
     def mirrored_key(self, header: BatchHeader, record: Record) -> RecordKey:
         """Return the key of a record of the source as it is mirrored; ``header`` is that of its batch."""
@@ -208,7 +278,8 @@ class PartitionLogs:
 
     def source_offset_at(self, timestamp: int) -> int:
         """Return the source's first offset with a timestamp, or one of the special ones; -1 for none."""
-        return offset_at(self.clusters.source, self.copy.source, timestamp)
+        known = self.source_offsets.get(timestamp)
+        return offset_at(self.clusters.source, self.copy.source, timestamp) if known is None else known
 
     # The destination
 

@@ -19,7 +19,6 @@ class Again(NamedTuple):
     The position after a loss.
 
     Attributes:
-        place: The place in the source.
         lost: The number of records that are not mirrored again; None if unknown.
         is_before_origin: Whether that lies before the first record of the position's writer.
 

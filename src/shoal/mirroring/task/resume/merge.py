@@ -137,7 +137,6 @@ class Merge:
 
     Attributes:
         first: The first possible place of the mirror; None as long as there is none.
-        last: The last one.
 
     """
 

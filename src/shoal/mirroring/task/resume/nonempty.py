@@ -18,6 +18,7 @@ from ....errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ....records import Record
 from ...model.incidents import Incident, IncidentKind
 from .logs import DestinationLog, PartitionLogs
+from .places import retention_is_faster
 from .preceding import Preceding, compare_preceding
 from .search import SearchResult, SourcePlace, find
 from .tail import Tail, last_batch, last_data_batch
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["behind_what_is_there"]
 
-#: So many source batches are decoded to find one record by its time. Records of the same millisecond may
-#: come before it.
+#: The most source batches that are decoded to find one record by its time. Records of the same millisecond
+#: may come before it.
 _MOST_DECODED_BATCHES = 64
 
 _ADOPT = (
@@ -69,7 +70,8 @@ def behind_what_is_there(
     clusters, copy = logs.clusters, logs.copy
     start = SourcePlace(copy.range.start_offset)
     tail = last_batch(logs)
-    found = find(logs, tail) if tail else None
+    with retention_is_faster():  # the offsets may have been asked for a while ago
+        found = find(logs, tail) if tail else None
     preceding: Preceding | None = None
     if tail and found and len(found.places) == 1:
         (place,) = found.places
@@ -155,7 +157,7 @@ def _look_at(
         f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
         "or compacted it, or the source topic was deleted and created again"
     )
-    kept = f"{IncidentKind.SOURCE_RESET.continuing.capitalize()} does the same"
+    kept = f"{IncidentKind.SOURCE_RESET.continuing} does the same"
     return _HeldRecords(what, f"Mirror into an empty topic (option rename). {twice}. {kept}", is_reset=True)
 
 
@@ -166,7 +168,7 @@ def _of_another_group(
         f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, up to source "
         f"offset {other.position.source_offset}"
     )
-    advice = f"Use group {other.group} to continue there"
+    advice = f"Use group {other.group!r} to continue there"
     if can_adopt:
         advice += f", or option adopt to let group {group!r} take the copy over"
     return _HeldRecords(what, advice)

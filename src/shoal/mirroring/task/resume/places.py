@@ -33,14 +33,14 @@ class WrittenRun(NamedTuple):
 
     Attributes:
         size: The number of records.
-        tail: The last batch of them that the destination still has.
+        tail: The last batch of them that the destination still has; None if it deleted all.
         tail_index: The number of the record that its first offset stands for.
         batches: Begins to read all of them.
 
     """
 
     size: int
-    tail: Tail
+    tail: Tail | None
     tail_index: int
     batches: Callable[[], Generator[WrittenBatch]]
 
@@ -94,12 +94,12 @@ class Places:
         """
         tail, landed = run.tail, position.destination_offset + run.tail_index
         identity = position.identity
-        if is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
+        if tail and is_by(tail.header, identity) and tail.header.base_sequence != identity.sequence(landed):
             # A late request of a dead process may have left the right records at a wrong offset, if
             # the broker had forgotten the writer. The sequence shows it.
             return None
         with retention_is_faster():
-            if self.source.start <= position.source_offset:
+            if tail and self.source.start <= position.source_offset:
                 place = follow(self.logs, position, run.size, tail, run.tail_index)
                 if place:
                     return place

@@ -39,27 +39,27 @@ from .tail import Tail
 
 __all__ = ["Preceding", "compare_preceding"]
 
-#: So many records of the source are compared before the last batch, if they have no more bytes than that on
-#: each side. All of a shorter log, so that the answer is exact.
+#: The most records of the source that are compared before the last batch, and their most bytes on each side.
+#: A shorter log is compared as a whole, so that the answer is exact.
 _MOST_RECORDS = 10_000
 _MOST_BYTES = 4 * 1024 * 1024
 
 #: More bytes are read as long as they hold too few records: large ones, aborted or compacted ones.
 _MOST_BYTES_FOR_FEW = 64 * 1024 * 1024
 
-#: So many offsets of the copy at most, if the source lost many records.
+#: The most offsets of the copy that are read if the source lost many records.
 _MOST_COPIED = 200_000
 
-#: So many equal records in the same order are no accident, if they differ enough from each other.
+#: The number of equal records in the same order that are no accident, if they differ enough from each other.
 _LEAST_SAME = 16
 
-#: So many of the source's first records have to be in the copy of a log that is not compared as a whole. They
-#: are looked for among so many of the copy's.
+#: The number of the source's first records that must be in a copy that is not compared as a whole. They are
+#: looked for among this number of the copy's first records.
 _FIRST_RECORDS = 64
 _FIRST_AMONG = 10_000
 _FIRST_BYTES = 256 * 1024
 
-#: So many comparisons at most; a topic that repeats itself, and was compacted, may need very many.
+#: The most comparisons: a topic that repeats itself, and was compacted, may need very many.
 _MOST_COMPARISONS = 2_000_000
 
 #: If a stretch has too few records, one that is longer by this is read; a shorter one if it is too large.

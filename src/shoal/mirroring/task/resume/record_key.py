@@ -9,8 +9,8 @@ from ....records import BatchHeader, Record
 
 __all__ = ["RecordKey", "copied_key", "create_time_of", "differ_enough"]
 
-#: So many different records, or so many different times, are in the same order on both sides for one reason
-#: only: the records were mirrored.
+#: If at least this number of different records, or of different times, is in the same order on both sides,
+#: the records were mirrored.
 _LEAST_DIFFERENT = 16
 _LEAST_TIMES = 8
 

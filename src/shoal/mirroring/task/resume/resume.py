@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....errors import PartitionStopped
-from ....records import BatchHeader, fingerprint
+from ....records import fingerprint
 from ...model.incidents import Incident, IncidentKind
 from ...model.offset_map import OffsetMap, Stretch
-from ...model.position import SEQUENCES, MirrorPosition, is_another_topic
+from ...model.position import MirrorPosition, is_another_topic
 from ...other_groups import OtherGroups, topic_id
 from .already_mirrored import place_behind_already_mirrored
 from .begin import new_identity
 from .foreign import are_copies
 from .logs import PartitionLogs, SourceLog
 from .lost_tail import again_behind, again_from_the_origin
+from .own_records import OwnRecords, own_records
 from .places import Places, Undecided, WrittenRun
 from .search import SourcePlace
 from .tail import Tail, holds_at, is_by, is_ours, last_batch, last_batch_by
-from .written import WrittenBatch
 
 __all__ = ["Resumption"]
 
@@ -97,7 +97,6 @@ class Resumption:
         Report an incident; then continue, if its policy allows that, or stop the partition.
 
         Args:
-            kind: The kind of incident.
             reason: The finding, with its offsets.
             go_on: Moves the position to the offset at which the mirror continues, and returns the number of
                 lost records. None: no option allows to continue.
@@ -107,12 +106,14 @@ class Resumption:
 
         Raises:
             PartitionStopped: The policy is to stop, or ``go_on`` is None.
+            BrokerError: Retriable: the finding is about another topic of this name.
 
         """
+        self._clusters.expect_same_topics(self._copy)
         if go_on is None or not self._clusters.settings.continues_after(kind):
             self._incidents.append(Incident(kind, reason))
             where = *self._copy.source, self.position.source_offset
-            raise PartitionStopped(*where, f"{reason}; {advice}", unmirrored_from, can_heal=False)
+            raise PartitionStopped(*where, f"{reason}. {advice}", unmirrored_from, can_heal=False)
         lost = go_on()
         self._incidents.append(Incident(kind, reason, lost, continued=True))
 
@@ -124,7 +125,7 @@ class Resumption:
                 return
             raise self._stop(
                 f"group {self._clusters.settings.group!r} mirrored it by other rules, such as another "
-                "isolation.level; use the same options as before, or mirror with a new group into an empty "
+                "isolation.level. Use the same options as before, or mirror with a new group into an empty "
                 "topic"
             )
 
@@ -136,7 +137,7 @@ class Resumption:
         if is_another_topic(then, now):
             reason = (
                 f"topic {partition.topic} on {destination} was deleted and created again since it was "
-                f"mirrored (its id was {then} and is {now}); it ends at offset {self._log.end}"
+                f"mirrored (its id was {then} and is {now}), and now it ends at offset {self._log.end}"
             )
         elif self._written < 0:
             reason = (
@@ -162,7 +163,7 @@ class Resumption:
         """Return the source offset from which on records are missing at the destination, or a later one."""
         if self._log.end == 0:
             return self._source.start
-        # So many records had at least as many offsets.
+        # A number of records had at least as many offsets.
         return max(self._source.start, self.position.source_offset + min(0, self._written))
 
     def _mirror_again(self) -> int | None:
@@ -199,9 +200,10 @@ class Resumption:
             and place_offset <= before.source_offset
         )
         if ours is None or not is_where_it_was:
-            return OffsetMap.begun_at(place_offset, end, is_whole=end == 0)
+            is_repeated = self._unaccounted is Stretch.REPEATED
+            return OffsetMap.begun_at(place_offset, end, is_whole=end == 0, is_repeated=is_repeated)
         kept = before.offsets.cut(place_offset, ours.header.next_offset)
-        return kept.reached(place_offset, end, Stretch.BROKEN)
+        return kept.reached(place_offset, end, self._unaccounted)
 
     def _is_another_topic(self) -> bool:
         """Whether the destination topic was deleted and created again since it was mirrored."""
@@ -209,9 +211,15 @@ class Resumption:
         now = topic_id(self._clusters.destination, self._copy.destination)
         return is_another_topic(then, now)
 
+    @property
+    def _unaccounted(self) -> Stretch:
+        """How far a stretch is trusted whose records nothing accounts for."""
+        return Stretch.REPEATED if self._clusters.settings.allows_other_writers else Stretch.BROKEN
+
     def _go_to_the_end(self, **changes: Any) -> None:
         """Let the next record land at the destination's end, whatever lies before it."""
         self.position = self.position.moved(
+            self._unaccounted,
             destination_offset=self._log.end,
             destination_topic_id=topic_id(self._clusters.destination, self._copy.destination),
             last_batch=None,
@@ -230,7 +238,7 @@ class Resumption:
                 f"to offset {self.position.source_offset} (its id was {then} and is {now})",
                 self._go_on_in_new_topic,
                 f"{IncidentKind.SOURCE_RESET.continuing} mirrors the new topic behind the old one's "
-                "records; or mirror it with a new group into an empty topic (option rename)",
+                "records. Otherwise mirror it with a new group into an empty topic (option rename)",
                 self._source.start,
             )
         elif self._source.same_up_to is not None and self._source.same_up_to < self.position.source_offset:
@@ -242,7 +250,7 @@ class Resumption:
                 "(unclean leader election?)",
                 lambda: self._go_on_at_source(same_up_to, lost=0),
                 f"{IncidentKind.SOURCE_RESET.continuing} copies the source's present records after "
-                "those already mirrored; or mirror it with a new group into an empty topic",
+                "those already mirrored. Otherwise mirror it with a new group into an empty topic",
                 same_up_to,
             )
 
@@ -266,7 +274,7 @@ class Resumption:
             source_leader_epoch=place.source_leader_epoch,
             source_topic_id=topic_id(self._clusters.source, self._copy.source),
         )
-        reached = kept.reached(place.source_offset, self._log.end, Stretch.BROKEN)
+        reached = kept.reached(place.source_offset, self._log.end, self._unaccounted)
         self.position = replace(self.position, milestones=reached)
         if by_another:
             self._write_as_another()
@@ -296,8 +304,8 @@ class Resumption:
             f"{source} does not have offset {self.position.source_offset} any more, its log begins at "
             f"{self._source.start}: its retention overtook the mirror",
             self._skip_deleted,
-            f"{IncidentKind.SOURCE_RETENTION.continuing} resumes at {self._source.start}; or mirror it "
-            "with a new group into an empty topic",
+            f"{IncidentKind.SOURCE_RETENTION.continuing} resumes at {self._source.start}. Otherwise mirror "
+            "it with a new group into an empty topic",
         )
 
     def _skip_deleted(self) -> int:
@@ -311,23 +319,14 @@ class Resumption:
         """Walk the source from the position over exactly as many records as the destination has past it."""
         tail = last_batch(self._logs)
         if tail is None or tail.header.next_offset <= self.position.destination_offset:
-            raise self._stop(
-                f"{self._copy.destination} on {self._clusters.destination} has lost all records from offset "
-                f"{self.position.destination_offset} to {self._log.end}, which were not committed: retention "
-                "or compaction removed them, so nothing shows which program wrote them; mirror it with a new "
-                "group into an empty topic (option start sets its first offset)"
-            )
+            self._go_on_behind_deleted()
+            return
         place = self._place_behind(self._places.run_behind(self.position, tail, self._log.end))
         if place:
             by_us = is_ours(tail.header, self.position.identity)
             stretch = Stretch.KNOWN if by_us else Stretch.UNPROVED
             is_each_there = sum(end - start for start, end, _ in place.runs) == self._written
-            self._settle(
-                place,
-                tail,
-                landed=self.position.destination_offset,
-                stretch=stretch if is_each_there else Stretch.BROKEN,
-            )
+            self._settle(place, tail, stretch if is_each_there else Stretch.BROKEN)
             if not by_us:
                 self._write_as_another()
         elif is_ours(tail.header, self.position.identity):
@@ -338,10 +337,17 @@ class Resumption:
                 f"offset {self.position.source_offset} on and not committed, and the source does not have "
                 "them now: compaction, retention or an election changed the source meanwhile",
                 None,
-                "mirror it with a new group into an empty topic",
+                "Mirror it with a new group into an empty topic",
             )
         else:
-            self._meet_foreign_records(tail)
+            self._meet_foreign_records(tail.header.base_offset)
+
+    def _go_on_behind_deleted(self) -> None:
+        """Go on behind written records that the destination has deleted, all of them."""
+        if self._own_records().run.size == self._written:
+            self._go_on_behind_others()
+        else:
+            self._meet_foreign_records(self.position.destination_offset)
 
     def _place_behind(self, run: WrittenRun) -> SourcePlace | None:
         """Return the place behind the records that were written past the position."""
@@ -352,17 +358,16 @@ class Resumption:
             reason = (
                 f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
                 f"{self.position.destination_offset} to {self._log.end} that were mirrored from source "
-                f"offset {self.position.source_offset} on and not committed; {error}"
+                f"offset {self.position.source_offset} on and not committed: {error}"
             )
             self._incidents.append(Incident(kind, reason))
-            advice = "mirror it with a new group into an empty topic"
-            raise self._stop(f"{reason}; {advice}") from None
+            advice = "Mirror it with a new group into an empty topic"
+            raise self._stop(f"{reason}. {advice}") from None
 
-    def _settle(self, place: SourcePlace, tail: Tail, *, landed: int | None, stretch: Stretch) -> None:
-        """Put the position behind the written records; count their offsets if they are known."""
-        if landed is not None:
-            for start, end, before in place.runs:  # the acknowledgements were lost
-                self._copy.count_run(start, end, landed + before)
+    def _settle(self, place: SourcePlace, tail: Tail, stretch: Stretch) -> None:
+        """Put the position behind the written records, and count their offsets."""
+        for start, end, before in place.runs:  # the acknowledgements were lost
+            self._copy.count_run(start, end, self.position.destination_offset + before)
         self.position = self.position.moved(
             stretch,
             source_offset=place.source_offset,
@@ -386,9 +391,9 @@ class Resumption:
             tail.header, self.position.identity
         ):
             return
-        self._meet_foreign_records(tail)
+        self._meet_foreign_records(tail.header.base_offset)
 
-    def _meet_foreign_records(self, tail: Tail) -> None:
+    def _meet_foreign_records(self, first_offset: int) -> None:
         if self._lost_what_was_acknowledged():
             self._meet_loss(
                 f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
@@ -400,19 +405,19 @@ class Resumption:
         self._check_other_group()
         reason = (
             f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-            f"{min(self.position.destination_offset, tail.header.base_offset)} to {self._log.end} that are "
+            f"{min(self.position.destination_offset, first_offset)} to {self._log.end} that are "
             f"neither those mirrored up to source offset {self.position.source_offset} nor the next ones: "
             "another program wrote there"
         )
         advice = (
-            f"{IncidentKind.FOREIGN_RECORDS.continuing} resumes behind them; or mirror it with a new "
+            f"{IncidentKind.FOREIGN_RECORDS.continuing} resumes behind them. Otherwise mirror it with a new "
             "group into a topic that no other program writes to"
         )
         if are_copies(self._places, self.position):
             reason = f"{reason}. The source has some of these records, too: another mirror wrote them"
             advice = (
-                "stop that mirror, and mirror the topic with a new group into an empty topic (option "
-                f"rename). {IncidentKind.FOREIGN_RECORDS.continuing.capitalize()} resumes behind them, and "
+                "Stop that mirror, and mirror the topic with a new group into an empty topic (option "
+                f"rename). {IncidentKind.FOREIGN_RECORDS.continuing} resumes behind them, and "
                 "mirrors these records again"
             )
         self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
@@ -430,9 +435,9 @@ class Resumption:
             f"source offset {other.position.source_offset}"
         )
         self._incidents.append(Incident(IncidentKind.FOREIGN_RECORDS, reason))
-        advice = f"use group {other.group} to continue there"
+        advice = f"Use group {other.group!r} to continue there"
         where = *self._copy.source, self.position.source_offset
-        raise PartitionStopped(*where, f"{reason}; {advice}", can_heal=False)
+        raise PartitionStopped(*where, f"{reason}. {advice}", can_heal=False)
 
     def _lost_what_was_acknowledged(self) -> bool:
         """Whether others wrote not behind our last acknowledged batch, but in its place."""
@@ -443,74 +448,35 @@ class Resumption:
 
     def _go_on_behind_others(self) -> int:
         """Find our records among those of others; our sequences continue behind all of them."""
-        among, tail = self._ours_among_others()
+        own = self._own_records()
         # The writer stays the same: a new one could not distinguish a late request of a dead process
         # from its own.
-        identity = replace(self.position.identity, base=self._log.end - among.next_sequence)
-        if tail is None:
+        identity = replace(self.position.identity, base=self._log.end - own.next_sequence)
+        if not own.run.size:
             self._go_to_the_end(identity=identity)
             return 0
-        tail_index = among.written - (tail.header.last_offset_delta + 1)
-        place = self._place_behind(WrittenRun(among.written, tail, tail_index, self._batches_among_others))
+        place = self._place_behind(own.run)
         if place is None:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds records of other programs "
-                f"from offset {self.position.destination_offset} to {self._log.end}, and the mirrored ones "
-                f"among them, up to offset {tail.header.last_offset}, do not follow source offset "
-                f"{self.position.source_offset}; mirror it with a new group into an empty topic"
+                f"from offset {self.position.destination_offset} to {self._log.end}, and the "
+                f"{own.run.size} mirrored ones among them do not follow source offset "
+                f"{self.position.source_offset}. Mirror it with a new group into an empty topic"
             )
-        self._settle(place, tail, landed=None, stretch=Stretch.BROKEN)
-        self.position = replace(self.position, identity=identity, last_batch=None)
+        self._go_to_the_end(
+            source_offset=place.source_offset,
+            source_leader_epoch=place.source_leader_epoch,
+            identity=identity,
+        )
         return 0
 
-    def _ours_among_others(self) -> tuple[_Among, Tail | None]:
-        """Look for our writer's batches past the position; return the last one, too."""
-        tail: Tail | None = None
-        among = _Among.none_behind(self.position)
-        for batch in self._places.destination_batches(self.position.destination_offset):
-            if is_by(batch.header, self.position.identity):
-                among, follows = among.behind(batch.header)
-                if follows:
-                    tail = Tail.of(batch, self._clusters.settings)
-        return among, tail
-
-    def _batches_among_others(self) -> Generator[WrittenBatch]:
-        """Yield our writer's batches past the position, each once."""
-        among = _Among.none_behind(self.position)
-        for batch in self._places.destination_batches(self.position.destination_offset):
-            if is_by(batch.header, self.position.identity):
-                number = among.written
-                among, follows = among.behind(batch.header)
-                if follows:
-                    yield WrittenBatch(number, batch, is_ours=True)
-
-
-class _Among(NamedTuple):
-    """
-    The records of our writer among those of others.
-
-    Attributes:
-        written: So many offsets, without a double.
-        next_sequence: The only one that a broker takes next, if it knows the writer.
-        expected: The one behind the last that is no double.
-
-    """
-
-    written: int
-    next_sequence: int
-    expected: int
-
-    @classmethod
-    def none_behind(cls, position: MirrorPosition) -> _Among:
-        """Begin at a position."""
-        sequence = position.identity.sequence(position.destination_offset)
-        return cls(0, sequence, sequence)
-
-    def behind(self, header: BatchHeader) -> tuple[_Among, bool]:
-        """Go on behind a batch of our writer; return whether it follows the one before."""
-        size = header.last_offset_delta + 1
-        next_sequence = (header.base_sequence + size) % SEQUENCES
-        if header.base_sequence == self.expected:
-            return _Among(self.written + size, next_sequence, next_sequence), True
-        # A late request of a dead process, to a broker that had forgotten the writer: a double.
-        return self._replace(next_sequence=next_sequence), False
+    def _own_records(self) -> OwnRecords:
+        try:
+            return own_records(self._places, self.position)
+        except Undecided as error:
+            raise self._stop(
+                f"{self._copy.destination} on {self._clusters.destination} has lost records from offset "
+                f"{self.position.destination_offset} on, which were not committed: retention or compaction "
+                f"removed them, and {error}. Mirror it with a new group into an empty topic (option start "
+                "sets its first offset)"
+            ) from None

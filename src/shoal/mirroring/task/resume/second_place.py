@@ -25,8 +25,9 @@ from .record_key import differ_enough
 
 __all__ = ["are_distinct", "second_place"]
 
-#: So many records that follow each other are compared. The whole of a shorter copy, so that the answer is
-#: exact; with more, a topic that repeats a thousand records in a row counts as one that has two places.
+#: The number of consecutive records that are compared. A shorter copy is compared as a whole, so that the
+#: answer is exact. In a longer one, a topic that repeats a thousand records in a row counts as one with two
+#: places.
 _MOST_RECORDS = 1000
 
 
@@ -42,7 +43,6 @@ def second_place(
     Args:
         logs: Both logs of the partition.
         origin: Their known place: a source and a destination offset.
-        source_log: The source's log.
         records: How many records the copy holds.
 
     Returns:

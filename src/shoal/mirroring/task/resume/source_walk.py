@@ -25,7 +25,7 @@ _NO_LIMIT = 2**63
 
 
 class Gap(NamedTuple):
-    """So many offsets that the source has nothing at: each may have had a record that was mirrored."""
+    """A stretch of offsets at which the source has nothing now, but may have had mirrored records."""
 
     offsets: int
 
@@ -35,9 +35,7 @@ class SourceRecord(NamedTuple):
     A record to mirror.
 
     Attributes:
-        offset: Its offset.
         end: The next offset that may have a record: behind the batch, if it is the last one there.
-        key: Its key.
         leader_epoch: The leader epoch of its batch.
 
     """
@@ -54,8 +52,6 @@ class Undecodable:
     A batch that cannot be decoded, or a part of one.
 
     Attributes:
-        header: Its header.
-        error: The reason.
         fingerprint: The batch's, if all of it is copied as it is; None otherwise.
 
     """

@@ -19,7 +19,7 @@ from .record_key import RecordKey, copied_key
 
 __all__ = ["OutOfSight", "WrittenBatch", "WrittenRecords"]
 
-#: So many records may be looked at together: 32 MiB.
+#: The most records that are in memory together: 32 MiB.
 _MOST_LOADED = 2 * 1024 * 1024
 
 #: Stands for the hash of a record that the destination does not have any more, or that cannot be decoded.
@@ -30,7 +30,7 @@ _NEVER = -1
 #: Stands for a create time that a cleaner replaced. No timestamp is below -1.
 _ANY_TIME = -2
 
-#: So much is forgotten at once: to forget costs as much as what stays.
+#: The number that is dropped at once, because each drop costs as much as the records that stay.
 _FORGET_AT = 65_536
 
 

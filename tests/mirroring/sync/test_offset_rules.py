@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch, Translation
-from shoal.mirroring.sync.decide import Action, Clusters, Decision, decide, had_incident
 from shoal.mirroring.sync.mark import Mark
+from shoal.mirroring.sync.offset_rules import Action, ClusterIds, OffsetDecision, decide_offset, had_incident
 from shoal.protocol.offset_fetch import CommittedValue
 
-CLUSTERS = Clusters("A", "B")
+CLUSTERS = ClusterIds("A", "B")
 EXACT, AHEAD, AT_LEAST = Exactness.EXACT, Exactness.AHEAD, Exactness.AT_LEAST
 
 
@@ -35,8 +35,8 @@ def decided(
     is_active: bool = False,
     log_start: int = 0,
     incident: bool = False,
-) -> Decision:
-    return decide(
+) -> OffsetDecision:
+    return decide_offset(
         committed,
         translation,
         present,

@@ -12,7 +12,7 @@ from ...model.processes import ProcessRole, ProcessUsage
 from ..metrics import Metrics
 from .history import History, Sample
 
-__all__ = ["About", "Observer", "Processes"]
+__all__ = ["About", "Processes", "Sampler"]
 
 _INTERVAL_S = 1.0
 
@@ -30,7 +30,7 @@ class About:
 
     Attributes:
         source: The source's bootstrap servers, as the user wrote them.
-        destination: Likewise for the destination.
+        destination: The destination's bootstrap servers, as the user wrote them.
         group: The consumer group with the committed positions; None until it is known.
         warnings: The warnings in the summary.
 
@@ -42,14 +42,13 @@ class About:
     warnings: tuple[str, ...] = ()
 
 
-class Observer:
+class Sampler:
     """
     A thread that keeps the :class:`History` of a mirror.
 
     Attributes:
         about: The identity of the mirror; any thread may replace it.
         metrics: The registry to sample.
-        history: The samples.
         started_at: The start of the mirror, in seconds since 1970.
 
     """
@@ -66,7 +65,7 @@ class Observer:
         self._cpu_s = {ProcessRole.DRIVER: 0.0, ProcessRole.JVM: 0.0}
         self._gc_s: float | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._observe, name="shoal-observer", daemon=True)
+        self._thread = threading.Thread(target=self._sample_until_over, name="shoal-sampler", daemon=True)
 
     def processes(self) -> list[ProcessUsage]:
         """Return the usage of the mirror's running processes: the driver's, and the tasks' on any machine."""
@@ -104,11 +103,11 @@ class Observer:
             )
         )
 
-    def _observe(self) -> None:
+    def _sample_until_over(self) -> None:
         while not self._over.wait(self._interval_s):
             self.look()
 
-    def __enter__(self) -> Observer:
+    def __enter__(self) -> Sampler:
         self.look()
         self._thread.start()
         return self

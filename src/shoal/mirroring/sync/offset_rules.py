@@ -3,7 +3,7 @@ The rules about one committed offset of a group, without any I/O.
 
 In this order:
 
-1. An offset that shoal itself brought from the other cluster is not sent back.
+1. An offset that shoal itself brought from the other cluster is not sent back, unless it has expired there.
 2. A partition without a copy, or a copy without a position, has no translation.
 3. If the other cluster has the same offset already, nothing is done.
 4. A group with members there is left alone: its consumers commit what they have read.
@@ -24,10 +24,10 @@ from .mark import Mark
 __all__ = [
     "UNREAD",
     "Action",
-    "Clusters",
-    "Decision",
+    "ClusterIds",
     "Direction",
-    "decide",
+    "OffsetDecision",
+    "decide_offset",
     "further_from",
     "had_incident",
 ]
@@ -49,6 +49,8 @@ class Action(enum.Enum):
     WRITE = "to be committed"
     #: The translation was committed.
     WRITTEN = "committed"
+    #: The commit had no answer, or one that does not say whether it was done.
+    UNCONFIRMED = "unconfirmed"
     #: The other cluster has it already.
     UNCHANGED = "unchanged"
     #: The group has members at the other cluster.
@@ -65,7 +67,7 @@ class Action(enum.Enum):
     REFUSED = "refused"
 
 
-class Decision(NamedTuple):
+class OffsetDecision(NamedTuple):
     """
     The outcome of the rules for one partition.
 
@@ -83,7 +85,7 @@ class Decision(NamedTuple):
     is_clamped: bool = False
 
 
-class Clusters(NamedTuple):
+class ClusterIds(NamedTuple):
     """The ids of the cluster that is read and of the one that is written to; None if one has no id."""
 
     read: str | None
@@ -101,6 +103,8 @@ class _Unread:
 
 
 UNREAD: Taken = _Unread()
+
+_INCIDENTS = frozenset({Stretch.BROKEN, Stretch.REPEATED})
 
 
 def further_from(mark: Mark | None, cluster_id: str | None, offset: int, taken: Taken) -> Translation | None:
@@ -133,22 +137,21 @@ def further_from(mark: Mark | None, cluster_id: str | None, offset: int, taken: 
     return Translation(mark.translation + counted.count, Exactness.EXACT)
 
 
-def decide(
+def decide_offset(
     committed: CommittedValue,
     translation: Translation,
     present: CommittedValue | None,
-    clusters: Clusters,
+    clusters: ClusterIds,
     *,
     is_active: bool,
     log_start: int = 0,
     had_incident: bool = True,
-) -> Decision:
+) -> OffsetDecision:
     """
     Apply the rules from the third on; the first two need no translation.
 
     Args:
         committed: The group's offset at the cluster that is read.
-        translation: Its translation.
         present: The group's offset at the other cluster; None if it has none.
         clusters: The ids of both.
         is_active: Whether the group has members at the other cluster.
@@ -167,12 +170,12 @@ def decide(
     mark = Mark.of(clusters.read, committed, translation)
     is_there = present is not None and present.offset == translation.offset
     if is_there and (ours is None or ours == mark.as_committed):
-        return Decision(Action.UNCHANGED, translation, None, clamped)
+        return OffsetDecision(Action.UNCHANGED, translation, None, clamped)
     if is_active:
-        return Decision(Action.ACTIVE, translation, None, clamped)
+        return OffsetDecision(Action.ACTIVE, translation, None, clamped)
     if present is not None and ours is None and present.offset > translation.offset:
-        return Decision(Action.FURTHER, translation, None, clamped)
-    return Decision(Action.WRITE, translation, mark, clamped)
+        return OffsetDecision(Action.FURTHER, translation, None, clamped)
+    return OffsetDecision(Action.WRITE, translation, mark, clamped)
 
 
 def _kept(
@@ -192,4 +195,4 @@ def _kept(
 
 def had_incident(offsets: OffsetMap) -> bool:
     """Whether a map knows of an incident, or does not know its beginning any more."""
-    return not offsets.is_whole or any(each.stretch is Stretch.BROKEN for each in offsets.milestones)
+    return not offsets.is_whole or any(each.stretch in _INCIDENTS for each in offsets.milestones)

@@ -1,0 +1,256 @@
+"""
+The certificate of a cut-over: both clusters at the cut, as JSON (docs/cutover-certificate.md).
+
+The way back begins from it. A file of another kind, or of a newer layout, is refused with a sentence.
+:mod:`.files` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from ...topic_partition import TopicPartition
+from ..model.json_values import typed
+
+__all__ = [
+    "Certificate",
+    "CutCluster",
+    "CutGroupOffset",
+    "CutLog",
+    "CutPartition",
+    "read_certificate",
+]
+
+_TYPE = "shoal cutover"
+
+#: The version of the layout. A reader refuses later ones.
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CutCluster:
+    """
+    A cluster.
+
+    Attributes:
+        cluster_id: The cluster's id; None before Kafka 0.10.1.
+        servers: Its bootstrap servers, as they were given.
+
+    """
+
+    cluster_id: str | None
+    servers: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutLog:
+    """
+    One side of a partition at the cut.
+
+    Attributes:
+        topic: The topic's name at this cluster.
+        topic_id: Its id as text; None without topic ids.
+        start: The log's first offset.
+        end: Its end. The cut is at the ends of both sides.
+        leader_epoch: The leader epoch of that moment; -1 without epochs.
+
+    """
+
+    topic: str
+    topic_id: str | None
+    start: int
+    end: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutPartition:
+    """
+    A partition at the cut.
+
+    Attributes:
+        partition: Its number, the same at both clusters.
+        destination: The log of the copy.
+        origin: The offsets of both sides at which the mirror had begun; None if nothing was ever copied.
+        records: The number of records that were compared and are the same.
+        batches: The number of the source's batches that were compared and are the same.
+        last_batch: The CRC-32C of the last copied batch's fingerprint; None if nothing was copied.
+
+    """
+
+    partition: int
+    source: CutLog
+    destination: CutLog
+    origin: tuple[int, int] | None
+    records: int
+    batches: int
+    last_batch: int | None
+
+    @property
+    def source_partition(self) -> TopicPartition:
+        """The partition at the source."""
+        return TopicPartition(self.source.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class CutGroupOffset:
+    """
+    An offset of a consumer group at the cut.
+
+    Attributes:
+        topic: The topic's name at the source.
+        source_offset: The offset that the group had committed at the source.
+        destination_offset: The offset that it has at the destination; None if it has none.
+        exactness: How exact the translation is: ``exact`` or ``at least``; None without one.
+        action: The treatment of the offset, as ``shoal groups`` prints it.
+
+    """
+
+    group: str
+    topic: str
+    partition: int
+    source_offset: int
+    destination_offset: int | None
+    exactness: str | None
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """
+    Both clusters at a cut.
+
+    Attributes:
+        at: The time at which the certificate was made, in UTC (ISO 8601).
+        mirror_group: The mirror's group on the source cluster.
+        rules: The digest of the rules of the copy.
+        topics: The names of the topics at the destination, by those at the source.
+        partitions: The partitions, by topic and number.
+        groups: The offsets of the consumer groups, by group, topic and number.
+        gates_s: How many seconds each gate took, by its name.
+        commands: The command that repeats each check, by the name of its gate.
+
+    """
+
+    at: str
+    source: CutCluster
+    destination: CutCluster
+    mirror_group: str
+    rules: str
+    topics: Mapping[str, str]
+    partitions: tuple[CutPartition, ...]
+    groups: tuple[CutGroupOffset, ...]
+    gates_s: Mapping[str, float]
+    commands: Mapping[str, str]
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the certificate as values of JSON."""
+        return {"type": _TYPE, "version": _VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json_object(cls, values: Any) -> Certificate:
+        """
+        Read a certificate. Names that this version does not know are ignored.
+
+        Raises:
+            ValueError: The values are no certificate. So are KeyError and TypeError.
+
+        """
+        if typed(dict, values)["type"] != _TYPE:
+            raise ValueError(f"its type is {values['type']!r}")
+        if typed(int, values["version"]) > _VERSION:
+            raise ValueError(
+                f"it has version {values['version']}, and this shoal reads {_VERSION}. Use a later one"
+            )
+        found = cls(
+            typed(str, values["at"]),
+            _cluster(values["source"]),
+            _cluster(values["destination"]),
+            typed(str, values["mirror_group"]),
+            typed(str, values["rules"]),
+            {typed(str, ours): typed(str, theirs) for ours, theirs in values["topics"].items()},
+            tuple(_partition(each) for each in values["partitions"]),
+            tuple(_group_offset(each) for each in values["groups"]),
+            {name: float(seconds) for name, seconds in values["gates_s"].items()},
+            {typed(str, name): typed(str, text) for name, text in values["commands"].items()},
+        )
+        keys = [each.source_partition for each in found.partitions]
+        if len(set(keys)) < len(keys):
+            raise ValueError("it has a partition twice")
+        return found
+
+
+def _cluster(values: Any) -> CutCluster:
+    return CutCluster(_text_or_none(values["cluster_id"]), typed(str, values["servers"]))
+
+
+def _partition(values: Any) -> CutPartition:
+    origin = values["origin"]
+    if origin is not None:
+        ours, theirs = origin
+        origin = _offset(ours), _offset(theirs)
+    last_batch = values["last_batch"]
+    return CutPartition(
+        _offset(values["partition"]),
+        _log(values["source"]),
+        _log(values["destination"]),
+        origin,
+        _offset(values["records"]),
+        _offset(values["batches"]),
+        None if last_batch is None else _offset(last_batch),
+    )
+
+
+def _log(values: Any) -> CutLog:
+    start, end = _offset(values["start"]), _offset(values["end"])
+    if end < start:
+        raise ValueError(f"a log ends at {end} before its start {start}")
+    epoch = typed(int, values["leader_epoch"])
+    return CutLog(typed(str, values["topic"]), _text_or_none(values["topic_id"]), start, end, epoch)
+
+
+def _group_offset(values: Any) -> CutGroupOffset:
+    there = values["destination_offset"]
+    return CutGroupOffset(
+        typed(str, values["group"]),
+        typed(str, values["topic"]),
+        _offset(values["partition"]),
+        _offset(values["source_offset"]),
+        None if there is None else _offset(there),
+        _text_or_none(values["exactness"]),
+        typed(str, values["action"]),
+    )
+
+
+def _offset(value: Any) -> int:
+    if typed(int, value) < 0 or value >= 2**63:
+        raise ValueError(f"{value} is not an offset")
+    return int(value)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else typed(str, value)
+
+
+def read_certificate(file: str) -> Certificate:
+    """
+    Read a certificate from its file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is no certificate of this version.
+
+    """
+    try:
+        return Certificate.from_json_object(json.loads(Path(file).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"the certificate {file!r} cannot be read: {error.strerror}") from None
+    except KeyError as error:
+        why = f"{error} is missing"
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        why = str(error)
+    raise ConfigError(f"the file {file!r} is not a certificate of a cut-over: {why}")

@@ -1,0 +1,191 @@
+"""
+The way back: where the reverse mirror of a cut-over begins. The module sends no requests.
+
+``shoal mirror --from B --to A --from-certificate FILE`` copies what was written at B after the cut, behind
+what A had at the cut, under the same names, exactly once:
+
+- A position of the reverse mirror is ``(source offset at B, destination offset at A)``. At the cut everything
+  before both ends was equal, so the ends of the certificate, swapped, are the first position and its origin.
+- The driver commits these positions to the reverse mirror's group on B, after it has joined the group and
+  before it plans a task. A task then resumes from them like after any restart, and needs no other way in.
+- A partition that has a position since the cut keeps it, and its ends are not compared. So a second start
+  with the certificate, or one after a crash in the middle of the commits, begins nothing twice. A position
+  from before the cut is replaced: its mirror ran before an earlier cut-over, in the same direction.
+- Every partition is checked before any position is committed. A must end where it ended at the cut: records
+  behind it would be between both copies. B must not have deleted records behind the cut: they would be lost.
+  Neither topic may have been created again.
+- The writer is new at A, since the cut has no producer there. There is no last batch to recognize either:
+  the position says so (``last_batch`` is None), and resuming compares what lies behind it alone.
+- The offset map begins at the cut (``is_whole`` is false). An offset of B before it translates by the map of
+  the first mirror, read the other way. That map stays in its group on A (:mod:`..sync.way_there`).
+- Partitions and topics that are not in the certificate were created after the cut, and begin as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...topic_partition import TopicPartition
+from ..model.first_start import FirstStart
+from ..model.offset_map import OffsetMap
+from ..model.position import MirrorPosition, ProducerIdentity, is_another_topic
+from .certificate import Certificate, CutLog, CutPartition
+
+__all__ = ["FailbackLog", "begins_at_cut", "cluster_problem", "failback_positions", "failback_problems"]
+
+
+@dataclass(frozen=True, slots=True)
+class FailbackLog:
+    """
+    One side of a partition now.
+
+    Attributes:
+        topic_id: The topic's id as text; None without topic ids.
+        start: The log's first offset.
+        leader_epoch: The leader's epoch; -1 without epochs.
+
+    """
+
+    topic_id: str | None
+    start: int
+    end: int
+    leader_epoch: int = -1
+
+
+def cluster_problem(
+    certificate: Certificate, source_id: str | None, destination_id: str | None, topics: Mapping[str, str]
+) -> str:
+    """
+    Return a phrase if a reverse mirror is not one of this cut; empty if it is.
+
+    Args:
+        source_id: The id of the cluster that the reverse mirror reads.
+        destination_id: The id of the cluster that it writes to.
+        topics: Its topics: the names at its destination, by those at its source.
+
+    """
+    cut = certificate.destination.cluster_id, certificate.source.cluster_id
+    if (source_id, destination_id) == cut[::-1] != cut:
+        return "--from and --to are those of the cut-over, and the way back has them the other way round"
+    if (source_id, destination_id) != cut:
+        return (
+            f"the way back is from cluster {cut[0]} to {cut[1]}, and the mirror goes from {source_id} to "
+            f"{destination_id}"
+        )
+    for ours, theirs in certificate.topics.items():
+        if theirs in topics and topics[theirs] != ours:
+            return f"topic {theirs} came from {ours}, and would go to {topics[theirs]}. Reverse --rename"
+    return ""
+
+
+def begins_at_cut(cut: CutPartition, position: MirrorPosition | None) -> bool:
+    """
+    Whether the reverse mirror begins a partition at the cut.
+
+    Args:
+        cut: The partition at the cut.
+        position: The reverse mirror's committed position; None without one.
+
+    """
+    if position is None:
+        return True
+    here, there = ends = cut.destination.end, cut.source.end
+    reached = position.source_offset, position.destination_offset
+    return position.origin != ends != reached and reached[0] <= here and reached[1] <= there
+
+
+def failback_problems(
+    cut: CutPartition, source: FailbackLog | None, destination: FailbackLog | None
+) -> Iterator[str]:
+    """
+    Yield phrases: why a partition cannot go back.
+
+    Args:
+        source: The log that the reverse mirror reads now, the destination's of the cut; None without one.
+        destination: The log that it writes to now, the source's of the cut; None without one.
+
+    """
+    for log, now in ((cut.destination, source), (cut.source, destination)):
+        name = TopicPartition(log.topic, cut.partition)
+        if now is None:
+            yield f"there is no {name} any more"
+        elif is_another_topic(log.topic_id, now.topic_id):
+            yield f"topic {log.topic} was created again after the cut"
+    if source is not None and source.start > cut.destination.end:
+        lost = source.start - cut.destination.end
+        yield (
+            f"{TopicPartition(cut.destination.topic, cut.partition)} begins at {source.start:,} now: "
+            f"{lost:,} offsets behind the cut were deleted"
+        )
+    if source is not None and source.end < cut.destination.end:
+        yield (
+            f"{TopicPartition(cut.destination.topic, cut.partition)} ends at {source.end:,} now, before the "
+            f"cut at {cut.destination.end:,}: it has lost records"
+        )
+    if destination is not None and destination.end != cut.source.end:
+        what = "was written to" if destination.end > cut.source.end else "has lost records"
+        yield (
+            f"{cut.source_partition} ended at {cut.source.end:,} at the cut and ends at {destination.end:,} "
+            f"now: it {what} since"
+        )
+
+
+def failback_positions(
+    certificate: Certificate,
+    destinations: Mapping[TopicPartition, FailbackLog],
+    producer: tuple[int, int],
+    rules: str,
+    first_start: FirstStart | None,
+) -> dict[TopicPartition, MirrorPosition]:
+    """
+    Return the first positions of the reverse mirror, by the partition that it reads.
+
+    Args:
+        certificate: The certificate; its partitions have no problem.
+        destinations: The logs that the reverse mirror writes to, by partition. A partition that is left out
+            gets no position: it keeps its own, or the reverse mirror does not select it.
+        producer: A producer id and its epoch that no partition knows; one for all, as tasks do it.
+        rules: The digest of the reverse mirror's rules.
+        first_start: The reverse mirror's first start.
+
+    """
+    return {
+        TopicPartition(cut.destination.topic, cut.partition): _position(
+            cut.destination,
+            cut.source,
+            destinations[cut.source_partition].leader_epoch,
+            ProducerIdentity(*producer),
+            rules,
+            first_start,
+        )
+        for cut in certificate.partitions
+        if cut.source_partition in destinations
+    }
+
+
+def _position(
+    source: CutLog,
+    destination: CutLog,
+    leader_epoch: int,
+    identity: ProducerIdentity,
+    rules: str,
+    first_start: FirstStart | None,
+) -> MirrorPosition:
+    return MirrorPosition(
+        source_offset=source.end,
+        destination_offset=destination.end,
+        identity=identity,
+        origin=(source.end, destination.end),
+        last_batch=None,
+        source_topic_id=source.topic_id,
+        destination_topic_id=destination.topic_id,
+        destination_leader_epoch=leader_epoch,
+        rules=rules,
+        # The epoch of the leader is not always that of its last batch. The ends were compared instead.
+        source_leader_epoch=-1,
+        first_start=first_start,
+        milestones=OffsetMap.begun_at(
+            source.end, destination.end, is_whole=source.end == destination.end == 0
+        ),
+    )

@@ -1,0 +1,370 @@
+"""
+The six gates of a cut-over, and their demands on the observed values. The module sends no requests.
+
+A gate's verdict is *passed*, *waiting* (an operator or time can bring it about), or *failed* (waiting is of
+no use). The order matters:
+
+1. The mirror runs and is near the ends, so that few records are left to copy once producers stop.
+2. Everything else is in step, and the copied records are verified. Both may take long; producers still write.
+3. Producers have stopped. From here on the downtime counts.
+4. Each record before the ends is at the destination. Only the last few are left to verify.
+5. Consumer groups are translated. Before the records are there, a translation could only be *ahead*.
+6. The certificate is written, after a last look at the ends: a record that was written after the cut would
+   stay behind at the source.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ...topic_partition import TopicPartition
+from ...verify import Outcome, VerifyReport
+from ..model.offset_map import Exactness
+from ..model.text import first_few
+from ..sync.offset_rules import Action
+from ..sync.report import GroupOffset, GroupsReport
+from .certificate import CutLog
+from .movement import PartitionSeen, QuietSeen
+
+__all__ = [
+    "GATES",
+    "Gate",
+    "GateRule",
+    "State",
+    "Verdict",
+    "complete_verdict",
+    "copy_end_verdict",
+    "groups_verdict",
+    "in_step_verdict",
+    "mirror_verdict",
+    "quiet_verdict",
+    "read_back_verdict",
+    "unmoved_verdict",
+    "verified_verdict",
+]
+
+
+class Gate(enum.Enum):
+    """The gates, in their order. The value is the word in progress lines and in the certificate."""
+
+    MIRROR = "mirror"
+    IN_STEP = "in step"
+    QUIET = "quiet"
+    COMPLETE = "complete"
+    GROUPS = "groups"
+    CERTIFICATE = "certificate"
+
+
+class GateRule(NamedTuple):
+    """
+    The texts about a gate for an operator.
+
+    Attributes:
+        waits_for: A phrase behind "waits until".
+        why: The reason, as a phrase behind "because".
+        remedy: A sentence for an operator whose gate did not open.
+        is_rehearsed: Whether a rehearsal goes through it.
+
+    """
+
+    waits_for: str
+    why: str
+    remedy: str
+    is_rehearsed: bool = True
+
+
+GATES: Mapping[Gate, GateRule] = {
+    Gate.MIRROR: GateRule(
+        "the mirror runs, its lag is small, and no partition stands still",
+        "the lag has to be copied while no producer may write",
+        "Start the mirror, or look at its page for the reason of a partition that stands still, and cut over "
+        "again.",
+    ),
+    Gate.IN_STEP: GateRule(
+        "configurations, ACLs and consumer groups are in step, and the copied records are verified",
+        "clients continue at the destination with these, and the verification would be downtime later",
+        "Mirror with --sync-configs, --sync-acls and --groups, or leave a difference with --allow-drift, and "
+        "cut over again.",
+    ),
+    Gate.QUIET: GateRule(
+        "producers have stopped: the ends of the source do not move, followers have each record, and no "
+        "transaction is open",
+        "a record that is written at the source from now on would stay there",
+        "Stop the producers of the source. If they have to go on, let them: nothing has changed.",
+        is_rehearsed=False,
+    ),
+    Gate.COMPLETE: GateRule(
+        "each source offset before the ends is at the destination, and the records are verified",
+        "producers and consumers continue at the destination behind these records",
+        "Start the producers at the source again, and look for the reason with shoal verify.",
+    ),
+    Gate.GROUPS: GateRule(
+        "consumers have stopped at both clusters, and the offsets of their groups are translated exactly, "
+        "committed and read back",
+        "a consumer that continues at the source would read records twice",
+        "Stop these consumers and cut over again, or leave out the group with --exclude-groups.",
+    ),
+    Gate.CERTIFICATE: GateRule(
+        "the ends of the source are still the same, and the certificate is on disk",
+        "the way back begins from the certificate",
+        "Stop the producers of the source, and cut over again. The committed offsets follow with the next "
+        "translation.",
+    ),
+}
+
+
+class State(enum.Enum):
+    """The state of a gate. The value is the word in reports."""
+
+    PASSED = "passed"
+    WAITING = "waiting"
+    FAILED = "failed"
+
+
+class Verdict(NamedTuple):
+    """
+    The answer of a gate to the observed values.
+
+    Attributes:
+        state: Passed, waiting, or failed.
+        reasons: Phrases about everything that is in the way.
+
+    """
+
+    state: State
+    reasons: Sequence[str] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The first few reasons, as one phrase."""
+        return first_few(self.reasons, most=3)
+
+
+_PASSED = Verdict(State.PASSED)
+
+
+def _waiting_if(reasons: Sequence[str]) -> Verdict:
+    return Verdict(State.WAITING, reasons) if reasons else _PASSED
+
+
+def _failed_if(reasons: Sequence[str]) -> Verdict:
+    return Verdict(State.FAILED, reasons) if reasons else _PASSED
+
+
+def mirror_verdict(
+    group: str,
+    holder: str | None,
+    partitions: Sequence[PartitionSeen],
+    standing_s: Mapping[TopicPartition, float],
+    most_lag: int,
+) -> Verdict:
+    """
+    Demand a mirror that runs and has almost caught up.
+
+    Args:
+        holder: The member of the group; None if no mirror runs.
+        standing_s: The partitions that are behind and do not move, and since how long.
+        most_lag: The largest number of offsets that may be left to copy.
+
+    """
+    recreated = [f"{each.source}: {each.problem}" for each in partitions if each.problem]
+    if recreated:
+        return Verdict(State.FAILED, recreated)
+    if holder is None:
+        return Verdict(State.WAITING, [f"no mirror runs: group {group!r} has no member"])
+    reasons = []
+    lag = sum(each.behind for each in partitions)
+    if lag > most_lag:
+        reasons.append(f"{lag:,} offsets are not copied yet, and --max-lag is {most_lag:,}")
+    behind = {each.source: each.behind for each in partitions}
+    reasons += [
+        f"{partition} is {behind[partition]:,} offsets behind and has not moved for {seconds:.0f} s"
+        for partition, seconds in sorted(standing_s.items())
+    ]
+    return _waiting_if(reasons)
+
+
+def in_step_verdict(drift: Sequence[str], groups: GroupsReport) -> Verdict:
+    """
+    Demand that nothing but the last records is left to bring to the destination.
+
+    Args:
+        drift: Phrases about configurations and ACLs that differ, or that cannot be compared.
+        groups: A round over the groups that committed nothing. Offsets may still be *ahead*, and consumers
+            still run.
+
+    """
+    rows = [each for group in groups.groups for each in group.offsets]
+    refused = [_row(each) for each in rows if each.action in (Action.REFUSED, Action.FURTHER)]
+    return _waiting_if([*drift, *_untranslated(groups), *refused])
+
+
+def quiet_verdict(seen: QuietSeen, quiet_s: float) -> Verdict:
+    """
+    Demand ends that have not moved for some time, that all replicas have, and no open transaction.
+
+    A follower may lag for longer than the ends stand still (``replica.lag.time.max.ms``). Then the high
+    watermark moves later, and shows records that the mirror has not copied.
+    """
+    reasons = []
+    if seen.open_transactions:
+        reasons.append(f"a transaction is open in {first_few(seen.open_transactions)}")
+    if seen.unreplicated:
+        reasons.append(f"followers lack the last records of {first_few(seen.unreplicated)}")
+    if seen.still_s < quiet_s:
+        moved = f" (the last one to move: {first_few(seen.last_moved)})" if seen.last_moved else ""
+        reasons.append(
+            f"the ends of the source have not moved for {seen.still_s:.0f} of {quiet_s:.0f} s{moved}"
+        )
+    return _waiting_if(reasons)
+
+
+def unmoved_verdict(ends: Mapping[TopicPartition, int], partitions: Sequence[PartitionSeen]) -> Verdict:
+    """Demand the ends of the cut, to the last offset: a producer that wrote since has not stopped."""
+    found = {each.source: each.log_end for each in partitions}
+    moved = [
+        f"the end of {partition} at the source was {end:,} at the cut and is {found.get(partition, 0):,} now"
+        for partition, end in sorted(ends.items())
+        if found.get(partition) != end
+    ]
+    new = [f"{partition} was created at the source" for partition in sorted(found.keys() - ends.keys())]
+    return _failed_if([*moved, *new])
+
+
+def complete_verdict(ends: Mapping[TopicPartition, int], partitions: Sequence[PartitionSeen]) -> Verdict:
+    """
+    Demand positions at the ends.
+
+    Args:
+        ends: The ends of the cut, or in a rehearsal those of a moment ago.
+        partitions: The partitions as they are now.
+
+    """
+    reasons = [
+        f"{each.source} is copied up to {each.copied:,} of {ends[each.source]:,}"
+        for each in partitions
+        if each.source in ends and each.copied < ends[each.source]
+    ]
+    return _waiting_if(reasons)
+
+
+def copy_end_verdict(
+    partitions: Sequence[PartitionSeen], logs: Mapping[TopicPartition, tuple[CutLog, CutLog]]
+) -> Verdict:
+    """
+    Demand that the destination shows each copy up to its end.
+
+    Args:
+        partitions: The partitions; they are copied up to the cut.
+        logs: Both sides by source partition: the cut, and the log of the copy as consumers see it.
+
+    """
+    ends = {each.source: each.copy_end for each in partitions}
+    return _waiting_if(
+        [
+            f"{logs[partition][1].topic}-{partition.partition} ends at {logs[partition][1].end:,} for "
+            f"consumers, and the copy at {end:,}"
+            for partition, end in sorted(ends.items())
+            if end is not None and logs[partition][1].end < end
+        ]
+    )
+
+
+def verified_verdict(report: VerifyReport, *, is_whole: bool) -> Verdict:
+    """
+    Demand equal records.
+
+    Args:
+        report: The comparison.
+        is_whole: Whether the destination must have all records, since nothing is written any more.
+
+    """
+    reasons = [
+        f"{each.source} is {each.outcome.value}{f': {each.reason}' if each.reason else ''}"
+        for each in report.partitions
+        if each.outcome is not Outcome.EQUAL
+    ]
+    if is_whole:
+        reasons += [
+            f"{each.source} has records from offset {each.not_mirrored.start:,} on that the destination lacks"
+            for each in report.partitions
+            if each.not_mirrored is not None
+        ]
+    return _failed_if(reasons)
+
+
+def groups_verdict(
+    report: GroupsReport,
+    empty: Collection[TopicPartition],
+    *,
+    accepts_at_least: bool,
+    is_rehearsal: bool = False,
+) -> Verdict:
+    """
+    Demand groups without members, and with an exact translation of each offset.
+
+    Args:
+        report: A round over the groups that committed nothing.
+        empty: The source partitions without a record. The mirror has no position there, and none is needed.
+        accepts_at_least: Whether a translation may be one from which records are read again.
+        is_rehearsal: Whether consumers and the mirror are still at work.
+
+    """
+    reasons = _untranslated(report)
+    for group in report.groups:
+        if group.is_active and not is_rehearsal:
+            reasons.append(f"group {group.name!r} has members at the source")
+        allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
+        reasons += [
+            _row(each)
+            for each in group.offsets
+            if each.action in _IN_THE_WAY
+            or (each.action is Action.NO_POSITION and each.partition not in empty)
+            or (each.exactness is not None and each.exactness not in allowed)
+        ]
+    return _waiting_if(reasons)
+
+
+#: These keep an offset from the destination. The other actions need nothing more, or only the commit.
+_IN_THE_WAY = frozenset({Action.ACTIVE, Action.FURTHER, Action.REFUSED, Action.UNCONFIRMED})
+
+
+def _allowed_exactness(*, accepts_at_least: bool, is_rehearsal: bool) -> frozenset[Exactness]:
+    allowed = {Exactness.EXACT}
+    if accepts_at_least:
+        allowed.add(Exactness.AT_LEAST)
+    if is_rehearsal:
+        allowed.add(Exactness.AHEAD)  # consumers read as fast as the mirror
+    return frozenset(allowed)
+
+
+def read_back_verdict(report: GroupsReport) -> Verdict:
+    """Demand that a round after the commits finds nothing left to commit."""
+    return _waiting_if(
+        [
+            _row(each)
+            for group in report.groups
+            for each in group.offsets
+            if each.action in (_IN_THE_WAY | {Action.WRITE})
+        ]
+    )
+
+
+def _untranslated(report: GroupsReport) -> list[str]:
+    return [f"group {each.name!r} does not follow: {each.problem}" for each in report.untranslated]
+
+
+def _row(offset: GroupOffset) -> str:
+    return " ".join(_words(offset))
+
+
+def _words(offset: GroupOffset) -> Iterator[str]:
+    yield f"group {offset.group!r} at {offset.partition}"
+    yield f"({offset.committed}"
+    yield f"-> {offset.translated}," if offset.translated is not None else "without a translation,"
+    if offset.exactness is not None:
+        yield f"{offset.exactness.value},"
+    detail = f": {offset.detail}" if offset.detail else ""
+    yield f"{offset.action.value}{detail})"

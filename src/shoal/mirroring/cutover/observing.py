@@ -1,0 +1,282 @@
+"""A mirror and its groups, as both clusters show them. Only :meth:`Observer.commit_groups` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ...client.acls import Resource, describe_acls
+from ...client.cluster import Cluster, patiently
+from ...client.config import IsolationLevel
+from ...client.coordinator import MemberId, describe_holder
+from ...client.offsets import EARLIEST, LATEST, list_offsets
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ConfigError, ShoalError
+from ...topic_partition import TopicPartition
+from ...verify import VerifyProgress, VerifyReport, verify
+from ..model.copy_options import CopySettings, all_copy_rules
+from ..model.options import MirrorOptions
+from ..model.position import MirrorPosition, is_another_topic
+from ..positions import GroupPositions
+from ..prepare.unmatched import why_nothing_matches
+from ..sync.acls import follow_acls
+from ..sync.configs import follow_configs
+from ..sync.groups import GroupSync
+from ..sync.report import GroupsReport
+from ..sync.taken import SourceTaken
+from ..sync.way_there import WayThere
+from .certificate import CutCluster, CutLog
+from .log_ends import log_ends
+from .movement import PartitionSeen
+from .options import CutoverOptions
+
+__all__ = ["Observer"]
+
+_PATIENCE_S = 10.0
+
+
+class Observer:
+    """Asks both clusters. One thread uses it."""
+
+    def __init__(self, source: Cluster, destination: Cluster, options: CutoverOptions) -> None:
+        """
+        Select the topics.
+
+        Args:
+            options: The options of the cut-over.
+
+        Raises:
+            ConfigError: No topic matches, or a topic that was named is missing.
+            ShoalError: A cluster does not respond.
+
+        """
+        self._source = source
+        self._destination = destination
+        self._options = options
+        mirror = options.mirror
+        found = patiently(source.refresh, patience_s=_PATIENCE_S).topics
+        missing = mirror.topics.missing(found)
+        if missing:
+            raise ConfigError(f"there is no topic {missing[0]!r} on {source}. Name the topics that move")
+        self.topics: dict[str, str] = mirror.topics.select(found)
+        if not self.topics:
+            raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
+        patiently(lambda: destination.refresh(self.topics.values()), patience_s=_PATIENCE_S)
+        self.group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
+        self._positions: dict[TopicPartition, MirrorPosition] = {}
+        self._sync = self._group_sync(mirror)
+
+    def _group_sync(self, mirror: MirrorOptions) -> GroupSync:
+        settings = CopySettings.of(mirror.copy, mirror.source, mirror.destination, self.group)
+        return GroupSync(
+            self._source,
+            self._destination,
+            self.group,
+            self._options.selection,
+            lambda partition: SourceTaken(self._source, partition, settings),
+            way_there=WayThere(self._source, self._destination, settings),
+            patience_s=_PATIENCE_S,
+        )
+
+    # The mirror
+
+    def holder(self) -> str | None:
+        """Return the member of the mirror's group as a phrase; None if no mirror runs."""
+        return describe_holder(self._source, self.group)
+
+    def partitions(self) -> list[PartitionSeen]:
+        """
+        Return all partitions of the source. Their positions are read before their ends.
+
+        Topics that match and are new since the beginning are left out, but new partitions are not. The log
+        ends are read last: none of them lies before the high watermark of an earlier moment.
+
+        Raises:
+            ShoalError: A leader does not respond, or the mirror's group cannot be read.
+
+        """
+        topics = self._source.refresh(self.topics).topics
+        self._destination.refresh(self.topics.values())
+        wanted = [
+            TopicPartition(name, number)
+            for name in sorted(self.topics)
+            for number in sorted(topics[name].partitions if name in topics else ())
+        ]
+        self._positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
+        stable = _answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST), _COMMITTED))
+        ends = _answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST)))
+        starts = _answered(list_offsets(self._source, dict.fromkeys(wanted, EARLIEST)))
+        written = _answered(log_ends(self._source, ends))
+        copies_open = self._source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED
+        seen = []
+        for each in wanted:
+            position = self._positions.get(each)
+            seen.append(
+                PartitionSeen(
+                    each,
+                    self.copy_of(each),
+                    starts[each],
+                    # Between both questions a transaction may have ended.
+                    min(stable[each], ends[each]),
+                    ends[each],
+                    None if position is None else position.source_offset,
+                    copies_open,
+                    "" if position is None else self._recreated(each, position),
+                    None if position is None else position.destination_offset,
+                    written[each] - ends[each],
+                )
+            )
+        return seen
+
+    def copy_of(self, partition: TopicPartition) -> TopicPartition:
+        """Return the copy of a source partition."""
+        return TopicPartition(self.topics[partition.topic], partition.partition)
+
+    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
+        """Return the position of the last :meth:`partitions`."""
+        return self._positions.get(partition)
+
+    def _recreated(self, partition: TopicPartition, position: MirrorPosition) -> str:
+        for cluster, topic, then in (
+            (self._source, partition.topic, position.source_topic_id),
+            (self._destination, self.topics[partition.topic], position.destination_topic_id),
+        ):
+            found = cluster.metadata.topics.get(topic)
+            if found is None:
+                return f"there is no topic {topic} on {cluster}"
+            if is_another_topic(then, found.topic_id):
+                return f"topic {topic} on {cluster} was created again since it was mirrored"
+        return ""
+
+    def logs(self, seen: Sequence[PartitionSeen]) -> dict[TopicPartition, tuple[CutLog, CutLog]]:
+        """
+        Return both sides of partitions for the certificate, by source partition.
+
+        Raises:
+            ShoalError: A leader at the destination does not respond.
+
+        """
+        copies = [each.destination for each in seen]
+        ends = _answered(list_offsets(self._destination, dict.fromkeys(copies, LATEST)))
+        starts = _answered(list_offsets(self._destination, dict.fromkeys(copies, EARLIEST)))
+        return {
+            each.source: (
+                _log(self._source, each.source, each.start, each.end),
+                _log(self._destination, each.destination, starts[each.destination], ends[each.destination]),
+            )
+            for each in seen
+        }
+
+    def clusters(self) -> tuple[CutCluster, CutCluster]:
+        """Return both clusters for the certificate."""
+        mirror = self._options.mirror
+        return (
+            CutCluster(self._source.metadata.cluster_id, mirror.source.servers),
+            CutCluster(self._destination.metadata.cluster_id, mirror.destination.servers),
+        )
+
+    # Configurations, ACLs and groups
+
+    def drift(self) -> list[str]:
+        """
+        Return phrases about configurations and ACLs that the destination lacks, or that cannot be compared.
+
+        ACLs that only the destination has are no drift: shoal deletes none, and no client misses anything.
+        """
+        kinds: Mapping[str, Callable[[], Iterator[str]]] = {"configs": self._configs, "acls": self._acls}
+        found: list[str] = []
+        for kind, compare in kinds.items():
+            if kind not in self._options.allow_drift:
+                found += compare()
+        return found
+
+    def _configs(self) -> Iterator[str]:
+        here, there = self._source.metadata.topics, self._destination.metadata.topics
+        names = {ours: theirs for ours, theirs in self.topics.items() if ours in here and theirs in there}
+        follow = self._options.mirror.follow
+        report = follow_configs(self._source, self._destination, names, follow, compare_only=True)
+        for copy, changes in report.left.items():
+            for name, value in changes.items():
+                wanted = "its default" if value is None else repr(value)
+                yield f"topic {copy} needs {name}={wanted}"
+
+    def _acls(self) -> Iterator[str]:
+        follow = self._options.mirror.follow
+        try:
+            report = follow_acls(
+                self._source, self._destination, self.topics, self.group, follow, compare_only=True
+            )
+        except BrokerError as error:
+            if error.code is not ErrorCode.SECURITY_DISABLED:
+                raise
+            yield from self._missing_authorizer()
+            return
+        for each in report.left:
+            yield f"the destination lacks the ACL {each}"
+
+    def _missing_authorizer(self) -> Iterator[str]:
+        """Yield what the move changes for clients if one of the clusters has no authorizer."""
+        checks = [_has_authorizer(cluster) for cluster in (self._source, self._destination)]
+        if checks == [False, True]:
+            yield (
+                "the destination checks ACLs, and the source has no authorizer to copy them from. Grant the "
+                "clients what they need there"
+            )
+        if checks == [True, False]:
+            yield "the source checks ACLs, and the destination has no authorizer: there, clients may do all"
+
+    def groups(self) -> GroupsReport:
+        """Read and translate the offsets of the groups; nothing is committed."""
+        return self._sync.round(self.topics, apply=False, afresh=True)
+
+    def commit_groups(self) -> GroupsReport:
+        """Read, translate and commit the offsets of the groups."""
+        return self._sync.round(self.topics, apply=True, afresh=True)
+
+    # The records
+
+    def verify(
+        self, earlier: VerifyReport | None, on_progress: Callable[[VerifyProgress], object]
+    ) -> VerifyReport:
+        """Compare the records that an earlier comparison has not found equal."""
+        mirror = self._options.mirror
+        return verify(
+            mirror.source,
+            mirror.destination,
+            self.topics,
+            group=self.group,
+            rules=all_copy_rules(mirror.source),
+            options=mirror.copy,
+            on_progress=on_progress,
+            earlier=earlier,
+        )
+
+
+_COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+def _has_authorizer(cluster: Cluster) -> bool:
+    try:
+        describe_acls(cluster, Resource.GROUP)
+    except BrokerError as error:
+        if error.code is not ErrorCode.SECURITY_DISABLED:
+            raise
+        return False
+    return True
+
+
+def _answered(answers: Mapping[TopicPartition, int | ShoalError]) -> dict[TopicPartition, int]:
+    for answer in answers.values():
+        if isinstance(answer, ShoalError):
+            raise answer
+    return {partition: answer for partition, answer in answers.items() if isinstance(answer, int)}
+
+
+def _log(cluster: Cluster, partition: TopicPartition, start: int, end: int) -> CutLog:
+    topic = cluster.metadata.topics[partition.topic]
+    return CutLog(
+        partition.topic,
+        None if topic.topic_id is None else str(topic.topic_id),
+        start,
+        max(start, end),
+        topic.partitions[partition.partition].leader_epoch,
+    )

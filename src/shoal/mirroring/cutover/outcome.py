@@ -1,0 +1,132 @@
+"""The news of the gates, and the outcome of a cut-over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...exit_codes import EXIT_DONE, EXIT_FAILED
+from ..model.text import first_few
+from ..sync.report import GroupOffset
+from .certificate import Certificate
+from .gates import GATES, Gate, State, Verdict
+
+__all__ = ["CutoverReport", "GateEvent"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateEvent:
+    """
+    News of a gate: its beginning, other reasons to wait, its end.
+
+    Attributes:
+        state: Passed, waiting or failed. The first event of a gate has no reasons.
+        elapsed_s: The seconds since the gate's first look.
+        reasons: Phrases about everything that is in the way.
+        is_timed_out: Whether the gate failed since it waited too long.
+        remedy: A sentence for an operator whose gate did not open; empty if it did.
+
+    """
+
+    gate: Gate
+    state: State
+    elapsed_s: float
+    reasons: Sequence[str] = ()
+    is_timed_out: bool = False
+    remedy: str = ""
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the event as values of JSON."""
+        rule = GATES[self.gate]
+        return {
+            "type": "gate",
+            "gate": self.gate.value,
+            "state": self.state.value,
+            "elapsed_s": round(self.elapsed_s, 3),
+            "reasons": list(self.reasons),
+            "timed_out": self.is_timed_out,
+            "remedy": self.remedy,
+            "waits_for": rule.waits_for,
+            "why": rule.why,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CutoverReport:
+    """
+    The outcome of a cut-over.
+
+    Attributes:
+        is_rehearsal: Whether it was one.
+        gates: The last event of each gate, in their order; none of gates that were not reached.
+        committed: The number of offsets of groups that were committed at the destination.
+        certificate: The certificate; None without one.
+        warnings: Sentences about groups that could not be seen, and about a page that was not written.
+        unconfirmed: The offsets of groups whose commit had no answer. The destination may have them.
+        groups_command: The command that shows the offsets of the groups at both clusters.
+
+    """
+
+    is_rehearsal: bool
+    gates: tuple[GateEvent, ...]
+    committed: int = 0
+    certificate: Certificate | None = None
+    warnings: tuple[str, ...] = ()
+    unconfirmed: tuple[GroupOffset, ...] = ()
+    groups_command: str = ""
+
+    @property
+    def closed(self) -> GateEvent | None:
+        """The gate that did not open; None if all did."""
+        return next((each for each in self.gates if each.state is not State.PASSED), None)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all gates opened, otherwise 1."""
+        return EXIT_DONE if self.closed is None else EXIT_FAILED
+
+    @property
+    def sentence(self) -> str:
+        """The reason and the remedy of a gate that did not open; empty if all did."""
+        closed = self.closed
+        if closed is None:
+            return ""
+        verdict = Verdict(closed.state, closed.reasons)
+        how = f"did not open within {closed.elapsed_s:.0f} s" if closed.is_timed_out else "failed"
+        return f"gate {closed.gate.value!r} {how}: {verdict.sentence}. {self._changes} {closed.remedy}"
+
+    @property
+    def _changes(self) -> str:
+        if not self.committed and not self.unconfirmed:
+            return "Nothing was changed."
+        sentences = []
+        if self.committed:
+            sentences.append(
+                f"{self.committed:,} offsets of consumer groups were committed at the destination, with "
+                "shoal's mark: the next translation replaces them."
+            )
+        if self.unconfirmed:
+            named = [f"{each.group!r} at {each.counterpart}: {each.translated}" for each in self.unconfirmed]
+            sentences.append(
+                f"{len(named):,} offsets may have been committed there, since the coordinator confirmed none "
+                f"of them (group {first_few(named, most=3)}). To see them: {self.groups_command}"
+            )
+        return " ".join(sentences)
+
+    def to_json_object(self) -> dict[str, Any]:
+        """Return the outcome as values of JSON."""
+        return {
+            "type": "cutover",
+            "rehearsal": self.is_rehearsal,
+            "gates": [each.to_json_object() for each in self.gates],
+            "committed": self.committed,
+            "unconfirmed": [
+                {"group": each.group, "counterpart": str(each.counterpart), "offset": each.translated}
+                for each in self.unconfirmed
+            ],
+            "problem": self.sentence or None,
+            "certificate": None if self.certificate is None else self.certificate.to_json_object(),
+            "warnings": list(self.warnings),
+            "exit_code": self.exit_code,
+        }

@@ -1,0 +1,447 @@
+"""
+A cut-over from its first gate to its last.
+
+Each gate is looked at again and again until it opens, fails or times out. Only the gate of the groups writes
+to a cluster, and only once all of its looks agree; what it commits carries shoal's mark, and so follows the
+source again if the cut-over ends later. A transient error of a cluster is one more reason to wait.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NoReturn, Protocol
+
+from ...client.cluster import Cluster, is_transient
+from ...errors import ShoalError
+from ...topic_partition import TopicPartition
+from ...verify import PartitionReport, VerifyProgress, VerifyReport
+from ..model.position import MirrorPosition
+from ..sync.offset_rules import Action
+from ..sync.report import GroupsReport
+from .certificate import Certificate, CutCluster, CutGroupOffset, CutLog, CutPartition
+from .commits import Commits
+from .files import check_writable, write_certificate, write_page
+from .gates import (
+    GATES,
+    Gate,
+    State,
+    Verdict,
+    complete_verdict,
+    copy_end_verdict,
+    groups_verdict,
+    in_step_verdict,
+    mirror_verdict,
+    quiet_verdict,
+    read_back_verdict,
+    unmoved_verdict,
+    verified_verdict,
+)
+from .movement import Movement, PartitionSeen, Quiet
+from .observing import Observer
+from .options import CutoverOptions
+from .outcome import CutoverReport, GateEvent
+
+__all__ = ["CutoverRun", "Observing", "cut_over"]
+
+#: Between two looks. A whole cut-over should take 60 s, and a look at 1,200 partitions takes some requests.
+_LOOK_S = 1.0
+
+_UNVERIFIED = "See the ranges with shoal verify, and let the producers and consumers stay at the source."
+
+#: Positions are committed every 5 s (``commit_interval_ms``); a busy coordinator may miss some commits.
+_STANDING_S = 30.0
+
+
+class Observing(Protocol):
+    """The questions of a run to both clusters; see :class:`~shoal.mirroring.cutover.observing.Observer`."""
+
+    group: str
+    topics: dict[str, str]
+
+    def holder(self) -> str | None:
+        """Return the member of the mirror's group as a phrase; None if no mirror runs."""
+
+    def partitions(self) -> list[PartitionSeen]:
+        """Return all partitions of the source."""
+
+    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
+        """Return the position of the last :meth:`partitions`."""
+
+    def logs(self, seen: Sequence[PartitionSeen]) -> Mapping[TopicPartition, tuple[CutLog, CutLog]]:
+        """Return both sides of partitions, by source partition."""
+
+    def clusters(self) -> tuple[CutCluster, CutCluster]:
+        """Return the source and the destination."""
+
+    def drift(self) -> list[str]:
+        """Return phrases about configurations and ACLs that differ."""
+
+    def groups(self) -> GroupsReport:
+        """Translate the offsets of the groups; nothing is committed."""
+
+    def commit_groups(self) -> GroupsReport:
+        """Translate the offsets of the groups, and commit them."""
+
+    def verify(
+        self, earlier: VerifyReport | None, on_progress: Callable[[VerifyProgress], object]
+    ) -> VerifyReport:
+        """Compare the records that an earlier comparison has not found equal."""
+
+
+class _Closed(Exception):
+    """A gate did not open."""
+
+
+class _TimedOut(Exception):
+    """A verification took too long."""
+
+
+class CutoverRun:
+    """One cut-over. :meth:`run` once."""
+
+    def __init__(
+        self,
+        observer: Observing,
+        options: CutoverOptions,
+        *,
+        on_event: Callable[[GateEvent], object] = lambda _: None,
+        commands: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """
+        Prepare; nothing is asked yet.
+
+        Args:
+            observer: Asks both clusters.
+            on_event: Receives the news of the gates.
+            commands: The command that repeats each check, for the certificate.
+            clock: The monotonic clock.
+            pause: Waits for a number of seconds.
+
+        """
+        self._observer = observer
+        self._options = options
+        self._on_event = on_event
+        self._commands = commands or {}
+        self._clock = clock
+        self._pause = pause
+        self._events: dict[Gate, GateEvent] = {}
+        self._began_at = 0.0
+        self._ends: dict[TopicPartition, int] = {}
+        self._seen: list[PartitionSeen] = []
+        self._verified: VerifyReport | None = None
+        self._compared: dict[TopicPartition, PartitionReport] = {}
+        self._groups: GroupsReport | None = None
+        self._commits = Commits()
+        self._certificate: Certificate | None = None
+        self._warnings: list[str] = []
+
+    def run(self) -> CutoverReport:
+        """Lead through the gates, up to the first that does not open."""
+        steps: Mapping[Gate, Callable[[Gate], None]] = {
+            Gate.MIRROR: self._await_mirror,
+            Gate.IN_STEP: self._await_in_step,
+            Gate.QUIET: self._await_quiet,
+            Gate.COMPLETE: self._await_complete,
+            Gate.GROUPS: self._await_groups,
+            Gate.CERTIFICATE: self._certify,
+        }
+        for gate, rule in GATES.items():
+            if self._options.rehearse and not rule.is_rehearsed:
+                continue
+            self._began_at = self._clock()
+            self._tell(gate, Verdict(State.WAITING))
+            try:
+                self._pass(gate, steps[gate])
+            except _Closed:
+                self._see_unconfirmed()
+                break
+            self._tell(gate, Verdict(State.PASSED))
+        return CutoverReport(
+            self._options.rehearse,
+            tuple(self._events.values()),
+            len(self._commits.done),
+            self._certificate,
+            (*self._warnings, *(self._groups.warnings if self._groups else ())),
+            tuple(self._commits.unconfirmed.values()),
+            self._commands.get(Gate.GROUPS.value, "shoal groups"),
+        )
+
+    def _pass(self, gate: Gate, step: Callable[[Gate], None]) -> None:
+        try:
+            step(gate)
+        except KeyboardInterrupt:
+            # An operator has to know whether anything was changed.
+            self._close(gate, ["interrupted"], remedy="Cut over again when you are ready.")
+
+    # The gates
+
+    def _await_mirror(self, gate: Gate) -> None:
+        movement = Movement(_STANDING_S)
+
+        def look() -> Verdict:
+            seen = self._observer.partitions()
+            standing = movement.look(self._clock(), seen)
+            holder = self._observer.holder()
+            return mirror_verdict(self._observer.group, holder, seen, standing, self._options.max_lag)
+
+        self._wait(gate, look)
+
+    def _await_in_step(self, gate: Gate) -> None:
+        self._wait(gate, lambda: in_step_verdict(self._observer.drift(), self._observer.groups()))
+        self._verify(gate, is_whole=False)
+
+    def _await_quiet(self, gate: Gate) -> None:
+        quiet = Quiet()
+
+        def look() -> Verdict:
+            asked_at = self._clock()
+            self._seen = self._observer.partitions()
+            return quiet_verdict(quiet.look(asked_at, self._seen), self._options.quiet_s)
+
+        self._wait(gate, look)
+        self._ends = {each.source: each.end for each in self._seen}
+
+    def _await_complete(self, gate: Gate) -> None:
+        def look() -> Verdict:
+            seen = self._look_behind_cut()
+            if isinstance(seen, Verdict):
+                return seen
+            if not self._ends:
+                self._ends = {each.source: each.copyable_end for each in seen}
+            return complete_verdict(self._ends, seen)
+
+        self._wait(gate, look)
+        self._verify(gate, is_whole=not self._options.rehearse)
+
+    def _await_groups(self, gate: Gate) -> None:
+        def look() -> Verdict:
+            seen = self._look_behind_cut()
+            if isinstance(seen, Verdict):
+                return seen
+            empty = {each.source for each in seen if each.start == each.end}
+            preview = self._observer.groups()
+            self._commits.see(preview)
+            verdict = self._groups_verdict(preview, empty)
+            if verdict.state is not State.PASSED or self._options.rehearse:
+                return verdict
+            self._commits.begin(preview)
+            written = self._observer.commit_groups()
+            self._commits.end(written)
+            # A consumer may have joined meanwhile, or committed: the next look begins again.
+            for report in (written, self._observer.groups()):
+                verdict = self._groups_verdict(report, empty)
+                if verdict.state is not State.PASSED:
+                    return verdict
+            return read_back_verdict(report)
+
+        self._wait(gate, look)
+
+    def _groups_verdict(self, report: GroupsReport, empty: set[TopicPartition]) -> Verdict:
+        self._groups = report
+        return groups_verdict(
+            report,
+            empty,
+            accepts_at_least=self._options.accept_at_least,
+            is_rehearsal=self._options.rehearse,
+        )
+
+    def _see_unconfirmed(self) -> None:
+        """Ask once more for commits without an answer, since the report says what was changed."""
+        if self._commits.unconfirmed:
+            with suppress(ShoalError):
+                self._commits.see(self._observer.groups())
+
+    def _certify(self, gate: Gate) -> None:
+        def look() -> Verdict:
+            seen = self._look_behind_cut()
+            if isinstance(seen, Verdict):
+                return seen
+            file = self._options.certificate
+            if self._options.rehearse:
+                if file is not None:
+                    check_writable(file)
+                return Verdict(State.PASSED)
+            logs = self._observer.logs(seen)
+            verdict = copy_end_verdict(seen, logs)
+            if verdict.state is not State.PASSED:
+                return verdict
+            certificate = self._make_certificate(seen, logs)
+            assert file is not None
+            write_certificate(file, certificate)
+            self._certificate = certificate
+            self._write_page(file, certificate)
+            return Verdict(State.PASSED)
+
+        self._wait(gate, look)
+
+    def _look_behind_cut(self) -> list[PartitionSeen] | Verdict:
+        """Return the partitions, or a verdict if a producer has written since the cut."""
+        seen = self._observer.partitions()
+        if not self._options.rehearse:
+            unmoved = unmoved_verdict(self._ends, seen)
+            if unmoved.state is not State.PASSED:
+                return unmoved
+        return seen
+
+    # Waiting
+
+    def _wait(self, gate: Gate, look: Callable[[], Verdict]) -> None:
+        while True:
+            try:
+                verdict = look()
+            except ShoalError as error:
+                verdict = Verdict(State.WAITING if is_transient(error) else State.FAILED, [str(error)])
+            if verdict.state is State.PASSED:
+                return
+            if verdict.state is State.FAILED:
+                self._close(gate, verdict.reasons)
+            if self._elapsed_s >= self._options.timeout_s:
+                self._close(gate, verdict.reasons, is_timed_out=True)
+            self._tell(gate, verdict)
+            self._pause(_LOOK_S)
+
+    def _verify(self, gate: Gate, *, is_whole: bool) -> None:
+        """Compare what was not compared before; before the cut only a standstill is too long."""
+        read, read_at = -1, self._clock()
+
+        def watch(progress: VerifyProgress) -> None:
+            nonlocal read, read_at
+            if progress.bytes_read != read:
+                read, read_at = progress.bytes_read, self._clock()
+            self._tell(gate, Verdict(State.WAITING, [f"verified: {progress.fraction:.0%}"]))
+            waited_s = self._elapsed_s if is_whole else self._clock() - read_at
+            if waited_s >= self._options.timeout_s:
+                raise _TimedOut
+
+        try:
+            report = self._observer.verify(self._verified, watch)
+        except _TimedOut:
+            self._close(gate, ["the verification of the records has not ended"], is_timed_out=True)
+        except ShoalError as error:
+            self._close(gate, [f"the records cannot be verified: {error}"])
+        verdict = verified_verdict(report, is_whole=is_whole)
+        if verdict.state is not State.PASSED:
+            self._close(gate, verdict.reasons, remedy=_UNVERIFIED)
+        self._verified = report
+        self._compared = {each.source: self._with_earlier(each) for each in report.partitions}
+
+    def _with_earlier(self, report: PartitionReport) -> PartitionReport:
+        """Add what an earlier comparison found equal, if this one went on behind it."""
+        before = self._compared.get(report.source)
+        if before is None or before.reached is None or report.alignment is None:
+            return report
+        began = report.alignment.source_offset, report.alignment.destination_offset
+        if began != before.reached:
+            return report
+        return replace(
+            report, records=before.records + report.records, batches=before.batches + report.batches
+        )
+
+    @property
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._began_at
+
+    def _close(
+        self, gate: Gate, reasons: Sequence[str], *, is_timed_out: bool = False, remedy: str = ""
+    ) -> NoReturn:
+        remedy = remedy or GATES[gate].remedy
+        event = GateEvent(gate, State.FAILED, self._elapsed_s, reasons, is_timed_out, remedy)
+        self._events[gate] = event
+        self._on_event(event)
+        raise _Closed
+
+    def _tell(self, gate: Gate, verdict: Verdict) -> None:
+        before = self._events.get(gate)
+        event = GateEvent(gate, verdict.state, self._elapsed_s, verdict.reasons)
+        self._events[gate] = event
+        if before is None or (before.state, before.reasons) != (event.state, event.reasons):
+            self._on_event(event)
+
+    # The certificate
+
+    def _write_page(self, file: str, certificate: Certificate) -> None:
+        """Write the page; the cut-over is done without it."""
+        try:
+            write_page(file, certificate)
+        except ShoalError as error:
+            self._warnings.append(str(error))
+
+    def _make_certificate(
+        self, seen: Sequence[PartitionSeen], logs: Mapping[TopicPartition, tuple[CutLog, CutLog]]
+    ) -> Certificate:
+        rules = [each.rules for one in seen if (each := self._observer.position_of(one.source)) is not None]
+        return Certificate(
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            *self._observer.clusters(),
+            self._observer.group,
+            rules[0] if rules else "",
+            dict(self._observer.topics),
+            tuple(self._cut_partition(each, *logs[each.source]) for each in seen),
+            tuple(_cut_offsets(self._groups)) if self._groups else (),
+            {gate.value: round(event.elapsed_s, 3) for gate, event in self._events.items()},
+            dict(self._commands),
+        )
+
+    def _cut_partition(self, seen: PartitionSeen, ours: CutLog, theirs: CutLog) -> CutPartition:
+        position = self._observer.position_of(seen.source)
+        compared = self._compared.get(seen.source)
+        # Records behind the copy are of producers that have begun at the destination: they go back later.
+        end = theirs.end if seen.copy_end is None else seen.copy_end
+        return CutPartition(
+            seen.source.partition,
+            ours,
+            replace(theirs, start=min(theirs.start, end), end=end),
+            None if position is None else position.origin,
+            0 if compared is None else compared.records,
+            0 if compared is None else compared.batches,
+            None if position is None else position.last_batch,
+        )
+
+
+def _cut_offsets(report: GroupsReport) -> list[CutGroupOffset]:
+    return [
+        CutGroupOffset(
+            each.group,
+            each.partition.topic,
+            each.partition.partition,
+            each.committed,
+            each.translated,
+            None if each.exactness is None else each.exactness.value,
+            each.action.value,
+        )
+        for group in report.groups
+        for each in group.offsets
+        if each.action is not Action.NOT_MIRRORED
+    ]
+
+
+def cut_over(
+    options: CutoverOptions,
+    *,
+    on_event: Callable[[GateEvent], object] = lambda _: None,
+    commands: Mapping[str, str] | None = None,
+) -> CutoverReport:
+    """
+    Move topics to the destination of their mirror, or rehearse it.
+
+    Args:
+        on_event: Receives the news of the gates.
+        commands: The command that repeats each check, for the certificate.
+
+    Raises:
+        ConfigError: No topic matches, or the certificate could not be written.
+        ShoalError: A cluster does not respond at the beginning. Later, that is in the report.
+
+    """
+    if options.certificate is not None:
+        check_writable(options.certificate)
+    mirror = options.mirror
+    with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
+        observer = Observer(source, destination, options)
+        return CutoverRun(observer, options, on_event=on_event, commands=commands).run()

@@ -1,0 +1,202 @@
+"""
+The first positions of a mirror that goes back to the source of a cut-over (:mod:`..cutover.failback`).
+
+The mirror looks for its way back before it creates a topic, so that a wrong cluster stays as it is; and once
+it holds its group, before anything else gives a partition a position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from ...client.admin import init_producer_id
+from ...client.cluster import Cluster, patiently
+from ...client.coordinator import MemberId, group_assignment
+from ...client.offsets import EARLIEST, LATEST, list_offsets
+from ...errors import BrokerError, ConfigError, ProtocolError, ShoalError
+from ...topic_partition import TopicPartition
+from ..cutover.certificate import Certificate, CutPartition, read_certificate
+from ..cutover.failback import (
+    FailbackLog,
+    begins_at_cut,
+    cluster_problem,
+    failback_positions,
+    failback_problems,
+)
+from ..cutover.log_ends import log_ends
+from ..model.options import MirrorOptions
+from ..model.text import first_few
+from ..positions import GroupOffsets, GroupPositions
+
+__all__ = ["go_back", "starts_at_cut"]
+
+
+class _WayBack(NamedTuple):
+    """
+    The partitions that begin at a cut.
+
+    Attributes:
+        cuts: The cut of each, by the partition that the mirror reads.
+        destinations: The logs that it writes to, by their partition.
+
+    """
+
+    cuts: Mapping[TopicPartition, CutPartition]
+    destinations: Mapping[TopicPartition, FailbackLog]
+
+
+def starts_at_cut(
+    options: MirrorOptions,
+    state: GroupOffsets,
+    source: Cluster,
+    destination: Cluster,
+    *,
+    patience_s: float,
+) -> Mapping[TopicPartition, int]:
+    """
+    Return the first offsets of partitions that begin at the cut of a certificate; change nothing.
+
+    Args:
+        options: The options of the mirror. Without ``from_certificate`` no partition begins so.
+        state: The committed offsets of the mirror's group.
+        source: The cluster that the mirror reads.
+        destination: The cluster that it writes to.
+        patience_s: How long to retry transient errors.
+
+    Raises:
+        ConfigError: The certificate cannot be read, the mirror is not the way back of its cut, or a partition
+            has changed since.
+        ShoalError: A cluster does not respond.
+
+    """
+    if options.from_certificate is None:
+        return {}
+    certificate = read_certificate(options.from_certificate)
+    way_back = patiently(
+        lambda: _find(options, certificate, state, source, destination), patience_s=patience_s
+    )
+    return {partition: cut.destination.end for partition, cut in way_back.cuts.items()}
+
+
+def _find(
+    options: MirrorOptions,
+    certificate: Certificate,
+    state: GroupOffsets,
+    source: Cluster,
+    destination: Cluster,
+) -> _WayBack:
+    topics = options.topics.select(source.refresh().topics)
+    destination.refresh(topics.values())
+    ids = source.metadata.cluster_id, destination.metadata.cluster_id
+    if problem := cluster_problem(certificate, *ids, topics):
+        reason = f"the certificate is of another cut-over: {problem}"
+        raise ConfigError(reason)
+    selected = {
+        TopicPartition(cut.destination.topic, cut.partition): cut
+        for cut in certificate.partitions
+        if cut.destination.topic in topics
+    }
+    _check_stopped(certificate, selected.values(), destination)
+    cuts = {each: cut for each, cut in selected.items() if begins_at_cut(cut, state.positions.get(each))}
+    here = _logs(source, cuts)
+    there = _logs(destination, (cut.source_partition for cut in cuts.values()))
+    problems = [
+        problem
+        for each, cut in sorted(cuts.items())
+        for problem in failback_problems(cut, here.get(each), there.get(cut.source_partition))
+    ]
+    if problems:
+        reason = f"the way back cannot begin at the cut: {first_few(problems, most=3)}"
+        raise ConfigError(reason)
+    return _WayBack(cuts, there)
+
+
+def _check_stopped(certificate: Certificate, cuts: Iterable[CutPartition], destination: Cluster) -> None:
+    """Refuse to go back while the mirror of the cut-over runs: it would copy each record that returns."""
+    group = certificate.mirror_group
+    copied: set[TopicPartition] = set()
+    with suppress(BrokerError, ProtocolError):  # not for this principal, or a group of others by now
+        copied = {each for held in group_assignment(destination, group).values() for each in held}
+    if still := sorted(copied & {cut.source_partition for cut in cuts}):
+        reason = (
+            f"the mirror of the cut-over still runs: group {group!r} on {destination} has a member that "
+            f"copies {first_few(still)}. Stop it, since it would copy back each record that returns. If it "
+            "was killed, wait for the end of its session"
+        )
+        raise ConfigError(reason)
+
+
+def go_back(
+    options: MirrorOptions, certificate: Certificate, group: str, membership: MemberId, *, patience_s: float
+) -> list[TopicPartition]:
+    """
+    Commit the ends of a cut as the positions of partitions that have none since.
+
+    Args:
+        certificate: The certificate of the cut-over.
+        group: The mirror's group, which the member holds.
+        membership: The member that commits.
+        patience_s: How long to retry transient errors.
+
+    Returns:
+        The partitions that got a position.
+
+    Raises:
+        ConfigError: The mirror is not the way back of this cut, or a partition has changed since.
+        ShoalError: A cluster does not respond, or refuses a position.
+
+    """
+    with Cluster(options.source) as source, Cluster(options.destination) as destination:
+        return patiently(
+            lambda: _go_back(options, certificate, group, membership, source, destination),
+            patience_s=patience_s,
+        )
+
+
+def _go_back(
+    options: MirrorOptions,
+    certificate: Certificate,
+    group: str,
+    membership: MemberId,
+    source: Cluster,
+    destination: Cluster,
+) -> list[TopicPartition]:
+    positions = GroupPositions(source, group, lambda: membership)
+    source.refresh()
+    state = positions.read_state()
+    way_back = _find(options, certificate, state, source, destination)
+    if not way_back.cuts:
+        return []
+    begun = failback_positions(
+        certificate,
+        way_back.destinations,
+        init_producer_id(destination),
+        options.rules(),
+        state.first_start,
+    )
+    for error in positions.commit(begun).values():
+        raise error
+    return sorted(begun)
+
+
+def _logs(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, FailbackLog]:
+    """Return the logs of those partitions that exist."""
+    known = cluster.metadata.topics
+    present = [
+        each for each in partitions if each.topic in known and each.partition in known[each.topic].partitions
+    ]
+    starts = list_offsets(cluster, dict.fromkeys(present, EARLIEST))
+    ends = log_ends(cluster, list_offsets(cluster, dict.fromkeys(present, LATEST)))
+    found = {}
+    for each in present:
+        start, end = starts[each], ends[each]
+        if isinstance(start, ShoalError):
+            raise start
+        if isinstance(end, ShoalError):
+            raise end
+        topic = known[each.topic]
+        topic_id = None if topic.topic_id is None else str(topic.topic_id)
+        found[each] = FailbackLog(topic_id, start, end, topic.partitions[each.partition].leader_epoch)
+    return found

@@ -1,0 +1,52 @@
+"""
+The health of a mirror for Kubernetes and load balancers: ``/healthz`` and ``/readyz`` of ``--metrics``.
+
+Both answer without the token of ``--http-token-file``: a kubelet sends none, and they contain only the phase.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from ..model.progress import Phase
+from .http_server.server import Answer, Route
+from .metrics import Metrics
+
+__all__ = ["health_routes"]
+
+#: Five times the silence after which the mirror warns (driver/silence.py): a restart is the last remedy.
+_SILENCE_S = 300.0
+
+
+def health_routes(metrics: Metrics) -> Mapping[str, Route]:
+    """Return the routes, for a server of these metrics."""
+    return {"/healthz": lambda _: _healthz(metrics), "/readyz": lambda _: _readyz(metrics)}
+
+
+def _healthz(metrics: Metrics) -> Answer:
+    """
+    Answer whether a restart is of no use: 503 if a mirror copies, and no task has reported for 5 minutes.
+
+    Partitions that wait or are stopped are no reason for a restart, nor is a long start.
+    """
+    if metrics.phase is not Phase.COPYING or metrics.phase_s < _SILENCE_S:
+        return _answer(metrics.phase.value)
+    reported_at = metrics.last_report_at
+    silent_for_s = metrics.phase_s if reported_at is None else time.time() - reported_at
+    has_work = any(each.stopped is None for each in metrics.partitions().values())
+    if silent_for_s < _SILENCE_S or not has_work:
+        return _answer(metrics.phase.value)
+    return _answer(f"no task has reported for {silent_for_s:.0f} s", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _readyz(metrics: Metrics) -> Answer:
+    """Answer whether tasks copy: 503 before, and once the mirror stops."""
+    phase = metrics.phase
+    status = HTTPStatus.OK if phase is Phase.COPYING else HTTPStatus.SERVICE_UNAVAILABLE
+    return _answer(phase.value, status)
+
+
+def _answer(text: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(f"{text}\n".encode(), {"Content-Type": "text/plain; charset=utf-8"}, status)

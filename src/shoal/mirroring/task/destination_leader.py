@@ -1,0 +1,133 @@
+"""
+The connection to one destination leader, and whether it takes several batches of a partition in a request.
+
+The leader answers for each topic, and on a *marked* connection only (``client/multi_batch.py``). On a marked
+connection, the sequence of each partition is its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from ...client.cluster import Cluster
+from ...client.multi_batch import marked
+from ...client.produce import ProduceConnection
+from ...topic_partition import TopicPartition
+from .partition import PartitionCopy
+
+__all__ = ["DestinationLeader"]
+
+#: The time for a broker to wait for its in-sync replicas (then it answers error 7): Kafka's default.
+_PRODUCE_TIMEOUT_MS = 30_000
+
+
+class DestinationLeader:
+    """
+    The destination leader of a copy loop, which queries it, and of its pump, which sends.
+
+    Attributes:
+        connection: The connection that is used now; :meth:`query` may replace it.
+        needs_two_connections: Whether some partitions need a marked connection, and others may not have one.
+
+    """
+
+    def __init__(
+        self, node_id: int, connect: Callable[[bool], ProduceConnection], accepting: set[int], *, marked: bool
+    ) -> None:
+        """
+        Open the first connection to the leader.
+
+        Args:
+            node_id: The leader's node id.
+            connect: Opens a connection; its argument is whether it is marked.
+            accepting: The node ids of the leaders that took several batches when they were queried last. A
+                query adds this leader, or removes it.
+            marked: Whether the first connection is marked: only if the sequence of each partition is its
+                offset.
+
+        """
+        self.connection = connect(marked)
+        self.needs_two_connections = False
+        self._node_id = node_id
+        self._accepting = accepting
+        self._connect = connect
+        self._marked = marked
+        #: By topic, as the leader answered.
+        self._takes: dict[str, bool] = {}
+
+    @classmethod
+    def of(cls, cluster: Cluster, node_id: int, copies: Sequence[PartitionCopy], accepting: set[int]) -> Self:
+        """
+        Connect to the destination leader of aligned partitions.
+
+        Args:
+            cluster: The destination.
+            node_id: The leader's node id.
+            copies: The partitions. Requests have the ids of their topics, if the cluster has such ids.
+            accepting: See the constructor.
+
+        """
+        topic_ids = {copy.destination: copy.destination_topic_id for copy in copies}
+
+        def connect(is_marked: bool) -> ProduceConnection:
+            client_id = marked(cluster.config.client_id) if is_marked else None
+            # A produce request must not outlive its sender: aborted on close.
+            connection = cluster.connect(node_id, abort_on_close=True, client_id=client_id)
+            return ProduceConnection(connection, timeout_ms=_PRODUCE_TIMEOUT_MS, topic_ids=topic_ids)
+
+        is_marked = node_id in accepting and all(copy.sequence_is_offset for copy in copies)
+        return cls(node_id, connect, accepting, marked=is_marked)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def has_answered_for(self, topic: str) -> bool:
+        """Whether the leader has answered for a topic."""
+        return topic in self._takes
+
+    def takes_multi_batch(self, topic: str) -> bool:
+        """Whether the leader takes several batches for a topic; false as long as it has not answered."""
+        return self._takes.get(topic, False)
+
+    def may_send_multi_batch(self, copy: PartitionCopy) -> bool:
+        """Whether the next request may have several batches of a partition."""
+        return self._marked and copy.can_send_multi_batch and self.takes_multi_batch(copy.destination.topic)
+
+    def forget(self, topic: str) -> None:
+        """Forget the answer for a topic: the broker may have been restarted without its agent."""
+        self._takes.pop(topic, None)
+
+    def forget_refusals(self) -> None:
+        """Forget the topics for which the leader takes one batch at a time, and query it again."""
+        self._takes = {topic: True for topic, takes in self._takes.items() if takes}
+
+    def query(self, partitions: Sequence[TopicPartition], *, can_be_marked: bool) -> None:
+        """
+        Query the leader about topics; if it takes several for any, continue on a marked connection.
+
+        Args:
+            partitions: One of each topic. Nothing is in flight.
+            can_be_marked: Whether the sequence of each partition on the connection is its offset.
+
+        """
+        connection = self.connection if self._marked else self._connect(True)
+        answers = connection.takes_multi_batch(partitions)
+        # A topic without an answer is queried on the next connection.
+        takes = {partition.topic: answers.get(partition, False) for partition in partitions}
+        if self._marked:
+            pass
+        elif not any(takes.values()):
+            connection.close()
+        elif can_be_marked:
+            self.connection.close()
+            self.connection, self._marked = connection, True
+        else:
+            connection.close()
+            self.needs_two_connections = True
+        self._takes |= takes
+        if any(self._takes.values()):
+            self._accepting.add(self._node_id)
+        else:
+            self._accepting.discard(self._node_id)

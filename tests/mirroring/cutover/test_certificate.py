@@ -1,0 +1,178 @@
+"""The certificate, written and read."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.errors import ConfigError, OptionError, ShoalError
+from shoal.mirroring.cutover import certificate_page
+from shoal.mirroring.cutover.certificate import (
+    Certificate,
+    CutCluster,
+    CutGroupOffset,
+    CutLog,
+    CutPartition,
+    read_certificate,
+)
+from shoal.mirroring.cutover.files import check_writable, page_file, write_certificate, write_page
+
+CERTIFICATE = Certificate(
+    "2026-11-23T10:00:00+00:00",
+    CutCluster("A", "a:9092"),
+    CutCluster(None, "b:9092"),
+    "shoal.A.B",
+    "0123456789abcdef",
+    {"orders": "west.orders"},
+    (
+        CutPartition(
+            0,
+            CutLog("orders", "id-1", 3, 10, 4),
+            CutLog("west.orders", None, 0, 8, -1),
+            (0, 0),
+            8,
+            5,
+            2**32 - 1,
+        ),
+        CutPartition(
+            1, CutLog("orders", "id-1", 0, 0, 4), CutLog("west.orders", None, 0, 0, -1), None, 0, 0, None
+        ),
+    ),
+    (
+        CutGroupOffset("app", "orders", 0, 7, 6, "exact", "unchanged"),
+        CutGroupOffset("app", "orders", 1, 0, None, None, "no position"),
+    ),
+    {"quiet": 10.5},
+    {"complete": "shoal verify"},
+)
+
+
+def test_certificate_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "orders.json"
+    check_writable(str(file))
+    write_certificate(str(file), CERTIFICATE)
+    assert read_certificate(str(file)) == CERTIFICATE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_certificate_begins_with_its_type_and_version(tmp_path: Path) -> None:
+    values = CERTIFICATE.to_json_object()
+    assert list(values)[:3] == ["type", "version", "at"]
+    assert (values["type"], values["version"]) == ("shoal cutover", 1)
+
+
+def test_certificate_never_replaces_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "orders.json"
+    file.write_text("mine")
+    with pytest.raises(OptionError, match=r"orders\.json' exists, and is never replaced"):
+        check_writable(str(file))
+    with pytest.raises(ShoalError, match="cannot be written: File exists"):
+        write_certificate(str(file), CERTIFICATE)
+    assert file.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_certificate_in_a_missing_directory_is_refused_before_the_cut_over(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="No such file or directory"):
+        check_writable(str(tmp_path / "missing" / "orders.json"))
+
+
+def test_missing_certificate_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the certificate '.*' cannot be read: No such file"):
+        read_certificate(str(tmp_path / "orders.json"))
+
+
+@pytest.mark.parametrize(
+    ("certificate", "page"),
+    [("orders.json", "orders.html"), ("orders", "orders.html"), ("a.b/orders.2026", "a.b/orders.2026.html")],
+)
+def test_page_lies_beside_its_certificate(certificate: str, page: str) -> None:
+    assert page_file(certificate) == page
+
+
+def test_page_that_exists_is_refused_before_the_cut_over(tmp_path: Path) -> None:
+    (tmp_path / "orders.html").write_text("mine")
+    with pytest.raises(OptionError, match=r"orders\.html' exists, and is never replaced"):
+        check_writable(str(tmp_path / "orders.json"))
+
+
+def test_page_has_the_values_of_the_certificate_as_text_and_no_code(tmp_path: Path) -> None:
+    file = tmp_path / "orders.json"
+    hostile = replace(
+        CERTIFICATE,
+        groups=(replace(CERTIFICATE.groups[0], group="<script>alert(1)</script>"), *CERTIFICATE.groups[1:]),
+        commands={"complete": "shoal verify --topics 'a&b'"},
+    )
+    write_page(str(file), hostile)
+    page = (tmp_path / "orders.html").read_text()
+    assert stat.S_IMODE((tmp_path / "orders.html").stat().st_mode) == 0o600
+    assert "default-src 'none'" in page
+    assert "<script" not in page
+    for text in (
+        "&lt;script&gt;alert(1)&lt;/script&gt;",
+        "shoal verify --topics &#x27;a&amp;b&#x27;",
+        "2 partitions of 1 topics, 8 records compared and equal, 2 consumer groups with 2 offsets.",
+        "b:9092, by the mirror of group shoal.A.B",
+        '<td class="name">west.orders-1</td>',
+        "ffffffff",
+    ):
+        assert text in page, text
+
+
+def test_page_of_many_offsets_names_the_number_that_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_page, "_MOST_ROWS", 1)
+    page = certificate_page.certificate_html(CERTIFICATE, "orders.json")
+    assert "The first 1 of 2. The certificate has all of them." in page
+    assert "orders-1" not in page
+
+
+def changed(path: str, value: Any) -> str:
+    """Return the certificate with another value; names of the path are separated by dots."""
+    values = json.loads(json.dumps(CERTIFICATE.to_json_object()))
+    place = values
+    *before, last = path.split(".")
+    for name in before:
+        place = place[int(name) if name.isdecimal() else name]
+    place[last] = value
+    return json.dumps(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value"),
+        ("[]", "not of type dict"),
+        ("{}", "'type' is missing"),
+        (changed("type", "groups"), "its type is 'groups'"),
+        (changed("version", 2), "it has version 2, and this shoal reads 1. Use a later one"),
+        (changed("version", True), "not of type int"),
+        (changed("partitions", 7), "not iterable"),
+        (changed("partitions.0.source.end", -1), "-1 is not an offset"),
+        (changed("partitions.0.source.end", 2), "a log ends at 2 before its start 3"),
+        (changed("partitions.0.destination.end", 2**63), "is not an offset"),
+        (changed("partitions.0.origin", [1]), "not enough values"),
+        (changed("partitions.1.partition", 0), "it has a partition twice"),
+        (changed("groups.0.destination_offset", "6"), "not of type int"),
+        (changed("topics", []), "items"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_file_that_is_no_certificate_is_refused_with_a_sentence(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "orders.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=f"is not a certificate of a cut-over: .*{why}"):
+        read_certificate(str(file))
+
+
+def test_certificate_of_a_later_shoal_may_have_more_names(tmp_path: Path) -> None:
+    file = tmp_path / "orders.json"
+    file.write_text(changed("more", 1))
+    assert read_certificate(str(file)) == CERTIFICATE

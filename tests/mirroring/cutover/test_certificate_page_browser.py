@@ -1,0 +1,45 @@
+"""The page of a certificate in a real browser: readable at any width, without code and requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.mirroring.cutover.files import write_page
+from tests.browser import Browser, started_browser
+from tests.mirroring.cutover.test_certificate import CERTIFICATE
+
+pytestmark = pytest.mark.timeout(180)
+
+HOSTILE = "</td><script>document.title='taken'</script><img src=https://example.org/x>"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with started_browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_page_is_readable_and_sends_no_request(
+    browser: Browser, tmp_path: Path, scheme: str, width: int
+) -> None:
+    groups = [replace(CERTIFICATE.groups[0], group=name) for name in (HOSTILE, "app-" * 60)]
+    certificate = replace(
+        CERTIFICATE, groups=tuple(groups), commands={"complete": f"shoal verify --topics {'orders,' * 40}"}
+    )
+    write_page(str(tmp_path / "orders.json"), certificate)
+    browser.resize(width)
+    browser.prefer(scheme)
+    page = (tmp_path / "orders.html").as_uri()
+    browser.open(page)
+    assert browser.script("return document.title") == f"Cut-over of {CERTIFICATE.at}"
+    assert HOSTILE in browser.text()
+    assert browser.contrasts()[0][0] >= 4.5
+    assert browser.script("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+    assert browser.requests() == [page]

@@ -1,0 +1,131 @@
+"""The way back from a cut, from values: what prevents it, and the first positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shoal.mirroring.cutover.certificate import Certificate, CutCluster, CutLog, CutPartition
+from shoal.mirroring.cutover.failback import (
+    FailbackLog,
+    begins_at_cut,
+    cluster_problem,
+    failback_positions,
+    failback_problems,
+)
+from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
+from shoal.topic_partition import TopicPartition
+
+CUT = CutPartition(
+    0, CutLog("orders", "A-id", 0, 11, 3), CutLog("west.orders", "B-id", 0, 9, 5), (0, 0), 9, 4, 7
+)
+CERTIFICATE = Certificate(
+    "",
+    CutCluster("A", ""),
+    CutCluster("B", ""),
+    "g",
+    "rules",
+    {"orders": "west.orders"},
+    (CUT,),
+    (),
+    {},
+    {},
+)
+HERE, THERE = FailbackLog("B-id", 0, 20), FailbackLog("A-id", 0, 11, 4)
+
+
+@pytest.mark.parametrize(
+    ("source_id", "destination_id", "topics", "expected"),
+    [
+        ("B", "A", {"west.orders": "orders"}, ""),
+        ("B", "A", {"other": "other"}, ""),
+        ("A", "B", {}, "--from and --to are those of the cut-over"),
+        ("B", "C", {}, "the way back is from cluster B to A, and the mirror goes from B to C"),
+        (
+            "B",
+            "A",
+            {"west.orders": "west.orders"},
+            "topic west.orders came from orders, and would go to west",
+        ),
+    ],
+)
+def test_mirror_that_is_not_the_way_back_of_the_cut(
+    source_id: str, destination_id: str, topics: dict[str, str], expected: str
+) -> None:
+    problem = cluster_problem(CERTIFICATE, source_id, destination_id, topics)
+    assert problem.startswith(expected)
+    assert bool(problem) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "expected"),
+    [
+        (HERE, THERE, []),
+        (replace(HERE, end=9), THERE, []),
+        (replace(HERE, start=9), THERE, []),
+        (replace(HERE, topic_id=None), replace(THERE, topic_id=None), []),
+        (None, THERE, ["there is no west.orders-0 any more"]),
+        (replace(HERE, topic_id="new"), THERE, ["topic west.orders was created again after the cut"]),
+        (HERE, replace(THERE, topic_id="new"), ["topic orders was created again after the cut"]),
+        (
+            replace(HERE, start=12),
+            THERE,
+            ["west.orders-0 begins at 12 now: 3 offsets behind the cut were deleted"],
+        ),
+        (
+            replace(HERE, end=8),
+            THERE,
+            ["west.orders-0 ends at 8 now, before the cut at 9: it has lost records"],
+        ),
+        (
+            HERE,
+            replace(THERE, end=12),
+            ["orders-0 ended at 11 at the cut and ends at 12 now: it was written to since"],
+        ),
+        (
+            HERE,
+            replace(THERE, end=10),
+            ["orders-0 ended at 11 at the cut and ends at 10 now: it has lost records since"],
+        ),
+    ],
+)
+def test_partition_that_cannot_go_back_has_a_reason(
+    source: FailbackLog | None, destination: FailbackLog | None, expected: list[str]
+) -> None:
+    assert list(failback_problems(CUT, source, destination)) == expected
+
+
+def test_first_position_is_both_ends_of_the_cut() -> None:
+    positions = failback_positions(CERTIFICATE, {CUT.source_partition: THERE}, (77, 0), "other", None)
+    ((partition, position),) = positions.items()
+    assert partition == TopicPartition("west.orders", 0)
+    assert (position.source_offset, position.destination_offset) == position.origin == (9, 11)
+    assert (position.source_topic_id, position.destination_topic_id) == ("B-id", "A-id")
+    assert (position.last_batch, position.destination_leader_epoch, position.rules) == (None, 4, "other")
+
+
+@pytest.mark.parametrize(
+    ("reached", "origin", "expected"),
+    [
+        (None, (0, 0), True),
+        ((9, 11), (9, 11), False),
+        ((12, 14), (9, 11), False),
+        ((5, 4), (0, 0), True),
+        ((9, 4), (0, 0), True),
+        ((9, 11), (0, 0), False),
+        ((12, 11), (0, 0), False),
+        ((9, 12), (0, 0), False),
+    ],
+)
+def test_partition_begins_at_the_cut_unless_it_has_a_position_since(
+    reached: tuple[int, int] | None, origin: tuple[int, int], expected: bool
+) -> None:
+    position = None
+    if reached is not None:
+        position = MirrorPosition(*reached, ProducerIdentity(1, 0), origin, None, None, None, -1, "rules")
+    assert begins_at_cut(CUT, position) is expected
+
+
+def test_partition_with_a_position_gets_no_other() -> None:
+    assert failback_positions(CERTIFICATE, {}, (77, 0), "rules", None) == {}

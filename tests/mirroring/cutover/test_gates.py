@@ -1,0 +1,251 @@
+"""The verdicts of the gates, from values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from shoal.client.group_listing import GroupType
+from shoal.mirroring.cutover.certificate import CutLog
+from shoal.mirroring.cutover.gates import (
+    GATES,
+    Gate,
+    State,
+    Verdict,
+    complete_verdict,
+    copy_end_verdict,
+    groups_verdict,
+    in_step_verdict,
+    mirror_verdict,
+    quiet_verdict,
+    read_back_verdict,
+    unmoved_verdict,
+    verified_verdict,
+)
+from shoal.mirroring.cutover.movement import PartitionSeen, QuietSeen
+from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.sync.offset_rules import Action, Direction
+from shoal.mirroring.sync.report import GroupOffset, GroupReport, GroupsReport
+from shoal.topic_partition import TopicPartition
+from shoal.verify import OffsetRange, Outcome, PartitionReport, VerifyReport
+
+ORDERS = TopicPartition("orders", 0)
+PAID = TopicPartition("paid", 0)
+
+
+def seen(
+    end: int, position: int | None, *, of: TopicPartition = ORDERS, start: int = 0, problem: str = ""
+) -> PartitionSeen:
+    return PartitionSeen(of, of, start, end, end, position, problem=problem)
+
+
+def offset(action: Action, exactness: Exactness | None = Exactness.EXACT, detail: str = "") -> GroupOffset:
+    return GroupOffset("app", ORDERS, ORDERS, 7, None, 6, exactness, None, action, detail)
+
+
+def report(*offsets: GroupOffset, state: str = "Empty", problem: str = "") -> GroupsReport:
+    group = GroupReport("app", GroupType.CLASSIC, state, offsets, problem)
+    return GroupsReport(Direction.FORWARD, [group])
+
+
+def verified(outcome: Outcome, behind: OffsetRange | None = None, reason: str | None = None) -> VerifyReport:
+    partition = PartitionReport(ORDERS, ORDERS, outcome, not_mirrored=behind, reason=reason)
+    return VerifyReport("g", (partition,), (), 0.0)
+
+
+def test_gates_are_in_the_order_of_their_rules() -> None:
+    assert list(GATES) == list(Gate)
+    assert [each for each, rule in GATES.items() if not rule.is_rehearsed] == [Gate.QUIET]
+
+
+@pytest.mark.parametrize(
+    ("holder", "partitions", "standing", "expected"),
+    [
+        ("shoal-a", [seen(9, 9)], {}, Verdict(State.PASSED)),
+        ("shoal-a", [seen(9, 4), seen(9, 4, of=PAID)], {}, Verdict(State.PASSED)),
+        (None, [seen(9, 9)], {}, Verdict(State.WAITING, ["no mirror runs: group 'g' has no member"])),
+        (
+            "shoal-a",
+            [seen(9, 3), seen(9, 4, of=PAID)],
+            {},
+            Verdict(State.WAITING, ["11 offsets are not copied yet, and --max-lag is 10"]),
+        ),
+        ("shoal-a", [seen(99, 50, start=95)], {}, Verdict(State.PASSED)),
+        (
+            "shoal-a",
+            [seen(9, None)],
+            {ORDERS: 31.4},
+            Verdict(State.WAITING, ["orders-0 is 9 offsets behind and has not moved for 31 s"]),
+        ),
+        (None, [seen(9, 9, problem="gone")], {}, Verdict(State.FAILED, ["orders-0: gone"])),
+    ],
+)
+def test_mirror_gate(
+    holder: str | None,
+    partitions: Sequence[PartitionSeen],
+    standing: Mapping[TopicPartition, float],
+    expected: Verdict,
+) -> None:
+    assert mirror_verdict("g", holder, partitions, standing, 10) == expected
+
+
+@pytest.mark.parametrize(
+    ("drift", "groups", "expected"),
+    [
+        ([], report(offset(Action.WRITE)), []),
+        ([], report(offset(Action.UNCHANGED, Exactness.AHEAD), state="Stable"), []),
+        (["topic orders needs retention.ms='1'"], report(), ["topic orders needs retention.ms='1'"]),
+        ([], report(problem="a share group"), ["group 'app' does not follow: a share group"]),
+        (
+            [],
+            report(offset(Action.REFUSED, None, "no READ")),
+            ["group 'app' at orders-0 (7 -> 6, refused: no READ)"],
+        ),
+        ([], report(offset(Action.FURTHER)), ["group 'app' at orders-0 (7 -> 6, exact, further there)"]),
+    ],
+)
+def test_in_step_gate(drift: list[str], groups: GroupsReport, expected: list[str]) -> None:
+    verdict = in_step_verdict(drift, groups)
+    assert verdict.reasons == (expected or ())
+    assert verdict.state is (State.WAITING if expected else State.PASSED)
+
+
+@pytest.mark.parametrize(
+    ("quiet", "expected"),
+    [
+        (QuietSeen(10.0), []),
+        (QuietSeen(4.0), ["the ends of the source have not moved for 4 of 10 s"]),
+        (
+            QuietSeen(0.0, (ORDERS,)),
+            ["the ends of the source have not moved for 0 of 10 s (the last one to move: orders-0)"],
+        ),
+        (QuietSeen(60.0, (), (ORDERS, PAID)), ["a transaction is open in orders-0, paid-0"]),
+        (QuietSeen(60.0, unreplicated=(ORDERS,)), ["followers lack the last records of orders-0"]),
+    ],
+)
+def test_quiet_gate(quiet: QuietSeen, expected: list[str]) -> None:
+    assert list(quiet_verdict(quiet, 10.0).reasons) == expected
+
+
+@pytest.mark.parametrize(
+    ("partitions", "expected"),
+    [
+        ([seen(9, 3)], []),
+        ([seen(10, 9)], ["the end of orders-0 at the source was 9 at the cut and is 10 now"]),
+        ([seen(8, 8)], ["the end of orders-0 at the source was 9 at the cut and is 8 now"]),
+        ([], ["the end of orders-0 at the source was 9 at the cut and is 0 now"]),
+        (
+            [replace(seen(9, 9), unreplicated=1)],
+            ["the end of orders-0 at the source was 9 at the cut and is 10 now"],
+        ),
+        ([seen(9, 9), seen(0, None, of=PAID)], ["paid-0 was created at the source"]),
+    ],
+)
+def test_ends_behind_the_cut(partitions: Sequence[PartitionSeen], expected: list[str]) -> None:
+    verdict = unmoved_verdict({ORDERS: 9}, partitions)
+    assert (verdict.state, list(verdict.reasons)) == (State.FAILED if expected else State.PASSED, expected)
+
+
+@pytest.mark.parametrize(
+    ("partition", "expected"),
+    [
+        (seen(9, 9), []),
+        (seen(12, 10), []),
+        (seen(9, 8), ["orders-0 is copied up to 8 of 9"]),
+        (seen(9, None), ["orders-0 is copied up to 0 of 9"]),
+        (seen(9, None, start=9), []),
+        (seen(0, None, of=PAID), []),
+    ],
+)
+def test_complete_gate(partition: PartitionSeen, expected: list[str]) -> None:
+    assert list(complete_verdict({ORDERS: 9}, [partition]).reasons) == expected
+
+
+@pytest.mark.parametrize(
+    ("copy_end", "shown", "expected"),
+    [
+        (7, 7, []),
+        (7, 9, []),  # producers of the destination have begun
+        (None, 0, []),
+        (7, 6, ["west.orders-0 ends at 6 for consumers, and the copy at 7"]),
+    ],
+)
+def test_copy_is_shown_up_to_its_end(copy_end: int | None, shown: int, expected: list[str]) -> None:
+    partition = replace(seen(9, 9), copy_end=copy_end)
+    logs = {ORDERS: (CutLog("orders", None, 0, 9, 0), CutLog("west.orders", None, 0, shown, 0))}
+    assert list(copy_end_verdict([partition], logs).reasons) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "is_whole", "expected"),
+    [
+        (verified(Outcome.EQUAL), True, []),
+        (verified(Outcome.EQUAL, OffsetRange(7, 9)), False, []),
+        (
+            verified(Outcome.EQUAL, OffsetRange(7, 9)),
+            True,
+            ["orders-0 has records from offset 7 on that the destination lacks"],
+        ),
+        (verified(Outcome.DIFFERENT), False, ["orders-0 is different"]),
+        (verified(Outcome.NOT_COMPARED, reason="why"), True, ["orders-0 is not compared: why"]),
+    ],
+)
+def test_verification_of_a_gate(found: VerifyReport, is_whole: bool, expected: list[str]) -> None:
+    verdict = verified_verdict(found, is_whole=is_whole)
+    assert (verdict.state, list(verdict.reasons)) == (State.FAILED if expected else State.PASSED, expected)
+
+
+@pytest.mark.parametrize("action", [Action.WRITE, Action.WRITTEN, Action.UNCHANGED, Action.RETURNED])
+def test_groups_gate_passes_exact_offsets(action: Action) -> None:
+    assert groups_verdict(report(offset(action)), (), accepts_at_least=False).state is State.PASSED
+
+
+@pytest.mark.parametrize(
+    "action", [Action.ACTIVE, Action.FURTHER, Action.REFUSED, Action.UNCONFIRMED, Action.NO_POSITION]
+)
+def test_groups_gate_waits_for_offsets_that_cannot_follow(action: Action) -> None:
+    verdict = groups_verdict(report(offset(action)), (), accepts_at_least=True)
+    assert (verdict.state, len(verdict.reasons)) == (State.WAITING, 1)
+
+
+def test_groups_gate_needs_no_position_of_an_empty_partition() -> None:
+    found = report(offset(Action.NO_POSITION, None))
+    assert groups_verdict(found, {ORDERS}, accepts_at_least=False).state is State.PASSED
+
+
+@pytest.mark.parametrize(
+    ("exactness", "accepts_at_least", "is_rehearsal", "state"),
+    [
+        (Exactness.AT_LEAST, False, False, State.WAITING),
+        (Exactness.AT_LEAST, True, False, State.PASSED),
+        (Exactness.AT_LEAST, False, True, State.WAITING),
+        (Exactness.AHEAD, True, False, State.WAITING),
+        (Exactness.AHEAD, False, True, State.PASSED),
+    ],
+)
+def test_groups_gate_demands_exactness(
+    exactness: Exactness, accepts_at_least: bool, is_rehearsal: bool, state: State
+) -> None:
+    found = report(offset(Action.WRITE, exactness))
+    verdict = groups_verdict(found, (), accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
+    assert verdict.state is state
+
+
+def test_groups_gate_waits_for_members_at_the_source_except_in_a_rehearsal() -> None:
+    found = report(offset(Action.WRITE), state="Stable")
+    verdict = groups_verdict(found, (), accepts_at_least=False)
+    assert verdict == Verdict(State.WAITING, ["group 'app' has members at the source"])
+    assert groups_verdict(found, (), accepts_at_least=False, is_rehearsal=True).state is State.PASSED
+
+
+@pytest.mark.parametrize(
+    ("action", "state"), [(Action.UNCHANGED, State.PASSED), (Action.WRITE, State.WAITING)]
+)
+def test_read_back_finds_nothing_to_commit(action: Action, state: State) -> None:
+    assert read_back_verdict(report(offset(action))).state is state
+
+
+def test_sentence_of_many_reasons_names_three() -> None:
+    assert Verdict(State.WAITING, ["a", "b", "c", "d", "e"]).sentence == "a, b, c and 2 more"

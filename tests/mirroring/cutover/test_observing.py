@@ -1,0 +1,65 @@
+"""A mirror and its groups, as two embedded brokers show them to a cut-over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.broker.faults import Fault
+from shoal.client.cluster import Cluster
+from shoal.mirroring.cutover.observing import Observer
+from shoal.mirroring.cutover.options import CutoverOptions
+from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.protocol.apis import ApiKey
+from tests.two_brokers import History, TwoBrokers, lagging
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@contextmanager
+def observed(brokers: TwoBrokers) -> Iterator[Observer]:
+    settings = brokers.settings
+    mirror = MirrorOptions(
+        settings.source, settings.destination, TopicSelection("topic"), group=settings.group
+    )
+    options = CutoverOptions(mirror, GroupSelection(".*"), rehearse=True)
+    with Cluster(settings.source) as source, Cluster(settings.destination) as destination:
+        yield Observer(source, destination, options)
+
+
+def counted(broker: Broker, *apis: ApiKey) -> dict[ApiKey, Fault]:
+    """Count requests; nothing fails."""
+    return {api: broker.faults.add(api, times=None) for api in apis}
+
+
+def test_look_at_many_partitions_sends_one_request_of_a_kind_to_each_leader(brokers: TwoBrokers) -> None:
+    brokers.topic("topic", 50)
+    with observed(brokers) as observer:
+        observer.partitions()
+        requests = counted(
+            brokers.source,
+            ApiKey.METADATA,
+            ApiKey.OFFSET_FETCH,
+            ApiKey.LIST_OFFSETS,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        )
+        assert len(observer.partitions()) == 50
+    # The high watermarks, the last stable offsets and the starts.
+    assert [each.hits for each in requests.values()] == [1, 1, 3, 1]
+
+
+def test_records_that_followers_lack_lie_behind_the_end(brokers: TwoBrokers) -> None:
+    brokers.topic()
+    log = lagging(brokers.source, "topic", 3)
+    History(log).plain(5)
+    with observed(brokers) as observer:
+        (seen,) = observer.partitions()
+        assert (seen.end, seen.log_end, seen.unreplicated) == (3, 5, 2)
+        log.lag_ends()
+        (seen,) = observer.partitions()
+        assert (seen.end, seen.unreplicated) == (5, 0)

@@ -1,0 +1,426 @@
+"""The sequence of the gates, with a fake of both clusters and of the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.config import ClientConfig
+from shoal.client.group_listing import GroupType
+from shoal.error_codes import ErrorCode
+from shoal.errors import BrokerError, Disconnected, ShoalError
+from shoal.mirroring.cutover.certificate import CutCluster, CutLog, read_certificate
+from shoal.mirroring.cutover.gates import GATES, Gate, State
+from shoal.mirroring.cutover.movement import PartitionSeen
+from shoal.mirroring.cutover.options import CutoverOptions
+from shoal.mirroring.cutover.outcome import CutoverReport, GateEvent
+from shoal.mirroring.cutover.run import CutoverRun
+from shoal.mirroring.model.group_selection import GroupSelection
+from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.position import MirrorPosition
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.sync.offset_rules import Action, Direction
+from shoal.mirroring.sync.report import GroupOffset, GroupReport, GroupsReport
+from shoal.net.address import Address
+from shoal.topic_partition import TopicPartition
+from shoal.verify import (
+    Aligned,
+    Alignment,
+    OffsetRange,
+    Outcome,
+    PartitionReport,
+    VerifyProgress,
+    VerifyReport,
+)
+
+ORDERS = TopicPartition("orders", 0)
+TIMEOUT_S = 60.0
+
+
+def equal(begin: int, end: int) -> VerifyReport:
+    """Return the comparison of all offsets between two."""
+    alignment = Alignment(Aligned.BY_ORIGIN, begin, begin, "")
+    partition = PartitionReport(
+        ORDERS,
+        ORDERS,
+        Outcome.EQUAL,
+        alignment=alignment,
+        records=end - begin,
+        batches=1,
+        reached=(end, end),
+    )
+    return VerifyReport("g", (partition,), (), 0.0)
+
+
+class Clusters:
+    """Both clusters and their clock. A mirror copies, a group follows, and tests change what happens."""
+
+    group = "shoal.A.B"
+
+    def __init__(self) -> None:
+        self.topics = {"orders": "orders"}
+        self.now = 0.0
+        self.end, self.position = 90, 90
+        self.state = "Empty"
+        self.action = Action.WRITE
+        self.commits = 0
+        self.problems: dict[float, Callable[[], object]] = {}
+        self.drifting: list[str] = []
+        self.errors: list[ShoalError] = []
+        self.compared: list[VerifyReport] = []
+        self.copy_end: int | None = None
+        self.shown_there: int | None = None
+        self.reading: Callable[[Callable[[VerifyProgress], object]], object] = lambda _: None
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+        for at in [each for each in self.problems if each <= self.now]:
+            self.problems.pop(at)()
+
+    def holder(self) -> str | None:
+        return "shoal-1"
+
+    def partitions(self) -> list[PartitionSeen]:
+        if self.errors:
+            raise self.errors.pop()
+        return [PartitionSeen(ORDERS, ORDERS, 0, self.end, self.end, self.position, copy_end=self.copy_end)]
+
+    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
+        return None
+
+    def logs(self, seen: Sequence[PartitionSeen]) -> Mapping[TopicPartition, tuple[CutLog, CutLog]]:
+        shown = self.end if self.shown_there is None else self.shown_there
+        return {ORDERS: (CutLog("orders", None, 0, self.end, 0), CutLog("orders", None, 0, shown, 0))}
+
+    def clusters(self) -> tuple[CutCluster, CutCluster]:
+        return CutCluster("A", "a:1"), CutCluster("B", "b:1")
+
+    def drift(self) -> list[str]:
+        return self.drifting
+
+    def groups(self) -> GroupsReport:
+        row = GroupOffset("app", ORDERS, ORDERS, 7, None, 7, Exactness.EXACT, None, self.action)
+        return GroupsReport(Direction.FORWARD, [GroupReport("app", GroupType.CLASSIC, self.state, [row])])
+
+    def commit_groups(self) -> GroupsReport:
+        self.commits += 1
+        self.action = Action.WRITTEN
+        report = self.groups()
+        self.action = Action.UNCHANGED
+        return report
+
+    def verify(
+        self, earlier: VerifyReport | None, on_progress: Callable[[VerifyProgress], object]
+    ) -> VerifyReport:
+        self.reading(on_progress)
+        reached = earlier.partitions[0].reached if earlier else None
+        self.compared.append(equal(reached[0] if reached else 0, self.position))
+        return self.compared[-1]
+
+
+@pytest.fixture
+def clusters() -> Clusters:
+    return Clusters()
+
+
+def config(name: str) -> ClientConfig:
+    return ClientConfig(name, (Address("localhost", 1),))
+
+
+def cut(
+    clusters: Clusters, tmp_path: Path, on_event: Callable[[GateEvent], object] = lambda _: None, **more: Any
+) -> CutoverReport:
+    mirror = MirrorOptions(config("source"), config("destination"), TopicSelection("orders"))
+    given = {"certificate": str(tmp_path / "c.json"), "quiet_s": 5, "timeout_s": TIMEOUT_S, **more}
+    options = CutoverOptions.parse(mirror, GroupSelection(".*"), given)
+    return CutoverRun(
+        clusters,
+        options,
+        on_event=on_event,
+        commands={"groups": "shoal groups --from a"},
+        clock=lambda: clusters.now,
+        pause=clusters.pause,
+    ).run()
+
+
+def test_cutover_goes_through_all_gates_in_order(clusters: Clusters, tmp_path: Path) -> None:
+    events: list[GateEvent] = []
+    report = cut(clusters, tmp_path, events.append)
+    assert (report.closed, report.exit_code, report.sentence) == (None, 0, "")
+    assert [each.gate for each in events if each.state is State.PASSED] == list(Gate)
+    assert [each.gate for each in events if each.state is State.WAITING and not each.reasons] == list(Gate)
+    assert report.committed == 1
+    assert read_certificate(str(tmp_path / "c.json")) == report.certificate
+    assert report.certificate is not None
+    assert report.certificate.gates_s["quiet"] == 5.0
+
+
+def test_cutover_verifies_after_the_cut_only_the_new_records(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.problems = {1.0: lambda: write(clusters, 100)}
+    report = cut(clusters, tmp_path)
+    assert report.certificate is not None
+    assert [each.records for each in clusters.compared] == [90, 10]
+    assert report.certificate.partitions[0].records == 100
+
+
+def write(clusters: Clusters, end: int, copied: int | None = None) -> None:
+    clusters.end, clusters.position = end, end if copied is None else copied
+
+
+def test_rehearsal_neither_waits_for_producers_nor_commits_nor_writes(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    clusters.state = "Stable"
+    report = cut(clusters, tmp_path, rehearse=True)
+    assert report.exit_code == 0
+    assert [each.gate for each in report.gates] == [gate for gate, rule in GATES.items() if rule.is_rehearsed]
+    assert (clusters.commits, list(tmp_path.iterdir())) == (0, [])
+
+
+def stand_still(clusters: Clusters) -> None:
+    write(clusters, 99, copied=10)
+
+
+def lag(clusters: Clusters) -> None:
+    clusters.problems = {1.0: lambda: write(clusters, 100, copied=90)}
+
+
+def drift(clusters: Clusters) -> None:
+    clusters.drifting = ["topic orders needs x='1'"]
+
+
+def produce_on(clusters: Clusters) -> None:
+    clusters.problems = {float(at): lambda: write(clusters, clusters.end + 1) for at in range(1, 100)}
+
+
+def consume_on(clusters: Clusters) -> None:
+    clusters.state = "Stable"
+
+
+def refuse(clusters: Clusters) -> None:
+    clusters.action = Action.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("happens", "gate", "reason"),
+    [
+        (stand_still, Gate.MIRROR, "orders-0 is 89 offsets behind and has not moved for 60 s"),
+        (drift, Gate.IN_STEP, "topic orders needs x='1'"),
+        (produce_on, Gate.QUIET, "the ends of the source have not moved for 0 of 5 s"),
+        (lag, Gate.COMPLETE, "orders-0 is copied up to 90 of 100"),
+        (consume_on, Gate.GROUPS, "group 'app' has members at the source"),
+        (refuse, Gate.GROUPS, "group 'app' at orders-0 (7 -> 7, exact, active there)"),
+    ],
+)
+def test_gate_that_times_out_leaves_everything_as_it_was(
+    clusters: Clusters, tmp_path: Path, happens: Callable[[Clusters], object], gate: Gate, reason: str
+) -> None:
+    happens(clusters)
+    report = cut(clusters, tmp_path)
+    assert report.closed is not None
+    assert (report.closed.gate, report.closed.is_timed_out, report.exit_code) == (gate, True, 1)
+    assert report.sentence.startswith(f"gate {gate.value!r} did not open within 60 s: {reason}")
+    assert report.sentence.endswith(f"Nothing was changed. {GATES[gate].remedy}")
+    assert (clusters.commits, list(tmp_path.iterdir())) == (0, [])
+
+
+def test_producer_that_writes_after_the_cut_ends_the_cutover(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.state = "Stable"
+    clusters.problems = {8.0: lambda: write(clusters, 91)}
+    report = cut(clusters, tmp_path)
+    assert report.sentence.startswith(
+        "gate 'groups' failed: the end of orders-0 at the source was 90 at the cut and is 91 now. Nothing"
+    )
+
+
+def test_producer_that_writes_during_the_commits_ends_the_cutover_with_a_count_of_the_commits(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    commit = clusters.commit_groups
+
+    def write_meanwhile() -> GroupsReport:
+        write(clusters, 91)
+        return commit()
+
+    clusters.commit_groups = write_meanwhile  # type: ignore[method-assign]
+    report = cut(clusters, tmp_path)
+    assert report.closed is not None
+    assert report.closed.gate is Gate.CERTIFICATE
+    assert "1 offsets of consumer groups were committed at the destination, with shoal's mark" in (
+        report.sentence
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def unanswered(clusters: Clusters, *, is_done: bool = False) -> None:
+    """Let commits have no answer, and be done or not."""
+
+    def commit() -> GroupsReport:
+        clusters.commits += 1
+        clusters.action = Action.UNCONFIRMED
+        report = clusters.groups()
+        clusters.action = Action.UNCHANGED if is_done else Action.WRITE
+        clusters.state = "Stable"  # a consumer joins, so the gate does not open
+        return report
+
+    clusters.commit_groups = commit  # type: ignore[method-assign]
+
+
+def test_commit_without_an_answer_is_named_with_the_command_that_shows_it(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    unanswered(clusters)
+    report = cut(clusters, tmp_path)
+    assert report.closed is not None
+    assert report.closed.gate is Gate.GROUPS
+    assert "Nothing was changed" not in report.sentence
+    assert (
+        "1 offsets may have been committed there, since the coordinator confirmed none of them (group 'app' "
+        "at orders-0: 7). To see them: shoal groups --from a"
+    ) in report.sentence
+    assert report.to_json_object()["unconfirmed"] == [
+        {"group": "app", "counterpart": "orders-0", "offset": 7}
+    ]
+    assert report.committed == 0
+
+
+def test_commit_without_an_answer_that_is_seen_later_was_committed(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    unanswered(clusters, is_done=True)
+    report = cut(clusters, tmp_path)
+    assert (report.committed, report.unconfirmed) == (1, ())
+    assert "1 offsets of consumer groups were committed at the destination" in report.sentence
+
+
+def test_commit_without_an_answer_is_repeated(clusters: Clusters, tmp_path: Path) -> None:
+    commit = clusters.commit_groups
+
+    def lose_the_first() -> GroupsReport:
+        report = commit()
+        if clusters.commits > 1:
+            return report
+        clusters.action = Action.UNCONFIRMED
+        report = clusters.groups()
+        clusters.action = Action.WRITE
+        return report
+
+    clusters.commit_groups = lose_the_first  # type: ignore[method-assign]
+    report = cut(clusters, tmp_path)
+    assert (report.exit_code, report.committed, report.unconfirmed) == (0, 1, ())
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_interruption_before_the_commits_changed_nothing(clusters: Clusters, tmp_path: Path) -> None:
+    produce_on(clusters)
+    clusters.problems[20.0] = interrupt
+    report = cut(clusters, tmp_path)
+    assert report.sentence == (
+        "gate 'quiet' failed: interrupted. Nothing was changed. Cut over again when you are ready."
+    )
+    assert report.exit_code == 1
+
+
+def test_interruption_of_the_commits_names_the_offsets_that_may_be_there(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    clusters.commit_groups = interrupt  # type: ignore[assignment,method-assign]
+    report = cut(clusters, tmp_path)
+    assert "1 offsets may have been committed there" in report.sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_certificate_has_the_end_of_the_copy_if_producers_of_the_destination_have_begun(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    """The way back begins there: their records lie behind the cut."""
+    clusters.copy_end, clusters.shown_there = 90, 95
+    report = cut(clusters, tmp_path)
+    assert report.certificate is not None
+    assert report.certificate.partitions[0].destination.end == 90
+
+
+def test_certificate_waits_until_consumers_see_the_whole_copy(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.copy_end, clusters.shown_there = 90, 80
+    clusters.problems = {20.0: lambda: setattr(clusters, "shown_there", 90)}
+    report = cut(clusters, tmp_path)
+    assert report.exit_code == 0
+    assert clusters.now >= 20.0
+
+
+def test_page_that_cannot_be_written_is_a_warning(clusters: Clusters, tmp_path: Path) -> None:
+    """The cut-over is done by then, and the certificate is on disk."""
+    (tmp_path / "c.html").mkdir()
+    report = cut(clusters, tmp_path)
+    assert report.exit_code == 0
+    assert ["page of the certificate" in each for each in report.warnings] == [True]
+
+
+def test_transient_error_is_a_reason_to_wait(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.errors = [Disconnected("a:1", "reset")]
+    events: list[GateEvent] = []
+    assert cut(clusters, tmp_path, events.append).exit_code == 0
+    assert "reset" in events[1].reasons[0]
+
+
+def test_error_that_time_cannot_heal_fails_the_gate(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.errors = [BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "the group")]
+    report = cut(clusters, tmp_path)
+    assert report.sentence.startswith("gate 'mirror' failed: ")
+    assert clusters.now == 0.0
+
+
+def progress(bytes_read: int) -> VerifyProgress:
+    return VerifyProgress(0.0, 1, 0, 0, 0, bytes_read, 0, 0.5)
+
+
+@pytest.mark.parametrize(("is_reading", "closed"), [(True, Gate.COMPLETE), (False, Gate.IN_STEP)])
+def test_verification_may_take_long_before_the_cut_while_it_reads(
+    clusters: Clusters, tmp_path: Path, is_reading: bool, closed: Gate
+) -> None:
+    def read(on_progress: Callable[[VerifyProgress], object]) -> None:
+        for second in range(100):
+            clusters.now += 1.0
+            on_progress(progress(second if is_reading else 0))
+
+    clusters.reading = read
+    report = cut(clusters, tmp_path)
+    assert report.closed is not None
+    assert (report.closed.gate, report.closed.is_timed_out) == (closed, True)
+
+
+def test_records_that_the_destination_lacks_after_the_cut_fail_the_gate(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    def verify(earlier: VerifyReport | None, on_progress: object) -> VerifyReport:
+        behind = OffsetRange(88, 90) if earlier else None
+        partition = PartitionReport(ORDERS, ORDERS, Outcome.EQUAL, not_mirrored=behind)
+        return VerifyReport("g", (partition,), (), 0.0)
+
+    clusters.verify = verify  # type: ignore[method-assign]
+    report = cut(clusters, tmp_path)
+    assert report.sentence.startswith("gate 'complete' failed: orders-0 has records from offset 88 on")
+    assert report.sentence.endswith("let the producers and consumers stay at the source.")
+
+
+def test_offset_that_changes_during_the_commits_is_committed_again(
+    clusters: Clusters, tmp_path: Path
+) -> None:
+    commit = clusters.commit_groups
+
+    def reset_once() -> GroupsReport:
+        report = commit()
+        if clusters.commits == 1:
+            clusters.action = Action.WRITE
+        return report
+
+    clusters.commit_groups = reset_once  # type: ignore[method-assign]
+    assert cut(clusters, tmp_path).exit_code == 0
+    assert clusters.commits == 2

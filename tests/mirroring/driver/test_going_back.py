@@ -1,0 +1,128 @@
+"""A mirror that goes back from a cut copies the records behind it once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shoal.client.cluster import Cluster
+from shoal.client.coordinator import MemberId
+from shoal.errors import ConfigError
+from shoal.mirroring.cutover.certificate import CutCluster
+from shoal.mirroring.model.first_start import FirstStart
+from shoal.mirroring.positions import GroupPositions
+from shoal.topic_partition import TopicPartition
+from tests.group_member import GroupMember
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, content_of, die_after, lagging
+from tests.way_back import WayBack, certificate_of, reversed_brokers, started_way_back
+
+TOPIC = TopicPartition("topic", 0)
+
+
+@pytest.fixture
+def way_back() -> Iterator[WayBack]:
+    with started_way_back() as found:
+        yield found
+
+
+@pytest.fixture
+def back(way_back: WayBack) -> TwoBrokers:
+    """Return the reverse mirror with its first position."""
+    assert way_back.begin() == [0]
+    return way_back.two
+
+
+def test_go_back_keeps_a_position_that_is_there(way_back: WayBack) -> None:
+    assert way_back.begin() == [0]
+    History(way_back.two.source.log("topic")).plain(4)
+    way_back.two.run()
+    position = way_back.two.position()
+    assert way_back.begin() == []
+    assert way_back.two.position() == position
+
+
+def test_go_back_begins_over_a_start_that_was_only_marked(way_back: WayBack) -> None:
+    settings = way_back.two.settings
+    with Cluster(settings.source) as source:
+        positions = GroupPositions(source, settings.group, MemberId)
+        positions.mark_starts({TOPIC: 0}, FirstStart.now())
+    assert way_back.begin() == [0]
+    assert way_back.two.position().origin == (8, 11)
+
+
+def test_go_back_after_a_write_to_the_old_source_is_refused_without_a_commit(way_back: WayBack) -> None:
+    History(way_back.two.destination.log("topic")).plain(1)
+    with pytest.raises(ConfigError, match="the way back cannot begin at the cut: topic-0 ended at"):
+        way_back.begin()
+    way_back.certificate = replace(way_back.certificate, source=CutCluster("other", ""))
+    with pytest.raises(ConfigError, match="the certificate is of another cut-over: the way back is from"):
+        way_back.begin()
+
+
+def test_go_back_sees_writes_to_the_old_source_that_its_followers_lack(way_back: WayBack) -> None:
+    end = way_back.two.destination.log("topic").log_end_offset
+    History(lagging(way_back.two.destination, "topic", end)).plain(1)
+    with pytest.raises(ConfigError, match="it was written to since"):
+        way_back.begin()
+
+
+def test_go_back_is_refused_while_the_mirror_of_the_cutover_runs(way_back: WayBack) -> None:
+    """Both mirrors would copy each record in an endless loop."""
+    group = way_back.certificate.mirror_group
+    with Cluster(way_back.two.settings.destination) as cluster:
+        member = GroupMember(cluster, group, protocol="shoal-1", instance_id="shoal-1")
+        member.join([TOPIC])
+        with pytest.raises(ConfigError, match=r"the mirror of the cut-over still runs: .* copies topic-0"):
+            way_back.begin()
+        member.join([TopicPartition("other", 0)])
+        assert way_back.begin() == [0]
+
+
+def test_go_back_leaves_out_topics_that_are_not_selected(way_back: WayBack) -> None:
+    assert way_back.begin("(other)") == []
+
+
+def test_failback_copies_the_records_behind_the_cut_once(back: TwoBrokers) -> None:
+    before = content_of(back.destination.log("topic"))
+    written = History(back.source.log("topic"))
+    written.plain(4).transaction(2, ends=COMMIT).transaction(2, ends=ABORT).plain(1)
+    back.run()
+    after = content_of(back.destination.log("topic"))
+    assert after[len(before) :] == written.committed
+    back.run()
+    assert content_of(back.destination.log("topic")) == after
+
+
+def test_failback_without_news_copies_nothing(back: TwoBrokers) -> None:
+    before = back.destination.log("topic").log_end_offset
+    back.run()
+    assert back.destination.log("topic").log_end_offset == before
+
+
+@pytest.mark.parametrize("requests", [0, 1])
+def test_failback_that_is_killed_copies_the_rest_once(back: TwoBrokers, requests: int) -> None:
+    before = content_of(back.destination.log("topic"))
+    written = History(back.source.log("topic"))
+    written.plain(4, 5, 6)
+    die_after(back, requests)
+    written.plain(2)
+    back.run()
+    assert content_of(back.destination.log("topic"))[len(before) :] == written.committed
+
+
+def test_third_cut_begins_the_first_mirror_again_behind_the_second(
+    back: TwoBrokers, way_back: WayBack
+) -> None:
+    """The first mirror's position is from before: from there it would copy what came from its copy."""
+    History(back.source.log("topic")).plain(4)
+    back.run()
+    first = way_back.there
+    again = WayBack(back, reversed_brokers(back, first.settings.group), certificate_of(back))
+    assert again.two.settings.group == first.settings.group
+    copied = content_of(first.destination.log("topic"))
+    assert again.begin() == [0]
+    written = History(first.source.log("topic")).plain(2, 3)
+    again.two.run()
+    assert content_of(first.destination.log("topic")) == copied + written.committed

@@ -1,0 +1,157 @@
+"""A whole mirror is steered over its control socket, with its tasks in threads (``without_jvm``)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.config import ClientConfig
+from shoal.errors import OptionError, ShoalError
+from shoal.mirroring.driver.control_socket import ask_mirror
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.progress import Summary
+from shoal.mirroring.model.topics import TopicSelection
+from shoal.spark.api import run_mirror
+from tests.spark.without_jvm import without_jvm
+from tests.two_brokers import History, TwoBrokers, batches_of, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Mirrors:
+    """Mirrors of two topics, each from the same directory."""
+
+    def __init__(self, brokers: TwoBrokers, directory: Path) -> None:
+        self.brokers = brokers
+        self.notices: list[str] = []
+        self.socket = str(directory / "control.sock")
+        self._directory = directory
+        (self.orders,), (self.logs,) = brokers.topic("orders"), brokers.topic("logs")
+
+    @contextmanager
+    def running(self, **options: Any) -> Iterator[Future[Summary]]:
+        """Run a mirror until the end of the block, and wait until it takes commands."""
+        stop = threading.Event()
+        given = {
+            "control": self.socket,
+            "checkpoint": str(self._directory / "state"),
+            "group": "mirror",
+            "slice_s": 2,
+            "commit_interval_ms": 50,
+            **options,
+        }
+        parsed = MirrorOptions.parse(self._client("source"), self._client("destination"), self._topics, given)
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(run_mirror, parsed, on_notice=self.notices.append, stop=stop)
+            try:
+                wait_until(lambda: done.done() or self._is_ready(), 120)
+                yield done
+            finally:
+                stop.set()
+            done.result(120)
+
+    _topics = TopicSelection("orders,logs")
+
+    def _client(self, name: str) -> ClientConfig:
+        settings = self.brokers.settings
+        return settings.source if name == "source" else settings.destination
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(ask_mirror(self.socket, "status")["ok"])
+        except ShoalError:
+            return False
+
+    def do(self, command: str) -> Mapping[str, Any]:
+        answer = ask_mirror(self.socket, command)
+        assert answer["ok"], answer["text"]
+        return answer
+
+    def copied(self, topic: str) -> int:
+        return self.brokers.destination.log(topic).log_end_offset
+
+    def is_in_force(self) -> bool:
+        return bool(self.do("status")["steering"]["is_in_force"])
+
+
+@pytest.fixture
+def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirrors]:
+    with without_jvm(monkeypatch), TwoBrokers.started() as brokers:
+        yield Mirrors(brokers, tmp_path)
+
+
+def end_of(history: History) -> int:
+    return history.next_offset
+
+
+def test_mirror_is_paused_over_windows_and_a_restart_and_stopped(mirrors: Mirrors) -> None:
+    mirrors.orders.plain(2)
+    mirrors.logs.plain(2)
+    with mirrors.running() as done:
+        wait_until(lambda: mirrors.copied("orders") == mirrors.copied("logs") == 2, 60)
+        mirrors.do("pause logs")
+        wait_until(mirrors.is_in_force, 60)
+        time.sleep(0.6)  # a fetch that was under way
+        mirrors.logs.plain(3)
+        for _ in range(3):  # over the ends of two windows
+            mirrors.orders.plain(1)
+            wait_until(lambda: mirrors.copied("orders") == end_of(mirrors.orders), 60)
+            time.sleep(1.0)
+        assert mirrors.copied("logs") == 2
+        topics = {row["topic"]: row["steering"] for row in mirrors.do("topics")["topics"]}
+        assert topics == {"orders": None, "logs": "paused"}
+        mirrors.do("stop")
+        summary = done.result(60)
+    assert (summary.ended, summary.exit_code) == ("stopped by the control socket", 0)
+    assert not Path(mirrors.socket).exists()
+    with mirrors.running():
+        mirrors.orders.plain(1)
+        wait_until(lambda: mirrors.copied("orders") == 6, 60)
+        assert mirrors.copied("logs") == 2
+        mirrors.do("resume")
+        wait_until(lambda: mirrors.copied("logs") == 5, 60)
+    assert any("steering, as set on the control socket: paused: logs" in each for each in mirrors.notices)
+    for history, topic in ((mirrors.orders, "orders"), (mirrors.logs, "logs")):
+        assert mirrors.brokers.copied(topic) == history.committed
+
+
+def test_second_mirror_on_the_same_socket_is_refused_before_it_does_anything(mirrors: Mirrors) -> None:
+    with mirrors.running():
+        options = MirrorOptions.parse(
+            mirrors._client("source"),
+            mirrors._client("destination"),
+            TopicSelection("orders"),
+            {"control": mirrors.socket, "group": "another"},
+        )
+        with pytest.raises(OptionError, match="in use by another mirror"):
+            run_mirror(options)
+
+
+def test_limited_mirror_stays_below_its_limit_and_goes_on_without_it(mirrors: Mirrors) -> None:
+    for history in (mirrors.orders, mirrors.logs):
+        for _ in range(200):
+            history.store(history.batch(200), shown=True)
+    size = sum(len(batch.view) for batch in _batches(mirrors))
+    with mirrors.running(limit=str(size // 20)):
+        # A machine that is busy may only be slower, so this is an upper bound.
+        began_at = time.monotonic()
+        time.sleep(3.0)
+        copied = mirrors.copied("orders") + mirrors.copied("logs")
+        part = copied / (end_of(mirrors.orders) + end_of(mirrors.logs))
+        assert part < (time.monotonic() - began_at + 2.0) / 20 + 0.2
+        mirrors.do("unlimit")
+        wait_until(lambda: mirrors.copied("orders") == end_of(mirrors.orders), 60)
+        wait_until(lambda: mirrors.copied("logs") == end_of(mirrors.logs), 60)
+    assert mirrors.brokers.copied("orders") == mirrors.orders.committed
+
+
+def _batches(mirrors: Mirrors) -> Iterator[Any]:
+    for history in (mirrors.orders, mirrors.logs):
+        yield from batches_of(history.log)

@@ -1,0 +1,329 @@
+"""Groups follow whatever happens to them, to their coordinators and to the mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.incidents import IncidentKind
+from shoal.mirroring.model.offset_map import Exactness
+from shoal.mirroring.sync import groups as rounds
+from shoal.mirroring.sync.commit import Outcome, ToCommit, commit_translations
+from shoal.mirroring.sync.offset_rules import Action, Direction
+from shoal.mirroring.sync.prove import prove
+from shoal.mirroring.sync.report import GroupsReport
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from tests.group_member import GroupMember
+from tests.mirroring.sync.conftest import Groups, row_of
+from tests.mirroring.sync.test_groups import mixed
+from tests.two_brokers import History, Killed, lists_no_groups
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], after: Callable[[], object]
+) -> None:
+    """Let something happen between a translation and its commit, and behind the commit."""
+
+    def commit(
+        cluster: Cluster, group: str, offsets: Iterable[ToCommit], *, patience_s: float
+    ) -> dict[TopicPartition, Outcome]:
+        before()
+        outcomes = commit_translations(cluster, group, offsets, patience_s=patience_s)
+        after()
+        return outcomes
+
+    monkeypatch.setattr(rounds, "commit_translations", commit)
+
+
+def die() -> None:
+    raise Killed
+
+
+def nothing() -> None:
+    """Let nothing happen."""
+
+
+def recreate(broker: Broker, topic: str = "topic") -> None:
+    """Delete a topic with its offsets, and create it again."""
+    broker.topics.delete(broker.topics.topic(topic))
+    broker.groups.forget_topic(topic)
+    broker.leaders.forget(topic)
+    broker.create_topic(topic)
+
+
+def proved(groups: Groups, report: GroupsReport) -> bool | None:
+    """Whether the group of the only offset reads the same record next at both clusters."""
+    proof = row_of(prove(report, groups.source, groups.destination, groups.two.settings)).proof
+    assert proof is not None
+    return proof.is_same
+
+
+# Coordinators that move
+
+
+def test_round_without_a_listing_of_the_destination_moves_nothing_backwards(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    groups.commit("destination", "g", 6, "theirs")
+    lists_no_groups(groups.two.destination)
+    assert row_of(groups.round()).action is Action.FURTHER
+    committed = groups.committed("destination", "g")
+    assert committed is not None
+    assert (committed.offset, committed.metadata) == (6, "theirs")
+
+
+def test_rounds_without_a_listing_of_the_source_translate_the_known_groups(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    sync = groups.sync()
+    sync.round(groups.topics, apply=True)
+    groups.commit("source", "g", 14)
+    for action in (Action.WRITTEN, Action.UNCHANGED):
+        lists_no_groups(groups.two.source)
+        row = row_of(sync.round(groups.topics, apply=True))
+        assert (row.committed, row.action) == (14, action)
+
+
+def test_round_of_a_group_that_the_principal_may_not_describe_names_the_remedy(groups: Groups) -> None:
+    """Brokers do not list such a group."""
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    destination = groups.two.destination
+    lists_no_groups(destination)
+    for api in (ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT):
+        destination.faults.add(api, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    row = row_of(groups.round())
+    assert (row.action, "Grant READ on the group" in row.detail) == (Action.REFUSED, True)
+
+
+@pytest.mark.parametrize("api", [ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT, ApiKey.LIST_GROUPS])
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_round_during_the_move_of_a_coordinator_is_made_up_for_by_the_next(
+    groups: Groups, api: ApiKey, code: ErrorCode
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    groups.two.destination.faults.add(api, error=code)
+    sync = groups.sync(patience_s=0.0)
+    sync.round(groups.topics, apply=True)
+    assert row_of(sync.round(groups.topics, apply=True)).action in (Action.WRITTEN, Action.UNCHANGED)
+    assert groups.committed("destination", "g") is not None
+
+
+def test_first_group_of_a_destination_waits_for_its_coordinator(groups: Groups) -> None:
+    """The first request for a coordinator has the brokers create __consumer_offsets."""
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    groups.two.destination.faults.add(
+        ApiKey.FIND_COORDINATOR, error=ErrorCode.COORDINATOR_NOT_AVAILABLE, times=2
+    )
+    assert row_of(groups.round(patience_s=20.0)).action is Action.WRITTEN
+
+
+# The end of a mirror
+
+
+@pytest.mark.parametrize(("before", "after"), [(die, nothing), (nothing, die)], ids=["before", "after"])
+def test_round_of_a_mirror_that_was_killed_at_the_commit_is_repeated(
+    groups: Groups,
+    monkeypatch: pytest.MonkeyPatch,
+    before: Callable[[], object],
+    after: Callable[[], object],
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    with monkeypatch.context() as patched:
+        meanwhile(patched, before, after)
+        with pytest.raises(Killed):
+            groups.round()
+    groups.commit("source", "g", 2)
+    report = groups.round()
+    assert row_of(report).action is Action.WRITTEN
+    assert proved(groups, report)
+
+
+# Consumers
+
+
+def test_consumer_that_joins_before_the_commit_keeps_its_own_offset(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    member = GroupMember(groups.destination, "g", protocol="range", instance_id="one")
+    with monkeypatch.context() as patched:
+        meanwhile(patched, lambda: member.join([TopicPartition("topic", 0)]), nothing)
+        assert row_of(groups.round()).action is Action.ACTIVE
+    assert row_of(groups.round()).action is Action.ACTIVE
+    assert groups.committed("destination", "g") is None
+    member.leave()
+    groups.commit("destination", "g", 9)
+    assert row_of(groups.round()).action is Action.FURTHER
+
+
+def test_consumer_that_commits_and_leaves_during_a_long_round_is_left_alone(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The groups are committed one after the other."""
+    mixed(groups)
+    for name in ("first", "second"):
+        groups.commit("source", name, 4)
+    monkeypatch.setattr(rounds, "_FRESH_S", 0.0)
+    with monkeypatch.context() as patched:
+        meanwhile(patched, nothing, lambda: groups.commit("destination", "second", 9))
+        report = groups.round()
+    assert row_of(report, "first").action is Action.WRITTEN
+    assert row_of(report, "second").action is Action.ACTIVE
+    committed = groups.committed("destination", "second")
+    assert committed is not None
+    assert committed.offset == 9
+    assert row_of(groups.round(), "second").action is Action.FURTHER
+
+
+# Groups and offsets that are gone
+
+
+def test_round_without_a_group_that_was_deleted_at_the_source_leaves_the_other_alone(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    sync = groups.sync()
+    sync.round(groups.topics, apply=True)
+    groups.two.source.groups.delete("g")
+    assert sync.round(groups.topics, apply=True).groups == []
+    assert groups.committed("destination", "g") is not None
+
+
+def test_round_writes_a_group_again_that_was_deleted_at_the_destination(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    sync = groups.sync()
+    for _ in range(2):
+        assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
+        groups.two.destination.groups.delete("g")
+
+
+def test_round_writes_an_offset_again_that_expired_at_the_destination(groups: Groups) -> None:
+    for topic in ("topic", "other"):
+        mixed(groups, topic)
+        groups.commit("source", "g", 4, topic=topic)
+    groups.topics["other"] = "other"
+    sync = groups.sync()
+    sync.round(groups.topics, apply=True)
+    groups.two.destination.groups.forget_topic("other")
+    offsets = sync.round(groups.topics, apply=True).groups[0].offsets
+    assert {each.partition.topic: each.action for each in offsets} == {
+        "topic": Action.UNCHANGED,
+        "other": Action.WRITTEN,
+    }
+
+
+@pytest.mark.parametrize("offset", [2, 4, 9, 14])
+def test_reverse_restores_an_offset_that_expired_at_the_source(groups: Groups, offset: int) -> None:
+    """A group that moved reads no record of a quiet partition for longer than offsets are kept."""
+    mixed(groups)
+    groups.commit("source", "g", offset)
+    assert row_of(groups.round()).action is Action.WRITTEN
+    assert row_of(groups.round(direction=Direction.REVERSE)).action is Action.RETURNED
+    groups.two.source.groups.delete("g")
+    row = row_of(groups.round(direction=Direction.REVERSE))
+    assert (row.action, row.translated, row.exactness) == (Action.WRITTEN, offset, Exactness.EXACT)
+    assert row_of(groups.round()).action is Action.RETURNED
+
+
+# Topics that are created again
+
+
+def test_round_of_a_source_topic_that_was_created_again_goes_on_behind_the_former(groups: Groups) -> None:
+    groups.two = groups.two.with_settings(continue_on=frozenset({IncidentKind.SOURCE_RESET}))
+    mixed(groups)
+    copied = len(groups.two.copied())
+    recreate(groups.two.source)
+    history = History(groups.two.source.log("topic"), groups.two.topic("clock")[0].base_timestamp + 60_000)
+    history.plain(3, 4)
+    groups.commit("source", "g", 2)
+    assert row_of(groups.round()).action is Action.NO_POSITION
+    groups.two.run()
+    report = groups.round()
+    row = row_of(report)
+    assert (row.translated, row.exactness, row.action) == (copied + 2, Exactness.EXACT, Action.WRITTEN)
+    assert proved(groups, report)
+
+
+def test_round_of_a_destination_topic_that_was_created_again_waits_for_the_mirror(groups: Groups) -> None:
+    groups.two = groups.two.with_settings(continue_on=frozenset({IncidentKind.DESTINATION_LOSS}))
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    sync = groups.sync()
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
+    recreate(groups.two.destination)
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.NO_POSITION
+    assert groups.committed("destination", "g") is None
+    log = groups.two.source.log("topic")
+    history = History(log)
+    history.plain(3)
+    groups.two.run()
+    groups.commit("source", "h", log.log_end_offset - 2)
+    report = sync.round(groups.topics, apply=True)
+    assert row_of(report, "g").action is Action.WRITTEN
+    row = row_of(report, "h")
+    assert (row.translated, row.action) == (
+        groups.two.destination.log("topic").log_end_offset - 2,
+        Action.WRITTEN,
+    )
+
+
+# Resets by an operator
+
+
+def test_round_undoes_no_reset_forwards_at_the_destination_and_follows_one_at_the_source(
+    groups: Groups,
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    sync = groups.sync()
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
+    groups.commit("destination", "g", 12)
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.FURTHER
+    groups.commit("source", "g", 0)
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.FURTHER
+    groups.commit("source", "g", groups.two.source.log("topic").log_end_offset)
+    assert row_of(sync.round(groups.topics, apply=True)).action is Action.WRITTEN
+
+
+def test_reset_beyond_the_end_of_the_source_is_ahead_until_records_come(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 10**6)
+    row = row_of(groups.round())
+    assert row.exactness is Exactness.AHEAD
+    assert row.translated == groups.two.destination.log("topic").log_end_offset
+
+
+# Many groups
+
+
+def test_many_groups_take_few_requests_and_no_commits_if_nothing_changed(groups: Groups) -> None:
+    mixed(groups)
+    names = [f"g{number:04}" for number in range(320)]
+    for name in names:
+        groups.commit("source", name, 4)
+    sync = groups.sync()
+    report = sync.round(groups.topics, apply=True)
+    assert report.counts == {"committed": len(names), "exact": len(names)}
+    counted = {
+        (side, api): getattr(groups.two, side).faults.add(api, times=None)
+        for side in ("source", "destination")
+        for api in (ApiKey.LIST_GROUPS, ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT)
+    }
+    assert sync.round(groups.topics, apply=True).counts == {"unchanged": len(names), "exact": len(names)}
+    for side in ("source", "destination"):
+        assert counted[side, ApiKey.LIST_GROUPS].hits == 1
+        assert counted[side, ApiKey.FIND_COORDINATOR].hits == 0
+        assert counted[side, ApiKey.OFFSET_FETCH].hits <= len(names) // 16 + 2
+        assert counted[side, ApiKey.OFFSET_COMMIT].hits == 0

@@ -1,0 +1,361 @@
+"""A task obeys its driver's steering between embedded brokers: pauses, limits, and requested commits."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.client.coordinator import MemberId
+from shoal.client.fetch import Fetcher
+from shoal.mirroring.control import ControlConnection, ControlServer
+from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.steering import MirrorSteering, TopicsRate
+from shoal.mirroring.task import copy_loop, worker
+from tests import batches
+from tests.driver_events import Events
+from tests.mirroring.task.test_recreated_topics import list_by_name, recreate
+from tests.native_path import SENDERS, send_by
+from tests.two_brokers import History, RunningTask, TwoBrokers, wait_until
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]
+
+#: The size of a batch in the tests of limits, with one record.
+BATCH_BYTES = 10_000
+
+#: Looks at a copy during which a pause that did not hold would show.
+_LOOKS, _LOOK_S = 30, 0.01
+
+
+class Driver:
+    """A control server that grants bytes every 20 ms, as a mirror's driver does."""
+
+    def __init__(self) -> None:
+        self.server = ControlServer("127.0.0.1", "secret", Events())
+        self.server.renew(MemberId(), 600.0)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._grant, daemon=True)
+        self._thread.start()
+
+    def _grant(self) -> None:
+        while not self._over.wait(0.02):
+            self.server.grant()
+
+    def connect(self) -> ControlConnection:
+        return ControlConnection(self.server.address, "secret")
+
+    def steer(self, **steering: Any) -> None:
+        """Steer all tasks, and wait until they have confirmed it."""
+        self.server.steer(MirrorSteering(**steering))
+        wait_until(lambda: self.server.is_steered)
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self.server.close()
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    started = Driver()
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def brokers() -> Iterator[TwoBrokers]:
+    with TwoBrokers.started() as started:
+        yield started
+
+
+def open_ranges(*topics: str, partitions: int = 1) -> list[CopyRange]:
+    return [CopyRange(each, number, each, 0, 2**62) for each in topics for number in range(partitions)]
+
+
+def fill(history: History, count: int) -> None:
+    for _ in range(count):
+        history.store(batches.batch([bytes(BATCH_BYTES - 100)], base_offset=history.next_offset))
+
+
+def records_in(broker: Broker, topic: str) -> int:
+    return sum(log.log_end_offset for log in broker.topics.topic(topic).logs)
+
+
+def stays(brokers: TwoBrokers, topic: str, records: int) -> bool:
+    """Whether a copy keeps its number of records for a while."""
+    for _ in range(_LOOKS):
+        if records_in(brokers.destination, topic) != records:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+class Running:
+    """A task with open ranges, until the end of the block."""
+
+    def __init__(self, brokers: TwoBrokers, driver: Driver, ranges: list[CopyRange]) -> None:
+        self.control = driver.connect()
+        self.task: RunningTask = brokers.start(ranges, self.control)
+        self._driver = driver
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._driver.server.request_stop()
+        self.task.result()
+        self.control.close()
+
+
+# Pauses
+
+
+def test_paused_topic_is_not_copied_while_others_are(brokers: TwoBrokers, driver: Driver) -> None:
+    (one,), (two,) = brokers.topic("one"), brokers.topic("two")
+    driver.steer(paused=frozenset({"one"}))
+    one.plain(5)
+    with Running(brokers, driver, open_ranges("one", "two")):
+        two.plain(5)
+        wait_until(lambda: records_in(brokers.destination, "two") == 5)
+        assert stays(brokers, "one", 0)
+        driver.steer()
+        wait_until(lambda: records_in(brokers.destination, "one") == 5)
+    assert brokers.copied("one") == one.committed
+    assert brokers.copied("two") == two.committed
+
+
+def test_topic_paused_in_the_middle_stays_and_continues_there(brokers: TwoBrokers, driver: Driver) -> None:
+    (history,) = brokers.topic()
+    history.plain(3)
+    with Running(brokers, driver, open_ranges("topic")):
+        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
+        driver.steer(paused=frozenset({"topic"}))
+        # The fetch that was on its way may still bring something.
+        history.plain(1)
+        before = records_in(brokers.destination, "topic")
+        wait_until(lambda: stays(brokers, "topic", records_in(brokers.destination, "topic")))
+        before = records_in(brokers.destination, "topic")
+        history.plain(4)
+        assert stays(brokers, "topic", before)
+        driver.steer()
+        wait_until(lambda: records_in(brokers.destination, "topic") == 8)
+    assert brokers.copied() == history.committed
+
+
+def test_pause_of_all_topics_holds_and_ends(brokers: TwoBrokers, driver: Driver) -> None:
+    (history,) = brokers.topic()
+    history.plain(3)
+    driver.steer(is_paused=True)
+    with Running(brokers, driver, open_ranges("topic")):
+        assert stays(brokers, "topic", 0)
+        driver.steer()
+        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
+    assert brokers.copied() == history.committed
+
+
+def test_paused_task_ends_at_once_if_it_is_asked_to(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers.topic()[0].plain(3)
+    driver.steer(is_paused=True)
+    with driver.connect() as control:
+        running = brokers.start(open_ranges("topic"), control)
+        wait_until(lambda: driver.server.is_steered)
+        driver.server.request_stop()
+        running.result(timeout_s=10)
+
+
+def test_pause_survives_the_renewal_of_a_loop(
+    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_LONGEST_HOLD_S", 0.02)
+    (history,) = brokers.topic()
+    history.plain(3)
+    driver.steer(is_paused=True)
+    with Running(brokers, driver, open_ranges("topic")):
+        assert stays(brokers, "topic", 0)
+        driver.steer()
+        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
+
+
+def test_bounded_task_ends_although_a_limit_is_used_up(brokers: TwoBrokers, driver: Driver) -> None:
+    (history,) = brokers.topic()
+    history.plain(3)
+    driver.steer(limit=1_000_000, topic_limits={"topic": TopicsRate(1_000_000, frozenset({"topic"}))})
+    with driver.connect() as control:
+        assert brokers.run(brokers.ranges(), control).complete
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("is_by_name", [False, True], ids=["by id", "by name"])
+@pytest.mark.parametrize(
+    "steering", [{"is_paused": True}, {"paused": frozenset({"topic"})}], ids=["all paused", "topic paused"]
+)
+def test_source_recreated_during_a_pause_is_not_mixed_with_the_former(
+    brokers: TwoBrokers,
+    driver: Driver,
+    monkeypatch: pytest.MonkeyPatch,
+    is_by_name: bool,
+    steering: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(copy_loop, "_PAUSE_S", 0.05)
+    if is_by_name:
+        for broker in (brokers.source, brokers.destination):
+            list_by_name(broker)
+    (history,) = brokers.topic()
+    (other,) = brokers.topic("other")
+    history.plain(3)
+    with Running(brokers, driver, open_ranges("topic", "other")):
+        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
+        driver.steer(**steering)
+        wait_until(lambda: stays(brokers, "topic", 3))
+        recreate(brokers.source, 40)
+        driver.steer()
+        other.plain(1)  # for a fetch in any case
+        wait_until(lambda: records_in(brokers.destination, "other") == 1)
+        assert stays(brokers, "topic", 3)
+
+
+# Limits
+
+
+def copied_bytes(brokers: TwoBrokers, *topics: str) -> int:
+    return BATCH_BYTES * sum(records_in(brokers.destination, each) for each in topics)
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+def test_limit_of_the_mirror_holds_on_each_path(
+    brokers: TwoBrokers, driver: Driver, sender: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_by(sender, monkeypatch)
+    for history in brokers.topic(partitions=4):
+        fill(history, 200)
+    driver.steer(limit=1_000_000)
+    with Running(brokers, driver, open_ranges("topic", partitions=4)):
+        began_at = time.monotonic()
+        wait_until(lambda: copied_bytes(brokers, "topic") >= 2_000_000, 60)
+        took_s = time.monotonic() - began_at
+        # Exactness is the token bucket's (test_shared_rate.py): a busy machine may only be slower.
+        assert took_s > 1.5
+        copied = [log.log_end_offset for log in brokers.destination.topics.topic("topic").logs]
+        assert max(copied) < 3 * min(copied) + 20
+        driver.steer()
+        wait_until(lambda: records_in(brokers.destination, "topic") == 800)
+
+
+def test_limit_of_a_topic_leaves_the_others_alone(brokers: TwoBrokers, driver: Driver) -> None:
+    (slow,), (fast,) = brokers.topic("slow"), brokers.topic("fast")
+    fill(slow, 500)
+    fill(fast, 500)
+    driver.steer(topic_limits={"slow": TopicsRate(200_000, frozenset({"slow"}))})
+    with Running(brokers, driver, open_ranges("slow", "fast")):
+        began_at = time.monotonic()
+        wait_until(lambda: records_in(brokers.destination, "fast") == 500)
+        waited_s = time.monotonic() - began_at
+        assert copied_bytes(brokers, "slow") <= 200_000 * (waited_s + 1.0) + 100_000
+        driver.steer()
+        wait_until(lambda: records_in(brokers.destination, "slow") == 500)
+
+
+def test_limit_that_changes_takes_effect_at_once(brokers: TwoBrokers, driver: Driver) -> None:
+    (history,) = brokers.topic()
+    fill(history, 300)
+    driver.steer(limit=1_000)  # the first batches are a debt of minutes
+    with Running(brokers, driver, open_ranges("topic")):
+        wait_until(lambda: records_in(brokers.destination, "topic") > 0)
+        assert records_in(brokers.destination, "topic") < 300
+        driver.steer(limit=100_000_000)
+        wait_until(lambda: records_in(brokers.destination, "topic") == 300)
+
+
+def test_commits_go_on_while_a_limit_holds_the_fetch(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers = brokers.with_settings(commit_interval_ms=20)
+    (history,) = brokers.topic()
+    fill(history, 300)
+    driver.steer(limit=1_000)
+    with Running(brokers, driver, open_ranges("topic")):
+        wait_until(lambda: records_in(brokers.destination, "topic") > 0)
+        copied = records_in(brokers.destination, "topic")
+        wait_until(lambda: brokers.position().source_offset >= copied)
+        assert copied < 300
+
+
+def test_requested_commit_does_not_wait_for_the_interval(brokers: TwoBrokers, driver: Driver) -> None:
+    brokers = brokers.with_settings(commit_interval_ms=3_600_000)
+    (history,) = brokers.topic()
+    history.plain(3)
+    with Running(brokers, driver, open_ranges("topic")):
+        wait_until(lambda: records_in(brokers.destination, "topic") == 3)
+        driver.steer(commits=1)
+        wait_until(lambda: _committed(brokers) == 3)
+
+
+def _committed(brokers: TwoBrokers) -> int | None:
+    try:
+        return brokers.position().source_offset
+    except KeyError:
+        return None
+
+
+# The protocol
+
+
+def test_task_without_partitions_yet_is_steered_with_them(brokers: TwoBrokers, driver: Driver) -> None:
+    with driver.connect() as control:
+        driver.server.steer(MirrorSteering(is_paused=True))
+        assert not control.steering.is_on
+        control.take([each.source for each in open_ranges("topic")])
+        assert control.steering.is_paused
+
+
+def test_task_receives_only_its_own_topics(driver: Driver) -> None:
+    with driver.connect() as control:
+        control.take([each.source for each in open_ranges("mine")])
+        paused = frozenset({"mine", "other"})
+        driver.steer(paused=paused, topic_limits={".*": TopicsRate(5, paused)})
+        assert control.steering.paused == {"mine"}
+        assert control.steering.rates.keys() == {"mine"}
+
+
+def test_task_that_does_not_read_gets_one_line_and_then_the_newest(driver: Driver) -> None:
+    with driver.connect() as control:
+        control.take([each.source for each in open_ranges("topic")])
+        for commits in range(1, 50):
+            driver.server.steer(MirrorSteering(commits=commits))
+        wait_until(lambda: driver.server.is_steered)
+        assert control.steering.commits == 49
+
+
+def test_unsteered_task_asks_for_nothing_and_fetches_whole_buffers(
+    brokers: TwoBrokers, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int | None] = []
+    send = Fetcher.send
+
+    def watch(fetcher: Fetcher, at_most_ms: float = math.inf, at_most_bytes: int | None = None) -> bool:
+        sent.append(at_most_bytes)
+        return send(fetcher, at_most_ms, at_most_bytes)
+
+    monkeypatch.setattr(Fetcher, "send", watch)
+    (history,) = brokers.topic()
+    history.plain(3)
+    with driver.connect() as control:
+        monkeypatch.setattr(control, "open_allowance", lambda: pytest.fail("nothing is limited"))
+        assert brokers.run(brokers.ranges(), control).complete
+    assert set(sent) == {None}
+
+
+def test_task_that_sends_a_long_report_still_receives_its_lease(driver: Driver) -> None:
+    with driver.connect() as control:
+        control.take([each.source for each in open_ranges("topic")])
+        with control._sending:  # as a report that the driver does not read
+            driver.server.steer(MirrorSteering(is_paused=True))
+            wait_until(lambda: control.steering.is_paused)
+            driver.server.renew(MemberId("member", 9), 60.0)
+            wait_until(lambda: control.membership() == MemberId("member", 9))
+            assert not driver.server.is_steered
+        driver.server.renew(MemberId("member", 9), 60.0)
+        wait_until(lambda: driver.server.is_steered)

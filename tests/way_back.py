@@ -1,0 +1,122 @@
+"""A mirror that goes back from a cut, between two embedded brokers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shoal.broker import Broker
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.coordinator import MemberId
+from shoal.mirroring.cutover.certificate import Certificate, CutCluster, CutLog, CutPartition
+from shoal.mirroring.driver.going_back import go_back
+from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.topics import TopicSelection
+from tests.two_brokers import ABORT, COMMIT, TwoBrokers
+
+__all__ = ["TOPIC_NAME", "WayBack", "certificate_of", "reversed_brokers", "started_way_back"]
+
+TOPIC_NAME = "topic"
+
+
+@dataclass
+class WayBack:
+    """
+    The reverse mirror of a cut.
+
+    Attributes:
+        there: The mirror that led to the cut.
+        two: The mirror that goes back.
+        certificate: The certificate of the cut.
+
+    """
+
+    there: TwoBrokers
+    two: TwoBrokers
+    certificate: Certificate
+
+    def options(self, topics: str = TOPIC_NAME, **more: Any) -> MirrorOptions:
+        settings = self.two.settings
+        given = {"group": settings.group, **more}
+        return MirrorOptions(settings.source, settings.destination, TopicSelection(topics), **given)
+
+    def begin(self, topics: str = TOPIC_NAME) -> list[int]:
+        """Commit the positions of the cut; return the partitions that got one."""
+        group = self.two.settings.group
+        begun = go_back(self.options(topics), self.certificate, group, MemberId(), patience_s=0.1)
+        return [each.partition for each in begun]
+
+    def write(self, file: Path) -> str:
+        """Write the certificate, and return its file."""
+        file.write_text(json.dumps(self.certificate.to_json_object()))
+        return str(file)
+
+
+def reversed_brokers(two: TwoBrokers, group: str = "back") -> TwoBrokers:
+    """Return the brokers with a mirror in the other direction."""
+    settings = replace(
+        two.settings,
+        source=replace(two.settings.destination, name="source"),
+        destination=replace(two.settings.source, name="destination"),
+        group=group,
+    )
+    settings = replace(settings, rules=copy_rules(settings.source, COPY_DEFAULTS))
+    return TwoBrokers(two.destination, two.source, settings)
+
+
+def certificate_of(two: TwoBrokers) -> Certificate:
+    """Return the certificate of a cut now, of the mirror between two brokers that has copied everything."""
+    partitions = tuple(
+        CutPartition(number, ours, theirs, None, 0, 0, None)
+        for number, (ours, theirs) in enumerate(
+            zip(
+                _logs(two.settings.source, two.source),
+                _logs(two.settings.destination, two.destination),
+                strict=True,
+            )
+        )
+    )
+    return Certificate(
+        "now",
+        CutCluster(two.source.cluster_id, two.source.bootstrap),
+        CutCluster(two.destination.cluster_id, two.destination.bootstrap),
+        two.settings.group,
+        two.settings.rules,
+        {TOPIC_NAME: TOPIC_NAME},
+        partitions,
+        groups=(),
+        gates_s={},
+        commands={},
+    )
+
+
+def _logs(config: ClientConfig, broker: Broker) -> Iterator[CutLog]:
+    with Cluster(config) as cluster:
+        topic = cluster.refresh([TOPIC_NAME]).topics[TOPIC_NAME]
+        for number, partition in sorted(topic.partitions.items()):
+            log = broker.log(TOPIC_NAME, number)
+            yield CutLog(
+                TOPIC_NAME,
+                str(topic.topic_id),
+                log.log_start_offset,
+                log.log_end_offset,
+                partition.leader_epoch,
+            )
+
+
+@contextmanager
+def started_way_back(group: str | None = None) -> Iterator[WayBack]:
+    """Yield the reverse mirror of a cut behind transactions; it has no position yet."""
+    with TwoBrokers.started() as two:
+        if group is not None:
+            two = two.with_settings(group=group)
+        (history,) = two.topic(TOPIC_NAME)
+        history.plain(3).transaction(2, ends=COMMIT).transaction(1, ends=ABORT).plain(3)
+        two.run()
+        yield WayBack(two, reversed_brokers(two), certificate_of(two))
