@@ -88,7 +88,6 @@ class GroupShare(RebalanceListener):
             metrics: The counts of the mirror.
             prepare: Prepares the destination for source topics, and returns the topics that are ready.
             settle: Commits the start positions of partitions without one, as a member.
-            listener: The user's listener.
             on_notice: Receives the assigned and revoked partitions, as sentences.
             on_warning: Receives problems, as sentences.
         """

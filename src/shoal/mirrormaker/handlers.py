@@ -174,11 +174,11 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ConfigError(f"{text}: not a regular expression: {error}") from None
+        raise ConfigError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def _milliseconds(text: str) -> int:
     timestamp_ms = Start.parse("timestamp", text).timestamp_ms
     if timestamp_ms < 0:
-        raise ConfigError(f"{text}: no time")
+        raise ConfigError(f"{text!r} is not a time: use ISO 8601, or milliseconds since 1970")
     return timestamp_ms

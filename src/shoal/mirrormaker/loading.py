@@ -1,11 +1,11 @@
-"""Classes that users name on the command line, as ``package.module:Class``."""
+"""Objects of the classes that users name on the command line."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TypeVar
 
 from ..errors import ConfigError
+from ..named_class import find_class, short_error
 
 __all__ = ["load"]
 
@@ -28,20 +28,9 @@ def load(option: str, name: str, args: str | None, kind: type[T], *, takes_init:
         ConfigError: There is no such class, it has another base class, or its object cannot be made.
 
     """
-    module, colon, class_name = name.partition(":")
-    if not (module and colon and class_name):
-        raise ConfigError(f"{option} {name}: not package.module:Class")
-    try:
-        found = getattr(importlib.import_module(module), class_name, None)
-    except ImportError as error:
-        raise ConfigError(
-            f"{option} {name}: {error}; the directory of a module that is not installed goes into PYTHONPATH"
-        ) from error
-    except Exception as error:
-        raise ConfigError(f"{option} {name}: importing it failed: {_said(error)}") from error
-    if not (isinstance(found, type) and issubclass(found, kind)):
-        what = "there is no such class" if found is None else f"it is not a subclass of {kind.__name__}"
-        raise ConfigError(f"{option} {name}: {what}")
+    found = find_class(option, name)
+    if not issubclass(found, kind):
+        raise ConfigError(f"{option} {name}: it is not a subclass of {kind.__name__}")
     try:
         if takes_init and callable(getattr(found, "init", None)):
             made = found()
@@ -52,9 +41,7 @@ def load(option: str, name: str, args: str | None, kind: type[T], *, takes_init:
         raise ConfigError(f"{option} {name}: {error}") from error
     except Exception as error:
         given = "without arguments" if args is None else f"with {args!r}"
-        raise ConfigError(f"{option} {name}: cannot create the class {given}: {_said(error)}") from error
+        raise ConfigError(
+            f"{option} {name}: cannot create the class {given}: {short_error(error)}"
+        ) from error
     return made
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -10,10 +10,10 @@ from ..errors import ConfigError
 from ..mirroring.model.option_values import check_range
 from ..mirroring.model.options import MirrorOptions
 
-__all__ = ["LARGEST_STREAMS", "MirrorMakerOptions", "parse_include"]
+__all__ = ["MirrorMakerOptions", "parse_include"]
 
 #: More tasks on one machine can only be a typing error.
-LARGEST_STREAMS = 10_000
+_LARGEST_STREAMS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class MirrorMakerOptions:
     mirror: MirrorOptions
     include: re.Pattern[str]
     membership: MembershipSettings
-    streams: int = 1
+    streams: int
     listener: tuple[str, str | None] | None = None
 
     def __post_init__(self) -> None:
-        check_range("num_streams", self.streams, 1, LARGEST_STREAMS)
+        check_range("num_streams", self.streams, 1, _LARGEST_STREAMS)
 
 
 def parse_include(option: str, text: str) -> re.Pattern[str]:

@@ -44,7 +44,6 @@ class HandledPartition:
     The state of one partition in a task that has a handler.
 
     Attributes:
-        source: The source partition.
         position: The first source offset that is not read, or has an output that is not acknowledged.
         skips_failures: Whether a record that cannot be sent is skipped, as an incident.
         pending_inputs: The pending records or batches, in the source's order.

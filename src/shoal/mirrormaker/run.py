@@ -16,13 +16,13 @@ from ..client.cluster import Cluster, is_transient, patiently
 from ..client.coordinator import MemberId
 from ..errors import ConfigError, ShoalError
 from ..mirroring.driver.copy_watch import CopyWatch
-from ..mirroring.driver.lookout import once_each
 from ..mirroring.driver.run import START_PATIENCE_S, MirrorRun
 from ..mirroring.driver.schedule import PartitionSchedule
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import checkpoint_name
 from ..mirroring.model.progress import Summary
 from ..mirroring.model.reports import TaskReport
+from ..mirroring.model.text import once_each
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.monitoring.metrics import Metrics
 from ..mirroring.positions import GroupPositions
@@ -78,7 +78,7 @@ class MirrorMaker:
         run = self._run
         with run.signals.interrupting():
             prepared = self._look()
-        run.know(prepared.group)
+        run.show_group(prepared.group)
         directory = self._take_directory(prepared.group, resources)
         schedule = _SharedSchedule(run.metrics, self._maker.streams, run.warn)
         control = run.listen(schedule, resources)
@@ -142,13 +142,13 @@ class MirrorMaker:
             )
             state = patiently(positions.read_state, patience_s=START_PATIENCE_S)
             first_start = state.first_start or self._run.first_start
-            self._run.know_first_start(first_start.selecting(self._selection), is_this=state.is_empty)
+            self._run.set_first_start(first_start.selecting(self._selection), is_this=state.is_empty)
             cluster_id = source.metadata.cluster_id
             is_same = cluster_id is not None and cluster_id == destination.metadata.cluster_id
             if is_same and self._options.copy.handling is None:
                 raise ConfigError(
                     f"both files name one cluster ({cluster_id}), so each record would be mirrored again "
-                    "and again; set a message handler that gives topics other names"
+                    "and again. Set a message handler that gives topics other names"
                 )
             return Prepared(
                 self._maker.membership.group,
