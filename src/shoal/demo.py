@@ -42,7 +42,6 @@ class DemoTopic:
     A topic of the demo.
 
     Attributes:
-        name: The topic's name.
         partitions: The number of partitions.
         codec: The codec, by librdkafka's name.
         batch_bytes: The producer's ``batch.size``.
@@ -133,7 +132,6 @@ def load(bootstrap: str, topic: DemoTopic, value_bytes: int) -> Loaded:
     Create a topic and produce to it.
 
     Args:
-        bootstrap: The cluster.
         topic: The topic to create.
         value_bytes: About how much to produce, before compression.
 

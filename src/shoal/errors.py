@@ -154,7 +154,6 @@ class CorruptBatch(ShoalError):
     Bytes of a record set that are not a valid batch.
 
     Attributes:
-        reason: The problem.
         position: The batch's position in its record set in bytes, or its base offset if that is known.
 
     """
@@ -173,7 +172,6 @@ class UnsupportedBatch(ShoalError):
     A batch that can be neither copied as it is nor decoded.
 
     Attributes:
-        reason: The problem.
         base_offset: The offset in its header.
 
     """
@@ -255,14 +253,14 @@ class Unreachable(Disconnected):
 #: The ACLs that a principal lacks (Kafka's security documentation, "Operations").
 _MISSING_ACL = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "the user has no ACL for that; grant READ and DESCRIBE on the topic at the source, "
+        "the user has no ACL for that. Grant READ and DESCRIBE on the topic at the source, "
         "CREATE, WRITE, READ and DESCRIBE at the destination"
     ),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: (
-        "the user has no ACL for that; grant READ on the group at the source"
+        "the user has no ACL for that. Grant READ on the group at the source"
     ),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "the user has no ACL for that; grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic of it, "
+        "the user has no ACL for that. Grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic of it, "
         "and CREATE if topics are missing"
     ),
 }
@@ -273,7 +271,6 @@ class BrokerError(ShoalError):
     An error code in a response.
 
     Attributes:
-        code: Kafka's code.
         raw_code: The code's number, also if shoal does not know it.
         where: The API, and the topic, partition, group or broker concerned.
         detail: The broker's own message, if any.
@@ -309,7 +306,6 @@ class GroupHeld(ShoalError):
     Another mirror holds the same consumer group.
 
     Attributes:
-        group: The group's name.
         holder: The member that holds it, from DescribeGroups.
 
     """
@@ -321,21 +317,14 @@ class GroupHeld(ShoalError):
 
     def _text(self) -> str:
         return (
-            f"the consumer group {self.group!r} on the source cluster is held by {self.holder}; "
-            "stop that mirror first. Use another group only for other topics, or for other names at the "
+            f"the consumer group {self.group!r} on the source cluster is held by {self.holder}. "
+            "Stop that mirror first. Use another group only for other topics, or for other names at the "
             "destination: two mirrors of the same copies would write records twice"
         )
 
 
 class NoPosition(ShoalError):
-    """
-    A consumer has no start position in a partition.
-
-    Attributes:
-        topic: The partition's topic.
-        partition: The partition's number.
-
-    """
+    """A consumer has no start position in a partition."""
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(topic, partition)
@@ -345,7 +334,7 @@ class NoPosition(ShoalError):
     def _text(self) -> str:
         return (
             f"{self.topic}-{self.partition}: the group has no committed offset, and auto.offset.reset is "
-            "'none'; seek, commit, or set it to earliest or latest"
+            "'none'. Seek, commit, or set it to earliest or latest"
         )
 
 
@@ -358,8 +347,6 @@ class DeliveryTimedOut(ShoalError):
     A record was not acknowledged within ``delivery.timeout.ms``.
 
     Attributes:
-        topic: The record's topic.
-        partition: The partition's number.
         is_in_doubt: Whether the record was sent, so that it may be in the log.
 
     """
@@ -372,9 +359,9 @@ class DeliveryTimedOut(ShoalError):
         self.is_in_doubt = is_in_doubt
 
     def _text(self) -> str:
-        outcome = "it may be written nevertheless" if self.is_in_doubt else "it was not written"
+        outcome = "It may be written nevertheless" if self.is_in_doubt else "It was not written"
         where = f"{self.topic}-{self.partition}"
-        return f"{where}: no acknowledgement in delivery.timeout.ms={self.timeout_ms}; {outcome}"
+        return f"{where}: no acknowledgement in delivery.timeout.ms={self.timeout_ms}. {outcome}"
 
 
 class Stopped(ShoalError):
@@ -387,7 +374,6 @@ class PartitionStopped(ShoalError):
 
     Attributes:
         topic: The source topic.
-        partition: The partition's number.
         offset: The next source offset that is not mirrored, or -1.
         reason: The problem and the remedy, as a sentence.
         unmirrored_from: The first source offset whose record is missing at the destination, if that is not

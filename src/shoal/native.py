@@ -28,7 +28,6 @@ class LotRow(NamedTuple):
 
     Attributes:
         topic: The place of its topic in the list of topics.
-        partition: Its number.
         batches: The buffers that have them: all batches are these bytes, one behind the other.
         entries: A :data:`shoal.records.ENTRY` for each batch.
         base_offset: The offset at which the first has to land.
@@ -154,8 +153,8 @@ def _load() -> Native | None:
         return None
     if getattr(module, "INTERFACE", None) != _INTERFACE:
         warnings.warn(
-            f"shoal-native {module.__version__} is not for this shoal, which uses Python instead; "
-            "install 'shoal[native]' again",
+            f"shoal-native {module.__version__} is not for this shoal, which uses Python instead. "
+            "Install 'shoal[native]' again",
             stacklevel=2,
         )
         return None

@@ -9,6 +9,6 @@ __all__ = ["did_you_mean"]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean NAME?`` with the nearest known name, or nothing if none is near."""
+    """Return ``. Did you mean NAME?`` with the nearest known name, or nothing if none is near."""
     nearest = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    return f". Did you mean {nearest[0]}?" if nearest else ""

@@ -17,7 +17,6 @@ def read_properties_file(option: str, file: str) -> dict[str, str]:
 
     Args:
         option: The option that names the file, for errors.
-        file: The file.
 
     Raises:
         ConfigError: The file cannot be read.

@@ -66,5 +66,5 @@ def open_no_link(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        reason = f"{Path(path).name} is a symbolic link, which may be another user's; remove it"
+        reason = f"{Path(path).name} is a symbolic link, which may be another user's. Remove it"
         raise OSError(errno.ELOOP, reason) from error

@@ -29,6 +29,8 @@ _LITERAL_BLOCK = re.compile(r"::\n\n((?: {4,}.*\n|\n)+)", re.MULTILINE)
 _TABLE = re.compile(r"^ *=+(?: +=+)+ *$.*^ *=+(?: +=+)+ *$", re.MULTILINE | re.DOTALL)
 #: A text of so many words is for a person, and not a name or a format.
 _FEWEST_WORDS_OF_A_TEXT = 4
+#: A list of exit codes: its meanings have commas.
+_EXIT_CODES = re.compile(r"Exit codes: [^.]*")
 _WORDS = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 
 
@@ -88,6 +90,37 @@ def read_messages(module: Path) -> Iterator[Text]:
             words = len(_WORDS.findall(node.value))
             if words >= _FEWEST_WORDS_OF_A_TEXT:
                 yield Text(node.lineno, node.value)
+
+
+def read_reports(module: Path) -> Iterator[Text]:
+    """Yield the strings of a module but its docstrings: errors, warnings, states, help.
+
+    A placeholder is an ellipsis. A list of exit codes has semicolons, and is left out.
+    """
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    left_out = {id(part) for node in ast.walk(tree) for root in _no_reports(node) for part in ast.walk(root)}
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "…" for part in node.values]
+            text = "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        yield Text(node.lineno, _EXIT_CODES.sub("", text))
+
+
+def _no_reports(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of a node whose strings do not report."""
+    match node:
+        case ast.Expr(value=ast.Constant() as docstring):
+            return [docstring]
+        case ast.JoinedStr():
+            # Its text is read as a whole.
+            return [part for part in node.values if isinstance(part, ast.Constant)]
+    return []
 
 
 def _without_markup(docstring: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from shoal.cli.config_file import with_config_file
 from shoal.cli.mirror import parse
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import MirrorOptions
+from shoal.mirroring.model.steering_options import SteeringOptions
 
 MINIMUM = 'from = "a:1"\nto = "b:2"\ntopics = "x"\n'
 
@@ -50,6 +52,7 @@ SAYINGS = {
     "exclude": ('"-.*"', ["-.*"]),
     "rename": (r"'(.*)=west.\1'", [r"(.*)=west.\1"]),
     "group": ('"g"', ["g"]),
+    "from-certificate": ('"cut.json"', ["DIRECTORY/cut.json"]),
     "once": ("true", []),
     "start": ("2026-01-31T12:00:00Z", ["2026-01-31T12:00:00+00:00"]),
     "replication-factor": ("2", ["2"]),
@@ -67,6 +70,12 @@ SAYINGS = {
     "groups": ("'orders-.*'", ["orders-.*"]),
     "exclude-groups": ("'.*-test'", [".*-test"]),
     "groups-interval": ("5", ["5"]),
+    "control": ('"control.sock"', ["DIRECTORY/control.sock"]),
+    "limit": ('"50m"', ["50m"]),
+    "limit-topic": ('{ "logs.*" = "5m", audit = 1024 }', ["logs.*=5m", "audit=1024"]),
+    "priority": ('["orders", "payments.*"]', ["orders,payments.*"]),
+    "throttle-flag-file": ('"flag"', ["DIRECTORY/flag"]),
+    "nice": ("20", ["20"]),
     "delivery": ('"at-least-once"', ["at-least-once"]),
     "on-foreign-records": ('"continue"', ["continue"]),
     "on-destination-loss": ('"continue"', ["continue"]),
@@ -86,6 +95,7 @@ SAYINGS = {
     "report": ('"../run.html"', ["DIRECTORY/../run.html"]),
     "allow-unauthenticated-spark": ("true", []),
     "dry-run": ("true", []),
+    "init": ("true", []),
     "master": ('"local[2]"', ["local[2]"]),
     "checkpoint": ('"state"', ["DIRECTORY/state"]),
     "conf": ('{ "spark.a" = "1=2", spark.b.c = 3 }', ["spark.a=1=2", "spark.b.c=3"]),
@@ -149,12 +159,12 @@ def test_time_without_offset_is_utc(read: Read) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('topcis = "x"', "there is no option topcis; did you mean topics?"),
-        ('from_config = "x"', "there is no option from_config; did you mean from-config?"),
-        ('"--once" = true', "there is no option --once; did you mean once?"),
-        ('[mirror]\nfrom = "a:1"', "there is no section [mirror]; one file describes one mirror, so remove"),
-        ('[cnof]\n"spark.ui.port" = 1', "there is no option cnof; did you mean conf?"),
-        ("no-once = true", "there is no option no-once; did you mean once?"),
+        ('topcis = "x"', "there is no option topcis. Did you mean topics?"),
+        ('from_config = "x"', "there is no option from_config. Did you mean from-config?"),
+        ('"--once" = true', "there is no option --once. Did you mean once?"),
+        ('[mirror]\nfrom = "a:1"', "there is no section [mirror]. One file describes one mirror. Remove"),
+        ('[cnof]\n"spark.ui.port" = 1', "there is no option cnof. Did you mean conf?"),
+        ("no-once = true", "there is no option no-once. Did you mean once?"),
         ('config = "other.toml"', "config is for the command line only"),
         ("help = true", "help is for the command line only"),
         ('once = "yes"', 'once is true or false, not "yes"'),
@@ -207,3 +217,18 @@ def test_config_option_of_other_verbs_is_left_alone(capsys: pytest.CaptureFixtur
     assert with_config_file(parser, arguments) == arguments
     for unfinished in ([], ["mirror"], ["mirror", "--config"], ["nonsense", "--config", "x"], ["--help"]):
         assert with_config_file(parser, unfinished) == unfinished
+
+
+def test_documented_steering_is_read_from_a_file(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "steering.md").read_text(encoding="utf-8")
+    text = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert text
+    file = tmp_path / "steered.toml"
+    file.write_text(f'from = "a:1"\nto = "b:1"\ntopics = "orders"\n{text[1]}')
+    parser = make_parser("mirror")
+    args = parser.parse_args(with_config_file(parser, ["mirror", "--config", str(file)]))
+    steering = SteeringOptions.parse(vars(args))
+    assert steering.limit == 50 * 1024**2
+    assert dict(steering.limit_topic) == {r"logs\..*": 5 * 1024**2, "audit": 1024**2}
+    assert steering.priority == ("orders", r"payments\..*")
+    assert (steering.control, steering.nice) == ("/run/shoal/orders.sock", 0.05)

@@ -119,7 +119,7 @@ SAID_ELSEWHERE = (
         "min ahead of",
         "a second try: ",  # suspicion.py has the words before the colon
         "a further try: ",
-        "not authorized; grant READ on the group",
+        "not authorized. Grant READ on the group",
     ),
 )
 
@@ -157,7 +157,8 @@ def test_dependencies_have_a_reason_and_are_counted_in_the_threat_model() -> Non
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     wanted, extras = project["dependencies"], project["optional-dependencies"]
-    names = {re.split(r"[<>=\[]", each)[0] for each in (*wanted, *extras["demo"], *extras["docs"])}
+    of_extras = [each for name in ("java", "demo", "msk", "release", "docs") for each in extras[name]]
+    names = {re.split(r"[<>=\[]", each)[0] for each in (*wanted, *of_extras)} - {"shoal"}
     page = (DOCS / "dependencies.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     explained = {name for row in rows for name in row[2:].split(" | ")[0].split(", ")}
@@ -211,3 +212,40 @@ def test_systemd_unit_has_the_exit_codes() -> None:
     lines = systemd_unit().splitlines()
     assert f"RestartPreventExitStatus={EXIT_USAGE}" in lines
     assert f"SuccessExitStatus={EXIT_CONTINUED}" in lines
+
+
+@pytest.mark.parametrize("name", ["moving-a-cluster.md", "from-mirrormaker-2.md"])
+def test_documented_command_parses(name: str) -> None:
+    page = (DOCS / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^ *\$ (shoal .*)$", page, re.MULTILINE)
+    inline = [each for each in re.findall(r"`(shoal \w+ --from [^`]*)`", page) if ANYTHING not in each]
+    assert len(blocks) + len(inline) > 3
+    for command in (*blocks, *inline):
+        make_parser().parse_args(shlex.split(command)[1:])
+
+
+#: Of Kafka 4.1.0: MirrorConnectorConfig, MirrorSourceConfig, MirrorCheckpointConfig, MirrorHeartbeatConfig,
+#: their filters, and MirrorMakerConfig.
+MIRROR_MAKER_2_OPTIONS = """
+    admin.timeout.ms checkpoints.topic.replication.factor config.properties.exclude
+    config.property.filter.class consumer.poll.timeout.ms dedicated.mode.enable.internal.rest
+    emit.checkpoints.enabled emit.checkpoints.interval.seconds emit.heartbeats.enabled
+    emit.heartbeats.interval.seconds emit.offset-syncs.enabled exactly.once.source.support
+    forwarding.admin.class group.filter.class groups groups.exclude heartbeats.replication.enabled
+    heartbeats.topic.replication.factor metric.reporters offset-syncs.topic.location
+    offset-syncs.topic.replication.factor offset.lag.max refresh.groups.enabled
+    refresh.groups.interval.seconds refresh.topics.enabled refresh.topics.interval.seconds
+    replication.factor replication.policy.class replication.policy.internal.topic.separator.enabled
+    replication.policy.separator source.cluster.alias sync.group.offsets.enabled
+    sync.group.offsets.interval.seconds sync.topic.acls.enabled sync.topic.acls.interval.seconds
+    sync.topic.configs.enabled sync.topic.configs.interval.seconds target.cluster.alias tasks.max
+    topic.filter.class topics topics.exclude use.defaults.from
+"""
+
+
+def test_each_option_of_mirror_maker_2_has_a_counterpart_or_needs_none() -> None:
+    page = (DOCS / "from-mirrormaker-2.md").read_text(encoding="utf-8")
+    (section,) = re.findall(r"\n## Counterparts of its options\n(.*?)\n## ", page, re.DOTALL)
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    named = set(re.findall(r"`([^`]+)`", " ".join(row.split(" | ")[0] for row in rows)))
+    assert [option for option in MIRROR_MAKER_2_OPTIONS.split() if option not in named] == []

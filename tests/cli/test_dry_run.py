@@ -106,7 +106,8 @@ def test_dry_run_reports_partitions_to_copy_and_topics_to_create(sides: Sides) -
     (topic,) = found["topics"]
     assert (topic["source"], topic["destination"], topic["offsets"]) == ("orders", "west.orders", RECORDS)
     assert topic["partitions"] == [
-        {"partition": number, "from": 0, "to": 50, "offsets": 50, "committed": False} for number in range(2)
+        {"partition": number, "from": 0, "to": 50, "offsets": 50, "committed": False, "at_cut": False}
+        for number in range(2)
     ]
     created = topic["created"]
     assert (created["partitions"], created["replication_factor"]) == (2, 1)
@@ -154,7 +155,7 @@ def test_copy_of_another_group_is_reported_with_the_group(sides: Sides) -> None:
     assert "Group 'mig' holds the position of this copy: give --group mig to continue there" in warning
     (warning,) = sides.found("--adopt")["warnings"]
     assert "Group 'mig' holds the position of this copy: --adopt compares the whole copy" in warning
-    assert "stops the partition if they differ, or if the source has records before the copy's" in warning
+    assert "It stops the partition if they differ, or if the source has records before the copy's" in warning
     (warning,) = sides.found("--adopt", "--adopt-from-later")["warnings"]
     assert "if they differ, but not if the copy begins later (--adopt-from-later)" in warning
 
@@ -181,9 +182,9 @@ def test_committed_position_is_reported_as_start(sides: Sides) -> None:
     found = sides.found("--start", "latest", "--allow-nonempty")
     (topic,) = found["topics"]
     assert topic["partitions"] == [
-        {"partition": 0, "from": 20, "to": 50, "offsets": 30, "committed": True},
+        {"partition": 0, "from": 20, "to": 50, "offsets": 30, "committed": True, "at_cut": False},
         # Its topic has a position, and it has none: it came later.
-        {"partition": 1, "from": 0, "to": 50, "offsets": 50, "committed": False},
+        {"partition": 1, "from": 0, "to": 50, "offsets": 50, "committed": False, "at_cut": False},
     ]
     assert [each.partition(":")[0] for each in found["beginnings"]] == ["orders-1"]
     assert (topic["created"], topic["added_partitions"]) == (None, 0)
@@ -197,7 +198,7 @@ def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides
     sides.load(sides.destination, "orders", 2)
     (warning,) = sides.found()["warnings"]
     assert "if the source has it exactly once, and the records before it are proven" in warning
-    assert "stops the partition otherwise. --adopt compares the whole copy" in warning
+    assert "Otherwise it stops the partition. --adopt compares the whole copy" in warning
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,7 @@ def test_swapped_clusters_are_a_warning(sides: Sides) -> None:
         commit_offsets(cluster, reverse, {TopicPartition("orders", 0): position.to_committed()}, MemberId())
     (warning,) = sides.found()["warnings"]
     assert warning.startswith("topic orders on the destination cluster")
-    assert "check that source and destination are not swapped" in warning
+    assert "Check that source and destination are not swapped" in warning
 
 
 def test_latest_start_is_reported_without_commit(sides: Sides) -> None:
@@ -338,7 +339,7 @@ def test_unauthorized_destination_is_reported_with_the_acls(sides: Sides) -> Non
 def test_unauthorized_group_is_a_refusal_with_the_other_results(sides: Sides) -> None:
     sides.source.faults.add(ApiKey.DESCRIBE_GROUPS, times=None, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     found = sides.found(code=2)
-    assert "grant READ on the group at the source" in found["refusal"]
+    assert "Grant READ on the group at the source" in found["refusal"]
     assert [topic["source"] for topic in found["topics"]] == ["orders"]
     assert found["missing_acls"] == [
         {"cluster": "source", "resource_type": "group", "resource": sides.group, "operation": "READ"}

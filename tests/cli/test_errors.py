@@ -39,7 +39,7 @@ def test_error_is_one_line_on_stderr(
     raised: tuple[Exception, int, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     error, exit_code, sentence = raised
-    hint = "" if isinstance(error, ShoalError) else "; --verbose shows the traceback"
+    hint = "" if isinstance(error, ShoalError) else ". Use --verbose to see the traceback"
     assert main(ARGUMENTS) == exit_code
     assert capsys.readouterr() == ("", f"shoal: {sentence}{hint}\n")
 

@@ -57,7 +57,7 @@ def test_groups_prints_a_table_and_writes_nothing(
         "group  source partition  committed  lag  at the destination  exactness  action",
         "app    orders-0          7          2    6                   exact      to be committed",
         "",
-        "groups: 1, offsets: 1 (1 exact); 1 to be committed (--apply commits them)",
+        "groups: 1, offsets: 1 (1 exact), 1 to be committed (--apply commits them)",
     ]
     assert err == ""
     assert committed(two, "app") is None

@@ -218,7 +218,7 @@ def test_include_overrides_whitelist(read: Read) -> None:
         (
             ["--rebalance.listener.args=x"],
             {},
-            "args needs the class as well; set --consumer.rebalance.listener",
+            "args needs the class as well. Set --consumer.rebalance.listener",
         ),
         ([], {"consumer": "group.id=\n"}, "no group.id"),
         ([], {"consumer": "auto.offset.reset=none\n"}, "auto.offset.reset=none is not supported"),

@@ -15,11 +15,10 @@ from shoal.cli.output import (
     JsonReport,
     News,
     PlainReport,
-    progress_until_unread,
-    report_to,
     summary_rows,
     table,
 )
+from shoal.cli.report import progress_until_unread, report_to
 from shoal.mirroring.model.processes import GarbageCollection
 from shoal.mirroring.model.progress import HeldBack, PartitionIncident, Progress, Summary
 
@@ -372,7 +371,7 @@ def test_summary_of_an_interrupted_copy_names_spark_s_log(capsys: pytest.Capture
     PlainReport().summary(summary)
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "Spark's log  spark.log",
-        "interrupted  some records are not copied yet; run the mirror again to continue",
+        "interrupted  some records are not copied yet. Run the mirror again to continue",
     ]
     assert summary.exit_code == 1
 

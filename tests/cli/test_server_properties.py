@@ -85,11 +85,11 @@ def test_finest_unit_of_a_time_counts(text: str, milliseconds: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("listeners=SSL://:9092", "no PLAINTEXT"),
+        ("listeners=SSL://:9092", "supports PLAINTEXT only"),
         ("log.dirs=/one,/two", "one directory"),
         ("node.id=one", "not the id"),
-        ("log.retention.hours=long", "not a number"),
-        ("listeners=PLAINTEXT://localhost", "the listener PLAINTEXT://localhost has no port"),
+        ("log.retention.hours=long", "not a whole number"),
+        ("listeners=PLAINTEXT://localhost", "the listener 'PLAINTEXT://localhost' has no port"),
         ("node.id=99999999999", "'99999999999' is not the id of a node"),
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.prose import Sentence
-from tests.cli.source_prose import read_comments, read_docstrings, read_messages
+from tests.cli.source_prose import read_comments, read_docstrings, read_messages, read_reports
 from tests.cli.test_prose import (
     FORBIDDEN,
     LEAST_PER_1000,
@@ -86,6 +86,21 @@ def findings(modules: list[Path]) -> list[str]:
     return [f"{module}:{each.line}: {rule}: {each.text}" for module, each, rule in found]
 
 
+#: A semicolon that joins two sentences, or a list's items, also as the argument of `join`. Headers of HTTP
+#: (`text/html; charset=utf-8`, a content security policy) and JAAS have their own.
+SEMICOLON = re.compile(r";\s(?!charset=|(?:style|img|connect|script)-src |base-uri |form-action )")
+
+
+def semicolons(modules: Iterable[Path]) -> list[str]:
+    """Return each error, warning, state or help with a semicolon, as a line: file, line, text."""
+    return [
+        f"{module}:{each.line}: {each.prose}"
+        for module in modules
+        for each in read_reports(module)
+        if SEMICOLON.search(each.prose)
+    ]
+
+
 def rates(modules: Iterable[Path]) -> dict[str, float]:
     """Return how often each counted word occurs in 1,000 words of docstrings and comments."""
     words = [word for _, sentence in prose_of(modules) for word in sentence.words]
@@ -96,6 +111,11 @@ def rates(modules: Iterable[Path]) -> dict[str, float]:
 @pytest.mark.parametrize("package", packages())
 def test_source_has_plain_sentences(package: str) -> None:
     assert findings(modules_of(package)) == []
+
+
+@pytest.mark.parametrize("package", packages())
+def test_report_has_no_semicolon(package: str) -> None:
+    assert semicolons(modules_of(package)) == []
 
 
 @pytest.mark.parametrize("folder", folders())
@@ -143,6 +163,25 @@ def test_prose_of_a_module_is_its_docstrings_and_comments(tmp_path: Path) -> Non
         (9, "One reason,\non two lines."),
     ]
     assert [each.text for _, each in messages_of([module])] == [": is too large for it"]
+
+
+def test_semicolon_in_a_text_for_users_is_found_but_not_in_exit_codes(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""Open; read."""\n'
+        'parser.add_argument("--once", help="copy; then end")\n'
+        'parser = verbs.add_parser("mirror", description="Copy. Exit codes: 0 done; 1 failed.")\n'
+        'Header = "text/html; charset=utf-8"\n'
+        'raise ValueError(f"{x} is lost; "\n    f"seek {y}")\n'
+        'raise ValueError(f"{x} is lost. Seek {y}")\n'
+        'raise ValueError("; ".join(reasons))\n',
+        encoding="utf-8",
+    )
+    assert sorted(semicolons([module])) == [
+        f"{module}:2: copy; then end",
+        f"{module}:5: … is lost; seek …",
+        f"{module}:8: ; ",
+    ]
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_equal_topics_are_printed_line_by_line_on_a_pipe(
     assert err == ""
     lines = out.splitlines()
     assert lines[:-1] == [
-        f"orders-{number}: equal: 3 records in 3 batches are the same; aligned by content, from source "
+        f"orders-{number}: equal: 3 records in 3 batches are the same, aligned by content, from source "
         "offset 0 and destination offset 0 on: the group has committed no position for it"
         for number in range(2)
     ]
@@ -135,10 +135,30 @@ def test_json_is_one_object(command: list[str], capsys: pytest.CaptureFixture[st
             "damaged": [],
             "copy_of": None,
             "detail": None,
+            "misrouted": None,
         }
     ]
     assert invoices["decoded"] == {"batches": 0, "records": 0}
     assert invoices["counts"] == {"missing": {"batches": 1, "records": 1}}
+
+
+def test_part_of_a_topic_is_printed_with_its_range(
+    brokers: tuple[Broker, Broker], command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for broker in brokers:
+        broker.create_topic("orders")
+        store(broker, "orders", *(b"%d" % number for number in range(3000)))
+    assert main([*command, "--topics", "orders", "--last", "1100"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("orders-0: equal: 1,100 records in 1,100 batches are the same")
+    assert out[1] == "orders-0: compared only: source offsets 1900 to 2999"
+    assert "compared only the last 1,100 offsets of each partition" in out[-1]
+    assert main([*command, "--topics", "orders", "--last", "1100", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["extent"] == "the last 1,100 offsets of each partition"
+    assert result["partitions"][0]["ranges"] == [
+        {"source": [1900, 3000], "destination": [1900, 3000], "records": 1100}
+    ]
 
 
 @pytest.fixture
@@ -194,6 +214,12 @@ def test_incomparable_topics_are_exit_code_3(
         (["--topics", "a", "--group", ""], "--group"),
         (["--topics", "a", "--max-decompressed-bytes", "much"], "--max-decompressed-bytes"),
         (["--topics", "a", "--max-decompressed-bytes", "0"], "--max-decompressed-bytes"),
+        (["--topics", "a", "--conf", "spark.x=1"], "need --master. Add it"),
+        (["--topics", "a", "--master", "local", "--conf", "x"], "--conf 'x' is not KEY=VALUE"),
+        (["--topics", "a", "--master", "local", "--follow"], "--follow and --master contradict each other"),
+        (["--topics", "a", "--sample", "all"], "--sample 'all' is not a share of the records"),
+        (["--topics", "a", "--last", "week"], "--last 'week' is neither a duration nor a number"),
+        (["--topics", "a", "--last", "5", "--since", "0"], "--since and --last both set the beginning"),
         (["--topics", "a", "--from-config", "/none"], "--from-config"),
     ],
 )

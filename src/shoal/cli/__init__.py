@@ -28,7 +28,10 @@ from .parser import Parser, spelling
 __all__ = ["main", "make_parser"]
 
 #: In the order of the help. The module of a verb has its name, with underscores.
-VERBS = ("mirror", "mirror-maker", "verify", "groups", "demo", "broker", "gateway", "gateway-user")
+VERBS = (
+    *("mirror", "control", "doctor", "mirror-maker", "verify", "inspect", "groups", "cutover"),
+    *("demo", "broker", "gateway", "gateway-user", "completion"),
+)
 
 
 def make_parser(verb: str | None = None) -> argparse.ArgumentParser:
@@ -67,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; None for the process's own.
 
     Returns:
-        The exit code. An error is one sentence on stderr, and its traceback with ``--verbose``; with
+        The exit code. An error is one line on stderr, and its traceback with ``--verbose``; with
         ``--json``, an object on stdout as well.
 
     """
@@ -120,7 +123,7 @@ def _fail(error: Exception, exit_code: int, args: argparse.Namespace) -> int:
         print(printable_lines("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     sentence = _sentence(error)
     foreign = not isinstance(error, ShoalError)
-    say(f"{sentence}; --verbose shows the traceback" if foreign and not args.verbose else sentence)
+    say(f"{sentence}. Use --verbose to see the traceback" if foreign and not args.verbose else sentence)
     if args.json:
         _print_last({"type": "error", "error": sentence, "exit_code": exit_code})
     return exit_code

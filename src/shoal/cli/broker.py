@@ -39,7 +39,7 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="a loopback address to listen on and to advertise; port 0 takes a free port "
+        help="a loopback address to listen on and to advertise. Port 0 takes a free port "
         f"(default: the file's listeners, or {_DEFAULT_LISTEN})",
     )
     parser.add_argument(
@@ -47,20 +47,20 @@ def add_parser(verbs: Subparsers) -> None:
         type=Path,
         metavar="DIR",
         help="directory of topics, records and group offsets, in Kafka's own segment files (default: "
-        "the file's log.dirs; without either, the broker keeps them in memory and loses them at its end)",
+        "the file's log.dirs. Without either, the broker keeps them in memory and loses them at its end)",
     )
     parser.add_argument(
         "--config",
         action="append",
         default=[],
         metavar="FILE|KEY=VALUE",
-        help="a Java server.properties, or one broker setting by Kafka's name, as num.partitions=3; may "
+        help="a Java server.properties, or one broker setting by Kafka's name, as num.partitions=3. May "
         "be repeated, and the last value wins",
     )
     parser.add_argument(
         "--allow-any-address",
         action="store_true",
-        help="allow --listen to use an address that other machines can reach; every client there can read, "
+        help="allow --listen to use an address that other machines can reach. Every client there can read, "
         "write and delete everything",
     )
     add_metrics_option(parser)
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         finally:
             broker.stop()
     if broker.failure is not None:
-        say(f"{broker.failure}; replace the disk, or start with another --data")
+        say(f"{broker.failure}. Replace the disk, or start with another --data")
         return EXIT_FAILED
     return EXIT_DONE
 

@@ -28,7 +28,7 @@ from ..errors import ConfigError
 from ..nearest import did_you_mean
 from .parser import verb_parser
 
-__all__ = ["add_config_option", "with_config_file"]
+__all__ = ["DIRECTORIES", "FILES", "add_config_option", "with_config_file"]
 
 _OPTION = "--config"
 _DESTINATION = "config_file"
@@ -36,7 +36,8 @@ _DESTINATION = "config_file"
 #: The metavars that show the kind of an option's value.
 _BYTES = "BYTES"
 _TIMESTAMP = "TIMESTAMP"
-_PATHS = ("FILE", "DIR")
+FILES = "FILE"
+DIRECTORIES = "DIR"
 _LIST = "[,"
 
 
@@ -53,7 +54,7 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         dest=_DESTINATION,
         metavar="FILE",
         help="read options from a TOML file, each under its own name without the dashes. The command line "
-        "wins; --no-OPTION wins over a true in the file",
+        "wins, and --no-OPTION wins over a true in the file",
     )
     for action in list(parser._actions):
         if isinstance(action, argparse._StoreTrueAction):
@@ -118,7 +119,7 @@ def _unknown(key: str, value: object, known: Mapping[str, object]) -> str:
     near = did_you_mean(key.lstrip("-").replace("_", "-"), known)
     if isinstance(value, dict) and not near:
         return (
-            f"there is no section [{key}]; one file describes one mirror, so remove the line [{key}] and "
+            f"there is no section [{key}]. One file describes one mirror. Remove the line [{key}] and "
             "write its options at the top of the file"
         )
     return f"there is no option {key}{near}"
@@ -172,7 +173,7 @@ def _text(action: argparse.Action, value: object, directory: Path) -> str:
                 raise _WrongType(expected)
             return value.isoformat() if isinstance(value, date) else str(value)
     text = _string(value, "a string or an array of strings" if _LIST in metavar else "a string")
-    return str(directory / text) if metavar.startswith(_PATHS) and text else text
+    return str(directory / text) if metavar.startswith((FILES, DIRECTORIES)) and text else text
 
 
 def _string(value: object, expected: str) -> str:

@@ -38,7 +38,7 @@ def add_metrics_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="serve metrics of conversions and of this process to Prometheus at this address; port 0 "
+        help="serve metrics of conversions and of this process to Prometheus at this address. Port 0 "
         "takes a free port",
     )
     add_http_options(parser)
@@ -90,8 +90,8 @@ def _families() -> Iterator[Metric]:
     now = totals()
     for name, meaning, value in _COUNTERS:
         family = CounterMetricFamily(f"shoal_conversion_{name}", meaning, labels=("direction",))
-        for direction, total in now.items():
-            family.add_metric((direction.value,), value(total))
+        for api, total in now.items():
+            family.add_metric((api.value,), value(total))
         yield family
     yield GaugeMetricFamily(
         "shoal_conversion_memory_bytes",

@@ -16,7 +16,8 @@ from ..mirroring.model.progress import Summary
 from ..mirroring.model.topics import TopicSelection
 from ..net.address import parse_bootstrap
 from .options import Subparsers, add_output_options
-from .output import print_json, report_to, table
+from .output import print_json, table
+from .report import report_to
 
 if TYPE_CHECKING:
     from ..demo import Loaded
@@ -83,7 +84,7 @@ def _load(source: str, args: argparse.Namespace) -> dict[str, Loaded]:
     from ..demo import TOPICS, load
 
     if not args.json:
-        print("Two embedded brokers; loading one of them with confluent-kafka:\n", flush=True)
+        print("Two embedded brokers, one of them loaded with confluent-kafka:\n", flush=True)
     loaded = {
         topic.name: load(source, topic, int(topic.share * args.megabytes * 1_000_000)) for topic in TOPICS
     }

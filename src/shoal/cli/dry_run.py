@@ -63,7 +63,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
             ("group", f"{found.group}, held by {found.holder or 'no process'}"),
             ("delivery", options.copy.delivery.value),
             *((f"on {kind}", policy) for kind, policy in _policies(options).items()),
-            ("ends", "at the ends of now" if options.once else "on SIGINT or SIGTERM"),
+            ("ends", "at the current end offsets" if options.once else "on SIGINT or SIGTERM"),
         ]
     )
     if found.topics:
@@ -82,7 +82,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
     yield "ACLs that the mirror's principal needs (READ, WRITE and ALTER imply DESCRIBE):"
     yield from (f"  {sentence}" for sentence in acl_sentences(found.acls))
     if not options.once:
-        yield f"  later: {'; '.join(_acls_of_later(options, found))}"
+        yield f"  later: {', '.join(_acls_of_later(options, found))}"
     yield ""
     yield "To grant them (if the cluster requires a login, with an administrator's --command-config):"
     yield "  PRINCIPAL=User:..."
@@ -125,7 +125,9 @@ def _row(options: MirrorOptions, topic: TopicOutlook) -> tuple[str, ...]:
         change = "as it is"
     committed = sum(each.committed for each in topic.partitions)
     begins = [f"position {committed}"] * bool(committed)
-    new = [each for each in topic.partitions if not each.committed]
+    cut = sum(each.at_cut for each in topic.partitions)
+    begins += [f"cut {cut}"] * bool(cut)
+    new = [each for each in topic.partitions if not each.committed and not each.at_cut]
     # Partitions that are newer than the first start begin at their first record.
     newer = len([each for each in new if each.offsets]) if options.start.timestamp_ms == LATEST else 0
     begins += [f"earliest {newer}"] * bool(newer)
@@ -198,6 +200,7 @@ def _topic_object(topic: TopicOutlook) -> dict[str, Any]:
                 "to": each.end_offset,
                 "offsets": each.offsets,
                 "committed": each.committed,
+                "at_cut": each.at_cut,
             }
             for each in topic.partitions
         ],

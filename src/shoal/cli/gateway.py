@@ -45,9 +45,9 @@ def add_parser(verbs: Subparsers) -> None:
     parser = verbs.add_parser(
         "gateway",
         help="let old clients talk to a cluster of Kafka 4",
-        description="Run a Kafka protocol proxy in front of a cluster until SIGINT or SIGTERM. It passes on "
-        "the versions that the cluster supports, translates those that Kafka 4 removed, and converts record "
-        "sets to the old formats while it sends them.",
+        description="Run a Kafka protocol proxy in front of a cluster until SIGINT or SIGTERM. The gateway "
+        "passes on the versions that the cluster supports, translates those that Kafka 4 removed, and "
+        "converts record sets to the old formats while it sends them.",
         epilog="Example:\n\n  shoal gateway --listen 127.0.0.1:9092 --upstream kafka-1:9092,kafka-2:9092",
         allow_abbrev=False,
     )
@@ -68,8 +68,8 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
         "--listen",
         default=_DEFAULT_LISTEN,
         metavar="HOST:PORT",
-        help="a loopback address that clients bootstrap from; they find broker N of the cluster at port "
-        f"PORT + 1 + N; port 0 takes free ones for all (default: {_DEFAULT_LISTEN})",
+        help="a loopback address that clients bootstrap from. They find broker N of the cluster at port "
+        f"PORT + 1 + N. Port 0 takes free ones for all (default: {_DEFAULT_LISTEN})",
     )
     group.add_argument(
         "--advertise", metavar="HOST", help="the host that clients connect to (default: --listen's host)"
@@ -77,7 +77,7 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--allow-any-address",
         action="store_true",
-        help="allow --listen to use an address that other machines can reach; clients there act as the "
+        help="allow --listen to use an address that other machines can reach. Clients there act as the "
         "upstream user, unless they log in by --sasl-pass-through",
     )
     group.add_argument(
@@ -86,7 +86,7 @@ def _add_ends(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--upstream-config",
         metavar="FILE",
-        help="the Java client's .properties for the cluster, TLS and SASL included; --upstream wins over its "
+        help="the Java client's .properties for the cluster, TLS and SASL included. --upstream wins over its "
         "bootstrap.servers. Old clients read with its isolation.level (default: read_committed)",
     )
 
@@ -97,14 +97,14 @@ def _add_rights(group: argparse._ArgumentGroup) -> None:
         default="all",
         metavar="NAME[,NAME...]",
         help="the APIs that clients may use, by their names in Kafka's protocol, such as "
-        "'Metadata,Fetch,ListOffsets', or all but some: 'all,-Produce'; the gateway neither announces nor "
+        "'Metadata,Fetch,ListOffsets', or all but some: 'all,-Produce'. The gateway neither announces nor "
         "serves the others (default: all)",
     )
     group.add_argument(
         "--allow-broker-configs",
         action="store_true",
         help="let clients change the settings of brokers by AlterConfigs and IncrementalAlterConfigs, as far "
-        "as the cluster lets the upstream user; such a setting can be a login at the cluster (default: those "
+        "as the cluster lets the upstream user. Such a setting can be a login at the cluster (default: those "
         "of topics, groups and client metrics only)",
     )
 
@@ -120,7 +120,7 @@ def _add_tls(group: argparse._ArgumentGroup) -> None:
         "--tls-client-authorities",
         type=Path,
         metavar="FILE",
-        help="authorities in PEM; clients need a certificate of one of them (default: none)",
+        help="authorities in PEM, one of which must have signed each client's certificate (default: none)",
     )
 
 
@@ -130,20 +130,20 @@ def _add_logins(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="FILE",
         help="users of the gateway's own, in TOML as 'shoal gateway-user' prints it, of mode 0600: clients "
-        "have to log in by SASL as one of them; a changed file is read at the next login (default: clients "
-        "need no login)",
+        "have to log in by SASL as one of them. The gateway reads a changed file at the next login (default: "
+        "clients need no login)",
     )
     group.add_argument(
         "--sasl-mechanisms",
         metavar="NAME[,NAME...]",
-        help="mechanisms for logins: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (default: all; without TLS all but "
-        "PLAIN, since passwords would cross the network in clear text)",
+        help="mechanisms for logins: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 (default: all, and without TLS all "
+        "but PLAIN, since passwords would cross the network in clear text)",
     )
     group.add_argument(
         "--sasl-pass-through",
         action="store_true",
         help="pass each client's login on to the broker behind its connection, so that the cluster sees the "
-        "client and not the gateway; --upstream-config then needs no login, only security.protocol. Set "
+        "client and not the gateway. --upstream-config then needs no login, only security.protocol. Set "
         "--tls-certificate too, or passwords and tokens cross the network in clear text",
     )
     group.add_argument(
@@ -181,7 +181,7 @@ _LIMITS = (
         "--buffer-bytes",
         "buffer_bytes",
         _SMALLEST_BUFFER_BYTES,
-        "maximum size of a fetch from a broker for one fetch of an old client; a single larger batch comes "
+        "maximum size of a fetch from a broker for one fetch of an old client. A single larger batch comes "
         "whole",
     ),
     _Limit(
@@ -194,7 +194,7 @@ _LIMITS = (
         "--max-connections",
         "most_connections",
         1,
-        "maximum number of client connections; one client may have one for bootstrap, one to each broker and "
+        "maximum number of client connections. One client may have one for bootstrap, one to each broker and "
         "one to its coordinator",
     ),
     _Limit(
@@ -208,25 +208,25 @@ _LIMITS = (
         "largest_produced_bytes",
         _SMALLEST_BUFFER_BYTES,
         "maximum decompressed size of a message set from an old producer, with at least 64 bytes for each "
-        "message; a larger one is refused",
+        "message. A larger one is refused",
     ),
     _Limit(
         "--max-request-bytes",
         "largest_request_bytes",
         1024,
-        "maximum size of a request that needs translation; a larger one closes its connection",
+        "maximum size of a request that needs translation. A larger one closes its connection",
     ),
     _Limit(
         "--max-queued-request-bytes",
         "queued_request_bytes",
         0,  # see _limits
-        "maximum size of all requests above 64 KiB that need translation, together; further ones wait",
+        "maximum size of all requests above 64 KiB that need translation, together. Further ones wait",
     ),
     _Limit(
         "--max-decompressed-bytes",
         "largest_batch_bytes",
         _SMALLEST_BUFFER_BYTES,
-        "maximum size of a batch that is converted, compressed or not; a larger one is refused",
+        "maximum size of a batch that is converted, compressed or not. A larger one is refused",
     ),
 )
 
@@ -324,8 +324,8 @@ def _mechanisms(args: argparse.Namespace, *, is_encrypted: bool) -> tuple[str, .
     for each in chosen:
         if each not in MECHANISMS:
             raise ConfigError(
-                f"--sasl-mechanisms {args.sasl_mechanisms}: the gateway does not support {each!r}"
-                f"{did_you_mean(each, MECHANISMS)}; choose from {', '.join(MECHANISMS)}"
+                f"--sasl-mechanisms {args.sasl_mechanisms!r}: the gateway does not support {each!r}. Choose "
+                f"from {', '.join(MECHANISMS)}{did_you_mean(each, MECHANISMS)}"
             )
     if "PLAIN" in chosen and not is_encrypted:
         warn(
@@ -383,7 +383,8 @@ def _broker_ids(args: argparse.Namespace) -> frozenset[int]:
         first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
         if int(first) > int(last):
             raise ConfigError(
-                f"--broker-ids {text}: {part!r} is neither an id nor a range of ids, such as 1-3"
+                f"--broker-ids {text!r}: {part!r} is neither an id nor a range of ids. Use ids such as "
+                "'1-3,5'"
             )
         ids.update(range(int(first), int(last) + 1))
     return frozenset(ids)
@@ -401,9 +402,9 @@ def _announce_the_user(settings: GatewaySettings) -> None:
 def _user_of(upstream: ClientConfig) -> str:
     """Return the principal that the cluster sees."""
     security = upstream.security
-    if security is not None and security.mechanism:
-        return f"User:{security.username}"
-    if security is not None and security.certificates:
+    if security is not None and security.login:
+        return security.login.user
+    if security is not None and security.tls and security.tls.certificates:
         return "the user of the certificate in --upstream-config"
     return "User:ANONYMOUS"
 

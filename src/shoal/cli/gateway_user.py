@@ -41,5 +41,5 @@ def _password(name: str) -> str:
         return sys.stdin.readline().rstrip("\r\n")
     password = getpass.getpass(f"password of {name}: ", stream=sys.stderr)
     if getpass.getpass("once more: ", stream=sys.stderr) != password:
-        raise ConfigError("the two passwords differ; try again")
+        raise ConfigError("the two passwords differ. Try again")
     return password

@@ -6,20 +6,17 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
-from ..mirroring.model.copy_options import CopyOptions
 from ..mirroring.model.group_selection import GroupSelection
 from ..mirroring.model.offset_map import Exactness
 from ..mirroring.model.options import MirrorOptions
-from ..mirroring.sync.decide import Action, Direction
+from ..mirroring.sync.offset_rules import Action, Direction
 from ..mirroring.sync.one_round import GroupsOptions, translate_groups
 from ..mirroring.sync.report import GroupOffset, GroupsReport
 from .options import (
     Subparsers,
     add_cluster_options,
-    add_decompression_limit,
-    add_group_option,
     add_group_selection,
-    add_option,
+    add_mirror_group,
     add_output_options,
     add_topic_options,
     parse_clusters,
@@ -36,8 +33,8 @@ def add_parser(verbs: Subparsers) -> None:
         "groups",
         help="translate the committed offsets of consumer groups to the other cluster",
         description="Translate the committed offsets of consumer groups from the source to the destination "
-        "of a mirror, whether the mirror runs or not. For each offset it prints the destination offset of "
-        "the first mirrored record at or after it: exact (nothing is read twice, and nothing is missed), "
+        "of a mirror, whether the mirror runs or not. For each offset the verb prints the destination offset "
+        "of the first mirrored record at or after it: exact (nothing is read twice, and nothing is missed), "
         "ahead (the mirror has not reached it) or at least (nothing is missed). Without --apply nothing is "
         "written. Groups with members at the destination are left alone, and an offset that another program "
         "committed there is never moved backwards. Exit codes: 0 done; 1 a broker refused an offset, --prove "
@@ -62,15 +59,7 @@ def add_parser(verbs: Subparsers) -> None:
         action="store_true",
         help="read the record that a consumer reads next at both clusters, and compare the two",
     )
-    mirror = parser.add_argument_group("mirror")
-    add_group_option(mirror)
-    add_option(
-        mirror,
-        CopyOptions,
-        "keep_append_time",
-        "the mirror gives records of LogAppendTime topics their append time (--prove compares times)",
-    )
-    add_decompression_limit(mirror, "is not counted")
+    add_mirror_group(parser, time_note=" (--prove compares times)", consequence="is not counted")
     add_output_options(parser)
     parser.set_defaults(run=run)
 
@@ -103,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 def _exit_code(report: GroupsReport) -> int:
     offsets = [each for group in report.groups for each in group.offsets]
     is_wrong = any(each.proof is not None and each.proof.is_same is False for each in offsets)
-    is_refused = any(each.action is Action.REFUSED for each in offsets)
+    is_refused = any(each.action in (Action.REFUSED, Action.UNCONFIRMED) for each in offsets)
     return EXIT_FAILED if is_wrong or is_refused else EXIT_DONE
 
 
@@ -161,7 +150,7 @@ def _total(report: GroupsReport, rows: Sequence[GroupOffset], *, applied: bool) 
     actions = [f"{report.count(each):,} {each.value}" for each in Action if report.count(each)]
     text = f"groups: {len(report.groups):,}, offsets: {len(rows):,}"
     text += f" ({', '.join(exactness)})" if exactness else ""
-    text += f"; {', '.join(actions)}" if actions else ""
+    text += f", {', '.join(actions)}" if actions else ""
     if not applied and report.count(Action.WRITE):
         text += " (--apply commits them)"
     return text

@@ -33,5 +33,5 @@ def add_http_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
     parser.add_argument(
         "--http-tls-client-authorities",
         metavar="FILE",
-        help="authorities in PEM; clients need a certificate of one of them (default: none)",
+        help="authorities in PEM, one of which must have signed each client's certificate (default: none)",
     )

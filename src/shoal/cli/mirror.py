@@ -29,9 +29,11 @@ from .options import (
     parse_key_values,
     parse_topics,
 )
-from .output import progress_until_unread, report_to
+from .parser import verb_parser
+from .report import progress_until_unread, report_to
 
 __all__ = [
+    "add_all_options",
     "add_guarantee_options",
     "add_parser",
     "add_spark_options",
@@ -53,22 +55,34 @@ def add_parser(verbs: Subparsers) -> None:
         "run continues. Exit codes: 0 done; 1 a partition was stopped, or the mirror failed or was "
         "interrupted; 2 usage or configuration, and nothing was done; 4 done, but after incidents that an "
         "--on option allowed.",
-        epilog="Examples: copy all current records; keep a copy with another name up to date:\n\n"
+        epilog="Examples: copy all current records, and keep a copy with another name up to date:\n\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics 'orders,payments.*' --once\n"
         "  shoal mirror --from old:9092 --to new:9092 --topics orders --rename '(.*)=west.\\1'",
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "--init",
+        action="store_true",
+        help="print a commented TOML file for --config, from the given options and what the clusters report, "
+        "and do nothing else",
+    )
+    add_all_options(parser, exit_code_of_interrupt=0)
+    parser.set_defaults(run=run)
+
+
+def add_all_options(parser: argparse.ArgumentParser, *, exit_code_of_interrupt: int) -> None:
+    """Add all options of a mirror. ``shoal doctor`` takes them, too, so that it can read the same file."""
     add_cluster_options(parser)
     add_topic_options(parser)
     _add_mirror_options(parser.add_argument_group("mirror"))
     _add_follow_options(parser)
     _add_following_options(parser.add_argument_group("consumer groups"))
+    _add_steering_options(parser.add_argument_group("steering"))
     add_guarantee_options(parser)
     add_watching_options(parser)
     add_spark_options(parser)
-    add_output_options(parser, exit_code_of_interrupt=0)
+    add_output_options(parser, exit_code_of_interrupt=exit_code_of_interrupt)
     add_config_option(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
@@ -77,7 +91,7 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "--dry-run",
         action="store_true",
         help="print what the mirror would copy, create and change, and the ACLs that it needs on each side, "
-        "and do nothing; exit code 2 if the mirror would not start",
+        "and do nothing. Exit code 2 if the mirror would not start",
     )
     add_option(group, MirrorOptions, "once", "copy up to the end offsets seen at the start, then exit")
     add_option(
@@ -88,6 +102,13 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         "newer than the group's first start begin at their first record), or a timestamp (milliseconds since "
         "1970, or ISO 8601)",
         metavar="earliest|latest|TIMESTAMP",
+    )
+    group.add_argument(
+        "--from-certificate",
+        metavar="FILE",
+        help="go back after the cut-over of this certificate: copy the records behind the cut to the old "
+        "source, which must have no others since. Partitions that have a position since the cut keep it "
+        "(docs/moving-a-cluster.md)",
     )
     group.add_argument(
         "--replication-factor",
@@ -109,7 +130,7 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         group,
         CopyOptions,
         "adopt_from_later",
-        "with --adopt: also take over copies that begin later than the source; the source's records before "
+        "with --adopt: also take over copies that begin later than the source. The source's records before "
         "the copy's first one are never mirrored",
     )
     add_option(
@@ -126,8 +147,8 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         group,
         CopyOptions,
         "multi_batch",
-        "send several batches of a partition in one request. auto: if the destination broker accepts them; "
-        "stock brokers do not (docs/small-batches.md). required: refuse to start if a broker does not",
+        "send several batches of a partition in one request. auto: if the destination broker accepts them. "
+        "Stock brokers do not (docs/small-batches.md). required: refuse to start if a broker does not",
     )
     group.add_argument(
         "--rebatch",
@@ -159,7 +180,7 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         MirrorOptions,
         "retry_stopped_s",
         "without --once: time between two attempts to continue a stopped partition whose reason can heal, "
-        "such as a missing ACL; 0 for none. SIGUSR1 retries all stopped partitions at once",
+        "such as a missing ACL, or 0 for none. SIGUSR1 retries all stopped partitions at once",
         name="--retry-stopped",
         metavar="SECONDS",
     )
@@ -171,8 +192,8 @@ def _add_follow_options(parser: argparse.ArgumentParser) -> None:
         group,
         FollowOptions,
         "sync_configs",
-        "at the start and at each --refresh: give copies the configurations that are set on their source "
-        "topics, and the source's retention, cleanup policy and largest batch. compression.type stays",
+        "give copies the configurations that are set on their source topics, and the source's retention, "
+        "cleanup policy and largest batch, at the start and at each --refresh. compression.type stays",
     )
     add_option(
         group,
@@ -184,8 +205,8 @@ def _add_follow_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sync-acls",
         choices=[each.value for each in KeptAcls],
-        help="at the start and at each --refresh: create the ACLs of mirrored topics and of groups at the "
-        "destination. read: READ and DESCRIBE, which consumers need. all: each operation on topics. None is "
+        help="create the ACLs of mirrored topics and of groups at the destination, at the start and at each "
+        "--refresh. read: READ and DESCRIBE, which consumers need. all: each operation on topics. No ACL is "
         "deleted",
     )
 
@@ -202,14 +223,49 @@ def _add_following_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_steering_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--control",
+        metavar="FILE",
+        help="listen on this unix socket for commands of 'shoal control', which pause, limit and stop the "
+        "running mirror (docs/steering.md). What they set is kept over restarts, and wins over these options",
+    )
+    group.add_argument(
+        "--limit", metavar="BYTES", help="fetch at most so many bytes a second, in all tasks together, as 50m"
+    )
+    group.add_argument(
+        "--limit-topic",
+        action="append",
+        default=[],
+        metavar="REGEX=BYTES",
+        help="fetch at most so many bytes a second of the topics whose whole name matches, in all together. "
+        "May be repeated: the first that matches a topic counts",
+    )
+    group.add_argument(
+        "--priority",
+        metavar="TOPICS[,TOPICS]",
+        help="names and regular expressions of topics that catch up first, the most important first. As long "
+        "as one of them is seconds behind, all less important topics wait",
+    )
+    group.add_argument(
+        "--throttle-flag-file", metavar="FILE", help="fetch nothing as long as this file exists"
+    )
+    group.add_argument(
+        "--nice",
+        type=float,
+        metavar="MS",
+        help="fetch nothing while a small request to a broker of either cluster takes longer than this",
+    )
+
+
 _INCIDENTS = {
-    IncidentKind.FOREIGN_RECORDS: "another producer wrote to a destination partition; continue: copy "
+    IncidentKind.FOREIGN_RECORDS: "another producer wrote to a destination partition. continue: copy "
     "the next records behind the foreign ones",
     IncidentKind.DESTINATION_LOSS: "the destination lost acknowledged records, or its topic was "
-    "recreated; continue: mirror the records again that the source still has",
-    IncidentKind.SOURCE_RESET: "the source lost mirrored records, or its topic was recreated; "
+    "recreated. continue: mirror the records again that the source still has",
+    IncidentKind.SOURCE_RESET: "the source lost mirrored records, or its topic was recreated. "
     "continue: mirror the source's present records behind the earlier ones",
-    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored; continue: "
+    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored. continue: "
     "skip to its first offset",
 }
 
@@ -252,12 +308,12 @@ def add_watching_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="serve metrics for Prometheus at this address; port 0 takes a free port",
+        help="serve metrics for Prometheus at this address. Port 0 takes a free port",
     )
     group.add_argument(
         "--ui",
         metavar="HOST:PORT",
-        help="serve a status page for browsers at this address; port 0 takes a free port",
+        help="serve a status page for browsers at this address. Port 0 takes a free port",
     )
     add_http_options(group)
     group.add_argument(
@@ -272,11 +328,11 @@ def add_spark_options(parser: argparse.ArgumentParser, default_master: str = DEF
     group.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="directory for the mirror's id in its group and for Spark's log; positions are in the group, "
+        help="directory for the mirror's id in its group and for Spark's log. Positions are in the group, "
         "not here (default: by group, under the user's state directory)",
     )
     group.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; may be repeated"
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting. May be repeated"
     )
     add_option(
         group,
@@ -308,12 +364,14 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     options = parse(args)
+    if args.init:
+        return _init(options, args)
     if args.dry_run:
         args.exit_code_of_interrupt = EXIT_FAILED  # the plan is not complete
         if options.report is not None:
-            from ..mirroring.monitoring.page.report import check_report
+            from ..result_file import check_result_file
 
-            check_report(options.report)
+            check_result_file("report", options.report)
         from .dry_run import print_dry_run
 
         return print_dry_run(options, as_json=args.json, spell=args.spell)
@@ -337,3 +395,13 @@ def run(args: argparse.Namespace) -> int:
             )
         report.summary(summary)
     return summary.exit_code
+
+
+def _init(options: MirrorOptions, args: argparse.Namespace) -> int:
+    from . import make_parser
+    from .init_file import print_init_file
+
+    args.exit_code_of_interrupt = EXIT_FAILED  # the file is not complete
+    parser = verb_parser(make_parser(args.verb), args.verb)
+    assert parser is not None
+    return print_init_file(options, args, parser, spell=args.spell)

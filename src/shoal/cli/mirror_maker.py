@@ -23,13 +23,15 @@ from ..properties_file import read_properties_file
 from ..protocol.produce import MOST_IN_FLIGHT
 from .mirror import add_guarantee_options, add_spark_options, add_watching_options, given_options
 from .options import Subparsers, add_output_options
-from .output import progress_until_unread, report_to, warn
+from .output import warn
+from .report import progress_until_unread, report_to
 
 __all__ = ["add_parser", "parse", "run"]
 
 T = TypeVar("T")
 
 _DEFAULT_COMMIT_INTERVAL_MS = 60_000
+_DEFAULT_STREAMS = 1
 
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 
@@ -44,7 +46,7 @@ _NO_DATA_LOSS = {
 #: Properties of the consumer's file that the tool sets itself.
 _CONSUMER_OWN = ("key.deserializer", "value.deserializer")
 
-#: Properties of the producer's file, likewise. The tool removes ``producer.type`` (Kafka 0.8).
+#: Properties of the producer's file that the tool sets itself, or removes (``producer.type``, Kafka 0.8).
 _PRODUCER_OWN = ("key.serializer", "value.serializer", "producer.type")
 
 #: Names of automatic commits: in Java's consumer, KIP-3, and the consumer of Kafka 0.8.
@@ -67,8 +69,8 @@ def add_parser(verbs: Subparsers) -> None:
         "mirror-maker",
         help="MirrorMaker 1's command line (KIP-3, KIP-712), on shoal's engine",
         description="Copy topics from one cluster to another, with MirrorMaker 1's command line and "
-        "files. It joins the consumer group of the consumer's file, and shares the topics' "
-        "partitions with the group's other members. It runs until SIGINT or SIGTERM, then "
+        "files. The mirror joins the consumer group of the consumer's file, and shares the topics' "
+        "partitions with the group's other members. The mirror runs until SIGINT or SIGTERM, then "
         "finishes the batches in flight and commits. Without --repartition, records keep "
         "their partitions. Exit codes: 0 ended by a signal; 1 failed, after a commit of all "
         "acknowledged batches; 2 usage or configuration, and nothing was done; 4 ended by a "
@@ -94,7 +96,7 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         dest="consumer_config",
         required=True,
         metavar="FILE",
-        help="properties of the consumer, for the source cluster; its group.id is the group",
+        help="properties of the consumer, for the source cluster. Its group.id is the group",
     )
     group.add_argument(
         "--producer.config",
@@ -113,10 +115,10 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         "--num.streams",
         dest="num_streams",
         type=int,
-        default=1,
+        default=_DEFAULT_STREAMS,
         metavar="N",
         help="number of tasks for the partitions of this process, at most the number of --master's cores "
-        "(default: 1)",
+        f"(default: {_DEFAULT_STREAMS})",
     )
     group.add_argument(
         "--offset.commit.interval.ms",
@@ -157,7 +159,7 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         dest="message_handler",
         metavar="MODULE:CLASS",
         help="a Python class that receives each record, derived from "
-        "shoal.handlers.MirrorMakerMessageHandler; with --use.raw.bytes it receives each batch, derived from "
+        "shoal.handlers.MirrorMakerMessageHandler. With --use.raw.bytes it receives each batch, derived from "
         "MirrorMakerRawBytesMessageHandler. With a handler, records are mirrored at least once",
     )
     group.add_argument(
@@ -174,7 +176,7 @@ def _add_options_of_mirror_maker(group: argparse._ArgumentGroup) -> None:
         const="true",
         default="false",
         choices=["true", "false"],
-        help="mirror whole batches as they are; without this option, shoal decodes the records, and writes "
+        help="mirror whole batches as they are. Without this option, shoal decodes the records, and writes "
         "batches with the producer's compression.type and batch.size",
     )
     group.add_argument("--new.consumer", dest="new_consumer", action="store_true", help="has no effect")
@@ -190,7 +192,7 @@ def _add_own_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--repartition",
         action="store_true",
-        help="choose each record's partition by the hash of its key, as MirrorMaker 1 does; records are then "
+        help="choose each record's partition by the hash of its key, as MirrorMaker 1 does. Records are then "
         "mirrored at least once (default: the source's partition)",
     )
 
@@ -212,7 +214,9 @@ def parse(args: argparse.Namespace) -> MirrorMakerOptions:
     source, consumer, consumer_texts = _read_consumer(args.consumer_config, raw)
     destination, producer, producer_texts = _read_producer(args.producer_config, raw, args.repartition)
     if consumer.membership is None:
-        raise ConfigError(f"--consumer.config {args.consumer_config}: no group.id")
+        raise ConfigError(
+            f"--consumer.config {args.consumer_config}: no group.id. Set it to the name of the consumer group"
+        )
     handling = _handling(args, raw, consumer_texts, producer_texts)
     given = given_options(args)
     if args.abort_on_send_failure == "false":
@@ -257,7 +261,7 @@ def _named(
     name: str | None, text: str | None, option: str, option_of_class: str
 ) -> tuple[str, str | None] | None:
     if name is None and text is not None:
-        raise ConfigError(f"{option} needs the class as well; set {option_of_class}")
+        raise ConfigError(f"{option} needs the class as well. Set {option_of_class}")
     return None if name is None else (name, text)
 
 
@@ -290,12 +294,12 @@ def _read_consumer(file: str, raw: bool) -> tuple[ClientConfig, ConsumerSettings
     properties["enable.auto.commit"] = "false"
     if properties.get("auto.offset.reset", "").lower() == "none":
         raise ConfigError(
-            f"{where}: auto.offset.reset=none is not supported; set it to earliest or latest (the default)"
+            f"{where}: auto.offset.reset=none is not supported. Set it to earliest or latest (the default)"
         )
     client = _client("source", properties, where)
     kept = _without_connection(properties, CONSUMER_PROPERTIES)
     with_servers = {**kept, "bootstrap.servers": client.servers}
-    settings = _said_of(where, lambda: ConsumerSettings.from_properties(with_servers))
+    settings = _named_in_errors(where, lambda: ConsumerSettings.from_properties(with_servers))
     if settings.membership is not None:
         client = replace(client, client_id=f"{settings.membership.group}-0")
     return client, settings, kept
@@ -309,7 +313,7 @@ def _read_producer(
     _check_together(where, properties.pop("send.raw.bytes", None), "send.raw.bytes", raw)
     if not _is_true(where, properties, _BLOCK, default=True):
         warn(f"{where}: {_BLOCK}=false has no effect: a full buffer makes the mirror wait, and loses nothing")
-    _keep_in_flight_few(where, properties)
+    _limit_in_flight(where, properties)
     if not repartition and properties.pop("partitioner.class", None) is not None:
         warn(f"{where}: partitioner.class has no effect: partitions are the source's")
     for name, value in _NO_DATA_LOSS.items():
@@ -319,7 +323,7 @@ def _read_producer(
     client = _client("destination", properties, where)
     kept = _without_connection(properties, PRODUCER_PROPERTIES)
     with_servers = {**kept, "bootstrap.servers": client.servers}
-    settings = _said_of(where, lambda: ProducerSettings.from_properties(with_servers))
+    settings = _named_in_errors(where, lambda: ProducerSettings.from_properties(with_servers))
     return client, settings, kept
 
 
@@ -336,7 +340,7 @@ def _without_connection(properties: Mapping[str, str], kept: Mapping[str, object
     return {name: value for name, value in properties.items() if name in kept}
 
 
-def _keep_in_flight_few(where: str, properties: dict[str, str]) -> None:
+def _limit_in_flight(where: str, properties: dict[str, str]) -> None:
     """Limit the requests in flight: with more, Java's producer is silently not idempotent."""
     given = properties.get(_IN_FLIGHT, "").strip()
     if given.isdecimal() and len(given) < 10 and int(given) > MOST_IN_FLIGHT:
@@ -348,8 +352,8 @@ def _check_together(where: str, value: str | None, name: str, raw: bool) -> None
     """Refuse a file that contradicts ``--use.raw.bytes``."""
     if value is not None and value.strip().lower() != str(raw).lower():
         raise ConfigError(
-            f"{where}: {name}={value}, and --use.raw.bytes is {str(raw).lower()}: {TOGETHER}; "
-            f"--use.raw.bytes does that, so leave {name} out"
+            f"{where}: {name}={value}, and --use.raw.bytes is {str(raw).lower()}: {TOGETHER}. "
+            f"Remove {name}, which --use.raw.bytes sets"
         )
 
 
@@ -357,7 +361,7 @@ def _is_true(where: str, properties: dict[str, str], name: str, *, default: bool
     """Remove a property that is true or false, and return its value."""
     value = properties.pop(name, str(default)).strip().lower()
     if value not in ("true", "false"):
-        raise ConfigError(f"{where}: {name}={value} is neither true nor false")
+        raise ConfigError(f"{where}: {name}={value!r} is neither true nor false. Set one of them")
     return value == "true"
 
 
@@ -369,7 +373,7 @@ def _of_overriding(name: str, value: str) -> str:
         )
     return (
         f"{name} is overridden to {value}: data loss or message reordering is possible with a handler or "
-        "--repartition; without, it has no effect"
+        "--repartition. Without them it has no effect"
     )
 
 
@@ -377,13 +381,13 @@ def _without(properties: Mapping[str, str], names: tuple[str, ...]) -> dict[str,
     return {name: value for name, value in properties.items() if name not in names}
 
 
-def _said_of(where: str, read: Callable[[], T]) -> T:
+def _named_in_errors(where: str, read: Callable[[], T]) -> T:
     """Name the file in an error about its settings."""
     try:
         return read()
     except ConfigError as error:
-        _, _, said = str(error).partition(": ")
-        raise ConfigError(f"{where}: {said}") from None
+        _, _, problem = str(error).partition(": ")
+        raise ConfigError(f"{where}: {problem}") from None
 
 
 def run(args: argparse.Namespace) -> int:

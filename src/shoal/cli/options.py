@@ -22,6 +22,7 @@ __all__ = [
     "add_decompression_limit",
     "add_group_option",
     "add_group_selection",
+    "add_mirror_group",
     "add_option",
     "add_output_options",
     "add_topic_options",
@@ -37,10 +38,12 @@ _MIB = 1024 * 1024
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--from``, ``--to`` and their properties files."""
-    clusters = parser.add_argument_group("clusters")
+def add_cluster_options(parser: argparse.ArgumentParser, *, sides: tuple[str, ...] = ("from", "to")) -> None:
+    """Add ``--from``, ``--to`` and their properties files, or those of one side."""
+    clusters = parser.add_argument_group("clusters" if len(sides) > 1 else "cluster")
     for option, cluster in (("from", "source"), ("to", "destination")):
+        if option not in sides:
+            continue
         clusters.add_argument(
             f"--{option}",
             dest=f"{option}_servers",
@@ -50,26 +53,45 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
         clusters.add_argument(
             f"--{option}-config",
             metavar="FILE",
-            help=f"the Java client's .properties for the {cluster} cluster; "
+            help=f"the Java client's .properties for the {cluster} cluster. "
             f"--{option} wins over its bootstrap.servers",
         )
 
 
-def add_topic_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--topics``, ``--exclude`` and ``--rename``."""
+def add_topic_options(
+    parser: argparse.ArgumentParser,
+    *,
+    renamed: bool = True,
+    default: str | None = None,
+    required: bool = True,
+) -> None:
+    """
+    Add ``--topics``, ``--exclude`` and ``--rename``.
+
+    Args:
+        parser: The parser of the verb.
+        renamed: Whether the verb has copies, which may have other names.
+        default: The topics without ``--topics``; None if there are none.
+        required: Whether the verb needs ``--topics`` if there is no default.
+
+    """
     topics = parser.add_argument_group("topics")
+    default_text = "" if default is None else f" (default: {default})"
     topics.add_argument(
         "--topics",
-        required=True,
+        required=required and default is None,
+        default=default,
         metavar="TOPIC[,TOPIC...]",
-        help="names and regular expressions, separated by commas; an expression must match a whole name, "
-        "and never matches an internal topic",
+        help="names and regular expressions, separated by commas. An expression must match a whole name, "
+        f"and never matches an internal topic{default_text}",
     )
-    topics.add_argument("--exclude", metavar="REGEX", help="topics to leave out; wins over --topics")
+    topics.add_argument("--exclude", metavar="REGEX", help="topics to leave out. Wins over --topics")
+    if not renamed:
+        return
     topics.add_argument(
         "--rename",
         metavar="REGEX=REPLACEMENT",
-        help=r"names at the destination, as '(.*)=west.\1'; a topic that does not match keeps its name",
+        help=r"names at the destination, as '(.*)=west.\1'. A topic that does not match keeps its name",
     )
 
 
@@ -88,7 +110,6 @@ def add_option(
 
     Args:
         group: The verb's parser, or a group of its options.
-        options: The dataclass.
         field: The field's name. ``vars(args)`` has the option's value under this name.
         help: The help. The default is appended to it, unless it is false or None.
         name: The option's name; by default the field's, with dashes.
@@ -134,17 +155,38 @@ def add_group_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_mirror_group(parser: argparse.ArgumentParser, *, time_note: str = "", consequence: str) -> None:
+    """
+    Add the options by which a verb knows the mirror that made the copies.
+
+    Args:
+        parser: The parser of the verb.
+        time_note: A remark behind the help of ``--keep-append-time``.
+        consequence: That of a larger batch, as for :func:`add_decompression_limit`.
+
+    """
+    mirror = parser.add_argument_group("mirror")
+    add_group_option(mirror)
+    add_option(
+        mirror,
+        CopyOptions,
+        "keep_append_time",
+        f"the mirror gives records of LogAppendTime topics their append time{time_note}",
+    )
+    add_decompression_limit(mirror, consequence)
+
+
 def add_group_selection(group: argparse._ArgumentGroup, *, required: bool) -> None:
     """Add ``--groups`` and ``--exclude-groups``."""
     group.add_argument(
         "--groups",
         required=required,
         metavar="REGEX",
-        help="consumer groups whose committed offsets follow the records to the destination; the expression "
+        help="consumer groups whose committed offsets follow the records to the destination. The expression "
         "must match a whole name. The mirror's own group never follows",
     )
     group.add_argument(
-        "--exclude-groups", metavar="REGEX", help="consumer groups to leave out; wins over --groups"
+        "--exclude-groups", metavar="REGEX", help="consumer groups to leave out. Wins over --groups"
     )
 
 
@@ -154,7 +196,7 @@ def add_decompression_limit(group: argparse._ActionsContainer, consequence: str)
         group,
         CopyOptions,
         "max_decompressed_bytes",
-        f"maximum size of a decompressed batch; a larger batch {consequence}",
+        f"maximum size of a decompressed batch. A larger batch {consequence}",
         metavar="BYTES",
     )
 
@@ -169,7 +211,6 @@ def add_output_options(
     Add ``--json`` and ``--verbose``, and set the exit codes for errors.
 
     Args:
-        parser: The verb's parser.
         exit_code_of_failure: The exit code of any error but a ConfigError, whose code is 2 for every verb.
         exit_code_of_interrupt: The exit code of a SIGINT that the verb does not handle itself.
 
@@ -216,8 +257,6 @@ def parse_cluster(
     Args:
         name: The cluster's name in messages.
         option: The option of the servers. With ``-config`` appended, it is the option of the file.
-        servers: The option's value.
-        file: The file's name.
         login_of_others: Whether clients log in over the connections. Then SASL is required, but no login.
 
     Raises:
@@ -246,7 +285,7 @@ def _with_optional_login(properties: dict[str, str], where: str) -> dict[str, st
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if not protocol.startswith("SASL_"):
         raise ConfigError(
-            f"{where}: security.protocol={protocol} has no login to pass on. Set SASL_SSL or "
+            f"{where}: security.protocol={protocol!r} has no login to pass on. Set SASL_SSL or "
             "SASL_PLAINTEXT, as the cluster's listener has it"
         )
     if "sasl.jaas.config" in properties:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.progress import (
@@ -35,11 +33,8 @@ __all__ = [
     "JsonReport",
     "News",
     "PlainReport",
-    "Report",
     "first_line",
     "print_json",
-    "progress_until_unread",
-    "report_to",
     "say",
     "stamp_lines",
     "summary_rows",
@@ -87,56 +82,6 @@ def print_json(values: Mapping[str, Any]) -> None:
     print(json.dumps(values), flush=True)
 
 
-class Report(Protocol):
-    """Prints the progress and the end of a mirror. Progress comes from a thread of its own."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-    def progress(self, progress: Progress) -> None:
-        """Show the progress, and print news of partitions."""
-
-    def warning(self, sentence: str) -> None:
-        """Print a warning."""
-
-    def notice(self, sentence: str) -> None:
-        """Print a notice, such as the address of the page."""
-
-    def summary(self, summary: Summary) -> None:
-        """Print the summary at the end."""
-
-
-def progress_until_unread(report: Report, stop: threading.Event) -> Callable[[Progress], None]:
-    """Return a function that reports progress, and stops the mirror if its reader has gone (``| head``)."""
-
-    def on_progress(progress: Progress) -> None:
-        try:
-            report.progress(progress)
-        except BrokenPipeError:
-            # Printing the summary raises the error again, and `main` handles it.
-            stop.set()
-
-    return on_progress
-
-
-def report_to(*, as_json: bool, is_service: bool = False) -> Report:
-    """Return the report that suits stdout and stderr. The lines of a service begin with the time."""
-    stamp_lines(is_service=is_service)
-    if as_json:
-        return JsonReport()
-    if not sys.stderr.isatty():
-        return PlainReport()
-    from .live_report import LiveReport  # imports rich, which services do not need
-
-    return LiveReport()
-
-
 class News:
     """Prints news of partitions, each once: stops, waits, open transactions, incidents."""
 
@@ -149,21 +94,21 @@ class News:
 
     def of(self, progress: Progress) -> None:
         """Print the news since the last report."""
-        self._say_stopped(progress.stopped)
+        self._print_stopped(progress.stopped)
         for reason, partitions in _by_reason(_new(progress.waiting, self._waiting)).items():
             self._say(f"{first_few(partitions)} waiting: {reason}")
         self._waiting = dict(progress.waiting)
-        self._say_held_back(progress.held_back)
-        self._say_incidents(progress)
+        self._print_held_back(progress.held_back)
+        self._print_incidents(progress)
 
-    def _say_stopped(self, stopped: Mapping[str, str]) -> None:
+    def _print_stopped(self, stopped: Mapping[str, str]) -> None:
         for reason, partitions in _by_reason(_new(stopped, self._stopped)).items():
             self._say(f"{first_few(partitions)} stopped: {reason}")
         if healed := [each for each in self._stopped if each not in stopped]:
             self._say(f"{first_few(healed)} no longer stopped")
         self._stopped = dict(stopped)
 
-    def _say_held_back(self, held_back: Mapping[str, HeldBack]) -> None:
+    def _print_held_back(self, held_back: Mapping[str, HeldBack]) -> None:
         now = time.time()
         open_long = {name: each for name, each in held_back.items() if now - each.since >= LONG_TRANSACTION_S}
         for name, each in open_long.items():
@@ -175,7 +120,7 @@ class News:
                 )
         self._held_back = {name: each.since for name, each in open_long.items()}
 
-    def _say_incidents(self, progress: Progress) -> None:
+    def _print_incidents(self, progress: Progress) -> None:
         for incident in progress.incidents[max(0, self._incidents - progress.incidents_before) :]:
             # Other incidents are the reason of a stop, and a skipped batch has a warning of its own.
             if incident.continued and incident.kind != IncidentKind.SEND_FAILURE.value:
@@ -293,19 +238,19 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.incidents_before:
         rows.append(("continued", f"after {summary.incidents_before:,} incidents before these"))
     if summary.interrupted:
-        rows.append(("interrupted", "some records are not copied yet; run the mirror again to continue"))
+        rows.append(("interrupted", "some records are not copied yet. Run the mirror again to continue"))
     return rows
 
 
 def _consumer_groups(status: Mapping[str, Any]) -> str:
-    """Return ``12, with 30 offsets exact, 2 ahead; 1 refused``."""
+    """Return ``12, with 30 offsets exact, 2 ahead, 1 refused``."""
     counts = [
         f"{count:,} {name}"
         for name, count in (*status["offsets"].items(), *status["actions"].items())
         if count
     ]
     text = f"{status['groups']:,}" + (f": {', '.join(counts)}" if counts else "")
-    return f"{text}; the last translation failed: {status['failure']}" if status["failure"] else text
+    return f"{text}, but the last translation failed: {status['failure']}" if status["failure"] else text
 
 
 def _state_rows(summary: Summary) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 from ..errors import ConfigError, OptionError, ShoalError
 from ..nearest import did_you_mean
 
-__all__ = ["Parser", "Spelling", "sentence_of", "spelling", "verb_parser"]
+__all__ = ["Parser", "Spelling", "sentence_of", "spelling", "verb_parser", "verbs_of"]
 
 #: A function from the name of an option's field to its spelling on the command line.
 Spelling: TypeAlias = Callable[[str], str]
@@ -75,13 +75,19 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}{near}")
 
 
-def verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser | None:
-    """Return the parser of a verb; None if there is no such verb."""
+def verbs_of(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
+    """Return the parser of each verb, and the verb's line in the help of the program."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            found: argparse.ArgumentParser | None = action.choices.get(verb)
-            return found
-    return None
+            lines = {each.dest: each.help or "" for each in action._choices_actions}
+            return {name: (verb, lines.get(name, "")) for name, verb in action.choices.items()}
+    return {}
+
+
+def verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser | None:
+    """Return the parser of a verb; None if there is no such verb."""
+    found = verbs_of(parser).get(verb)
+    return found[0] if found else None
 
 
 def spelling(parser: argparse.ArgumentParser, verb: str) -> Spelling:
@@ -100,7 +106,7 @@ def sentence_of(error: ShoalError, spell: Spelling) -> str:
 
 
 def _list_of(verbs: Iterable[str]) -> str:
-    return f"; the verbs are {', '.join(verbs)}"
+    return f". The verbs are {', '.join(verbs)}"
 
 
 class _Formatter(argparse.HelpFormatter):

@@ -60,7 +60,6 @@ def read_server_properties(
 
     Args:
         path: The file, for messages.
-        properties: The file's properties.
         known: The settings that the broker supports, by name.
 
     Raises:
@@ -90,23 +89,25 @@ def _plaintext(path: Path, listeners: str) -> str:
         if name.upper() == "PLAINTEXT":
             host, colon, port = address.rpartition(":")
             if not colon:
-                raise ConfigError(f"{path}: the listener {listener.strip()} has no port")
+                raise ConfigError(
+                    f"{path}: the listener {listener.strip()!r} has no port. Use PLAINTEXT://HOST:PORT"
+                )
             return f"{host or '127.0.0.1'}:{port}"
     raise ConfigError(
-        f"{path}: listeners has no PLAINTEXT://HOST:PORT, the only protocol of the embedded broker"
+        f"{path}: the embedded broker supports PLAINTEXT only, and listeners has none. Add PLAINTEXT://HOST:PORT"
     )
 
 
 def _only_directory(path: Path, directories: str) -> Path:
     found = [each.strip() for each in directories.split(",") if each.strip()]
     if len(found) != 1:
-        raise ConfigError(f"{path}: log.dirs must be one directory, not {directories}")
+        raise ConfigError(f"{path}: log.dirs {directories!r} is not one directory. Use a single one")
     return Path(found[0])
 
 
 def _number(path: Path, text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text.strip()):
-        raise ConfigError(f"{path}: {text!r} is not the id of a node")
+        raise ConfigError(f"{path}: {text!r} is not the id of a node. Use a number from 0 on")
     return int(text)
 
 
@@ -114,5 +115,5 @@ def _milliseconds(path: Path, text: str, unit: int) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise ConfigError(f"{path}: {text!r} is not a number of hours or minutes") from None
+        raise ConfigError(f"{path}: {text!r} is not a whole number of hours or minutes") from None
     return -1 if number < 0 else number * unit

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
 from ..client.reachable import check_advertised
-from ..errors import ConfigError
-from ..exit_codes import EXIT_NOT_COMPARED
+from ..errors import ConfigError, OptionError
+from ..exit_codes import EXIT_FAILED, EXIT_NOT_COMPARED
 from ..mirroring.model.copy_options import all_copy_rules
 from ..mirroring.model.options import MirrorOptions
 from ..mirroring.model.topics import TopicSelection
 from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
-from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, verify
+from ..result_file import check_result_file, write_result_file
+from ..verify import DEFAULT_PATIENCE_S, MOST_RANGES, Extent, VerifyReport, verify
+from ..verify.certificate import Signer, certified_exit_code, certified_lines, check_certificate
+from ..verify.follow import Follower
+from ..verify.page import report_html
+from ..verify.run import Compare
 from .options import (
     Subparsers,
     add_cluster_options,
@@ -22,12 +31,17 @@ from .options import (
     add_output_options,
     add_topic_options,
     parse_clusters,
+    parse_key_values,
     parse_topics,
 )
-from .output import print_json, warn
+from .output import print_json, say, warn
+from .verify_follow import add_follow_options, check_follow_options, follow
 from .verify_report import DEFAULT_RANGES, print_report, progress_to
 
 __all__ = ["add_parser", "run"]
+
+#: Options that have the names of a mirror's, and another meaning or form here.
+_NOT_OF_A_MIRROR = dict.fromkeys(("report", "metrics", "master", "conf"))
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -36,7 +50,7 @@ def add_parser(verbs: Subparsers) -> None:
         "verify",
         help="compare topics with their mirrors",
         description="Compare topics with their mirrors: the same records in the same order. Batches are "
-        "compared by count, timestamps and payload checksum, without decompressing; only those that are not "
+        "compared by count, timestamps and payload checksum, without decompressing. Only those that are not "
         "the same (cropped, rebuilt, recompressed) are decoded, and their records compared. Both sides are "
         "read once, up to the end offsets seen at the start. Dropped transaction markers and aborted "
         "batches, a later start, the lag and records that retention deleted do not count as differences. "
@@ -45,29 +59,154 @@ def add_parser(verbs: Subparsers) -> None:
         allow_abbrev=False,
     )
     add_cluster_options(parser)
-    add_topic_options(parser)
+    add_topic_options(parser, required=False)  # --check compares nothing
     mirror = parser.add_argument_group("mirror")
     add_group_option(mirror)
     add_decompression_limit(mirror, "is not compared")
+    _add_extent(parser)
     mirror.add_argument(
         "--all-ranges",
         action="store_true",
         help="print all ranges that differ, at most 100 a partition (default: the first 5, and a count)",
     )
+    _add_report(parser)
+    add_follow_options(parser)
+    _add_spark(parser)
     add_output_options(
         parser, exit_code_of_failure=EXIT_NOT_COMPARED, exit_code_of_interrupt=EXIT_NOT_COMPARED
     )
     parser.set_defaults(run=run)
 
 
+def _add_extent(parser: argparse.ArgumentParser) -> None:
+    extent = parser.add_argument_group(
+        "extent",
+        "Compare a part of each partition only. The report names the ranges. Their ends are found by records "
+        "with similar neighbours and times, so ranges of less than 1,024 offsets are extended.",
+    )
+    extent.add_argument(
+        "--since",
+        metavar="TIMESTAMP",
+        help="compare from the first record of this time on: milliseconds since 1970, or ISO 8601",
+    )
+    extent.add_argument(
+        "--last",
+        metavar="DURATION|N",
+        help="compare the records of the last 24h (or 90s, 30m, 7d), or the last N offsets of each partition",
+    )
+    extent.add_argument(
+        "--sample",
+        metavar="PERCENT",
+        help="compare a share of each partition, such as 5%%, in ranges of offsets that lie at random",
+    )
+
+
+def _add_spark(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Spark")
+    group.add_argument(
+        "--master",
+        metavar="MASTER",
+        help="share partitions, and ranges of offsets of large ones, among the tasks of this Spark master "
+        "(default: no Spark, and four threads of this process)",
+    )
+    group.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting. May be repeated"
+    )
+    group.add_argument(
+        "--allow-unauthenticated-spark",
+        action="store_true",
+        help="send the clusters' credentials to tasks although Spark's connections reveal them",
+    )
+
+
+@contextmanager
+def _comparing(
+    args: argparse.Namespace, source: ClientConfig, destination: ClientConfig, options: MirrorOptions
+) -> Iterator[Compare | None]:
+    """Yield the comparison on Spark, if there is a master."""
+    if args.master is None:
+        yield None
+        return
+    # Importing Spark takes a second.
+    from ..spark.compare_job import comparison_on_spark
+
+    with comparison_on_spark(
+        source,
+        destination,
+        master=args.master,
+        conf=parse_key_values("--conf", args.conf),
+        allow_unauthenticated=args.allow_unauthenticated_spark,
+        options=options.copy,
+        patience_s=DEFAULT_PATIENCE_S,
+        on_warning=warn,
+    ) as compare:
+        yield compare
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    report = parser.add_argument_group("report")
+    report.add_argument(
+        "--report",
+        metavar="FILE.html",
+        help="write a page for people: what was compared and how, and the records around each difference",
+    )
+    report.add_argument(
+        "--show-values",
+        action="store_true",
+        help="show keys, values and headers of these records (default: their sizes and hashes)",
+    )
+    report.add_argument(
+        "--sign",
+        metavar="KEY",
+        help="sign the report with this Ed25519 private key (PEM, not encrypted). Needs --certificate",
+    )
+    report.add_argument(
+        "--certificate",
+        metavar="FILE.json",
+        help="write the signed report to this file (docs/verify-certificate.md)",
+    )
+    report.add_argument(
+        "--check",
+        metavar="FILE.json",
+        help="compare nothing, and check the signature of this certificate. The exit code is that of its "
+        "comparison, or 1 if the signature is wrong",
+    )
+    report.add_argument(
+        "--signer",
+        metavar="KEY",
+        help="with --check: the public key (PEM) that must have signed the certificate",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
+    if args.check is not None:
+        return _check(args)
+    outputs = _Outputs.parse(args)
+    if args.topics is None:
+        raise OptionError("{topics} is required: names and regular expressions of topics")
     source, destination = parse_clusters(args)
     selection = parse_topics(args)
-    options = MirrorOptions.parse(source, destination, selection, vars(args))
+    options = MirrorOptions.parse(source, destination, selection, {**vars(args), **_NOT_OF_A_MIRROR})
+    extent = Extent.parse(vars(args))
     _warn_of_unreachable(source, destination)
+    if args.follow:
+        follower = Follower(
+            source,
+            destination,
+            lambda: _select(source, selection),
+            group=args.group,
+            rules=all_copy_rules(source),
+            options=options.copy,
+            extent=extent,
+            state=args.state,
+        )
+        return follow(follower, args)
     topics = _select(source, selection)
-    with progress_to(as_json=args.json) as on_progress:
+    with (
+        _comparing(args, source, destination, options) as compare,
+        progress_to(as_json=args.json) as on_progress,
+    ):
         report = verify(
             source,
             destination,
@@ -76,14 +215,98 @@ def run(args: argparse.Namespace) -> int:
             rules=all_copy_rules(source),
             options=options.copy,
             on_progress=on_progress,
+            extent=extent,
+            windows=outputs.has_windows,
+            show_values=args.show_values,
+            compare=compare,
         )
     for warning in report.warnings:
         warn(warning)
+    outputs.write(report)
     if args.json:
         print_json(report.to_json_object())
     else:
         print_report(report, most_ranges=MOST_RANGES if args.all_ranges else DEFAULT_RANGES)
     return report.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """The files of a report, checked before the comparison begins."""
+
+    page: str | None
+    certificate: str | None
+    signer: Signer | None
+
+    @classmethod
+    def parse(cls, args: argparse.Namespace) -> _Outputs:
+        """
+        Read the options of the report.
+
+        Raises:
+            OptionError: A file cannot be read or written, or an option lacks another.
+
+        """
+        if (args.sign is None) is not (args.certificate is None):
+            raise OptionError("{sign} KEY and {certificate} FILE need each other. Give both")
+        check_follow_options(args)
+        if args.master is None and (args.conf or args.allow_unauthenticated_spark):
+            raise OptionError("{conf} and {allow_unauthenticated_spark} need {master}. Add it")
+        if args.master is not None and args.follow:
+            raise OptionError("{follow} and {master} contradict each other: rounds are short. Remove one")
+        if args.show_values and args.report is None and args.sign is None:
+            raise OptionError("{show_values} needs {report} or {certificate}, which have the records")
+        if args.signer is not None:
+            raise OptionError("{signer} needs {check}: it names the key that must have signed a certificate")
+        for option, file in (("report", args.report), ("certificate", args.certificate)):
+            if file is not None:
+                check_result_file(option, file)
+        return cls(args.report, args.certificate, Signer("sign", args.sign) if args.sign else None)
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether a file has the records around differences."""
+        return self.page is not None or self.certificate is not None
+
+    def write(self, report: VerifyReport) -> None:
+        """
+        Write the files.
+
+        Raises:
+            ShoalError: A file cannot be written.
+
+        """
+        if self.page is not None:
+            # Imported here: a comparison without a page does not pay for the import.
+            from ..mirroring.monitoring.page.html import style
+
+            write_result_file("report", self.page, report_html(report, style()), mode=0o600)
+        if self.signer is not None and self.certificate is not None:
+            text = json.dumps(self.signer.signed(report.to_json_object()), indent=2)
+            write_result_file("certificate", self.certificate, f"{text}\n", mode=0o600)
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Check a certificate; return its exit code, or 1 if the signature is wrong."""
+    checked = check_certificate(args.check, args.signer)
+    if checked is None:
+        by = "by the key of --signer" if args.signer else "of its content"
+        problem = f"{args.check}: the signature is not {by}. Do not trust this file"
+        if args.json:
+            print_json({"type": "verify-check", "signed": False, "exit_code": EXIT_FAILED})
+        say(problem)
+        return EXIT_FAILED
+    if args.signer is None:
+        warn("any key may have signed this file. Name the key that you expect by --signer")
+    exit_code = certified_exit_code(checked.report)
+    if args.json:
+        print_json(
+            {"type": "verify-check", "signed": True, "key": checked.key, "exit_code": exit_code}
+            | {name: checked.report.get(name) for name in ("at", "outcome", "records", "extent")}
+        )
+    else:
+        print("\n".join(certified_lines(checked)), flush=True)
+    return exit_code
 
 
 def _warn_of_unreachable(*clusters: ClientConfig) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..printable import printable
-from ..verify import Outcome, PartitionReport, VerifyProgress, VerifyReport
+from ..verify import ComparedRange, Outcome, PartitionReport, VerifyProgress, VerifyReport
 from .output import say
 
 __all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]
@@ -24,7 +24,7 @@ _PLAIN_INTERVAL_S = 10.0
 
 _STYLES = {Outcome.EQUAL: "green", Outcome.DIFFERENT: "red", Outcome.NOT_COMPARED: "yellow"}
 
-#: So many ranges of a partition are printed by default.
+#: The number of ranges of a partition that are printed by default.
 DEFAULT_RANGES = 5
 
 #: A terminal with fewer columns gets a narrow table.
@@ -57,7 +57,7 @@ def progress_to(*, as_json: bool) -> Iterator[OnProgress]:
             task = bar.add_task("comparing", total=1.0)
             yield lambda progress: bar.update(task, completed=progress.fraction, description=line(progress))
     else:
-        yield _PlainProgress().tell
+        yield _PlainProgress().show
 
 
 def _bar() -> Bar:
@@ -75,7 +75,7 @@ class _PlainProgress:
     def __init__(self) -> None:
         self._next_s = _PLAIN_INTERVAL_S
 
-    def tell(self, progress: VerifyProgress) -> None:
+    def show(self, progress: VerifyProgress) -> None:
         if progress.elapsed_s >= self._next_s:
             say(f"{line(progress)}, {progress.fraction:.0%}")
             self._next_s = progress.elapsed_s + _PLAIN_INTERVAL_S
@@ -104,9 +104,8 @@ def print_report(
     Print a result to stdout: a table and the differences on a terminal, plain lines elsewhere.
 
     Args:
-        report: The result.
         console: The console to print to; stdout by default.
-        most_ranges: So many ranges of a partition are printed; the others are counted.
+        most_ranges: The number of ranges of a partition to print; the others are counted.
 
     """
     console = console or Console()
@@ -164,7 +163,7 @@ def _summary(partition: PartitionReport) -> str:
         return result
     by, source_offset, destination_offset, why = astuple(partition.alignment)
     return (
-        f"{result}: {_the_same(partition)}; "
+        f"{result}: {_the_same(partition)}, "
         f"aligned by {by.value}, from source offset {source_offset} and "
         f"destination offset {destination_offset} on: {why}"
     )
@@ -188,6 +187,8 @@ def _details(partition: PartitionReport, most_ranges: int) -> list[str]:
     not_compared = len(partition.not_compared) + partition.not_compared_omitted
     details = _first(partition.differences, differing, most_ranges, "that differ")
     details += _first(partition.not_compared, not_compared, most_ranges, "that could not be compared")
+    if partition.ranges is not None:
+        details.append(_compared_ranges(partition.ranges))
     if partition.reason:
         details.append(f"not compared: {partition.reason}")
     for what, offsets in (
@@ -198,6 +199,19 @@ def _details(partition: PartitionReport, most_ranges: int) -> list[str]:
         if offsets:
             details.append(f"{what} offsets {offsets}")
     return details
+
+
+def _compared_ranges(ranges: Sequence[ComparedRange]) -> str:
+    """Return the ranges of a part: one with its offsets, several by their number and size."""
+    if not ranges:
+        return "compared only: no range"
+    offsets = sum(each.source.end - each.source.start for each in ranges)
+    if len(ranges) == 1:
+        return f"compared only: source offsets {ranges[0].source}"
+    return (
+        f"compared only: {len(ranges):,} ranges with {offsets:,} source offsets, from "
+        f"{ranges[0].source.start} to {ranges[-1].source.end - 1} (--json lists them)"
+    )
 
 
 def _first(ranges: Sequence[object], count: int, most: int, what: str) -> list[str]:
@@ -217,6 +231,8 @@ def _total(report: VerifyReport) -> str:
             parts.append(f"{count:,} of {len(report.partitions):,} partitions {outcome.value}")
     if report.equal:
         parts.append(f"{len(report.partitions):,} partitions")
+    if report.extent:
+        parts.append(f"compared only {report.extent}")
     if report.group and any(partition.alignment for partition in report.partitions):
         parts.append(f"group {report.group}")
     parts.append(f"{report.bytes_read / 1e6:,.1f} MB read in {report.elapsed_s:.1f} s")

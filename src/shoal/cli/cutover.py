@@ -1,0 +1,210 @@
+"""``shoal cutover``: move topics to the destination of their mirror, with proof."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Mapping
+
+from ..mirroring.cutover.files import page_file
+from ..mirroring.cutover.gates import GATES, Gate, State, Verdict
+from ..mirroring.cutover.options import CutoverOptions
+from ..mirroring.cutover.outcome import CutoverReport, GateEvent
+from ..mirroring.cutover.run import cut_over
+from ..mirroring.model.follow_options import FollowOptions, KeptAcls
+from ..mirroring.model.group_selection import GroupSelection
+from ..mirroring.model.options import MirrorOptions
+from .options import (
+    Subparsers,
+    add_cluster_options,
+    add_group_selection,
+    add_mirror_group,
+    add_option,
+    add_output_options,
+    add_topic_options,
+    parse_clusters,
+    parse_topics,
+)
+from .output import print_json, say, table, warn
+
+__all__ = ["add_parser", "run"]
+
+#: Between two lines about a gate that still waits.
+_LINE_S = 10.0
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "cutover",
+        help="move topics to the destination of their mirror, with proof",
+        description="Move topics from the source to the destination of a running mirror, through six gates. "
+        "(1) The mirror runs and its lag is small. (2) Configurations, ACLs and groups are in step, and the "
+        "copied records are verified. (3) Producers have stopped. (4) Each record is at the destination, and "
+        "verified. (5) The offsets of consumer groups are translated, committed and read back. (6) The "
+        "certificate is written. Each gate reports what it waits for, and why. A gate that times out or "
+        "fails ends the cut-over: until the fifth nothing is changed, and what the fifth commits, the next "
+        "translation replaces. Exit codes: 0 done; 1 a gate failed or timed out; 2 usage or configuration.",
+        epilog="Example: rehearse while everything runs, then stop the producers and consumers, and move:\n\n"
+        "  shoal cutover --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --rehearse\n"
+        "  shoal cutover --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' "
+        "--certificate orders.json",
+        allow_abbrev=False,
+    )
+    add_cluster_options(parser)
+    add_topic_options(parser)
+    groups = parser.add_argument_group("consumer groups")
+    add_group_selection(groups, required=True)
+    add_option(
+        groups,
+        CutoverOptions,
+        "accept_at_least",
+        "move groups, too, whose translation is only at least: their consumers may read records again",
+    )
+    gates = parser.add_argument_group("gates")
+    gates.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="the new file for the certificate (JSON), from which the way back begins. Its page for a "
+        "browser is written beside it, as FILE with .html instead of .json. Required without --rehearse",
+    )
+    add_option(
+        gates,
+        CutoverOptions,
+        "rehearse",
+        "go through all gates but the one that waits for producers, commit and write nothing, and print "
+        "how long each gate took",
+    )
+    add_option(
+        gates,
+        CutoverOptions,
+        "quiet_s",
+        "how long the ends of the source must stand still",
+        name="--quiet-s",
+        metavar="S",
+    )
+    add_option(
+        gates,
+        CutoverOptions,
+        "timeout_s",
+        "how long each gate may wait. While producers still write, a verification may take longer, as long "
+        "as it reads",
+        name="--timeout",
+        metavar="S",
+    )
+    add_option(
+        gates,
+        CutoverOptions,
+        "max_lag",
+        "the number of offsets that may be left to copy at the first gate",
+        metavar="N",
+    )
+    gates.add_argument(
+        "--allow-drift",
+        metavar="KIND[,KIND]",
+        help="what may differ at the second gate: configs, acls",
+    )
+    add_option(
+        gates,
+        FollowOptions,
+        "sync_configs_exclude",
+        "configurations that are not compared, as the mirror has them",
+        metavar="REGEX",
+    )
+    gates.add_argument(
+        "--sync-acls",
+        choices=[each.value for each in KeptAcls],
+        help="the ACLs that are compared, as the mirror has them (default: read)",
+    )
+    add_mirror_group(parser, consequence="is not compared")
+    add_output_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
+    source, destination = parse_clusters(args)
+    mirror = MirrorOptions.parse(source, destination, parse_topics(args), _without_groups(args))
+    selection = GroupSelection(args.groups, args.exclude_groups)
+    options = CutoverOptions.parse(mirror, selection, vars(args))
+    on_event = _print_event if args.json else _Lines().show
+    report = cut_over(options, on_event=on_event, commands=_commands(args))
+    for warning in report.warnings:
+        warn(warning)
+    if args.json:
+        print_json(report.to_json_object())
+    else:
+        print(_result(report, options), flush=True)
+    if report.closed is not None:
+        say(report.sentence)
+    return report.exit_code
+
+
+def _without_groups(args: argparse.Namespace) -> Mapping[str, object]:
+    """Return the options of the mirror: ``--groups`` here are those that move."""
+    return {name: value for name, value in vars(args).items() if name not in ("groups", "exclude_groups")}
+
+
+def _print_event(event: GateEvent) -> None:
+    print_json(event.to_json_object())
+
+
+class _Lines:
+    """Says what a gate waits for at its beginning, what is in the way now and then, and its end."""
+
+    def __init__(self, say: Callable[[str], object] = say) -> None:
+        self._say = say
+        self._next_s = _LINE_S
+
+    def show(self, event: GateEvent) -> None:
+        numbers = {gate: number for number, gate in enumerate(Gate, 1)}
+        name = f"gate {numbers[event.gate]} of {len(numbers)}, {event.gate.value}"
+        verdict = Verdict(event.state, event.reasons)
+        if event.state is State.PASSED:
+            self._say(f"{name}: passed after {event.elapsed_s:.1f} s")
+        elif event.state is State.WAITING and not event.reasons:
+            self._next_s = 0.0
+            rule = GATES[event.gate]
+            self._say(f"{name}: waits until {rule.waits_for}, because {rule.why}")
+        elif event.state is State.WAITING and event.elapsed_s >= self._next_s:
+            self._next_s = event.elapsed_s + _LINE_S
+            self._say(f"{name}: {verdict.sentence}")
+
+
+def _result(report: CutoverReport, options: CutoverOptions) -> str:
+    """Return the gates as a table, and the outcome as one line."""
+    rows = [("gate", "state", "seconds")]
+    rows += [(each.gate.value, each.state.value, f"{each.elapsed_s:.1f}") for each in report.gates]
+    return f"{table(rows)}\n\n{_outcome(report, options)}"
+
+
+def _outcome(report: CutoverReport, options: CutoverOptions) -> str:
+    if report.closed is not None:
+        return "not cut over"
+    if report.is_rehearsal:
+        return "rehearsed: nothing was changed. Without --rehearse, the gate quiet waits for the producers"
+    return (
+        f"cut over: {report.committed:,} offsets committed, certificate {options.certificate}, page "
+        f"{page_file(options.certificate or '')}. Start the producers and consumers at the destination, then "
+        "stop the mirror"
+    )
+
+
+def _commands(args: argparse.Namespace) -> dict[str, str]:
+    """Return the command that repeats each check, by the gate's name."""
+    shared = _arguments(args, "from_servers", "from_config", "to_servers", "to_config")
+    shared += _arguments(args, "topics", "exclude", "rename", "group")
+    groups = _arguments(args, "groups", "exclude_groups")
+    return {
+        Gate.COMPLETE.value: shlex.join(["shoal", "verify", *shared]),
+        Gate.GROUPS.value: shlex.join(["shoal", "groups", *shared, *groups, "--prove"]),
+    }
+
+
+def _arguments(args: argparse.Namespace, *names: str) -> list[str]:
+    found = []
+    for name in names:
+        value = getattr(args, name)
+        if value is not None:
+            found += [f"--{name.removesuffix('_servers').replace('_', '-')}", str(value)]
+    return found

@@ -1,0 +1,143 @@
+"""``shoal inspect``: show what is in a cluster's batches."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..client.cluster import Cluster, patiently
+from ..client.config import ClientConfig
+from ..errors import ConfigError
+from ..exit_codes import EXIT_DONE, EXIT_FAILED
+from ..inspect import ClusterReport, InspectOptions, inspect
+from ..inspect.page import write_page
+from ..mirroring.model.topics import TopicSelection
+from ..mirroring.prepare.unmatched import idle_expressions, why_nothing_matches
+from ..result_file import check_result_file
+from .inspect_report import print_report, progress_to
+from .options import (
+    Subparsers,
+    add_cluster_options,
+    add_option,
+    add_output_options,
+    add_topic_options,
+    parse_cluster,
+    parse_key_values,
+)
+from .output import print_json, say, warn
+
+__all__ = ["add_parser", "run"]
+
+_PATIENCE_S = 30.0
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "inspect",
+        help="show what is in a cluster's batches, and what a mirror of them would cost",
+        description="Show what is in a cluster's batches, from their headers: sizes, codecs, producers, "
+        "transactions, timestamps, gaps of compaction, formats and leader epochs, by topic. It ends with the "
+        "cost of a mirror, and with the settings of producers that would help. A sample is read by default. "
+        "Nothing is written, and nothing is decompressed, except for a few batches of each topic whose ratio "
+        "is measured (--ratio-batches 0: none). Exit codes: 0 done; 1 a partition could not be read, or the "
+        "cluster did not respond; 2 usage or configuration.",
+        epilog="Example:\n\n  shoal inspect --from old:9092 --topics 'orders.*' --report batches.html",
+        allow_abbrev=False,
+    )
+    add_cluster_options(parser, sides=("from",))
+    add_topic_options(parser, renamed=False, default=".*")
+    reading = parser.add_argument_group("reading")
+    how_much = reading.add_mutually_exclusive_group()
+    add_option(
+        how_much,
+        InspectOptions,
+        "sample",
+        "bytes to read of each partition: at its start, its end and two places between",
+        metavar="BYTES",
+    )
+    how_much.add_argument("--all", action="store_true", help="read all batches")
+    add_option(
+        reading,
+        InspectOptions,
+        "ratio_batches",
+        "batches of each topic to decompress for the compression ratio, which no header has",
+        metavar="NUMBER",
+    )
+    spark = parser.add_argument_group("Spark")
+    spark.add_argument(
+        "--master",
+        metavar="MASTER",
+        help="any Spark master, for large clusters, with --all: its tasks read the partitions "
+        "(default: this process reads them, without Spark)",
+    )
+    spark.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting. May be repeated"
+    )
+    add_output_options(parser)
+    parser.add_argument("--report", metavar="FILE.html", help="write the result as one page, with charts")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the verb; return the exit code."""
+    source = parse_cluster("source", "from", args.from_servers, args.from_config)
+    options = InspectOptions.parse(vars(args))
+    if args.master and not options.all:
+        raise ConfigError(
+            f"--master {args.master!r} needs --all: Spark's tasks read whole partitions, and a sample takes "
+            "seconds without Spark"
+        )
+    if args.conf and not args.master:
+        raise ConfigError(
+            "--conf needs --master: without it, nothing runs on Spark. Name a master, or remove --conf"
+        )
+    if args.report:
+        check_result_file("report", args.report)
+    topics = _select(source, TopicSelection(args.topics, args.exclude, None))
+    report = _inspect(source, topics, options, args)
+    for each in report.not_inspected:
+        warn(f"{each.partition} was not inspected: {each.reason}")
+    if args.report:
+        write_page(args.report, report)
+        say(f"report: {args.report}")
+    exit_code = EXIT_FAILED if report.not_inspected else EXIT_DONE
+    if args.json:
+        print_json({**report.to_json_object(), "exit_code": exit_code})
+    else:
+        print_report(report)
+    return exit_code
+
+
+def _inspect(
+    source: ClientConfig, topics: list[str], options: InspectOptions, args: argparse.Namespace
+) -> ClusterReport:
+    if args.master:
+        # Imported here: PySpark is slow to import, and the other reader does without it.
+        from ..spark.inspect import inspect_on_spark
+
+        connection = {"kafka.bootstrap.servers": args.from_servers} if args.from_servers else {}
+        if args.from_config:
+            connection["kafka.config.file"] = str(Path(args.from_config).absolute())
+        conf = parse_key_values("--conf", args.conf)
+        return inspect_on_spark(source, connection, topics, options, master=args.master, conf=conf)
+    with progress_to(as_json=args.json) as on_progress:
+        return inspect(source, topics, options, on_progress=on_progress)
+
+
+def _select(source: ClientConfig, selection: TopicSelection) -> list[str]:
+    """
+    Return the topics to inspect. Topics given by name may be missing.
+
+    Raises:
+        ConfigError: No topic matches.
+
+    """
+    with Cluster(source) as cluster:
+        found = patiently(cluster.refresh, patience_s=_PATIENCE_S).topics
+    topics = [*selection.select(found), *selection.missing(found)]
+    if not topics:
+        raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
+    for warning in idle_expressions(selection, found):
+        warn(warning)
+    return topics

@@ -1,0 +1,67 @@
+"""The output of an inspection: its progress, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..inspect import ClusterReport, InspectProgress
+from ..inspect.tables import tables
+from ..printable import printable
+from .output import say, table
+
+__all__ = ["lines", "print_report", "progress_to"]
+
+#: Between two lines of progress.
+_INTERVAL_S = 10.0
+
+
+@contextmanager
+def progress_to(*, as_json: bool) -> Iterator[Callable[[InspectProgress], object]]:
+    """Print a line of progress on stderr now and then; none with ``--json``."""
+    next_s = _INTERVAL_S
+
+    def show(progress: InspectProgress) -> None:
+        nonlocal next_s
+        if not as_json and progress.elapsed_s >= next_s:
+            say(f"{progress.done:,}/{progress.partitions:,} partitions, {progress.batches:,} batches")
+            next_s = progress.elapsed_s + _INTERVAL_S
+
+    yield show
+
+
+def print_report(report: ClusterReport) -> None:
+    """Print a result to stdout."""
+    print("\n".join(lines(report)), flush=True)
+
+
+def lines(report: ClusterReport) -> Iterator[str]:
+    """Yield the lines of a result: its tables, its findings, and the numbers in one line."""
+    for each in tables(report):
+        yield each.heading.upper()
+        yield table([each.columns, *each.rows])
+        yield ""
+    if report.findings:
+        yield "FINDINGS"
+        for finding in report.findings:
+            yield printable(f"{finding.topic}: {finding.text}.")
+            yield f"  {finding.remedy}."
+        yield ""
+    yield _total(report)
+
+
+def _total(report: ClusterReport) -> str:
+    """Return the numbers as one line."""
+    batches = sum(each.facts.batches for each in report.topics)
+    size = sum(each.facts.size for each in report.topics)
+    estimate = (
+        ". Costs are scaled up from the sample. Use --all to read everything" if report.is_sample else ""
+    )
+    return (
+        f"{report.cluster}: {_topics(len(report.topics))}, {batches:,} batches with {size:,} bytes "
+        f"{'in the sample' if report.is_sample else 'in all'}, {report.elapsed_s:.1f} s{estimate}"
+    )
+
+
+def _topics(count: int) -> str:
+    return "1 topic" if count == 1 else f"{count:,} topics"

@@ -1,0 +1,273 @@
+"""``shoal cutover`` as a user runs it, between embedded brokers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.cli import main
+from shoal.client.admin import alter_topic_configs
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
+from shoal.client.config import ClientConfig
+from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.cutover import observing, run
+from shoal.mirroring.cutover.certificate import CutGroupOffset, read_certificate
+from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
+from tests import batches
+from tests.group_member import GroupMember
+from tests.two_brokers import COMMIT, History, TwoBrokers, lagging
+
+pytestmark = pytest.mark.timeout(60)
+
+ORDERS = TopicPartition("orders", 0)
+GROUP = "shoal.source.destination"
+
+
+class Move:
+    """A mirror of two partitions, the second of them empty, whose group has a member."""
+
+    def __init__(self, two: TwoBrokers, file: Path, histories: list[History], mirror: GroupMember) -> None:
+        self.two = two
+        self.mirror = mirror
+        self.file = file
+        self.histories = histories
+
+    @property
+    def page(self) -> Path:
+        return self.file.with_suffix(".html")
+
+    def command(self, *more: str) -> list[str]:
+        clusters = ["--from", self.two.source.bootstrap, "--to", self.two.destination.bootstrap]
+        what = ["--topics", "orders", "--groups", ".*"]
+        times = ["--quiet-s", "0.02", "--timeout", "1"]
+        # Embedded brokers have no ACLs.
+        return ["cutover", *clusters, *what, *times, "--allow-drift", "acls", *more]
+
+    def cut(self, *more: str) -> int:
+        return main(self.command("--certificate", str(self.file), *more))
+
+    def commit(self, broker: Broker, group: str, offset: int) -> None:
+        with Cluster(self._config(broker)) as cluster:
+            assert commit_offsets(cluster, group, {ORDERS: Committed(offset, "")}, MemberId()) == {}
+
+    def committed(self, broker: Broker, group: str) -> Committed | None:
+        with Cluster(self._config(broker)) as cluster:
+            return fetch_offsets(cluster, group, [ORDERS]).get(ORDERS)
+
+    def _config(self, broker: Broker) -> ClientConfig:
+        settings = self.two.settings
+        return settings.source if broker is self.two.source else settings.destination
+
+
+@pytest.fixture
+def move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Move]:
+    monkeypatch.setattr(run, "_LOOK_S", 0.01)
+    monkeypatch.setattr(observing, "_PATIENCE_S", 0.1)
+    with ExitStack() as stack:
+        two = stack.enter_context(TwoBrokers.started())
+        two = two.with_settings(group=GROUP, rules=copy_rules(two.settings.source, COPY_DEFAULTS))
+        histories = two.topic("orders", 2)
+        histories[0].plain(3).transaction(2, ends=COMMIT).plain(3).transaction(1, ends=COMMIT)
+        two.run(two.ranges("orders"))
+        cluster = stack.enter_context(Cluster(two.settings.source))
+        member = GroupMember(cluster, GROUP, protocol="shoal-1", instance_id="shoal-1")
+        member.join([ORDERS])
+        yield Move(two, tmp_path / "orders.json", histories, member)
+
+
+def gates(out: str) -> list[list[str]]:
+    return [line.split()[:-1] for line in out.splitlines()[1:] if line and line[-1].isdigit()]
+
+
+def test_cutover_moves_groups_and_writes_the_certificate(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    move.commit(move.two.source, "app", 7)
+    assert move.cut() == 0
+    out, err = capsys.readouterr()
+    assert gates(out) == [
+        ["mirror", "passed"],
+        ["in", "step", "passed"],
+        ["quiet", "passed"],
+        ["complete", "passed"],
+        ["groups", "passed"],
+        ["certificate", "passed"],
+    ]
+    assert f"cut over: 1 offsets committed, certificate {move.file}, page {move.page}. Start" in out
+    assert "1 consumer groups with 1 offsets" in move.page.read_text()
+    assert "gate 3 of 6, quiet: waits until producers have stopped" in err
+    assert move.committed(move.two.destination, "app") == Committed(
+        6, "translated-by-shoal/1 source 7 6 exact"
+    )
+    certificate = read_certificate(str(move.file))
+    first, second = certificate.partitions
+    assert (first.source.start, first.source.end, first.destination.end) == (0, 11, 9)
+    assert (first.records, first.origin) == (9, (0, 0))
+    assert first.last_batch is not None
+    assert (second.source.end, second.records, second.origin) == (0, 0, (0, 0))
+    assert certificate.groups == (CutGroupOffset("app", "orders", 0, 7, 6, "exact", "unchanged"),)
+    assert certificate.commands["groups"].startswith("shoal groups --from ")
+    assert main(certificate.commands["complete"].split()[1:]) == 0
+
+
+def test_rehearsal_changes_nothing(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    move.commit(move.two.source, "app", 7)
+    assert main(move.command("--rehearse", "--certificate", str(move.file))) == 0
+    out, _ = capsys.readouterr()
+    assert [each[0] for each in gates(out)] == ["mirror", "in", "complete", "groups", "certificate"]
+    assert "rehearsed: nothing was changed" in out
+    assert move.committed(move.two.destination, "app") is None
+    assert list(move.file.parent.iterdir()) == []
+
+
+def closed(move: Move, capsys: pytest.CaptureFixture[str]) -> str:
+    """Cut over, and return the sentence of the gate that does not open."""
+    assert move.cut() == 1
+    assert not move.file.exists()
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "not cut over"
+    return err.splitlines()[-1]
+
+
+def test_cutover_without_a_mirror_times_out_and_changes_nothing(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*move.command("--certificate", str(move.file)), "--group", "other"]) == 1
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert "gate 'mirror' did not open within 1 s: no mirror runs: group 'other' has no member" in sentence
+    assert "Nothing was changed. Start the mirror" in sentence
+
+
+def test_cutover_waits_for_an_open_transaction(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    history = move.histories[0]
+    history.store(history.batch(2, flags=batches.TRANSACTIONAL, producer_id=77, producer_epoch=0))
+    sentence = closed(move, capsys)
+    assert "gate 'quiet' did not open within 1 s: a transaction is open in orders-0" in sentence
+
+
+def test_cutover_names_a_partition_that_stands_still(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    move.histories[1].plain(4)
+    sentence = closed(move, capsys)
+    assert "orders-1 is 4 offsets behind and has not moved for 1 s" in sentence
+
+
+def test_cutover_names_a_configuration_that_differs(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    with Cluster(move.two.settings.source) as cluster:
+        assert alter_topic_configs(cluster, {"orders": {"max.message.bytes": "77777"}}) == {}
+    sentence = closed(move, capsys)
+    assert "topic orders needs max.message.bytes='77777'" in sentence
+    assert "--allow-drift" in sentence
+    assert move.cut("--allow-drift", "configs,acls") == 0
+
+
+def test_cutover_of_a_damaged_copy_fails_at_once(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    move.two.destination.log("orders", 1).store(bytes(batches.batch(2)))
+    sentence = closed(move, capsys)
+    assert "gate 'in step' failed: orders-1 is different" in sentence
+
+
+def test_cutover_with_a_refused_commit_ends_without_a_certificate(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    move.commit(move.two.source, "app", 7)
+    faults = move.two.destination.faults
+    faults.add(ApiKey.OFFSET_COMMIT, error=ErrorCode.GROUP_AUTHORIZATION_FAILED, times=None)
+    sentence = closed(move, capsys)
+    assert "gate 'groups' did not open within 1 s: group 'app' at orders-0 (7 -> 6, exact, ref" in sentence
+    assert "Nothing was changed" in sentence
+
+
+def test_cutover_without_answers_to_its_commits_names_them(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    move.commit(move.two.source, "app", 7)
+    faults = move.two.destination.faults
+    lost = faults.add(ApiKey.OFFSET_COMMIT, drop="before", times=None)
+    sentence = closed(move, capsys)
+    assert "Nothing was changed" not in sentence
+    assert "1 offsets may have been committed there" in sentence
+    assert "(group 'app' at orders-0: 6). To see them: shoal groups --from " in sentence
+    faults.remove(lost)
+    faults.add(ApiKey.OFFSET_COMMIT, drop="after", times=None)
+    assert move.cut("--timeout", "30") == 0
+    assert "cut over: 1 offsets committed" in capsys.readouterr().out
+
+
+def test_cutover_waits_for_followers_that_lack_records(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = move.two.source.log("orders").log_end_offset
+    slow = lagging(move.two.source, "orders", end)
+    History(slow).plain(1)
+    assert "gate 'quiet' did not open within 1 s: followers lack the last records of orders-0" in closed(
+        move, capsys
+    )
+
+
+def test_plan_of_the_way_back_begins_at_the_cut(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    assert move.cut() == 0
+    two = move.two
+    History(two.destination.log("orders")).plain(4)
+    clusters = ["--from", two.destination.bootstrap, "--to", two.source.bootstrap]
+    plan = ["mirror", *clusters, "--topics", "orders", "--from-certificate", str(move.file), "--dry-run"]
+    assert main(plan) == 2
+    assert "the mirror of the cut-over still runs" in capsys.readouterr().err
+    move.mirror.leave()
+    assert main([*plan, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [
+        (each["from"], each["offsets"], each["committed"], each["at_cut"])
+        for each in found["topics"][0]["partitions"]
+    ] == [(9, 4, False, True), (0, 0, False, True)]
+    assert not [each for each in found["warnings"] if "without a committed position" in each]
+    assert main(plan) == 0
+    assert "cut 2" in capsys.readouterr().out
+    History(two.source.log("orders")).plain(1)
+    assert main(plan) == 2
+    assert "the way back cannot begin at the cut: orders-0 ended at 11" in capsys.readouterr().err
+
+
+def test_cutover_waits_for_consumers_at_the_source(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    move.commit(move.two.source, "app", 7)
+    with Cluster(move.two.settings.source) as cluster:
+        GroupMember(cluster, "app", protocol="range", instance_id="app-1").join([ORDERS])
+        sentence = closed(move, capsys)
+    assert "group 'app' has members at the source" in sentence
+    assert move.committed(move.two.destination, "app") is None
+
+
+def test_cutover_as_json_prints_each_gate_and_the_outcome(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert move.cut("--json") == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found[0]["type"] == "gate"
+    assert found[0]["waits_for"]
+    assert (found[-1]["type"], found[-1]["exit_code"], found[-1]["problem"]) == ("cutover", 0, None)
+    assert found[-1]["certificate"] == json.loads(move.file.read_text())
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ([], "--certificate is required"),
+        (["--certificate", "{file}", "--quiet-s", "9"], "--quiet-s '9' is not less than --timeout '1'"),
+        (["--certificate", "{file}", "--allow-drift", "acl"], "--allow-drift: 'acl' is not one of"),
+        (["--certificate", "{file}/missing/x"], "--certificate '"),
+        (["--certificate", "{file}", "--topics", "none"], "there is no topic 'none' on the source cluster"),
+    ],
+)
+def test_cutover_with_wrong_usage_exits_2(
+    move: Move, capsys: pytest.CaptureFixture[str], more: list[str], why: str
+) -> None:
+    assert main(move.command(*(each.format(file=move.file) for each in more))) == 2
+    assert why in capsys.readouterr().err
