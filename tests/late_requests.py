@@ -19,7 +19,7 @@ from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
 from shoal.client.produce import ProduceConnection, Pumped
-from shoal.mirroring.task import worker
+from shoal.mirroring.task import destination_leader
 from shoal.protocol.produce import ProduceOutcome, decode_produce_request
 from shoal.topic_partition import TopicPartition
 from tests.two_brokers import Acting, Killed, Watched
@@ -35,7 +35,7 @@ class Requests:
         killed: Whether the doomed worker was killed.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, sender: ModuleType = worker) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sender: ModuleType = destination_leader) -> None:
         """Record the requests of every worker of this process, or of another sending module."""
         self.sent: list[bytes] = []
         self.killed = False

@@ -8,10 +8,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.mirroring.model.follow_options import Follower
 from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.processes import GarbageCollection, ProcessRole, ProcessUsage
 from shoal.mirroring.model.reports import TaskReport
-from shoal.mirroring.monitoring.followed import Follower, FollowRound
+from shoal.mirroring.model.steering_status import SteeringStatus
+from shoal.mirroring.monitoring.followed import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.mirroring.monitoring.prometheus import Exposition
@@ -80,6 +82,14 @@ def busy_metrics() -> Metrics:
         metrics.followed.set(follower, FollowRound(1_700_000_000.0, False, 1, ("a difference",)))
     offsets, actions = {"exact": 3, "ahead": 1}, {"unchanged": 3, "refused": 1}
     metrics.set_groups(GroupsStatus(1_700_000_000.0, 2, offsets, actions))
+    metrics.steering = SteeringStatus(
+        paused=frozenset({"logs"}),
+        paused_expressions=("logs",),
+        limit=50_000_000,
+        topic_limits={"audit": 1_000_000},
+        throttled_by=("the file flag exists",),
+        latency_ms={"source": 1.5, "destination": None},
+    )
     return metrics
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "shoal"
@@ -20,6 +24,38 @@ def test_files_named_in_architecture_and_decisions_exist() -> None:
     assert len(named) > 50
     gone = [each for each in named if not (PACKAGE / each).exists() and not (ROOT / each).exists()]
     assert gone == []
+
+
+def definitions(path: Path) -> Iterator[str]:
+    """Yield the names of a module's functions, classes and methods, the last two also as Class.method."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.ClassDef():
+                yield node.name
+                yield from (
+                    f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)
+                )
+            case ast.FunctionDef():
+                yield node.name
+
+
+def test_calls_of_the_journey_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    _, _, journey = text.partition("\n## The journey of one batch\n")
+    _, calls, _ = journey.split("```", 2)
+    path, checked = PACKAGE, 0
+    modules: dict[str, Path] = {}
+    for line in calls.strip().splitlines():
+        names, _, where = line.strip().partition("  ")
+        owner = names.partition(".")[0]
+        if found := re.search(r"[\w/]+\.py", where):
+            modules.setdefault(owner, PACKAGE / found[0])
+        path = modules.get(owner, path)
+        defined = set(definitions(path))
+        for name in names.split(", "):
+            assert name in defined, (name, path)
+            checked += 1
+    assert checked > 15
 
 
 def test_decisions_are_listed_and_have_three_parts() -> None:
@@ -89,6 +125,17 @@ def test_module_over_450_lines_has_a_reason() -> None:
         if len(each.read_text(encoding="utf-8").splitlines()) > 450
     }
     assert large - listed == set()
+
+
+def test_size_in_contributing_is_that_of_src_and_tests() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    stated = re.search(r"^`src` has ([\d,]+) lines and `tests` ([\d,]+)\.$", text, re.MULTILINE)
+    assert stated
+    for number, folder in zip(stated.groups(), ("src", "tests"), strict=True):
+        lines = sum(
+            len(each.read_text(encoding="utf-8").splitlines()) for each in (ROOT / folder).rglob("*.py")
+        )
+        assert lines == pytest.approx(int(number.replace(",", "")), rel=0.03), folder
 
 
 def test_changelog_s_newest_version_is_that_of_package_and_agent() -> None:

@@ -45,8 +45,8 @@ EXAMPLES = [
         "the batch at offset 1000 cannot be mirrored: it has holes",
     ),
     (
-        ExpandsTooFar("it expands to more than 900 bytes", 1000),
-        "the batch at offset 1000 cannot be mirrored: it expands to more than 900 bytes",
+        ExpandsTooFar("its records expand to more than 900 bytes", 1000),
+        "the batch at offset 1000 cannot be mirrored: its records expand to more than 900 bytes",
     ),
     (
         UnsupportedCompression("messages of magic 1 cannot be zstd", 1000),
@@ -73,28 +73,28 @@ EXAMPLES = [
     ),
     (
         BrokerError(30, "joining of group g"),
-        "joining of group g: error 30 GROUP_AUTHORIZATION_FAILED: the user has no ACL for that; "
-        "grant READ on the group at the source",
+        "joining of group g: error 30 GROUP_AUTHORIZATION_FAILED: the user has no ACL for that. "
+        "Grant READ on the group at the source",
     ),
     (
         GroupHeld("shoal-orders", "shoal-1 at 10.0.0.7"),
-        "the consumer group 'shoal-orders' on the source cluster is held by shoal-1 at 10.0.0.7; "
-        "stop that mirror first. Use another group only for other topics, or for other names at the "
+        "the consumer group 'shoal-orders' on the source cluster is held by shoal-1 at 10.0.0.7. "
+        "Stop that mirror first. Use another group only for other topics, or for other names at the "
         "destination: two mirrors of the same copies would write records twice",
     ),
     (
         NoPosition("orders", 3),
-        "orders-3: the group has no committed offset, and auto.offset.reset is 'none'; "
-        "seek, commit, or set it to earliest or latest",
+        "orders-3: the group has no committed offset, and auto.offset.reset is 'none'. "
+        "Seek, commit, or set it to earliest or latest",
     ),
     (BufferFull("no room for 5 bytes"), "no room for 5 bytes"),
     (
         DeliveryTimedOut("orders", 3, 500, True),
-        "orders-3: no acknowledgement in delivery.timeout.ms=500; it may be written nevertheless",
+        "orders-3: no acknowledgement in delivery.timeout.ms=500. It may be written nevertheless",
     ),
     (
         DeliveryTimedOut("orders", 3, 500, False),
-        "orders-3: no acknowledgement in delivery.timeout.ms=500; it was not written",
+        "orders-3: no acknowledgement in delivery.timeout.ms=500. It was not written",
     ),
     (Stopped("the driver is gone"), "the driver is gone"),
     (OptionError("{option} {value!r}: too many for {adopt}", option="x", value=7), "x 7: too many for adopt"),

@@ -30,7 +30,7 @@ def test_ratio_is_quotable_if_three_turns_repeat_within_15_percent(
     assert str(ratio).startswith("not quoted") is not is_quotable
 
 
-def test_ratio_pairs_the_turns() -> None:
+def test_ratio_divides_the_figures_turn_by_turn() -> None:
     assert Ratio.of(Figure([10.0, 30.0]), Figure([1.0, 2.0])).turns == [10.0, 15.0]
 
 

@@ -11,12 +11,11 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from kafka import TopicPartition
-from kafka.admin import KafkaAdminClient
 
 from rig import disk
 from rig.agent import agent_jar
 from rig.cluster import QUICK_JVM, KafkaCluster, start_in_parallel
+from rig.leaders import CONSUMER_OFFSETS, first_coordinator, move_leaders
 from rig.proxy import Proxies
 from rig.wait import wait_until
 
@@ -26,6 +25,10 @@ __all__ = ["Arena", "open_arena"]
 
 _EXPIRATION = "producer.id.expiration.ms"
 
+#: If a consumer cannot leave its group, as its coordinator is down, the group is soon without it all the
+#: same. Of KIP-848's protocol this is the broker's decision, 45 s by default.
+_MEMBER_MS = 10_000
+
 _CONFIG = {
     "default.replication.factor": BROKERS,
     "min.insync.replicas": 2,
@@ -34,6 +37,8 @@ _CONFIG = {
     _EXPIRATION: DEFAULT_EXPIRATION_MS,
     # Kafka's default is 10 minutes: here brokers forget producers while the mirror still needs them.
     "producer.id.expiration.check.interval.ms": 200,
+    "group.consumer.min.session.timeout.ms": _MEMBER_MS,
+    "group.consumer.session.timeout.ms": _MEMBER_MS,
     # Few threads: six brokers share the machine with the mirror.
     "num.network.threads": 2,
     "num.io.threads": 4,
@@ -46,7 +51,6 @@ _DISK_MEGABYTES = 256
 
 #: Time for a broker to end with a full disk: it continues until its next append.
 _ENDS_WITHIN_S = 20.0
-_PREFERRED = 0
 
 
 @dataclass
@@ -117,16 +121,19 @@ class Arena:
                     cluster.start(node_id)
                 case EventKind.FILL_DISK:
                     _fill_disk(cluster, event)
-                case EventKind.KILL_BROKER:
-                    cluster.kill(event.node_id)
+                case EventKind.KILL_BROKER | EventKind.KILL_COORDINATOR:
+                    node_id = event.node_id or first_coordinator(cluster.bootstrap) or 1
+                    cluster.kill(node_id)
                     time.sleep(event.down_s)  # the length of its absence, not a wait for a condition
-                    cluster.start(event.node_id)
+                    cluster.start(node_id)
                 case EventKind.RESTART_BROKER:
                     cluster.stop(event.node_id)
                     time.sleep(event.down_s)
                     cluster.start(event.node_id)
                 case EventKind.MOVE_LEADERS:
-                    _move_leaders(cluster.bootstrap, topic, event.node_id)
+                    move_leaders(cluster.bootstrap, topic, event.node_id)
+                case EventKind.MOVE_COORDINATORS:
+                    move_leaders(cluster.bootstrap, CONSUMER_OFFSETS, event.node_id)
                 case _:
                     raise ValueError(f"{event} does not happen to a cluster")
 
@@ -186,20 +193,3 @@ def _in_sync(admin: AdminClient) -> bool:
         for topic in found.topics.values()
         for partition in topic.partitions.values()
     )
-
-
-def _move_leaders(bootstrap: str, topic: str, steps: int) -> None:
-    """Move each partition's leadership to the replica this many steps after its first."""
-    found = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(topic, timeout=30)
-    partitions = found.topics[topic].partitions
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
-    try:
-        admin.alter_partition_reassignments(
-            {
-                TopicPartition(topic, number): each.replicas[steps:] + each.replicas[:steps]
-                for number, each in partitions.items()
-            }
-        )
-        admin.elect_leaders(_PREFERRED, {topic: list(partitions)}, raise_errors=False)
-    finally:
-        admin.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Mover:
             goes_on: Continue in a topic that was deleted and recreated.
         """
         match self.plan.kind:
-            case Kind.PRODUCT | Kind.TOPICS:
+            case Kind.PRODUCT | Kind.TOPICS | Kind.CONSUMERS:
                 return self._mirror(once=once, goes_on=goes_on)
             case Kind.MAKER:
                 return self._maker()
@@ -73,7 +74,12 @@ class Mover:
             *(["--on-source-reset", "continue"] if goes_on else []),
             *(["--once"] if once else ["--slice", str(plan.slice_s)]),
             *(["--refresh", "1"] if change and not once else []),
+            *self._follow_groups(),
         ]
+
+    def _follow_groups(self) -> Sequence[str]:
+        names = "|".join(re.escape(each.name) for each in self.plan.groups)
+        return ["--groups", names, "--groups-interval", "1"] if names else []
 
     def _maker(self) -> list[str]:
         plan = self.plan

@@ -10,12 +10,15 @@ import random
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
+from rig.consumers import GroupProtocol
 from rig.load import CODECS, Codec
 from rig.proxy import Step
 from rig.read import Isolation
 
 __all__ = [
     "AGES",
+    "COMMIT_EVENTS",
+    "COORDINATOR_EVENTS",
     "KINDS",
     "OVERLAP_EVENTS",
     "Age",
@@ -24,12 +27,14 @@ __all__ = [
     "Error",
     "Event",
     "EventKind",
+    "GroupPlan",
     "Kind",
     "Meanwhile",
     "Network",
     "Plan",
     "Refusal",
     "Side",
+    "StayPlan",
     "TopicChange",
     "draw",
     "kind_of",
@@ -71,6 +76,8 @@ class Kind(Enum):
     """``shoal mirror``, a process with Spark."""
     TOPICS = "topics"
     """The same, while topics of the source are created, grow, or are recreated (`topics`)."""
+    CONSUMERS = "consumers"
+    """The same, with consumers that stop at one cluster and go on at the other (`consumers`)."""
     MAKER = "mirror-maker"
     """``shoal mirror-maker``, a process with Spark."""
     ENGINE = "engine"
@@ -82,14 +89,14 @@ class Kind(Enum):
 
     @property
     def has_spark(self) -> bool:
-        return self in (Kind.PRODUCT, Kind.TOPICS, Kind.MAKER)
+        return self in (Kind.PRODUCT, Kind.TOPICS, Kind.CONSUMERS, Kind.MAKER)
 
 
 #: Of ten trials that are no scenarios, the number of each kind.
 _OTHERS = (
     *(Kind.PRODUCT, Kind.ENGINE, Kind.TOPICS),
     *(Kind.PRODUCT, Kind.ENGINE, Kind.MAKER),
-    *(Kind.PRODUCT, Kind.ENGINE, Kind.ENGINE),
+    *(Kind.PRODUCT, Kind.ENGINE, Kind.CONSUMERS),
     Kind.EMBEDDED,
 )
 
@@ -128,6 +135,7 @@ class Api(IntEnum):
     JOIN_GROUP = 11
     HEARTBEAT = 12
     SYNC_GROUP = 14
+    LIST_GROUPS = 16
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
 
@@ -168,6 +176,10 @@ class EventKind(Enum):
     PAUSE_DRIVER = "SIGSTOP and SIGCONT of the driver"
     PAUSE_ALL = "SIGSTOP and SIGCONT of the whole mirror"
     CONTEND = "a second mirror wants the group"
+    MOVE_COORDINATORS = "group coordinators move"
+    KILL_COORDINATOR = "kill -9 and start of a group's coordinator"
+    KILL_BEFORE_COMMIT = "kill -9 of the mirror between a translation and its commit"
+    KILL_AFTER_COMMIT = "kill -9 of the mirror between the commit of a translation and its acknowledgement"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +211,10 @@ class Event:
 
 #: A fault while the tasks of one window copy, and those of the next one wait for the partitions.
 OVERLAP_EVENTS = (EventKind.KILL_OLD_WORKER, EventKind.KILL_NEW_WORKER, EventKind.KILL_DRIVER_IN_OVERLAP)
+
+#: Faults of the coordinators of consumer groups, and of the commit of their translated offsets.
+COORDINATOR_EVENTS = (EventKind.MOVE_COORDINATORS, EventKind.KILL_COORDINATOR)
+COMMIT_EVENTS = (EventKind.KILL_BEFORE_COMMIT, EventKind.KILL_AFTER_COMMIT)
 
 BROKER_EVENTS = frozenset({EventKind.KILL_BROKER, EventKind.RESTART_BROKER, EventKind.FILL_DISK})
 
@@ -325,6 +341,38 @@ Fault = Event | Network | Refusal | TopicChange
 
 
 @dataclass(frozen=True, slots=True)
+class StayPlan:
+    """A stay of a group's consumer at one cluster.
+
+    Attributes:
+        most: Stop after this number of records.
+        applies: Begin after `shoal groups --apply`, and not after the mirror's own translation. The way back
+            to the source always needs the command.
+    """
+
+    most: int
+    applies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group whose consumer begins at the source, and changes the cluster before each other stay.
+
+    Attributes:
+        name: The group's name.
+        protocols: Its protocol at each side.
+        stays: The stays while the mirror runs; one more at the destination reads to the end.
+    """
+
+    name: str
+    protocols: tuple[GroupProtocol, GroupProtocol]
+    stays: tuple[StayPlan, ...]
+
+    def protocol(self, side: Side) -> GroupProtocol:
+        return self.protocols[0 if side is Side.SOURCE else 1]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A trial.
 
@@ -350,6 +398,7 @@ class Plan:
         rebatch: The mirror's ``--rebatch``.
         raw: Of ``mirror-maker``: ``--use.raw.bytes``.
         at_least_once: Of ``mirror-maker``: ``--delivery at-least-once``.
+        groups: The groups whose consumers change clusters.
     """
 
     seed: int
@@ -375,6 +424,7 @@ class Plan:
     rebatch: str | None = None
     raw: bool = False
     at_least_once: bool = False
+    groups: tuple[GroupPlan, ...] = ()
 
     @property
     def topic(self) -> str:
@@ -406,6 +456,8 @@ class Plan:
         if self.kind is Kind.MAKER:
             how += ", batches as they are" if self.raw else ", decoded"
             how += ", at least once" if self.at_least_once else ""
+        if self.groups:
+            how += f", groups with {', '.join(str(len(each.stays)) for each in self.groups)} stays"
         return f"{how}: {'; '.join(map(str, self.faults))}"
 
 
@@ -442,7 +494,58 @@ def draw(seed: int, number: int, kind: Kind | None = None) -> Plan:
     has_stalls = any(isinstance(fault, Network) and fault.stall_s for fault in faults)
     plan = replace(plan, faults=faults, request_timeout_ms=QUICK_REQUEST_TIMEOUT_MS if has_stalls else 30_000)
     plan = _with_overlap(_with_cluster_events(_with_pauses(_with_small_batches(plan))))
-    return _with_topic_change(_as_maker(plan))
+    return _with_topic_change(_with_consumers(_as_maker(plan)))
+
+
+def _with_consumers(plan: Plan) -> Plan:
+    """Add groups that move, and faults of their coordinators and translations, for two of the others."""
+    if plan.kind is not Kind.CONSUMERS:
+        return plan
+    dice = random.Random(f"{plan.seed}/{plan.number}/consumers")
+    protocols: list[GroupProtocol] = ["classic", "consumer"]
+    groups = tuple(
+        GroupPlan(
+            f"{plan.topic}-reader-{number}",
+            (dice.choice(protocols), dice.choice(protocols)),
+            tuple(
+                StayPlan(dice.choice([1, dice.randint(1, 60), dice.randint(60, 600)]), dice.random() < 0.4)
+                for _ in range(dice.choice([1, 2, 2, 3, 4]))
+            ),
+        )
+        for number in range(dice.randint(3, 5))
+    )
+    faults = (*plan.faults[:2], *(_group_fault(plan, dice) for _ in range(dice.choice([1, 2]))))
+    return replace(
+        plan,
+        # Consumers of the copy would read aborted records, too, and those of the source would not.
+        isolation="read_committed",
+        faults=tuple(sorted(faults, key=lambda fault: fault.after)),
+        groups=groups,
+    )
+
+
+def _group_fault(plan: Plan, dice: random.Random) -> Fault:
+    side = dice.choice(list(Side))
+    after = dice.randint(0, plan.rounds)
+    match dice.randrange(6):
+        case 0 | 1:
+            return Event(dice.choice(COMMIT_EVENTS), after)
+        case 2 | 3:
+            kind = dice.choice(COORDINATOR_EVENTS)
+            moves = kind is EventKind.MOVE_COORDINATORS
+            steps = dice.randint(1, BROKERS - 1) if moves else 0
+            return Event(kind, after, side, steps, 0.0 if moves else dice.choice([0.0, 1.5, 5.0]))
+    # Only the mirror commits to the destination through the proxies.
+    api = dice.choice([Api.OFFSET_COMMIT, Api.OFFSET_FETCH, Api.LIST_GROUPS, Api.FIND_COORDINATOR])
+    return Network(
+        side=Side.DESTINATION,
+        api=api,
+        step=dice.choice(list(Step)),
+        after=dice.randint(0, 6),
+        stall_s=0.0,
+        cut=True,
+        reset=dice.random() < 0.5,
+    )
 
 
 def _with_overlap(plan: Plan) -> Plan:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .plan import Kind, Plan
+from .readings import Reading
 from .scenarios import ScenarioPlan
 from .trial import Outcome
 
@@ -23,11 +24,14 @@ def line_of(outcome: Outcome) -> str:
     )
     if outcome.failures:
         line += f"; {outcome.failures} failed by themselves ({'; '.join(outcome.errors)})"
+    if isinstance(plan, Plan) and plan.groups:
+        line += f"; {outcome.moves} moves, {outcome.reading}"
     if outcome.is_exact:
         return line
     wrong = f"lost {comparison.lost}, duplicated {comparison.duplicated}, reordered {comparison.reordered}"
+    details = (*outcome.problems, *comparison.details, *outcome.reading.details)
     again = f"--seed {plan.seed} --only {plan.number} {_kind_of(plan)} --trials 1"
-    return "\n  ".join([line, wrong, *outcome.problems, *comparison.details, f"again: {again}"])
+    return "\n  ".join([line, wrong, *details, f"again: {again}"])
 
 
 def _kind_of(plan: Plan | ScenarioPlan) -> str:
@@ -41,6 +45,7 @@ def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
     exact = sum(each.is_exact for each in outcomes)
     by_kind = Counter(each.plan.kind for each in outcomes)
     kinds = ", ".join(f"{by_kind[kind]} {kind.value}" for kind in Kind)
+    reading = sum((each.reading for each in outcomes), Reading())
     rows = [
         ("trials", f"{len(outcomes)} ({kinds})"),
         ("exact", str(exact)),
@@ -49,6 +54,11 @@ def markdown(outcomes: Sequence[Outcome], seed: int, seconds: float) -> str:
         ("duplicated", str(sum(each.comparison.duplicated for each in outcomes))),
         ("there again, as at least once allows", str(sum(each.comparison.again for each in outcomes))),
         ("reordered", str(sum(each.comparison.reordered for each in outcomes))),
+        ("moves of consumers", f"{sum(each.moves for each in outcomes):,}"),
+        ("records read by them", f"{reading.records:,}"),
+        ("records read twice", str(reading.twice)),
+        ("records missing", str(reading.missing)),
+        ("records read again, as the translation allows", str(reading.again)),
         ("trials with other problems", str(sum(bool(each.problems) for each in outcomes))),
         ("processes started", str(sum(each.attempts for each in outcomes))),
         ("processes that failed by themselves", str(sum(each.failures for each in outcomes))),

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shoal.mirroring.model.offset_map import OffsetMap, Taken, Translation
+from shoal.mirroring.sync import group_decisions
+from shoal.mirroring.sync.offset_rules import OffsetDecision, decide_offset
 from shoal.mirroring.task.resume import nonempty
 from shoal.mirroring.task.resume.preceding import Preceding
 from tests.chaos.arena import Arena, open_arena
 from tests.chaos.plan import (
     AGES,
+    COMMIT_EVENTS,
+    COORDINATOR_EVENTS,
     KINDS,
     OVERLAP_EVENTS,
+    Api,
     Change,
     Event,
     EventKind,
@@ -27,6 +34,7 @@ from tests.chaos.plan import (
 )
 from tests.chaos.report import line_of
 from tests.chaos.scenarios import SCENARIOS, ScenarioPlan, run_scenario
+from tests.chaos.scenarios.consumers import ConsumersMove
 from tests.chaos.scenarios.promises import Findings, at_least_once, exact, exact_or_stopped
 from tests.chaos.trial import run_trial
 from tests.two_brokers import Content
@@ -50,7 +58,8 @@ def test_long_run_has_each_kind_of_trial_in_its_share() -> None:
     kinds = [kind_of(number) for number in range(400)]
     assert set(kinds) == set(Kind) == set(KINDS)
     assert sum(kind is Kind.PRODUCT for kind in kinds) == 60
-    assert sum(kind is Kind.TOPICS for kind in kinds) == sum(kind is Kind.MAKER for kind in kinds) == 20
+    for kind in (Kind.TOPICS, Kind.MAKER, Kind.CONSUMERS):
+        assert kinds.count(kind) == 20
     assert sum(kind is Kind.SCENARIO for kind in kinds) == 200
     plans = [draw(SEED, number) for number, kind in enumerate(kinds) if kind is not Kind.SCENARIO]
     assert {plan.age for plan in plans} == set(AGES)
@@ -73,6 +82,20 @@ def test_mirror_maker_plans_have_all_modes() -> None:
     assert {(plan.raw, plan.at_least_once) for plan in plans} == set(
         itertools.product((True, False), repeat=2)
     )
+
+
+def test_consumers_move_in_both_directions_by_all_protocols_and_their_own_faults_occur() -> None:
+    plans = [draw(SEED, number, Kind.CONSUMERS) for number in range(100)]
+    groups = [group for plan in plans for group in plan.groups]
+    assert all(3 <= len(plan.groups) <= 5 and plan.isolation == "read_committed" for plan in plans)
+    assert {len(group.stays) for group in groups} == {1, 2, 3, 4}
+    assert {group.protocols for group in groups} == set(itertools.product(("classic", "consumer"), repeat=2))
+    assert {stay.applies for group in groups for stay in group.stays} == {True, False}
+    faults = [fault for plan in plans for fault in plan.faults]
+    assert {*COMMIT_EVENTS, *COORDINATOR_EVENTS} <= {each.kind for each in faults if isinstance(each, Event)}
+    apis = {each.api for each in faults if isinstance(each, Network)}
+    assert {Api.OFFSET_COMMIT, Api.OFFSET_FETCH, Api.LIST_GROUPS, Api.FIND_COORDINATOR} <= apis
+    assert not any(draw(SEED, number, Kind.PRODUCT).groups for number in range(20))
 
 
 def test_plans_with_real_brokers_have_controller_and_disk_events() -> None:
@@ -170,6 +193,41 @@ def test_scenario_without_comparison_fails(
     monkeypatch.setattr(nonempty, "compare_preceding", lambda *args, **more: answer)
     plans = (ScenarioPlan(SEED, number, name) for number in range(24))
     assert any(run_scenario(plan, SCENARIOS[name]())[1] for plan in plans)
+
+
+def _translated_by(shift: int) -> Callable[..., Translation]:
+    """Return a translation to the destination that is wrong by some records."""
+    right = OffsetMap.to_destination
+
+    def translate(offsets: OffsetMap, offset: int, taken: Taken) -> Translation:
+        found = right(offsets, offset, taken)
+        return found._replace(offset=max(0, found.offset + shift))
+
+    return translate
+
+
+def _decided_without_present(*args: Any, **more: Any) -> OffsetDecision:
+    """Decide as if the other cluster had no offset of the group."""
+    committed, translation, _, clusters = args
+    return decide_offset(committed, translation, None, clusters, **more)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong"),
+    [
+        (OffsetMap, "to_destination", _translated_by(1)),
+        (OffsetMap, "to_destination", _translated_by(-1)),
+        (group_decisions, "decide_offset", _decided_without_present),
+    ],
+    ids=["skips a record", "repeats a record", "moves backwards"],
+)
+def test_scenario_of_consumers_with_a_wrong_translation_fails(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, wrong: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    plans = (ScenarioPlan(SEED, number, ConsumersMove.name) for number in range(24))
+    assert any(run_scenario(plan, ConsumersMove())[1] for plan in plans)
 
 
 def test_scenario_of_a_damaged_copy_breaks_its_promise() -> None:

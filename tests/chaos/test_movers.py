@@ -59,6 +59,19 @@ def test_policy_for_a_recreated_topic_is_the_trial_s(tmp_path: Path, goes_on: bo
     assert options.once
 
 
+def test_groups_of_moving_consumers_follow_by_their_names(tmp_path: Path) -> None:
+    plan = draw(0, 0, Kind.CONSUMERS)
+    for once in (True, False):
+        options = started(plan, tmp_path, once=once)
+        selection = options.group_selection
+        assert selection is not None
+        assert all(selection.matches(each.name) for each in plan.groups)
+        assert not selection.matches(plan.topic), "the mirror's own group"
+        assert not selection.matches(f"{plan.groups[0].name}0")
+        assert options.groups_interval_s == 1
+    assert started(plan_with(Kind.PRODUCT), tmp_path, once=True).group_selection is None
+
+
 def test_mirror_maker_options_follow_the_plan(tmp_path: Path) -> None:
     for plan in (draw(0, number, Kind.MAKER) for number in range(20)):
         options = started_maker(plan, tmp_path)

@@ -67,6 +67,10 @@ class SourceTopics:
             self._former = self._read(self._plan.topic)
         return ends
 
+    def load_more(self) -> list[int]:
+        """Load half as much once more; return the ends."""
+        return self._load(self._plan.topic, range(self._plan.partitions), self._plan.rounds // 2)
+
     def _load(self, topic: str, partitions: Sequence[int], rounds: int) -> list[int]:
         first_key = 1 + self._loads * _KEYS_OF_A_LOAD
         self._loads += 1

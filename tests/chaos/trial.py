@@ -15,7 +15,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from rig.proxy import Disturbance
+from rig.proxy import Disturbance, Step
 from shoal.broker import Broker
 from shoal.broker.faults import Fault as BrokerFault
 from shoal.error_codes import ErrorCode
@@ -23,9 +23,11 @@ from shoal.protocol.apis import ApiKey
 
 from .arena import Arena
 from .compare import Comparison
+from .consumers import MovingConsumers
 from .load import create_on, delete_on, layout
 from .movers import Mover
 from .plan import (
+    COMMIT_EVENTS,
     Api,
     Change,
     Event,
@@ -39,6 +41,7 @@ from .plan import (
     TopicChange,
 )
 from .processes import Ended, MirrorRun, end_orphans
+from .readings import Reading
 from .scenarios import SCENARIOS, ScenarioPlan, run_scenario
 from .topics import SourceTopics
 
@@ -59,7 +62,8 @@ _STREAM_S = 90.0
 #: If a stream is idle for so long, no further fault can occur.
 _IDLE_S = 15.0
 
-#: Number of streams, one after the other, before ``--once`` completes the trial.
+#: Number of streams, one after the other, before ``--once`` completes the trial; and of attempts that are
+#: left for it if consumers move, which need a mirror as long as they do.
 _STREAMS = 3
 
 _POLL_S = 0.005
@@ -72,6 +76,9 @@ _ATTEMPTS = 12
 
 #: Time for which a second mirror-maker copies beside the first.
 _MEMBER_S = 15.0
+
+#: Time for which the commit of a translated offset is held up, so that the mirror can be killed meanwhile.
+_HELD_S = 5.0
 
 #: Reason for which a partition of a recreated topic stops (docs/operating.md).
 _CREATED_AGAIN = "created again"
@@ -91,6 +98,8 @@ class Outcome:
         errors: The last error of each of them.
         seconds: Duration of the trial.
         phases: Seconds of each phase.
+        reading: The verdict on what the consumers have read that moved.
+        moves: Number of their moves.
     """
 
     plan: Plan | ScenarioPlan
@@ -102,10 +111,17 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
+    reading: Reading = field(default_factory=Reading)
+    moves: int = 0
 
     @property
     def is_exact(self) -> bool:
-        return self.comparison.is_exact and not self.problems and self.comparison.records > 0
+        return (
+            self.comparison.is_exact
+            and self.reading.is_kept
+            and not self.problems
+            and self.comparison.records > 0
+        )
 
 
 def run_trial(plan: Plan, arena: Arena, logs: Path, patience: float = 1.0) -> Outcome:
@@ -161,6 +177,8 @@ class _Trial:
         self._broker = stack.enter_context(_embedded(plan)) if plan.kind is Kind.EMBEDDED else None
         self._topics = SourceTopics(arena.bootstrap(Side.SOURCE), plan)
         self._mover = Mover(plan, arena.proxied(Side.SOURCE), self._mirrors_into, logs)
+        self._consumers = MovingConsumers(plan, {side: arena.bootstrap(side) for side in Side}, patience)
+        self._growing = threading.Thread(target=self._grow, name="growing")
         change = plan.topic_change
         self._goes_on = change is not None and change.goes_on
         self._has_changed = self._was_recreated = False
@@ -195,6 +213,7 @@ class _Trial:
                 self._mirror()
         finally:
             self._over.set()
+            self._consumers.end()
             if self._current is not None:
                 if self._current.is_running:
                     self._current.kill()
@@ -202,6 +221,8 @@ class _Trial:
                 self._orphans += self._current.orphans
             for each in self._events:
                 each.join()
+            if self._growing.is_alive():
+                self._growing.join()
             left = end_orphans(self._orphans, _ORPHANS_END_WITHIN_S)
             self.outcome.problems += [f"an orphan did not end: {each}" for each in left]
             self._note_what_came()
@@ -217,6 +238,9 @@ class _Trial:
         if self.plan.again and not self.outcome.problems:
             with self._phase("again"):
                 self._once_more()
+        if self.plan.groups and not self.outcome.problems:
+            with self._phase("consumers"):
+                self._judge_consumers()
         with self._phase("compare"):
             self.outcome.comparison = self._topics.compare(self._destination)
             self.outcome.problems += self._topics.problems
@@ -255,6 +279,8 @@ class _Trial:
     def _clean_up(self) -> None:
         shutil.rmtree(self._logs, ignore_errors=True)
         self._topics.delete()
+        if self.plan.groups:
+            self._consumers.forget()
         if self._broker is None:
             for topic in self._topics.names:
                 delete_on(self._arena.bootstrap(Side.DESTINATION), topic)
@@ -270,6 +296,7 @@ class _Trial:
                 (self._logs / f"{side.value}-{node_id}.log").write_text(cluster.output(node_id, 3000))
         comparison = self.outcome.comparison
         lines = [repr(self.plan), str(self.plan), *self.outcome.problems, *comparison.details]
+        lines += self.outcome.reading.details
         (self._logs / "trial.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     # Faults
@@ -336,7 +363,24 @@ class _Trial:
         elif event.kind is EventKind.CONTEND:
             self._contend()
             self._came.append(event.name)
+        elif event.kind in COMMIT_EVENTS:
+            self._kill_in_commit(event)
         elif self._do_to_mirror(lambda run: run.suffer(event.kind, event.down_s)):
+            self._came.append(event.name)
+
+    def _kill_in_commit(self, event: Event) -> None:
+        """Kill the mirror while it waits for the commit of a translated offset.
+
+        As its connection ends, a request that is held up never arrives.
+        """
+        before = event.kind is EventKind.KILL_BEFORE_COMMIT
+        step = Step.BEFORE_REQUEST if before else Step.BEFORE_RESPONSE
+        held = Disturbance(Api.OFFSET_COMMIT, step, stall_s=_HELD_S)
+        self._arena.proxies[Side.DESTINATION].disturb(held)
+        while not held.hits:
+            if self._over.wait(_POLL_S):
+                return
+        if self._do_to_mirror(lambda run: run.suffer(EventKind.KILL_DRIVER_AND_JVM)):
             self._came.append(event.name)
 
     def _await_moment(self, after: int) -> bool:
@@ -427,8 +471,11 @@ class _Trial:
     def _mirror(self) -> None:
         for each in self._events:
             each.start()
+        if self.plan.groups:
+            self._growing.start()
+            self._consumers.begin()
         while self.outcome.failures < _FAILURES and self.outcome.attempts < _ATTEMPTS:
-            streams = self.plan.streams and self.outcome.attempts < _STREAMS and self._is_eventful
+            streams = self.plan.streams and self.outcome.attempts < self._streams and self._is_eventful
             once = not streams and self.plan.kind is not Kind.MAKER
             run = self._start(once=once)
             code = run.wait(_ATTEMPT_S * self._patience) if once else self._stop_stream(run)
@@ -448,6 +495,8 @@ class _Trial:
 
     def _is_done(self, run: MirrorRun, code: int, *, once: bool) -> bool:
         """Whether everything is copied, or no further copying is allowed."""
+        if self.plan.groups and self._is_eventful:
+            return False
         if self.plan.kind is Kind.MAKER:
             return code == 0 and self._is_committed()
         if self.plan.kind is Kind.TOPICS and self._has_changed and not self._is_eventful:
@@ -456,6 +505,27 @@ class _Trial:
         if code in self._good_codes:
             return (once and not run.killed) or bool(run.last_line().get("complete"))
         return once and self._has_stopped_as_it_must(run)
+
+    @property
+    def _streams(self) -> int:
+        """Number of streams, one after the other, before ``--once`` completes the trial."""
+        return _ATTEMPTS - _STREAMS if self.plan.groups else _STREAMS
+
+    def _grow(self) -> None:
+        """Load more while the mirror and the consumers run."""
+        try:
+            self._ends = self._topics.load_more()
+        except Exception as error:
+            # In its own thread the exception would be lost.
+            self.outcome.problems.append(f"the source did not grow: {type(error).__name__}: {error}")
+
+    def _judge_consumers(self) -> None:
+        if not self._consumers.problems:
+            self._consumers.finish()
+        self.outcome.problems += self._consumers.problems
+        self.outcome.moves = self._consumers.moves
+        if not self.outcome.problems:
+            self.outcome.reading = self._consumers.judge()
 
     @property
     def _good_codes(self) -> tuple[int, ...]:
@@ -499,7 +569,12 @@ class _Trial:
 
     @property
     def _is_eventful(self) -> bool:
-        """Whether an event is still to come, or not over yet, as of a broker that is down."""
+        """Whether an event is still to come, or not over yet, as of a broker that is down.
+
+        The events of a trial with consumers end with their moves.
+        """
+        if self.plan.groups:
+            return self._consumers.are_moving or self._growing.is_alive()
         return any(each.is_alive() for each in self._events) or any(
             fault.api is Api.PRODUCE and not met.hits for fault, met in self._disturbances
         )
@@ -509,7 +584,7 @@ class _Trial:
         deadline = time.monotonic() + _STREAM_S * self._patience
         answered = self._answered()
         while run.is_running and self._is_wanted(run) and time.monotonic() < deadline:
-            if self._answered() != answered:
+            if self._answered() != answered or self.plan.groups:
                 answered = self._answered()
                 deadline = time.monotonic() + _IDLE_S * self._patience
             self._over.wait(_POLL_S if self._is_eventful else _POLL_COMMITTED_S)

@@ -59,12 +59,12 @@ def lied_to(lies: int, first: int = 0) -> ClusterResult:
 @pytest.mark.parametrize("name", SERVERS)
 def test_server_survives_hostile_clients(name: str) -> None:
     has_login = name.startswith("gateway-")
-    requests = 200 if has_login else 600  # each connection logs in, and the server disconnects many
+    requests = 120 if has_login else 600  # each connection logs in, and the server disconnects many
     result = attacked(name, requests, step_requests=requests // 2, bombs=CHEAP_BOMBS)
     assert result.requests == requests
     assert result.ends[End.ANSWERED] > requests // 6
     assert result.served > 0
-    assert result.strangers.total() == (50 if has_login else 0)
+    assert result.strangers.total() == (requests // 4 if has_login else 0)
     assert f"| {name} | {SEED} | {requests} |" in client_table([result], SEED)
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rig import KAFKA_VERSION
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -84,3 +86,24 @@ def test_mirrors_are_measured_before_and_after() -> None:
         whole = measured["shoal mirror-maker --use.raw.bytes"]
         assert whole[-3] == "250", "records a batch: whole batches go through as they are"
         assert int(whole[-2]) == conversions
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_translation_of_groups_is_measured() -> None:
+    small = ["--scale", "0.05", "--kafka", KAFKA_VERSION, "--repeat", "1"]
+    result = subprocess.run(
+        [sys.executable, "-m", "bench.following", *small],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    rows = [[cell.strip() for cell in line.split("|")] for line in result.stdout.splitlines()]
+    verdicts = {row[1]: row[-2] for row in rows if len(row) > 6}
+    translated = {name: verdict for name, verdict in verdicts.items() if "position" in name}
+    assert set(translated.values()) == {"met"}
+    assert len(translated) >= 6
+    assert any(name.startswith("cut-over of 60 partitions") for name in verdicts)
+    assert any("% of a core" in name for name in verdicts)

@@ -185,10 +185,24 @@ def test_groups_with_members_at_the_destination_are_left_alone(
     assert groups_of(source, destination, tmp_path, *selected)["counts"] == {"exact": 1, "committed": 1}
 
 
+def stop_all(
+    source: KafkaCluster,
+    groups: dict[str, GroupProtocol],
+    before: dict[str, dict[tuple[str, int], list[bytes]]],
+    rng: Random,
+    topic: str,
+) -> None:
+    """Have a consumer of each group read a few records at the source, and stop."""
+    for name, protocol in groups.items():
+        most = rng.randint(1, 6)
+        read = consume(source.bootstrap, name, [topic], protocol=protocol, most=most, reset="earliest")
+        before[name] = joined(before[name], read)
+
+
 def test_groups_of_a_running_mirror_continue_at_any_moment(
     source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
 ) -> None:
-    """Consumers stop while producers and the mirror run, and go on once their offsets have followed."""
+    """Consumers stop while producers and the mirror run; the mirror is killed once, and starts again."""
     rng = Random(21)
     source, destination = source_cluster, destination_cluster
     create_topic(source.bootstrap, topic, PARTITIONS)
@@ -197,23 +211,20 @@ def test_groups_of_a_running_mirror_continue_at_any_moment(
     follow = ("--groups", f"{topic}-.*", "--groups-interval", "1")
     groups = {f"{topic}-{number}": PROTOCOLS[number % 2] for number in range(6)}
     before: dict[str, dict[tuple[str, int], list[bytes]]] = {name: {} for name in groups}
+    stop_all(source, groups, before, rng, topic)
     with MirrorProcess(*clusters, *follow, state=tmp_path) as mirror:
-        mirror.wait_for(lambda line: line.get("records", 0) > 0)
-        for _ in range(3):
+        mirror.wait_for(lambda line: (line.get("consumer_groups") or {}).get("groups") == len(groups))
+        mirror.send_signal(signal.SIGKILL)  # between any two steps of a round
+        mirror.wait()
+    with MirrorProcess(*clusters, *follow, state=tmp_path) as mirror:
+        for _ in range(2):
             load(source.bootstrap, topic, rng, rounds=1)
-            for name, protocol in groups.items():
-                read = consume(
-                    source.bootstrap,
-                    name,
-                    [topic],
-                    protocol=protocol,
-                    most=rng.randint(1, 6),
-                    reset="earliest",
-                )
-                before[name] = joined(before[name], read)
+            stop_all(source, groups, before, rng, topic)
         mirror.wait_for(
             lambda line: (
-                line["lag_records"] == 0
+                line["type"] == "progress"
+                and line["records"] > 0
+                and line["lag_records"] == 0
                 and line["consumer_groups"]["groups"] == len(groups)
                 and line["consumer_groups"]["actions"].keys() <= {"unchanged"}
                 and line["consumer_groups"]["offsets"]["exact"] > 0

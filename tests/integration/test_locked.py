@@ -171,14 +171,14 @@ def test_wrong_password_is_one_sentence(kafka: LockedKafka, listener: str, mecha
         asked(kafka, listener, properties)
     assert str(refused.value) == (
         f"no access to the source cluster's broker {kafka.cluster.listener(listener)}: "
-        f"the login of 'alice' by {mechanism} failed; check username and password in sasl.jaas.config"
+        f"the login of 'alice' by {mechanism} failed. Check username and password in sasl.jaas.config"
     )
 
 
 REFUSALS = {
     "untrusted": ("TLS", {"ssl.truststore.location": ""}, "is not trusted .*ssl.truststore.location"),
-    "another-name": ("MISNAMED", {}, "does not name 127.0.0.1; .*ssl.endpoint.identification.algorithm"),
-    "expired": ("EXPIRED", {}, "has expired; it has to be renewed"),
+    "another-name": ("MISNAMED", {}, "does not name 127.0.0.1. .*ssl.endpoint.identification.algorithm"),
+    "expired": ("EXPIRED", {}, "has expired. Renew it"),
     "no-certificate": ("MUTUAL", {}, "refuses our certificate, or the lack of one .*ssl.keystore.location"),
     "no-certificate-1.2": (
         "MUTUAL",
@@ -189,9 +189,9 @@ REFUSALS = {
     "sasl-at-tls": (
         "TLS",
         {**login("PLAIN"), "security.protocol": "SASL_SSL"},
-        "has no SASL; set security.protocol=SSL",
+        "has no SASL. Set security.protocol=SSL",
     ),
-    "sasl-at-plaintext": ("PLAINTEXT", login("PLAIN"), "has no SASL; set security.protocol=PLAINTEXT"),
+    "sasl-at-plaintext": ("PLAINTEXT", login("PLAIN"), "has no SASL. Set security.protocol=PLAINTEXT"),
 }
 
 
@@ -245,27 +245,34 @@ def test_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
         )
         return run_copy_task([CopyRange(topic, 0, f"copy.{topic}", 0, 100)], settings, Uncontrolled())
 
-    def fails(partly: str) -> None:
+    def sentence() -> str:
         try:
-            sentence = str(copied_now().stopped[0])
+            result = copied_now()
         except ShoalError as error:
-            sentence = str(error)
-        assert re.search(partly, sentence), sentence
-        assert "\n" not in sentence
+            return str(error)
+        return str(result.stopped[0]) if result.stopped else f"complete: {result.complete}"
+
+    def ends(partly: str) -> None:
+        """Run a task until it ends so: the broker applies its topics and ACLs at different times."""
+        deadline = time.monotonic() + 20
+        while not re.search(partly, said := sentence()):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.1)
+        assert "\n" not in said
 
     load(kafka, topic, 100)
     create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
     kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.DESCRIBE)
-    fails("group.*GROUP_AUTHORIZATION_FAILED.*grant READ on the group")
+    ends("group.*GROUP_AUTHORIZATION_FAILED.*Grant READ on the group")
     kafka.allow("bob", ResourceType.GROUP, f"g.{topic}", AclOperation.READ)
-    fails("a producer id .*CLUSTER_AUTHORIZATION_FAILED.*grant IDEMPOTENT_WRITE")
+    ends("a producer id .*CLUSTER_AUTHORIZATION_FAILED.*Grant IDEMPOTENT_WRITE")
     kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.WRITE)
-    fails("TOPIC_AUTHORIZATION_FAILED.*grant READ and DESCRIBE on the topic at the source")
+    ends("TOPIC_AUTHORIZATION_FAILED.*Grant READ and DESCRIBE on the topic at the source")
     kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ)
-    assert copied_now().complete
+    ends("complete: True")
     kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.READ)
-    assert copied_now().complete
+    ends("complete: True")
 
 
 SECRETS = [*PASSWORDS.values(), KEY_PASSWORD, STORE_PASSWORD, "PRIVATE KEY"]
@@ -300,7 +307,7 @@ def test_command_reports_a_refusal_in_one_sentence(kafka: LockedKafka, topic: st
     assert "wrong-77" not in sentence
     code, sentence = mirror(both(kafka, "PLAIN", "bob"))
     assert code in (1, 2)
-    assert "this principal is not authorized; allow DESCRIBE and WRITE on it" in sentence
+    assert "this principal is not authorized. Allow DESCRIBE and WRITE on it" in sentence
 
 
 def test_mirror_between_locked_clusters_reveals_no_secret(

@@ -20,7 +20,7 @@ def test_kafka_3_9_answers_old_versions_alike() -> None:
     """If a test inspects the embedded broker, or its behaviour differs from Kafka's, it skips itself."""
     with KafkaCluster(version=KAFKA_3_VERSION) as kafka:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "tests/broker/apis/test_old_versions.py"],
+            [sys.executable, "-m", "pytest", "-q", "tests/broker/apis/old_versions"],
             cwd=_ROOT,
             env={**os.environ, "SHOAL_TEST_BROKER": kafka.bootstrap},
             capture_output=True,

@@ -124,7 +124,7 @@ def test_missing_partitions_are_added(sides: Sides, topic: str) -> None:
     prepared = sides.prepare(topic)
     assert prepared.topics == {topic: PreparedTopic(topic, topic, 3, created=False)}
     (warning,) = prepared.warnings
-    assert warning.endswith("has fewer partitions than the source; the missing ones are added")
+    assert warning.endswith("has fewer partitions than the source. The missing ones are added")
     assert sides.prepare(topic).warnings == ()
 
 
@@ -184,7 +184,7 @@ def test_running_mirror_starts_without_a_missing_topic(sides: Sides, topic: str)
     prepared = sides.prepare(f"{topic},{topic}-x")
     assert list(prepared.topics) == [topic]
     (warning,) = prepared.warnings
-    assert warning.endswith("the mirror skips it until then")
+    assert warning.endswith("The mirror skips it until then")
 
 
 def test_rename_to_an_internal_topic_is_refused(sides: Sides, topic: str) -> None:

@@ -12,7 +12,8 @@ from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
 from shoal.error_codes import ErrorCode
 from shoal.records import split
 from tests.broker.conftest import create_and_await
-from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT, ProduceCase, check
+from tests.broker.playing import ProduceCase, check
+from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT
 from tests.broker.produce_recordings import name_of, recorded
 from tests.broker.wire import Wire
 

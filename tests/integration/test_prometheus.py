@@ -263,6 +263,134 @@ def test_promtool_accepts_the_documented_configuration(begins: str, what: str, t
         assert check.returncode == 0, check.stdout + check.stderr
 
 
+def rules_of_page() -> str:
+    (block,) = re.findall(r"```yaml\n(groups:\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return str(block)
+
+
+@dataclass(frozen=True)
+class Alert:
+    """
+    An alert, and a mirror that has its cause.
+
+    Attributes:
+        causes: Values by series, one a minute, in promtool's notation.
+        quiet: The values that a mirror without the cause has instead.
+        after: The age of the cause when the alert fires.
+        labels: The labels of the alert besides those of Prometheus itself.
+
+    """
+
+    causes: dict[str, str]
+    quiet: dict[str, str]
+    after: str = "10m"
+    labels: str = ""
+
+
+PARTITION_LABELS = '{partition="0",topic="orders"}'
+AT_ONCE, EACH_MINUTE = "0x120", "0+60x120"
+
+ALERTS = {
+    "MirrorGone": Alert({}, {'shoal_build_info{version="1"}': "1x120"}),
+    "MirrorSilent": Alert(
+        {"shoal_last_report_timestamp_seconds": AT_ONCE}, {"shoal_last_report_timestamp_seconds": EACH_MINUTE}
+    ),
+    "MirrorPartitionStopped": Alert(
+        {f"shoal_partition_stopped{PARTITION_LABELS}": "1x120"},
+        {f"shoal_partition_stopped{PARTITION_LABELS}": "0x120"},
+        labels=PARTITION_LABELS,
+    ),
+    "MirrorPartitionWaits": Alert(
+        {f"shoal_partition_waiting{PARTITION_LABELS}": "1x120"},
+        {f"shoal_partition_waiting{PARTITION_LABELS}": "1x5 0x120"},
+        labels=PARTITION_LABELS,
+    ),
+    "MirrorLags": Alert(
+        {f"shoal_lag_seconds{PARTITION_LABELS}": "301x120"},
+        {f"shoal_lag_seconds{PARTITION_LABELS}": "300x120"},
+        labels='{topic="orders"}',
+    ),
+    "MirrorCommitsNothing": Alert(
+        {
+            f"shoal_last_commit_timestamp_seconds{PARTITION_LABELS}": AT_ONCE,
+            f"shoal_records_total{PARTITION_LABELS}": "0+9x120",
+        },
+        {
+            f"shoal_last_commit_timestamp_seconds{PARTITION_LABELS}": AT_ONCE,
+            f"shoal_records_total{PARTITION_LABELS}": "9x120",
+        },
+        labels=PARTITION_LABELS,
+    ),
+    "MirrorGroupsStand": Alert(
+        {"shoal_consumer_groups_timestamp_seconds": AT_ONCE},
+        {"shoal_consumer_groups_timestamp_seconds": EACH_MINUTE},
+    ),
+    "MirrorGroupsNeverTranslated": Alert(
+        {"shoal_consumer_groups": "0x120"},
+        {"shoal_consumer_groups": "3x120", "shoal_consumer_groups_timestamp_seconds": EACH_MINUTE},
+    ),
+    "MirrorGroupsRefused": Alert(
+        {'shoal_consumer_group_actions{action="refused"}': "1x120"},
+        {'shoal_consumer_group_actions{action="unchanged"}': "1x120"},
+        labels='{action="refused"}',
+    ),
+    "MirrorGroupsNotTranslated": Alert(
+        {"shoal_consumer_groups_untranslated": "1x120"},
+        {"shoal_consumer_groups_untranslated": "0x120"},
+        after="30m",
+    ),
+    "MirrorSyncRefused": Alert(
+        {'shoal_follow_differing{kind="ACLs",synced="true"}': "2x120"},
+        {'shoal_follow_differing{kind="ACLs",synced="false"}': "2x120"},
+        labels='{kind="ACLs",synced="true"}',
+    ),
+    "MirrorDrifts": Alert(
+        {'shoal_follow_differing{kind="configurations",synced="false"}': "2x120"},
+        {'shoal_follow_differing{kind="configurations",synced="false"}': "0x120"},
+        after="60m",
+        labels='{kind="configurations",synced="false"}',
+    ),
+    "MirrorComparesNothing": Alert(
+        {'shoal_follow_last_comparison_timestamp_seconds{kind="ACLs"}': AT_ONCE},
+        {'shoal_follow_last_comparison_timestamp_seconds{kind="ACLs"}': "0+300x120"},
+        after="16m",
+        labels='{kind="ACLs"}',
+    ),
+    "MirrorIncident": Alert(
+        {'shoal_incidents_total{kind="source-reset"}': "0x4 1x120"},
+        {'shoal_incidents_total{kind="source-reset"}': "1x120"},
+        labels='{kind="source-reset"}',
+    ),
+}
+
+
+def test_each_alert_of_the_page_fires_by_its_cause_alone(tmp_path: Path) -> None:
+    rules = rules_of_page()
+    assert re.findall(r"alert: (\w+)", rules) == list(ALERTS)
+    (tmp_path / "rules.yml").write_text(rules)
+    cases = []
+    for name, alert in ALERTS.items():
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', alert.labels))
+        for series, fired in ((alert.causes, [{"exp_labels": labels}]), (alert.quiet, [])):
+            cases.append(
+                {
+                    "interval": "1m",
+                    "input_series": [{"series": each, "values": values} for each, values in series.items()],
+                    "alert_rule_test": [{"eval_time": alert.after, "alertname": name, "exp_alerts": fired}],
+                }
+            )
+    # JSON is a subset of YAML.
+    (tmp_path / "test.yml").write_text(json.dumps({"rule_files": ["rules.yml"], "tests": cases}))
+    check = subprocess.run(
+        [program("promtool"), "test", "rules", str(tmp_path / "test.yml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert check.returncode == 0, check.stdout + check.stderr
+
+
 class Prometheus:
     """A server that scrapes one target each second."""
 
@@ -391,8 +519,16 @@ def dashboard_queries() -> Iterator[tuple[str, str]]:
 MAY_BE_EMPTY = frozenset({"Partitions furthest behind", "Stuck partitions"})
 
 #: Queries for metrics that this mirror does not have: records that an open transaction delays, conversions,
-#: which are the gateway's and the embedded broker's, and consumer groups, which do not follow.
-NOT_OF_THIS_MIRROR = ("shoal_held_back_records", "shoal_conversion_", "shoal_consumer_group")
+#: which are the gateway's and the embedded broker's, consumer groups, which do not follow, and steering.
+NOT_OF_THIS_MIRROR = (
+    *("shoal_held_back_records", "shoal_conversion_", "shoal_consumer_group"),
+    *(
+        "shoal_limit_bytes_per_second",
+        "shoal_topics_held",
+        "shoal_throttled",
+        "shoal_cluster_latency_seconds",
+    ),
+)
 
 
 def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus) -> None:

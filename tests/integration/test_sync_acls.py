@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,36 +10,40 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import (
     AclBindingFilter,
-    AclOperation,
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
     ResourceType,
 )
+from confluent_kafka.admin import (
+    AclOperation as ConfluentOperation,
+)
 
 from rig import create_topic
 from rig.locked import LockedKafka
 from rig.wait import wait_until
-from shoal.client.acls import AclBinding, Operation, Pattern, Resource, create_acls, describe_acls
+from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource, create_acls, describe_acls
 from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
-from shoal.mirroring.model.follow_options import DEFAULT_CONFIGS_EXCLUDE, KeptAcls
-from shoal.mirroring.sync.acls import sync_acls
-from shoal.mirroring.sync.configs import sync_configs
+from shoal.mirroring.model.follow_options import FollowOptions, KeptAcls
+from shoal.mirroring.sync.acls import follow_acls
+from shoal.mirroring.sync.configs import follow_configs
 from shoal.net.address import parse_bootstrap
 from tests.integration.mirror_process import shoal
 
 NAMES = {"synced": "copy.synced"}
-EXCLUDE = re.compile(DEFAULT_CONFIGS_EXCLUDE)
+FOLLOW = FollowOptions(sync_configs=True, sync_acls=KeptAcls.READ)
 
-MAY_READ = AclBinding(Resource.TOPIC, Pattern.LITERAL, "synced", "User:carol", "*", Operation.READ, True)
+MAY_READ = AclBinding(
+    Resource.TOPIC, PatternType.LITERAL, "synced", "User:carol", "*", AclOperation.READ, True
+)
 BINDINGS = (
     MAY_READ,
     replace(MAY_READ, principal="User:mallory", allows=False),
-    replace(MAY_READ, principal="User:dave", operation=Operation.WRITE),
-    replace(MAY_READ, principal="User:erin", pattern=Pattern.PREFIXED, name="syn", host="10.0.0.1"),
-    replace(MAY_READ, resource=Resource.GROUP, name="app-", pattern=Pattern.PREFIXED),
+    replace(MAY_READ, principal="User:dave", operation=AclOperation.WRITE),
+    replace(MAY_READ, principal="User:erin", pattern=PatternType.PREFIXED, name="syn", host="10.0.0.1"),
+    replace(MAY_READ, resource=Resource.GROUP, name="app-", pattern=PatternType.PREFIXED),
 )
 
 
@@ -57,7 +60,13 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
     with Cluster(ClientConfig("source", tuple(parse_bootstrap(bootstrap)))) as cluster:
         yield cluster
     every = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        None,
+        None,
+        ConfluentOperation.ANY,
+        AclPermissionType.ANY,
     )
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for removed in admin.delete_acls([every]).values():
@@ -83,11 +92,10 @@ def test_described_acls_are_those_that_were_created(cluster: Cluster) -> None:
 
 def test_acls_follow_the_topic_once(cluster: Cluster) -> None:
     create(cluster, *BINDINGS)
-    read = KeptAcls.READ
-    before = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=False)
-    done = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=True)
+    before = follow_acls(cluster, cluster, NAMES, "shoal-1", FOLLOW, compare_only=True)
+    done = follow_acls(cluster, cluster, NAMES, "shoal-1", FOLLOW)
     wait_until(lambda: set(done.created) <= all_acls(cluster), "the created ACLs are there")
-    after = sync_acls(cluster, cluster, NAMES, "shoal-1", read, apply=True)
+    after = follow_acls(cluster, cluster, NAMES, "shoal-1", FOLLOW)
     expected = [replace(BINDINGS[1], name="copy.synced"), replace(MAY_READ, name="copy.synced")]
     expected.append(replace(BINDINGS[3], name="copy.syn"))
     assert before.missing == done.created
@@ -99,12 +107,12 @@ def test_acls_follow_the_topic_once(cluster: Cluster) -> None:
 def test_configurations_follow_the_topic_in_both_directions(cluster: Cluster) -> None:
     changes = {"retention.ms": "1000000", "segment.ms": "700000", "min.insync.replicas": "1"}
     assert alter_topic_configs(cluster, {"synced": changes}) == {}
-    report = sync_configs(cluster, cluster, NAMES, EXCLUDE, apply=True)
+    report = follow_configs(cluster, cluster, NAMES, FOLLOW)
     assert report.drift == {"copy.synced": {"retention.ms": "1000000", "segment.ms": "700000"}}
     assert report.applied == {"copy.synced"}
-    assert sync_configs(cluster, cluster, NAMES, EXCLUDE, apply=True).drift == {}
+    assert follow_configs(cluster, cluster, NAMES, FOLLOW).drift == {}
     assert alter_topic_configs(cluster, {"synced": {"segment.ms": None}}) == {}
-    assert sync_configs(cluster, cluster, NAMES, EXCLUDE, apply=True).applied == {"copy.synced"}
+    assert follow_configs(cluster, cluster, NAMES, FOLLOW).applied == {"copy.synced"}
     copy = describe_topic_configs(cluster, ["copy.synced"])["copy.synced"]
     assert (copy["retention.ms"].value, copy["segment.ms"].set_on_topic) == ("1000000", False)
 

@@ -147,7 +147,7 @@ def test_records_lost_in_an_unclean_destination_election_are_mirrored_again(
     result, incidents = mirror(settings(cluster, group), source, destination.name)
     assert incidents == [["destination-loss", 0, False]]
     assert "the destination lost its tail (unclean leader election?)" in result.stopped[0].reason
-    assert "option on-destination-loss=continue" in result.stopped[0].reason
+    assert "Option on-destination-loss=continue" in result.stopped[0].reason
 
     going_on = settings(cluster, group, IncidentKind.DESTINATION_LOSS)
     result, incidents = mirror(going_on, source, destination.name)

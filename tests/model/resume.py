@@ -63,6 +63,7 @@ The simplifications
   events is one of these, so a timeout in the code can only remove traces.
 - *Sequences do not wrap.* They are offsets modulo 2^31, and a wrap changes no
   comparison, because all compared values lie within a few batches.
+- *Retention at the destination deletes on both brokers at once*, and only what both have.
 - *The source does not change.* Retention, compaction and elections there have a model
   of their own, ``tests/model/source.py``.
 - *The tail comparison finds the right batch.* The model compares the last batch's
@@ -96,6 +97,7 @@ class Rule(enum.Enum):
     END_IN_FLIGHT = "after a failure, wait for the answers to everything in flight before asking"
     AWAIT_WATERMARK = "do not believe a log end that the high watermark has not reached"
     AWAIT_ZOMBIES = "do not ask for the log end while a request of a closed connection can still arrive"
+    COUNT_DELETED = "count deleted records by the sequences of those that are left, or by the leader's memory"
 
 
 class Broker(enum.Enum):
@@ -129,6 +131,7 @@ class Bounds:
         elections: Number of clean elections: the follower takes over, without the batches it lacks.
         expiries: Number of times that a broker forgets its producers.
         foreign: Number of records that another producer writes to the partition.
+        deletions: Number of batches that retention deletes at the destination, once there is a position.
     """
 
     records: int = 3
@@ -140,6 +143,7 @@ class Bounds:
     elections: int = 1
     expiries: int = 2
     foreign: int = 0
+    deletions: int = 0
 
 
 class ProducerIdentity(NamedTuple):
@@ -226,10 +230,11 @@ class State(NamedTuple):
         log: The leader's log.
         replicated: Number of its batches that the follower has.
         forgotten: Number of batches that the leader's producer state has forgotten.
+        deleted: Number of batches that retention has deleted; producer state outlives them.
         node: The leader.
         zombies: Requests that may still arrive.
         process: Number of the running process.
-        disconnects, failures, elections, expiries, foreign: Numbers of each that may still happen.
+        disconnects, failures, elections, expiries, foreign, deletions: Numbers of each that may still happen.
     """
 
     copy: Copy
@@ -237,6 +242,7 @@ class State(NamedTuple):
     log: tuple[Batch, ...]
     replicated: int
     forgotten: int
+    deleted: int
     node: int
     zombies: tuple[Zombies, ...]
     process: int
@@ -245,6 +251,7 @@ class State(NamedTuple):
     elections: int
     expiries: int
     foreign: int
+    deletions: int
 
 
 @cache
@@ -287,6 +294,7 @@ class Resume:
             log=(),
             replicated=0,
             forgotten=0,
+            deleted=0,
             node=0,
             zombies=(),
             process=0,
@@ -295,6 +303,7 @@ class Resume:
             elections=bounds.elections,
             expiries=0 if self.broker is Broker.REMEMBERS else bounds.expiries,
             foreign=bounds.foreign,
+            deletions=bounds.deletions,
         )
 
     # Violations
@@ -404,8 +413,16 @@ class Resume:
         if written and size_of(state.log) < log_end:
             # Its last batch is missing, so that it cannot be compared.
             return "the log ends before that now", state._replace(copy=state.copy._replace(log_end=None))
-        between = self._between(state.log, position.destination_offset, log_end)
-        others = others_of(between)
+        start = max(position.destination_offset, size_of(state.log[: state.deleted]))
+        between = self._between(state.log, start, log_end)
+        if start > position.destination_offset and size_of(state.log) > log_end:
+            # The leader's memory may have what came since.
+            return "the log has grown", state._replace(copy=state.copy._replace(log_end=None))
+        own_deleted = self._own_deleted(state, position, start, between)
+        if own_deleted is None:
+            return self._stop(state, "nothing shows which program wrote the deleted records")
+        ours = own_deleted + size_of(between) - others_of(between)
+        others = written - ours
         identity = position.identity
         if Rule.SAME_IDENTITY not in self.rules and state.process != identity.producer_id:
             identity = ProducerIdentity(state.process)
@@ -413,9 +430,8 @@ class Resume:
             if self.behind is Behind.STOP:
                 return self._stop(state, "foreign records")
             identity = self._behind_others(identity, others, log_end)
-        ours = written - others
         source_offset = position.source_offset + ours
-        if ours and between[-1] != FOREIGN:
+        if between and between[-1] != FOREIGN:
             tail = between[-1]
             if tail.first + tail.records != source_offset:
                 return self._stop(state, "the last batch is not the one that it should be")
@@ -423,6 +439,21 @@ class Resume:
         if others:
             state = state._replace(committed=aligned)
         return f"aligned at ({source_offset}, {log_end})", self._align(state, aligned)
+
+    def _own_deleted(
+        self, state: State, position: MirrorPosition, start: int, between: tuple[Batch, ...]
+    ) -> int | None:
+        """Return how many of the deleted records behind a position are ours; None if nothing shows it."""
+        deleted = start - position.destination_offset
+        if not deleted or Rule.COUNT_DELETED not in self.rules:
+            return 0
+        expected = position.identity.sequence(position.destination_offset)
+        for batch in between:
+            if batch != FOREIGN:
+                return batch.sequence - expected
+        _, recent = _producer_state(state.log, state.forgotten, position.identity.producer_id)
+        own = recent[-1][1].sequence + recent[-1][1].records - expected if recent else None
+        return own if own is not None and 0 <= own <= deleted else None
 
     def _behind_others(self, identity: ProducerIdentity, others: int, log_end: int) -> ProducerIdentity:
         if self.behind is Behind.NEW_EPOCH:
@@ -600,6 +631,9 @@ class Resume:
         if state.foreign:
             somebody = state._replace(log=(*state.log, FOREIGN), foreign=state.foreign - 1)
             yield "another program writes a record", somebody
+        if state.deletions and state.committed is not None and state.deleted < state.replicated:
+            rest = state._replace(deleted=state.deleted + 1, deletions=state.deletions - 1)
+            yield f"retention deletes {shown(state.log[state.deleted])}", rest
 
     def _may_forget(self, state: State) -> bool:
         if self.broker is not Broker.FORGETS_LATE:

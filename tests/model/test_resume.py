@@ -309,3 +309,28 @@ def test_new_epoch_after_foreign_records_allows_a_zombie_s_duplicate() -> None:
 def test_new_epoch_without_possible_zombies_is_safe() -> None:
     found = check(Resume(YOUNG | {Rule.AWAIT_ZOMBIES}, Broker.REMEMBERS, FOREIGN, Behind.NEW_EPOCH))
     assert found.violation is None, "\n".join(found.trace)
+
+
+# After retention at the destination
+
+DELETING = replace(FOREIGN, deletions=2)
+
+
+@pytest.mark.parametrize("broker", [Broker.REMEMBERS, Broker.FORGETS_LATE])
+@pytest.mark.parametrize("foreign", [0, 1])
+def test_deleted_records_are_counted_by_their_sequences(broker: Broker, foreign: int) -> None:
+    rules = YOUNG if broker is Broker.REMEMBERS else OLD
+    bounds = replace(DELETING, expiries=1, foreign=foreign)
+    found = check(Resume(rules, broker, bounds, Behind.MOVED_BASE))
+    assert found.violation is None, "\n".join(found.trace)
+    # A leader that does not know the writer has forgotten it, or never had a record of it.
+    has_unknown = broker is Broker.FORGETS_LATE or foreign > 0
+    unknown = {"nothing shows which program wrote the deleted records"} if has_unknown else set()
+    assert set(found.endings) == {"done"} | unknown
+
+
+def test_deleted_records_that_count_as_another_program_s_are_doubled_or_waited_for() -> None:
+    """A broker that takes a request for an older one answers with an offset before the log's first."""
+    rules = YOUNG - {Rule.COUNT_DELETED}
+    found = check(Resume(rules, Broker.REMEMBERS, DELETING, Behind.MOVED_BASE))
+    assert found.violation is not None or "landed elsewhere" in found.endings

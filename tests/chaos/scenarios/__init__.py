@@ -15,7 +15,8 @@ from pathlib import Path
 # The modules that tests share: pytest finds them by itself, `python -m tests.chaos` does not.
 sys.path.append(str(Path(__file__).parents[2]))
 
-from .catalogue import SCENARIOS, Scenario
+from .catalogue import SCENARIOS
+from .scenario import Scenario
 from .stage import ScenarioPlan, draw_scenario, run_scenario
 
 __all__ = ["SCENARIOS", "Scenario", "ScenarioPlan", "draw_scenario", "run_scenario"]

@@ -14,8 +14,10 @@ from shoal.broker.api_error import ApiError
 from shoal.broker.broker import Broker
 from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.control.allowance import Allowance
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.position import MirrorPosition
+from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.mirroring.task import copy_loop
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records
@@ -26,6 +28,7 @@ from tests.two_brokers import (
     NOW_MS,
     Acting,
     Content,
+    Mortal,
     answers,
     batches_of,
     begin_at,
@@ -35,53 +38,15 @@ from tests.two_brokers import (
     lose_tail,
 )
 
-from .promises import Findings, at_least_once, exact, exact_or_stopped, last_values
-from .stage import DAY_MS, Partition, Stage
+from .consumers import ConsumersMove, ConsumersOfDamagedCopies
+from .promises import Findings, at_least_once, exact_or_stopped, last_values
+from .scenario import FOREIGN, Scenario
+from .stage import DAY_MS, Partition, Stage, recreate_source
 
-__all__ = ["SCENARIOS", "Scenario"]
+__all__ = ["SCENARIOS"]
 
 #: Time for a task to wait for offsets that a recreated topic does not have.
 _NEW_TOPIC_PATIENCE_S = 5.0
-
-#: No record of the source has this value.
-_FOREIGN = b"of another producer"
-
-
-class Scenario:
-    """An event of clusters, positions or tasks.
-
-    Attributes:
-        name: Name for reports, and to repeat a trial.
-        promise: Returns the faults of a partition.
-        stops: Patterns of the documented sentences by which a partition may stop.
-    """
-
-    name: ClassVar[str]
-    stops: Sequence[str] = ()
-
-    def promise(self, found: Findings) -> list[str]:
-        return exact(found)
-
-    def destination_config(self, dice: random.Random) -> dict[str, str]:
-        return {}
-
-    def begin(self, stage: Stage) -> None:
-        """Prepare the stage, before the first task."""
-
-    def round(self, stage: Stage) -> None:
-        """Apply the event after the source has grown, and start a task."""
-        stage.task()
-
-    def end(self, stage: Stage) -> None:
-        """Undo everything that would keep a task from completing."""
-
-    def copy(self, stage: Stage, number: int) -> list[Content]:
-        """Return the records of the destination to compare."""
-        return stage.brokers.copied(stage.topic, number)
-
-    def seen(self, record: Content) -> Content:
-        """Return the part of a record to compare."""
-        return record
 
 
 # The source
@@ -102,24 +67,13 @@ class SourceTopicRecreated(Scenario):
         if stage.dice.random() < 0.5:
             stage.task()
         elif stage.dice.random() < 0.5:
-            _recreate_source(stage)
+            recreate_source(stage)
             stage.task()
         else:
             # In the middle of a task. If its first position is of the new topic, it waits, and reports that,
             # for the offsets that the former one had.
-            acting = Acting(stage.dice.randint(0, 15), lambda: _recreate_source(stage))
+            acting = Acting(stage.dice.randint(0, 15), lambda: recreate_source(stage))
             stage.task(acting, patience_s=_NEW_TOPIC_PATIENCE_S)
-
-
-def _recreate_source(stage: Stage) -> None:
-    broker = stage.source
-    broker.topics.delete(broker.topics.topic(stage.topic))
-    broker.groups.forget_topic(stage.topic)
-    broker.leaders.forget(stage.topic)
-    broker.create_topic(stage.topic, len(stage.partitions))
-    for number, partition in enumerate(stage.partitions):
-        partition.begin_anew(broker.log(stage.topic, number))
-        partition.history.plain(*[stage.dice.randint(1, 4) for _ in range(stage.dice.randint(0, 12))])
 
 
 class SourceFilledAgain(Scenario):
@@ -139,7 +93,7 @@ class SourceFilledAgain(Scenario):
         stage.task()
         if stage.dice.random() < 0.3:
             former = [batches_of(each.history.log) for each in stage.partitions]
-            _recreate_source(stage)
+            recreate_source(stage)
             for partition, found in zip(stage.partitions, former, strict=True):
                 partition.history.plain(stage.dice.randint(1, 4))
                 _store_again(partition, found)
@@ -473,12 +427,12 @@ class OtherWriters(Scenario):
     def round(self, stage: Stage) -> None:
         for log in stage.destination.topics.topic(stage.topic).logs:
             if stage.dice.random() < 0.6:
-                foreign = batches.batch([_FOREIGN] * 2, base_offset=log.log_end_offset)
+                foreign = batches.batch([FOREIGN] * 2, base_offset=log.log_end_offset)
                 log.store(memoryview(foreign))
         stage.task()
 
     def copy(self, stage: Stage, number: int) -> list[Content]:
-        return [each for each in super().copy(stage, number) if each.value != _FOREIGN]
+        return [each for each in super().copy(stage, number) if each.value != FOREIGN]
 
 
 # Positions and tasks
@@ -560,6 +514,59 @@ class _Shifted:
         return time.time() + self._by_s
 
 
+# The mirror's own driver
+
+
+class Steered(Mortal):
+    """A task's control under which the driver steers it at any check of its lease, and kills it at one."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.dice.randint(0, 60) if stage.dice.random() < 0.5 else 10_000)
+        self.steering: TaskSteering = UNSTEERED
+        self._topic = stage.topic
+        # Of its own: several threads draw, and in no certain order.
+        self._dice = random.Random(stage.dice.random())
+        self._numbers = 0
+        self._allowances: list[Allowance] = []
+
+    def check_lease(self) -> None:
+        super().check_lease()
+        if self._dice.random() < 0.3:
+            self._numbers += 1
+            self.steering = self._dice.choice(
+                [
+                    UNSTEERED,
+                    TaskSteering(),
+                    TaskSteering(is_paused=True),
+                    TaskSteering(paused=frozenset({self._topic}), commits=self._numbers),
+                    TaskSteering(total=self._numbers),
+                    TaskSteering(rates={self._topic: self._numbers}),
+                    TaskSteering(total=self._numbers, rates={self._topic: -self._numbers}),
+                ]
+            )
+            for each in self._allowances:
+                each.wake()
+
+    def open_allowance(self) -> Allowance:
+        def grant(line: dict[str, Any]) -> None:
+            for rate, _, debt in line["wants"]["of"]:
+                if self._dice.random() < 0.8:
+                    allowance.receive({rate: debt + self._dice.choice([1, 500, 100_000])})
+
+        allowance = Allowance(len(self._allowances), grant)
+        self._allowances.append(allowance)
+        return allowance
+
+
+class MirrorSteered(Scenario):
+    """Pauses and limits hold up the fetch alone: what was fetched is copied, once."""
+
+    name = "mirror paused, limited and resumed at any step"
+
+    def round(self, stage: Stage) -> None:
+        stage.task(Steered(stage))
+
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     each.name: each
     for each in (
@@ -580,5 +587,8 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         PositionsLost,
         PositionsDeleted,
         WrongClock,
+        MirrorSteered,
+        ConsumersMove,
+        ConsumersOfDamagedCopies,
     )
 }

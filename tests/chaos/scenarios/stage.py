@@ -26,9 +26,9 @@ from ..plan import Kind
 from .promises import Findings
 
 if TYPE_CHECKING:
-    from .catalogue import Scenario
+    from .scenario import Scenario
 
-__all__ = ["Partition", "ScenarioPlan", "Stage", "draw_scenario", "run_scenario"]
+__all__ = ["Partition", "ScenarioPlan", "Stage", "draw_scenario", "recreate_source", "run_scenario"]
 
 DAY_MS = 86_400_000
 
@@ -252,6 +252,18 @@ def grow(history: History, dice: random.Random) -> None:
             history.plain(*counts, codec=dice.choice(list(Codec)))
 
 
+def recreate_source(stage: Stage) -> None:
+    """Delete the source topic with all offsets in it, create it again, and fill it with some batches."""
+    broker = stage.source
+    broker.topics.delete(broker.topics.topic(stage.topic))
+    broker.groups.forget_topic(stage.topic)
+    broker.leaders.forget(stage.topic)
+    broker.create_topic(stage.topic, len(stage.partitions))
+    for number, partition in enumerate(stage.partitions):
+        partition.begin_anew(broker.log(stage.topic, number))
+        partition.history.plain(*[stage.dice.randint(1, 4) for _ in range(stage.dice.randint(0, 12))])
+
+
 def draw_scenario(seed: int, number: int, names: Sequence[str]) -> ScenarioPlan:
     """Draw one of the scenarios: over many trials, each comes equally often."""
     in_turn = random.Random(f"{seed}/{number // len(names)}/scenarios").sample(names, len(names))
@@ -285,6 +297,7 @@ def run_scenario(plan: ScenarioPlan, scenario: Scenario) -> tuple[Stage, list[st
             for number, found in enumerate(stage.findings(scenario, stopped))
             for problem in scenario.promise(found)
         ]
+        problems += scenario.broken_promises(stage, stopped)
     return stage, problems
 
 
@@ -296,5 +309,6 @@ def _quick_retries() -> Iterator[None]:
         patch.object(worker, "FETCH_MAX_WAIT_MS", 20),
         patch.object(worker, "_LOOK_INTERVAL_S", 0.0),
         patch.object(worker, "_ADMISSION_S", 0.005),
+        patch.object(worker, "_HOLD_LOOK_S", 0.001),
     ):
         yield

@@ -1,0 +1,63 @@
+"""A mirror with Spark's processes is limited, paused over windows, released and stopped, on real Kafka."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rig import wait_until
+from rig.cluster import KafkaCluster
+from rig.load import load_plain
+from rig.read import digest_topic
+from shoal.mirroring.driver.control_socket import ask_mirror
+from tests.integration.mirror_process import MirrorProcess
+
+pytestmark = pytest.mark.timeout(900)
+
+PARTITIONS = 4
+#: The window's length: a limit and a pause hold over its end.
+SLICE_S = 5
+LIMIT = 1024 * 1024
+MEASURED_S = 20.0
+
+#: The bounds of the rate, relative to the limit: a busy machine is slower, and ends of windows take time.
+LEAST, MOST = 0.4, 1.15
+
+
+def test_mirror_is_limited_paused_and_stopped_by_its_operator(
+    source_cluster: KafkaCluster, destination_cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    source, destination = source_cluster.bootstrap, destination_cluster.bootstrap
+    path = str(tmp_path / "control.sock")
+
+    def do(command: str) -> dict[str, Any]:
+        answer = ask_mirror(path, command)
+        assert answer["ok"], answer["text"]
+        return answer
+
+    load_plain(source, topic, "none", 10, 60_000_000, PARTITIONS)
+    arguments = ["--from", source, "--to", destination, "--topics", topic, "--slice", str(SLICE_S)]
+    steering = ["--control", path, "--limit", str(LIMIT)]
+    with MirrorProcess(*arguments, *steering, state=tmp_path / "state") as mirror:
+        mirror.wait_for(lambda line: line["records"] > 0)
+        before, began_at = do("status")["bytes_out"], time.monotonic()
+        time.sleep(MEASURED_S)  # the rate is the subject
+        copied = do("status")["bytes_out"] - before
+        rate = copied / (time.monotonic() - began_at)
+        assert LEAST * LIMIT < rate < MOST * LIMIT, rate
+        do(f"pause {topic}")
+        wait_until(lambda: do("status")["steering"]["is_in_force"], "all tasks confirm the pause", 60)
+        time.sleep(1.0)  # a fetch that was under way
+        paused_at = do("status")["records"]
+        time.sleep(2 * SLICE_S)  # over the ends of windows
+        assert do("status")["records"] == paused_at
+        do("unlimit")
+        do("resume")
+        mirror.wait_for(lambda line: line["states"].get("up to date") == PARTITIONS, 240)
+        do("stop")
+        summary = mirror.wait()
+    assert (mirror.exit_code, summary["ended"]) == (0, "stopped by the control socket")
+    assert digest_topic(destination, topic) == digest_topic(source, topic)

@@ -1,0 +1,106 @@
+"""The sdist and the wheel: their contents, their list of packages, and the same bytes at each build."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from bench.first_minute import measure
+from shoal.cli import VERBS
+
+ROOT = Path(__file__).parent.parent
+SBOM = ROOT / "sbom" / "shoal.cdx.json"
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        found: dict[str, Any] = tomllib.load(file)["project"]
+    return found
+
+
+def test_sbom_has_each_direct_dependency_in_a_supported_version(project: dict[str, Any]) -> None:
+    components = {
+        canonicalize_name(each["name"]): each["version"]
+        for each in json.loads(SBOM.read_text(encoding="utf-8"))["components"]
+    }
+    wanted = [Requirement(each) for each in project["dependencies"]]
+    missing = [
+        str(each)
+        for each in wanted
+        if (version := components.get(canonicalize_name(each.name))) is None or version not in each.specifier
+    ]
+    assert missing == [], "run make sbom"
+
+
+def test_sbom_describes_this_version_and_names_each_licence(project: dict[str, Any]) -> None:
+    sbom = json.loads(SBOM.read_text(encoding="utf-8"))
+    main = sbom["metadata"]["component"]
+    assert (main["name"], main["version"]) == ("shoal", project["version"])
+    assert [each["name"] for each in sbom["components"] if not each.get("licenses")] == []
+
+
+def test_sbom_names_no_file_of_the_machine_that_wrote_it() -> None:
+    assert re.findall(r'"(?:file:|/)[^"]*"', SBOM.read_text(encoding="utf-8")) == []
+
+
+@pytest.fixture(scope="module")
+def distribution() -> tuple[Path, Path]:
+    """Return the sdist and the wheel, built twice and compared by ``make dist``."""
+    run = subprocess.run(
+        [ROOT / "scripts" / "build-dist"], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("PASSED") == 2
+    (sdist,) = (ROOT / "dist").glob("*.tar.gz")
+    (wheel,) = (ROOT / "dist").glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_wheel_carries_licence_sbom_types_and_manual(distribution: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(distribution[1]) as wheel:
+        names = {re.sub(r"^shoal-[^/]*\.", "", name) for name in wheel.namelist()}
+        assert {
+            "dist-info/licenses/LICENSE",
+            "dist-info/sboms/shoal.cdx.json",
+            "data/data/share/man/man1/shoal.1",
+            "shoal/py.typed",
+            "shoal/mirroring/monitoring/page/page.html",
+        } <= names
+        (manual,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/shoal.1"))
+    headings = re.findall(r"^\.SS \\fBshoal (.*?)\\fR$", manual, re.MULTILINE)
+    assert [each.replace("\\-", "-") for each in headings] == list(VERBS)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_sdist_has_sources_and_licence_and_nothing_ignored(distribution: tuple[Path, Path]) -> None:
+    with tarfile.open(distribution[0]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+        times = {member.mtime for member in sdist.getmembers()}
+    assert {"LICENSE", "sbom/shoal.cdx.json", "src/shoal/cli/mirror.py", "docs/operating.md"} <= names
+    assert [name for name in names if name.startswith((".venv", ".kafka")) or name.endswith(".pyc")] == []
+    assert len(times) == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("installer", ["pipx", "uv"])
+def test_installed_wheel_mirrors_on_a_machine_with_python_alone(
+    distribution: tuple[Path, Path], installer: str, tmp_path: Path
+) -> None:
+    # Each of its commands must succeed: the installation, a dry run, and a mirror with the Java of the extra.
+    measured = measure(installer, distribution[1], tmp_path)
+    assert measured.installer == installer
