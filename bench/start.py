@@ -27,9 +27,9 @@ from bench.yardstick import Yardstick
 from rig.process import tail
 from shoal.broker import Broker
 
-__all__ = ["START", "Start", "measure_start"]
+__all__ = ["START", "TOPIC", "Start", "loaded_brokers", "measure_start"]
 
-_TOPIC = "orders"
+TOPIC = "orders"
 _PARTITIONS = 2
 _RECORDS = 100
 _LOOK_INTERVAL_S = 0.01
@@ -66,10 +66,13 @@ def measure_start(code: Code, state: Path, *, is_last: bool) -> Start:
     Raises:
         MoverFailed: The mirror ended without copying.
     """
-    with _brokers() as (source, destination), tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
+    with (
+        loaded_brokers() as (source, destination),
+        tempfile.TemporaryDirectory(prefix="bench-start-") as directory,
+    ):
         log = Path(directory) / "output"
         between = ["--from", source.bootstrap, "--to", destination.bootstrap]
-        arguments = code.command("mirror", "--once", "--topics", _TOPIC, *between, "--checkpoint", directory)
+        arguments = code.command("mirror", "--once", "--topics", TOPIC, *between, "--checkpoint", directory)
         environment = {**code.environment, "XDG_STATE_HOME": str(state)}
         with Yardstick() as yardstick:
             began = time.monotonic()
@@ -87,21 +90,22 @@ def measure_start(code: Code, state: Path, *, is_last: bool) -> Start:
 
 
 @contextlib.contextmanager
-def _brokers() -> Iterator[tuple[Broker, Broker]]:
+def loaded_brokers() -> Iterator[tuple[Broker, Broker]]:
+    """Run two embedded brokers, a source with some records and an empty destination."""
     with Broker(cluster_id="source") as source, Broker(cluster_id="destination") as destination:
-        source.create_topic(_TOPIC, _PARTITIONS)
+        source.create_topic(TOPIC, _PARTITIONS)
         producer = Producer(
             {"bootstrap.servers": source.bootstrap, "compression.type": "lz4", "log_level": 0}
         )
         for number in range(_RECORDS):
-            producer.produce(_TOPIC, f"record {number}", partition=number % _PARTITIONS)
+            producer.produce(TOPIC, f"record {number}", partition=number % _PARTITIONS)
         if producer.flush(60):
             raise MoverFailed("loading the source failed")
         yield source, destination
 
 
 def _copied(destination: Broker) -> bool:
-    topic = destination.topics.get(_TOPIC)
+    topic = destination.topics.get(TOPIC)
     return topic is not None and any(log.log_end_offset for log in topic.logs)
 
 

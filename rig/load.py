@@ -257,15 +257,24 @@ def load_aborted_transaction(
 
 
 def load_every_kind(
-    bootstrap: str, topic: str, partitions: int = 4, seed: int = 0, codecs: Sequence[Codec] = CODECS
+    bootstrap: str,
+    topic: str,
+    partitions: int = 4,
+    seed: int = 0,
+    codecs: Sequence[Codec] = CODECS,
+    create: bool = True,
 ) -> Loaded:
     """Create a topic and load it with every kind of batch that a Kafka 4 client can make.
 
     For each of the codecs: batches of 1 record to about 1 MB, by idempotent and plain producers; one
     record of about 900 KB; a committed transaction; and an aborted one, with batches of other producers
     between its own. About 12 MB with all codecs.
+
+    Args:
+        create: False to add to an existing topic.
     """
-    create_topic(bootstrap, topic, partitions)
+    if create:
+        create_topic(bootstrap, topic, partitions)
     rng = random.Random(seed)
     loaded: Loaded = {partition: [] for partition in range(partitions)}
     for number, codec in enumerate(codecs):
