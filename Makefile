@@ -1,6 +1,7 @@
 # What there is to do here, each from a clean clone: `make demo` needs Python 3.11 or newer, the rest also a
-# JDK and Maven, which are installed where that is allowed, as are Prometheus for `make test-integration`
-# and Chromium for `make test-long`. `make native` needs Rust. PYTHON=python3.14 chooses the Python that the environment is made with.
+# JDK and Maven, which are installed where that is allowed, as are Prometheus and Kerberos for
+# `make test-integration` and Chromium for `make test-long`. `make native` needs Rust. PYTHON=python3.14 chooses
+# the Python that the environment is made with.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
 
-.PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench check lint audit docs format clean distclean
+.PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench follow-figures check lint audit docs dist sbom image manifests format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
@@ -22,9 +23,13 @@ help:
 	@echo 'make hostile    a million hostile requests and a thousand false responses of a cluster; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'
 	@echo 'make bench      an hour: shoal and its rivals between two real clusters, and the aims; ARGS=--help says more'
+	@echo 'make follow-figures  an hour: translated offsets, the cut-over and what groups cost, and MirrorMaker 2 beside it'
 	@echo 'make check      ruff, mypy, import-linter, and the language of documents and source'
 	@echo 'make audit      known vulnerabilities of the dependencies, if a service can be asked'
 	@echo 'make docs       the site, in site/; a broken link is an error'
+	@echo 'make dist       sdist and wheel in dist/, built twice and compared; sbom: the list of packages that the wheel carries'
+	@echo 'make image      an OCI image in dist/, from packages of Debian and PyPI alone; needs root, mmdebstrap and buildah'
+	@echo 'make manifests  deploy/kubernetes built by kustomize, and checked by kubeconform'
 	@echo 'make format     let ruff format the code'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
 
@@ -46,7 +51,7 @@ MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 test: lint audit native $(AGENT_JAR)
 	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
-test-integration: $(VENV)/for-test native agent prometheus
+test-integration: $(VENV)/for-test native agent prometheus kerberos
 	$(BIN)/python -m pytest -m 'integration and not long' $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # The fuzz tests once more, with inputs that no run has drawn before, and the native tests with AddressSanitizer.
@@ -57,7 +62,7 @@ test-long: $(VENV)/for-test native $(AGENT_JAR) browser
 	scripts/sanitize-native || failed=$$?; \
 	exit $$failed
 
-coverage: lint native $(AGENT_JAR) prometheus
+coverage: lint native $(AGENT_JAR) prometheus kerberos
 	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov-branch --cov-report=term $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # Without the agent's own tests: brokers need no more.
@@ -87,6 +92,9 @@ soak: $(VENV)/for-test native kafka-tools
 bench: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m bench $(ARGS)
 
+follow-figures: $(VENV)/for-test native kafka-tools
+	$(BIN)/python -m bench.following $(ARGS)
+
 # The language is tested, too: `make test` runs these tests once, among all others.
 check: lint
 	$(BIN)/python -m pytest --quiet --no-header tests/cli/test_prose.py tests/cli/test_source_prose.py
@@ -103,6 +111,20 @@ audit: $(VENV)/for-test
 # The variable silences material's announcement of its successor.
 docs: $(VENV)/for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+dist: $(VENV)/for-release
+	@scripts/build-dist
+
+sbom: $(VENV)/for-release
+	@scripts/write-sbom
+
+# ARGS='amd64 arm64' builds both, also on another machine than theirs.
+image: dist
+	@scripts/build-image $(ARGS)
+
+# kustomize and kubeconform are built with Go. Without it, this says so, and fails in CI.
+manifests: | $(VENV)/for-test
+	@scripts/check-manifests
 
 format: $(VENV)/for-test
 	$(BIN)/ruff check --fix .
@@ -126,6 +148,10 @@ browser:
 .PHONY: prometheus
 prometheus: $(VENV)/for-test
 	@scripts/install-prometheus
+
+.PHONY: kerberos
+kerberos: $(VENV)/for-test
+	@scripts/install-kerberos
 
 # The environment is made, or brought up to date, when pyproject.toml is newer than it.
 $(VENV)/for-%: pyproject.toml

@@ -20,13 +20,13 @@ This page is for operators: it has the exit codes and all options of each comman
 
 Shoal prints its results to stdout, and everything else to stderr.
 With `--json`, stdout has only JSON objects, one per line.
-An error is one sentence on stderr. With `--verbose`, shoal adds the traceback.
+An error is one line on stderr. With `--verbose`, shoal adds the traceback.
 With `--json`, the error is also the last object on stdout: `{"type": "error", "error": "…", "exit_code": 1}`.
 
 | exit code | meaning |
 |---|---|
 | 0 | done; for `broker`, `gateway`, `mirror-maker` and `mirror` without `--once` also after a signal |
-| 1 | failed; also if a partition was stopped, if `verify` found a difference, or if `groups` was refused |
+| 1 | failed; also if a partition was stopped, `verify` or `doctor` found something, or `groups` was refused |
 | 2 | usage or configuration error; also `shoal` without a command, which prints its help on stderr |
 | 3 | `verify` could not compare |
 | 4 | `mirror` or `mirror-maker` is done, but with incidents that an `--on-…` option allowed |
