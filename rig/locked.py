@@ -101,6 +101,25 @@ class LockedKafka:
 
         wait_until(are_known, f"the ACLs of {user} on {name}")
 
+    def forbid_everything(self, user: str) -> None:
+        """Delete all ACLs of a user, and wait until a broker has none of them.
+
+        A test that begins with a user of no rights needs this in a cluster that others use: WRITE on any
+        topic grants a producer id, too (KIP-679).
+        """
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        admin.delete_acls([every])[every].result(30)
+        wait_until(lambda: not admin.describe_acls(every).result(30), f"{user} to have no ACLs")
+
 
 def jaas(mechanism: str, username: str, password: str | None = None) -> str:
     """Return a client's ``sasl.jaas.config``; the password is the user's own by default."""

@@ -262,6 +262,7 @@ def test_missing_acl_is_one_sentence(kafka: LockedKafka, topic: str) -> None:
 
     load(kafka, topic, 100)
     create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
+    kafka.forbid_everything("bob")
     kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.DESCRIBE)
     ends("group.*GROUP_AUTHORIZATION_FAILED.*Grant READ on the group")
