@@ -8,8 +8,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -37,6 +35,7 @@ from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
 from tests.integration.mirror_process import shoal
+from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -242,42 +241,11 @@ def test_one_run_of_a_mirror_logs_in_by_a_keytab(kafka: KerberosKafka, topic: st
     assert source == copy
 
 
-JOB = r"""
-import sys
-
-import shoal
-from pyspark.sql import SparkSession
-
-file, topic = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-for setting in ("spark.authenticate", "spark.network.crypto.enabled"):
-    builder = builder.config(setting, "true")
-spark = builder.config("spark.authenticate.secret", "of this test").getOrCreate()
-spark.dataSource.register(shoal.data_source(spark))
-rows = spark.read.format("shoal").option("kafka.config.file", file).option("subscribe", topic).load()
-copy = rows.write.format("shoal").mode("append").option("kafka.config.file", file)
-copy = copy.option("source.kafka.config.file", file).option("group", "copy of " + topic)
-copy.option("rename", r"(.*)=copy.\1").save()
-spark.stop()
-"""
-
-
 def test_job_of_spark_logs_in_by_a_keytab(kafka: KerberosKafka, topic: str, tmp_path: Path) -> None:
     load(kafka, topic, 1_000)
-    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
     file = tmp_path / "client.properties"
     file.write_text(java_properties(by_keytab(kafka)))
-    job = subprocess.run(
-        [sys.executable, "-c", JOB, str(file), topic],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert job.returncode == 0, job.stderr
-    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
-    assert source == copy
+    copy_by_spark_job(kafka.cluster.bootstrap, file, topic)
 
 
 def test_mirror_without_a_ticket_ends_with_a_sentence(

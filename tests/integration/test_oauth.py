@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +26,7 @@ from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
 from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -304,40 +303,9 @@ def test_every_verb_logs_in_by_tokens(kafka: OAuthKafka, topic: str, tmp_path: P
     assert "eyJ" not in said
 
 
-JOB = r"""
-import sys
-
-import shoal
-from pyspark.sql import SparkSession
-
-file, topic = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-for setting in ("spark.authenticate", "spark.network.crypto.enabled"):
-    builder = builder.config(setting, "true")
-spark = builder.config("spark.authenticate.secret", "of this test").getOrCreate()
-spark.dataSource.register(shoal.data_source(spark))
-rows = spark.read.format("shoal").option("kafka.config.file", file).option("subscribe", topic).load()
-copy = rows.write.format("shoal").mode("append").option("kafka.config.file", file)
-copy = copy.option("source.kafka.config.file", file).option("group", "copy of " + topic)
-copy.option("rename", r"(.*)=copy.\1").save()
-spark.stop()
-"""
-
-
 def test_job_of_spark_logs_in_by_tokens(kafka: OAuthKafka, topic: str, tmp_path: Path) -> None:
     load(kafka, topic, 1_000)
-    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
     file = tmp_path / "client.properties"
     file.write_text(java_properties(login(kafka)))
-    job = subprocess.run(
-        [sys.executable, "-c", JOB, str(file), topic],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert job.returncode == 0, job.stderr
-    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
-    assert source == copy
-    assert SECRETS["mirror"] not in job.stdout + job.stderr
+    said = copy_by_spark_job(kafka.cluster.bootstrap, file, topic)
+    assert SECRETS["mirror"] not in said
