@@ -78,6 +78,7 @@ def test_wheel_carries_licence_sbom_types_and_manual(distribution: tuple[Path, P
             "data/data/share/man/man1/shoal.1",
             "shoal/py.typed",
             "shoal/mirroring/monitoring/page/page.html",
+            "shoal/static_page/document.html",
         } <= names
         (manual,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith("/shoal.1"))
     headings = re.findall(r"^\.SS \\fBshoal (.*?)\\fR$", manual, re.MULTILINE)

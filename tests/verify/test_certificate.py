@@ -164,7 +164,7 @@ class Tags(HTMLParser):
 
 @pytest.mark.usefixtures("different")
 def test_page_shows_outcome_offsets_and_records_without_code(brokers: TwoBrokers) -> None:
-    page = report_html(with_windows(brokers, show_values=True), "body { margin: 0 }")
+    page = report_html(with_windows(brokers, show_values=True))
     found = Tags(page)
     text = " ".join(found.words)
     assert not {"script", "b", "iframe", "form"} & set(found.tags)
@@ -177,7 +177,7 @@ def test_page_shows_outcome_offsets_and_records_without_code(brokers: TwoBrokers
 def test_page_of_an_equal_copy_says_how_it_was_compared(brokers: TwoBrokers, history: History) -> None:
     history.plain(3)
     brokers.run()
-    text = " ".join(Tags(report_html(verified(brokers), "")).words)
+    text = " ".join(Tags(report_html(verified(brokers))).words)
     assert "3 records in 1 batches are the same on both sides" in text
     assert "aligned by origin: the origin of the group's committed position" in text
 

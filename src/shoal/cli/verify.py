@@ -277,10 +277,7 @@ class _Outputs:
 
         """
         if self.page is not None:
-            # Imported here: a comparison without a page does not pay for the import.
-            from ..mirroring.monitoring.page.html import style
-
-            write_result_file("report", self.page, report_html(report, style()), mode=0o600)
+            write_result_file("report", self.page, report_html(report), mode=0o600)
         if self.signer is not None and self.certificate is not None:
             text = json.dumps(self.signer.signed(report.to_json_object()), indent=2)
             write_result_file("certificate", self.certificate, f"{text}\n", mode=0o600)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from html import escape
 from importlib import resources
-from string import Template
 
-from ..mirroring.monitoring.page.html import style
 from ..printable import printable
 from ..result_file import write_result_file
+from ..static_page import static_page
+from ..static_page import text_in_html as _text
 from .bars import Bar, bar_chart
 from .costs import SOURCES, MirrorCost
 from .report import ClusterReport
@@ -45,19 +44,14 @@ def page_html(report: ClusterReport) -> str:
     )
     at = datetime.fromtimestamp(report.now_ms / 1000, UTC)
     about = f"Read from {report.cluster} at {at:%Y-%m-%d %H:%M:%S} UTC, in {report.elapsed_s:.1f} s."
-    template = (resources.files(__package__) / "inspect.html").read_text(encoding="utf-8")
     body = [_findings(report), _sizes(report.topics), _conversions(report.costs), _cpu(report.costs)]
-    return Template(template).substitute(
-        css=style(),
-        cluster=_text(report.cluster),
-        about=_text(about),
-        headline=_text(headline),
-        body="\n".join([*body, *map(_table, tables(report)), _failures(report)]),
+    return static_page(
+        f"Batches of {report.cluster}",
+        about,
+        headline,
+        "\n".join([*body, *map(_table, tables(report)), _failures(report)]),
+        own_css=(resources.files(__package__) / "inspect.css").read_text(encoding="utf-8"),
     )
-
-
-def _text(text: str) -> str:
-    return escape(printable(text))
 
 
 def _section(heading: str, caption: str, content: str) -> str:

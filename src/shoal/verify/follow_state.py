@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..mirroring.model.json_values import typed
+from ..mirroring.model.json_values import typed, versioned
 from ..result_file import write_result_file
 from ..topic_partition import TopicPartition
 from .report import DifferenceKind
@@ -93,10 +93,7 @@ class FollowState:
             ValueError: The values are no state. So are KeyError and TypeError.
 
         """
-        if typed(dict, values)["type"] != _TYPE:
-            raise ValueError(f"its type is {values['type']!r}")
-        if typed(int, values["version"]) > _VERSION:
-            raise ValueError(f"it has version {values['version']}, and this shoal reads {_VERSION}")
+        values = versioned(values, _TYPE, _VERSION)
         first, second = values["clusters"]
         return cls(
             (_text_or_none(first), _text_or_none(second)),

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from html import escape
 from importlib import resources
 from itertools import groupby
-from string import Template
+from typing import Literal
 
-from ..printable import printable
+from ..static_page import Pill, static_page
+from ..static_page import text_in_html as _escaped
 from .report import Difference, Outcome, PartitionReport
 from .shown_records import RecordWindow, ShownContent, ShownRecord
 from .whole_report import ComparedCluster, VerifyReport
 
 __all__ = ["report_html"]
 
-_PILLS = {Outcome.EQUAL: "good", Outcome.DIFFERENT: "bad", Outcome.NOT_COMPARED: "warn"}
+_PILLS: dict[Outcome, Literal["good", "warn", "bad"]] = {
+    Outcome.EQUAL: "good",
+    Outcome.DIFFERENT: "bad",
+    Outcome.NOT_COMPARED: "warn",
+}
 
 _DASH = "\N{EN DASH}"
 
@@ -26,37 +30,21 @@ _NAME, _TEXT, _NUMBER, _REASON, _CONTENT = "name", "", "number", "reason", "cont
 _Column = tuple[str, str]
 
 
-def report_html(report: VerifyReport, style: str) -> str:
-    """
-    Return the page.
-
-    Args:
-        report: The report, with windows of records if the page is to show them.
-        style: The style sheet that all pages of shoal share.
-
-    """
-    template = (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
-    return Template(template).substitute(
-        css=style,
-        at=_escaped(report.at or ""),
-        pill=_PILLS[report.outcome],
-        outcome=report.outcome.value,
-        about=_escaped(_about(report)),
-        headline=_escaped(_headline(report)),
-        body="\n".join(
-            [
-                _warnings(report.warnings),
-                *(
-                    _topic(topic, list(partitions))
-                    for topic, partitions in groupby(report.partitions, key=lambda each: each.source.topic)
-                ),
-            ]
-        ),
+def report_html(report: VerifyReport) -> str:
+    """Return the page; it has windows of records if the report has them."""
+    topics = groupby(report.partitions, key=lambda each: each.source.topic)
+    sections = [
+        _warnings(report.warnings),
+        *(_topic(topic, list(partitions)) for topic, partitions in topics),
+    ]
+    return static_page(
+        f"Comparison of {report.at or ''}",
+        _about(report),
+        _headline(report),
+        "\n".join(sections),
+        own_css=(resources.files(__package__) / "page.css").read_text(encoding="utf-8"),
+        pill=Pill(_PILLS[report.outcome], report.outcome.value),
     )
-
-
-def _escaped(text: str) -> str:
-    return escape(printable(text))
 
 
 def _about(report: VerifyReport) -> str:
@@ -228,7 +216,7 @@ def _table(
             for value, (_, kind) in zip(row, columns, strict=True)
         )
         lines.append(f"<tr{marks[number] if marks else ''}>{cells}</tr>")
-    headings = "".join(f'<th scope="col" class="{kind}">{escape(name)}</th>' for name, kind in columns)
+    headings = "".join(f'<th scope="col" class="{kind}">{_escaped(name)}</th>' for name, kind in columns)
     return (
         f'<div class="scroll"><table><caption>{_escaped(caption)}</caption>'
         f"<thead><tr>{headings}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...topic_partition import TopicPartition
-from ..model.json_values import typed
+from ..model.json_values import typed, versioned
 
 __all__ = [
     "Certificate",
@@ -161,12 +161,7 @@ class Certificate:
             ValueError: The values are no certificate. So are KeyError and TypeError.
 
         """
-        if typed(dict, values)["type"] != _TYPE:
-            raise ValueError(f"its type is {values['type']!r}")
-        if typed(int, values["version"]) > _VERSION:
-            raise ValueError(
-                f"it has version {values['version']}, and this shoal reads {_VERSION}. Use a later one"
-            )
+        values = versioned(values, _TYPE, _VERSION)
         found = cls(
             typed(str, values["at"]),
             _cluster(values["source"]),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
-from string import Template
 
-from ..monitoring.page.html import style
+from ...static_page import Pill, static_page
 from .certificate import Certificate, CutCluster, CutGroupOffset, CutLog, CutPartition
 from .gates import GATES, Gate
 
@@ -43,20 +42,19 @@ def certificate_html(certificate: Certificate, file: str) -> str:
         f"from {source} to {destination}, by the mirror of group {certificate.mirror_group}. "
         f"The certificate {file} has the same values for programs, and the way back begins from it."
     )
-    template = (resources.files(__package__) / "certificate.html").read_text(encoding="utf-8")
-    return Template(template).substitute(
-        css=style(),
-        at=escape(certificate.at),
-        about=escape(about),
-        headline=escape(headline),
-        body="\n".join(
-            [
-                _gates(certificate),
-                _commands(certificate),
-                _partitions(certificate.partitions),
-                _groups(certificate.groups),
-            ]
-        ),
+    sections = [
+        _gates(certificate),
+        _commands(certificate),
+        _partitions(certificate.partitions),
+        _groups(certificate.groups),
+    ]
+    return static_page(
+        f"Cut-over of {certificate.at}",
+        about,
+        headline,
+        "\n".join(sections),
+        own_css=(resources.files(__package__) / "certificate.css").read_text(encoding="utf-8"),
+        pill=Pill("good", "complete"),
     )
 
 

@@ -11,7 +11,9 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-__all__ = ["html", "style"]
+from ....static_page import style
+
+__all__ = ["html"]
 
 #: Plotly adds styles to the document, so they are allowed. Scripts are allowed by their digests.
 _POLICY = (
@@ -36,11 +38,6 @@ def html(data: Mapping[str, Any] | None) -> str:
     return Template(_read("page.html")).substitute(
         scripts, policy=policy, css=style(), data=_json_in_html(data)
     )
-
-
-def style() -> str:
-    """Return the style sheet, which other pages of shoal share."""
-    return _read("page.css")
 
 
 def _json_in_html(data: Mapping[str, Any] | None) -> str:
