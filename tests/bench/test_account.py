@@ -13,6 +13,7 @@ import pytest
 
 from bench import account
 from bench.account import Account, group_parent, running
+from rig.wait import wait_until
 
 BURN = "import time\nwhile time.process_time() < {seconds}: pass\n"
 CHILD = "import subprocess, sys\nsubprocess.{call}([{program!r}, '-IS', '-c', {code!r}])\n"
@@ -48,8 +49,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
 
 def await_end(counted: Account) -> None:
-    while counted.pids():
-        time.sleep(0.02)
+    wait_until(lambda: not counted.pids(), "the processes to end")
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,7 @@ def test_java_is_recognized_by_its_name(run: Run, tmp_path: Path) -> None:
     told = f"open({str(done)!r}, 'w').close()\nimport time\ntime.sleep(60)\n"
     with run(burn(0.5) + child(burn(0.8) + told, program=str(java))) as (process, counted):
         begin = counted.cpu()
-        while not done.exists():
-            time.sleep(0.02)
+        wait_until(done.exists, "the process to say that it is ready")
         end = counted.cpu()
     assert 0.7 < end.jvm_s < 1.5
     assert 0.4 < end.total_s - end.jvm_s < 1.2
@@ -112,8 +111,7 @@ def test_shared_page_counts_once_in_pss_and_for_each_in_rss(run: Run, tmp_path: 
     code = "import os, time\nx = b'x' * 100_000_000\n"
     code += f"if os.fork(): open({str(done)!r}, 'w').close()\ntime.sleep(60)\n"
     with run(code) as (_, counted):
-        while not done.exists():
-            time.sleep(0.02)
+        wait_until(done.exists, "the process to say that it is ready")
         assert 100_000_000 < counted.pss() < 150_000_000
         assert counted.rss() > 200_000_000
 

@@ -100,7 +100,7 @@ def test_committed_positions_are_read_back() -> None:
         brokers.topic(partitions=2)[0].plain(5)
         bootstrap = brokers.source.bootstrap
         commit(bootstrap, positions)
-        found = committed(bootstrap, ["g", "h", "of nobody"])
+        found = committed(bootstrap, ["g", "h", "without members"])
         assert bounds_of(bootstrap, {"topic": 2}) == {("topic", 0): (0, 5), ("topic", 1): (0, 0)}
     assert found == {(group, place): offset for group, place, offset in positions}
 

@@ -130,7 +130,7 @@ def check(case: ProduceCase, version: int, wire: Wire, marked: Wire, topic: str)
 
 
 def _words_of(answer: Any) -> str:
-    """Tell an answer but for its times, and its messages, which name topics and are free to change."""
+    """Return an answer without its times and messages, which differ between brokers and versions."""
     return f"{ErrorCode(answer.error_code).name}, base offset {answer.base_offset}"
 
 

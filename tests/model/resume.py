@@ -629,8 +629,8 @@ class Resume:
             forgot = state._replace(forgotten=len(state.log), expiries=state.expiries - 1)
             yield "the leader forgets its producers", forgot
         if state.foreign:
-            somebody = state._replace(log=(*state.log, FOREIGN), foreign=state.foreign - 1)
-            yield "another program writes a record", somebody
+            changed = state._replace(log=(*state.log, FOREIGN), foreign=state.foreign - 1)
+            yield "another program writes a record", changed
         if state.deletions and state.committed is not None and state.deleted < state.replicated:
             rest = state._replace(deleted=state.deleted + 1, deletions=state.deletions - 1)
             yield f"retention deletes {shown(state.log[state.deleted])}", rest

@@ -136,7 +136,7 @@ class Compaction:
         if isinstance(position, str):
             yield f"stops: {position}", state._replace(stopped=position)
         else:
-            yield f"goes on at {position}", state._replace(process=2, position=position)
+            yield f"continues at {position}", state._replace(process=2, position=position)
 
     def _compare(self, state: State) -> int | str:
         left, written = state.source.left(), state.copied

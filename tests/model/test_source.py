@@ -48,7 +48,7 @@ def test_comparison_of_count_and_last_record_loses_records() -> None:
         "the mirror dies",
         "compaction takes K1 at 0",
         "compaction takes K1 at 1",
-        "goes on at 5",
+        "continues at 5",
     )
 
 
@@ -67,7 +67,7 @@ def test_choice_of_the_last_fitting_place_leaves_an_older_value() -> None:
         "compaction takes K1 at 0",
         "compaction takes K2 at 1",
         "compaction takes f1 at 3",
-        "goes on at 3",
+        "continues at 3",
         "f1 is mirrored",
     )
 

@@ -18,7 +18,7 @@ from .report import OffsetRange
 
 __all__ = ["LEAST_OFFSETS", "WHOLE", "Extent"]
 
-#: A shorter range cannot be found again at the destination: its records have to tell it apart.
+#: A shorter range cannot be found again at the destination: its records must distinguish it from others.
 LEAST_OFFSETS = 1024
 
 #: The offsets of one range of a sample, and the most ranges of a partition. Each range costs a few fetches of

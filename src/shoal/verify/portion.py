@@ -47,7 +47,7 @@ from .tally import MOST_RANGES
 
 __all__ = ["PortionComparison", "join_neighbours"]
 
-#: The number of records of a range whose times tell where to look for it.
+#: The number of records of a range whose times say where the destination has it.
 _TIMED_RECORDS = 256
 
 #: How far the place of a record at the destination may lie from the first record of its time.

@@ -34,7 +34,7 @@ def test_version_too_new_is_answered_in_version_0(wire: Wire) -> None:
     answer = decode_response(ApiKey.API_VERSIONS, 0, memoryview(frame))
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert ApiKey.API_VERSIONS in [each.api_key for each in answer.api_keys]
-    assert ask(wire, 3), "the connection goes on"
+    assert ask(wire, 3), "the connection stays open"
 
 
 def test_produce_is_announced_from_version_0_for_librdkafka(wire: Wire) -> None:

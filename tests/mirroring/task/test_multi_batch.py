@@ -330,7 +330,7 @@ def test_broker_that_does_not_answer_passes_the_check_at_the_start(brokers: TwoB
 
 
 @pytest.mark.parametrize("timestamp", [NOW_MS, NOW_MS - 30 * DAY_MS], ids=["young", "old"])
-@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+@pytest.mark.parametrize("dies", [False, True], ids=["survives", "dies"])
 @pytest.mark.parametrize("drop", ["before", "within", "after"])
 def test_lost_acknowledgement_of_fifty_batches_doubles_nothing(
     brokers: TwoBrokers, history: History, sent: Sent, timestamp: int, dies: bool, drop: Any

@@ -220,7 +220,7 @@ def test_task_is_not_done_at_a_log_end_that_an_election_takes_back(
     ],
     ids=lambda fault: "-".join(map(str, fault.values())),
 )
-@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+@pytest.mark.parametrize("dies", [False, True], ids=["survives", "dies"])
 def test_broker_that_forgets_producers_and_fails_once_gets_each_record_once(
     brokers: TwoBrokers, history: History, request_number: int, fault: dict[str, Any], dies: bool
 ) -> None:
