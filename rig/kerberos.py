@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+from unittest import mock
 
 from rig.cluster import free_port
 from rig.process import spawn, tail
@@ -191,16 +192,6 @@ class KerberosRealm:
 """
 
 
-@contextlib.contextmanager
-def in_realm(realm: KerberosRealm) -> Iterator[None]:
+def in_realm(realm: KerberosRealm) -> contextlib.AbstractContextManager[object]:
     """Let this process and its children use a realm inside a ``with`` block."""
-    before = {name: os.environ.get(name) for name in realm.environment}
-    os.environ.update(realm.environment)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return mock.patch.dict(os.environ, realm.environment)

@@ -64,17 +64,9 @@ def to_row(topic: str, partition: int, batch: RecordBatch) -> dict[str, Any]:
     """Return a batch as a row, with a copy of its bytes."""
     header = batch.header
     return {
-        "topic": topic,
-        "partition": partition,
-        "base_offset": header.base_offset,
-        "last_offset": header.last_offset,
-        "records_count": header.records_count,
-        "codec": codec_name(header.codec_id),
-        "timestamp_type": _timestamp_type(batch),
+        **_in_both(topic, partition, batch),
         "base_timestamp": header.base_timestamp * 1000,
         "max_timestamp": header.max_timestamp * 1000,
-        "producer_id": header.producer_id,
-        "transactional": header.is_transactional,
         "batch": bytes(batch.view),
     }
 
@@ -83,23 +75,30 @@ def to_header_row(topic: str, partition: int, batch: RecordBatch) -> dict[str, A
     """Return the header of a batch as a row."""
     header = batch.header
     return {
+        **_in_both(topic, partition, batch),
+        "size_bytes": header.size,
+        "magic": header.magic,
+        "base_timestamp_ms": header.base_timestamp,
+        "max_timestamp_ms": header.max_timestamp,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "control": _control(batch),
+        "leader_epoch": header.leader_epoch,
+    }
+
+
+def _in_both(topic: str, partition: int, batch: RecordBatch) -> dict[str, Any]:
+    header = batch.header
+    return {
         "topic": topic,
         "partition": partition,
         "base_offset": header.base_offset,
         "last_offset": header.last_offset,
         "records_count": header.records_count,
-        "size_bytes": header.size,
-        "magic": header.magic,
         "codec": codec_name(header.codec_id),
         "timestamp_type": _timestamp_type(batch),
-        "base_timestamp_ms": header.base_timestamp,
-        "max_timestamp_ms": header.max_timestamp,
         "producer_id": header.producer_id,
-        "producer_epoch": header.producer_epoch,
-        "base_sequence": header.base_sequence,
         "transactional": header.is_transactional,
-        "control": _control(batch),
-        "leader_epoch": header.leader_epoch,
     }
 
 
