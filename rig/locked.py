@@ -101,6 +101,12 @@ class LockedKafka:
 
         wait_until(are_known, f"the ACLs of {user} on {name}")
 
+    def acls_of(self, user: str) -> list[AclBinding]:
+        """Return all ACLs of a user."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        found: list[AclBinding] = admin.describe_acls(_all_acls_of(user)).result(30)
+        return found
+
     def forbid_everything(self, user: str) -> None:
         """Delete all ACLs of a user, and wait until a broker has none of them.
 
@@ -108,17 +114,21 @@ class LockedKafka:
         topic grants a producer id, too (KIP-679).
         """
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
-        every = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            f"User:{user}",
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
+        every = _all_acls_of(user)
         admin.delete_acls([every])[every].result(30)
-        wait_until(lambda: not admin.describe_acls(every).result(30), f"{user} to have no ACLs")
+        wait_until(lambda: not self.acls_of(user), f"{user} to have no ACLs")
+
+
+def _all_acls_of(user: str) -> AclBindingFilter:
+    return AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        f"User:{user}",
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
 
 
 def jaas(mechanism: str, username: str, password: str | None = None) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -121,15 +120,6 @@ class Acls:
     def __init__(self, kafka: LockedKafka, user: str = "bob") -> None:
         self._kafka = kafka
         self._user = user
-        self._every = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            f"User:{user}",
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
         self._admin = AdminClient({"bootstrap.servers": kafka.cluster.bootstrap})
 
     def are(self, wanted: set[tuple[str, str, str]]) -> bool:
@@ -139,7 +129,7 @@ class Acls:
         return acl not in self.all()
 
     def all(self) -> set[tuple[str, str, str]]:
-        found: list[AclBinding] = self._admin.describe_acls(self._every).result(30)
+        found = self._kafka.acls_of(self._user)
         return {(_TYPE_NAMES[each.restype], each.name, each.operation.name) for each in found}
 
     def remove_all(self) -> None:

@@ -20,7 +20,6 @@ from rig import KafkaCluster, create_topic, digest_topic, load_plain
 from rig.cluster import java_properties
 from rig.kerberos import PROGRAMS, REALM, SERVICE, KerberosRealm, in_realm, krb5_login, program
 from rig.wait import wait_until
-from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.authorized import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -35,6 +34,7 @@ from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
 from tests.integration.mirror_process import shoal
+from tests.integration.raw_session import send_and_read
 from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -194,21 +194,7 @@ def test_raw_client_renews_the_tickets_of_a_cache(kafka: KerberosKafka, topic: s
     cache = tmp_path / "cache"
     kafka.realm.kinit("mirror", cache, "-l", f"{BRIEF_LIVES_S}s", "-r", "1h")
     common = {**by_cache(kafka, cache, "SHORT"), "sasl.kerberos.kinit.cmd": program("kinit")}
-    reading = {"group.id": topic, "fetch.raw.bytes": True, "auto.offset.reset": "earliest"}
-    sent = read = 0
-    deadline = time.monotonic() + 3 * BRIEF_LIVES_S
-    with RawProducer(common) as producer, RawConsumer({**common, **reading}) as consumer:
-        consumer.subscribe([topic])
-        while time.monotonic() < deadline or read < sent or not sent:
-            if read == sent:
-                futures = [producer.send(topic, b"%0100d" % sent) for _ in range(100)]
-                sent += len(futures)
-                producer.flush()
-                assert all(future.result().offset >= 0 for future in futures)
-            found = consumer.poll(0.05)
-            read += sum(record.record_count for record in found if isinstance(record, RawRecord))
-        consumer.commit()
-    assert read == sent
+    send_and_read(common, topic, seconds=3 * BRIEF_LIVES_S)
 
 
 def test_gateway_logs_in_by_tickets_for_its_clients(kafka: KerberosKafka, topic: str) -> None:

@@ -17,7 +17,6 @@ import pytest
 from rig import KafkaCluster, create_topic, digest_topic, load_plain
 from rig.cluster import java_properties
 from rig.identity_provider import AUDIENCE, ISSUER, IdentityProvider
-from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.authorized import topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -26,6 +25,7 @@ from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
 from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.raw_session import send_and_read
 from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -186,21 +186,7 @@ def test_login_is_renewed_with_new_tokens_on_the_same_connection(
 def test_raw_client_goes_on_for_several_lives_of_a_token(kafka: OAuthKafka, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic, partitions=2)
     common = short_lived(kafka)
-    reading = {"group.id": topic, "fetch.raw.bytes": True, "auto.offset.reset": "earliest"}
-    sent = read = 0
-    deadline = time.monotonic() + 3 * SESSION_MS / 1000
-    with RawProducer(common) as producer, RawConsumer({**common, **reading}) as consumer:
-        consumer.subscribe([topic])
-        while time.monotonic() < deadline or read < sent or not sent:
-            if read == sent:
-                futures = [producer.send(topic, b"%0100d" % sent) for _ in range(100)]
-                sent += len(futures)
-                producer.flush()
-                assert all(future.result().offset >= 0 for future in futures)
-            found = consumer.poll(0.05)
-            read += sum(record.record_count for record in found if isinstance(record, RawRecord))
-        consumer.commit()
-    assert read == sent
+    send_and_read(common, topic, seconds=3 * SESSION_MS / 1000)
     assert len(kafka.provider.requests) >= 3
 
 
