@@ -180,7 +180,8 @@ class Observer:
         """
         Return phrases about configurations and ACLs that the destination lacks, or that cannot be compared.
 
-        ACLs that only the destination has are no drift: shoal deletes none, and no client misses anything.
+        Permissions that only the destination has are no drift: shoal deletes none, and no client misses
+        anything. A denial that only the destination has would refuse clients that continue there.
         """
         kinds: Mapping[str, Callable[[], Iterator[str]]] = {"configs": self._configs, "acls": self._acls}
         found: list[str] = []
@@ -212,6 +213,9 @@ class Observer:
             return
         for each in report.left:
             yield f"the destination lacks the ACL {each}"
+        for each in report.surplus:
+            if not each.allows:
+                yield f"only the destination has the ACL {each}"
 
     def _missing_authorizer(self) -> Iterator[str]:
         """Yield what the move changes for clients if one of the clusters has no authorizer."""
