@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.broker import Broker
 from shoal.cli import main
@@ -152,6 +154,26 @@ def test_cutover_waits_for_an_open_transaction(move: Move, capsys: pytest.Captur
     history.store(history.batch(2, flags=batches.TRANSACTIONAL, producer_id=77, producer_epoch=0))
     sentence = closed(move, capsys)
     assert "gate 'quiet' did not open within 1 s: a transaction is open in orders-0" in sentence
+
+
+def test_cutover_waits_for_a_transaction_that_commits_offsets_alone(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It shows in no partition of the topics that move."""
+    move.commit(move.two.source, "app", 4)
+    producer = Producer({"bootstrap.servers": move.two.source.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    consumer = Consumer({"bootstrap.servers": move.two.source.bootstrap, "group.id": "app"})
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("orders", 0, 7)], metadata, 10.0)
+    assert "an open transaction commits another offset" in closed(move, capsys)
+    assert move.committed(move.two.destination, "app") is None
+    producer.commit_transaction(10.0)
+    assert move.cut() == 0
+    committed = move.committed(move.two.destination, "app")
+    assert committed is not None
+    assert committed.offset == 6
 
 
 def test_cutover_names_a_partition_that_stands_still(move: Move, capsys: pytest.CaptureFixture[str]) -> None:

@@ -233,8 +233,8 @@ class Observer:
         return self._sync.round(self.topics, apply=False, afresh=True)
 
     def commit_groups(self) -> GroupsReport:
-        """Read, translate and commit the offsets of the groups."""
-        return self._sync.round(self.topics, apply=True, afresh=True)
+        """Read, translate and commit the offsets of the groups, but those that a transaction would change."""
+        return self._sync.round(self.topics, apply=True, afresh=True, stable=True)
 
     # The records
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...client.cluster import is_transient
 from ...client.group_listing import GroupType, ListedGroup
-from ...error_codes import named_code
+from ...error_codes import ErrorCode, named_code
 from ...errors import ShoalError
 from ...protocol.offset_fetch import CommittedValue, FetchedGroup, FetchedTopic
 from ...topic_partition import TopicPartition
@@ -41,6 +41,9 @@ _SETTLED = frozenset({Action.UNCHANGED, Action.ACTIVE, Action.FURTHER})
 
 #: Actions that the next round may repeat.
 _PENDING = frozenset({Action.WRITE, Action.UNCONFIRMED, Action.REFUSED})
+
+
+_UNSTABLE = "an open transaction commits another offset. Repeat the command when it has ended"
 
 
 class OneGroup(NamedTuple):
@@ -254,6 +257,8 @@ class GroupDecisions:
         )
         if source is None:
             return Decided(row, None)
+        if committed.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            return Decided(replace(row, action=Action.REFUSED, detail=_UNSTABLE), None)
         if committed.error_code:
             error = f"a broker refuses to show the offset: {named_code(committed.error_code)}"
             return Decided(replace(row, action=Action.REFUSED, detail=error), None)

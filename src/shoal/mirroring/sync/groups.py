@@ -93,7 +93,9 @@ class GroupSync:
             self._copies, direction, self._log_starts, self._ends, str(self._written)
         )
 
-    def round(self, topics: Mapping[str, str], *, apply: bool, afresh: bool = False) -> GroupsReport:
+    def round(
+        self, topics: Mapping[str, str], *, apply: bool, afresh: bool = False, stable: bool = False
+    ) -> GroupsReport:
         """
         Read, decide, and commit.
 
@@ -101,6 +103,8 @@ class GroupSync:
             topics: The mirror's topics at the destination, by their names at the source.
             apply: Whether to commit; otherwise nothing is written.
             afresh: Whether to decide everything again, even if nothing has changed.
+            stable: Whether to refuse offsets that an open transaction would change. The next round of a
+                running mirror has them, and others have no next round.
 
         Raises:
             ShoalError: A cluster does not respond, or refuses to show the mirror's positions.
@@ -112,7 +116,9 @@ class GroupSync:
         listed = list_groups(self._read)
         listed_now = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
         selected = self._selected | listed_now
-        offsets = self._committed.read(name for name, each in selected.items() if each.commits_offsets)
+        offsets = self._committed.read(
+            (name for name, each in selected.items() if each.commits_offsets), stable=stable
+        )
         selected = {
             name: each
             for name, each in selected.items()

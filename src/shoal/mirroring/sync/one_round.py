@@ -74,7 +74,9 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             with_lag=True,
             patience_s=_PATIENCE_S,
         )
-        report = patiently(lambda: sync.round(topics, apply=options.apply), patience_s=_PATIENCE_S)
+        report = patiently(
+            lambda: sync.round(topics, apply=options.apply, stable=options.apply), patience_s=_PATIENCE_S
+        )
         return prove(report, source, destination, settings) if options.prove else report
 
 
