@@ -159,7 +159,7 @@ def test_cutover_waits_for_an_open_transaction(move: Move, capsys: pytest.Captur
 def test_cutover_waits_for_a_transaction_that_commits_offsets_alone(
     move: Move, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It shows in no partition of the topics that move."""
+    """The partitions of the topics that move show no such transaction."""
     move.commit(move.two.source, "app", 4)
     producer = Producer({"bootstrap.servers": move.two.source.bootstrap, "transactional.id": "t"})
     producer.init_transactions(10.0)

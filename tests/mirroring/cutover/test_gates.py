@@ -103,11 +103,21 @@ def test_mirror_gate(
             report(offset(Action.REFUSED, None, "no READ")),
             ["group 'app' at orders-0 (7 -> 6, refused: no READ)"],
         ),
+        (
+            [],
+            report(offset(Action.WRITE, Exactness.AT_LEAST)),
+            ["group 'app' at orders-0 (7 -> 6, at least, to be committed)"],
+        ),
+        (
+            [],
+            replace(report(offset(Action.WRITE)), warnings=["groups of broker 1 may be missing: …"]),
+            ["groups of broker 1 may be missing: …"],
+        ),
         ([], report(offset(Action.FURTHER)), ["group 'app' at orders-0 (7 -> 6, exact, further there)"]),
     ],
 )
 def test_in_step_gate(drift: list[str], groups: GroupsReport, expected: list[str]) -> None:
-    verdict = in_step_verdict(drift, groups)
+    verdict = in_step_verdict(drift, groups, (), accepts_at_least=False)
     assert verdict.reasons == (expected or ())
     assert verdict.state is (State.WAITING if expected else State.PASSED)
 
@@ -212,7 +222,7 @@ def test_groups_gate_waits_for_offsets_that_cannot_follow(action: Action) -> Non
 
 def test_groups_gate_needs_no_position_of_an_empty_partition() -> None:
     found = report(offset(Action.NO_POSITION, None))
-    assert groups_verdict(found, {ORDERS}, accepts_at_least=False).state is State.PASSED
+    assert groups_verdict(found, [seen(0, None)], accepts_at_least=False).state is State.PASSED
 
 
 @pytest.mark.parametrize(
@@ -231,6 +241,21 @@ def test_groups_gate_demands_exactness(
     found = report(offset(Action.WRITE, exactness))
     verdict = groups_verdict(found, (), accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
     assert verdict.state is state
+
+
+@pytest.mark.parametrize(("start", "state"), [(7, State.WAITING), (8, State.PASSED)])
+def test_groups_gate_waits_for_a_group_whose_records_the_source_alone_has(start: int, state: State) -> None:
+    late = replace(offset(Action.WRITE, detail="b:1 has deleted earlier records"), begins_late=True)
+    found = report(late)
+    verdict = groups_verdict(found, [seen(9, 9, start=start)], accepts_at_least=False)
+    assert verdict.state is state
+    assert in_step_verdict([], found, [seen(9, 9, start=start)], accepts_at_least=True).state is state
+
+
+def test_groups_gate_waits_for_a_broker_that_lists_no_groups() -> None:
+    found = replace(report(offset(Action.WRITE)), warnings=["groups of broker 1 may be missing: …"])
+    verdict = groups_verdict(found, (), accepts_at_least=False)
+    assert verdict == Verdict(State.WAITING, ["groups of broker 1 may be missing: …"])
 
 
 def test_groups_gate_waits_for_members_at_the_source_except_in_a_rehearsal() -> None:

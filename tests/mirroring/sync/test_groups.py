@@ -266,6 +266,7 @@ def test_round_before_the_destinations_log_start_begins_there(groups: Groups) ->
     row = row_of(groups.round())
     assert (row.translated, row.action) == (12, Action.WRITTEN)
     assert row.detail.endswith("has deleted earlier records")
+    assert row.begins_late
 
 
 def test_round_before_the_beginning_of_the_copy_names_it(groups: Groups) -> None:
@@ -277,6 +278,7 @@ def test_round_before_the_beginning_of_the_copy_names_it(groups: Groups) -> None
     row = row_of(groups.round())
     assert (row.translated, row.exactness) == (0, Exactness.EXACT)
     assert row.detail == "the copy begins at source offset 5"
+    assert row.begins_late
 
 
 def test_round_of_a_topic_that_was_created_again_translates_nothing(groups: Groups) -> None:

@@ -301,6 +301,7 @@ class GroupDecisions:
             log_start=self._log_starts.of(counterpart) or 0,
             had_incident=copy.had_incident,
         )
+        missing = self._missing(copy, committed, is_clamped=decision.is_clamped)
         outcome = replace(
             row,
             counterpart=counterpart,
@@ -308,13 +309,15 @@ class GroupDecisions:
             exactness=decision.translation.exactness,
             present=None if there is None else there.offset,
             action=decision.action,
-            detail=self._detail(copy, committed, is_clamped=decision.is_clamped),
+            detail=missing,
+            begins_late=bool(missing),
         )
         if decision.mark is None:
             return Decided(outcome, None)
         return Decided(outcome, ToCommit(counterpart, decision.translation.offset, decision.mark))
 
-    def _detail(self, copy: MirroredCopy, committed: CommittedValue, *, is_clamped: bool) -> str:
+    def _missing(self, copy: MirroredCopy, committed: CommittedValue, *, is_clamped: bool) -> str:
+        """Return a phrase: why the other cluster lacks the records of an offset; empty if it has them."""
         if is_clamped:
             return f"{self._written} has deleted earlier records"
         began = copy.offsets.milestones[0].source

@@ -47,6 +47,8 @@ class GroupOffset:
         action: The treatment of the offset.
         detail: A phrase with the reason, if the action needs one.
         proof: The comparison of the next record, if it was asked for.
+        begins_late: Whether the other cluster lacks the records from the offset on, and the translation is
+            its first record behind them.
 
     """
 
@@ -61,6 +63,7 @@ class GroupOffset:
     action: Action
     detail: str = ""
     proof: OffsetProof | None = None
+    begins_late: bool = False
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the offset as values of JSON."""
