@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,19 @@ def test_cutover_waits_for_consumers_at_the_source(move: Move, capsys: pytest.Ca
         sentence = closed(move, capsys)
     assert "group 'app' has members at the source" in sentence
     assert move.committed(move.two.destination, "app") is None
+
+
+def test_cutover_waits_for_consumers_at_a_source_that_lists_no_states(
+    move: Move, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apis = move.two.source.apis
+    before_2_6 = {**apis, ApiKey.LIST_GROUPS: replace(apis[ApiKey.LIST_GROUPS], newest=3)}
+    monkeypatch.setattr(move.two.source, "apis", before_2_6)
+    move.commit(move.two.source, "app", 7)
+    with Cluster(move.two.settings.source) as cluster:
+        GroupMember(cluster, "app", protocol="range", instance_id="app-1").join([ORDERS])
+        sentence = closed(move, capsys)
+    assert "group 'app' has members at the source" in sentence
 
 
 def test_cutover_as_json_prints_each_gate_and_the_outcome(

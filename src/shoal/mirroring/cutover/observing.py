@@ -74,6 +74,7 @@ class Observer:
             self._options.selection,
             lambda partition: SourceTaken(self._source, partition, settings),
             way_there=WayThere(self._source, self._destination, settings),
+            with_states=True,
             patience_s=_PATIENCE_S,
         )
 

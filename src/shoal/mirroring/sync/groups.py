@@ -61,6 +61,7 @@ class GroupSync:
         way_there: WayThere | None = None,
         direction: Direction = Direction.FORWARD,
         with_lag: bool = False,
+        with_states: bool = False,
         patience_s: float = 10.0,
     ) -> None:
         """
@@ -73,6 +74,7 @@ class GroupSync:
             way_there: Translates offsets from before a cut-over, for a mirror that goes back.
             direction: Whether groups follow the records, or go back.
             with_lag: Whether to ask for the ends of the partitions that are read.
+            with_states: Whether to see also the members of groups of brokers before Kafka 2.6.
             patience_s: How long to retry a commit while a coordinator moves.
 
         """
@@ -83,6 +85,7 @@ class GroupSync:
         self._selection = selection
         self._direction = direction
         self._with_lag = with_lag
+        self._with_states = with_states
         self._patience_s = patience_s
         self._selected: dict[str, ListedGroup] = {}
         self._committed = GroupOffsetsReader(self._read)
@@ -113,7 +116,7 @@ class GroupSync:
         started = time.monotonic()
         if afresh:
             self._decisions.forget()
-        listed = list_groups(self._read)
+        listed = list_groups(self._read, with_states=self._with_states)
         listed_now = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
         selected = self._selected | listed_now
         offsets = self._committed.read(
@@ -127,7 +130,7 @@ class GroupSync:
         self._selected = selected
         self._copies.read(topics)
         self._ask_logs(offsets.values())
-        other = list_groups(self._written)
+        other = list_groups(self._written, with_states=self._with_states)
         read_at = time.monotonic()
         present = self._read_present([name for name in offsets if name in selected])
         # Brokers do not list a group that the principal may not describe. Its commit is refused, which names
