@@ -275,6 +275,19 @@ def test_cutover_waits_for_consumers_at_the_source(move: Move, capsys: pytest.Ca
     assert move.committed(move.two.destination, "app") is None
 
 
+def test_cutover_lets_consumers_of_other_topics_go_on(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    source, clicks = move.two.source, TopicPartition("clicks", 0)
+    source.create_topic("clicks")
+    move.commit(source, "app", 7)
+    with Cluster(move.two.settings.source) as cluster:
+        for group in ("app", "other"):
+            assert commit_offsets(cluster, group, {clicks: Committed(0, "")}, MemberId()) == {}
+        GroupMember(cluster, "other", protocol="range", instance_id="other-1").join([clicks])
+        assert move.cut() == 0
+    assert "group 'app' also has offsets of topics that do not move: clicks" in capsys.readouterr().err
+    assert {each.group for each in read_certificate(str(move.file)).groups} == {"app"}
+
+
 def test_cutover_waits_for_consumers_at_a_source_that_lists_no_states(
     move: Move, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from shoal.mirroring.cutover.gates import (
     mirror_verdict,
     quiet_verdict,
     read_back_verdict,
+    staying_topics,
     unmoved_verdict,
     verified_verdict,
 )
@@ -241,6 +242,18 @@ def test_groups_gate_demands_exactness(
     found = report(offset(Action.WRITE, exactness))
     verdict = groups_verdict(found, (), accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
     assert verdict.state is state
+
+
+def test_groups_gate_lets_consumers_of_topics_that_stay_go_on() -> None:
+    stays = replace(offset(Action.NOT_MIRRORED, None), partition=PAID)
+    elsewhere = report(stays, state="Stable")
+    assert groups_verdict(elsewhere, (), accepts_at_least=False).state is State.PASSED
+    assert list(staying_topics(elsewhere)) == []
+    both = report(stays, offset(Action.WRITE), state="Stable")
+    assert groups_verdict(both, (), accepts_at_least=False).state is State.WAITING
+    assert list(staying_topics(both)) == ["group 'app' also has offsets of topics that do not move: paid"]
+    # Its consumers may read without a commit.
+    assert groups_verdict(report(state="Stable"), (), accepts_at_least=False).state is State.WAITING
 
 
 @pytest.mark.parametrize(("start", "state"), [(7, State.WAITING), (8, State.PASSED)])

@@ -24,7 +24,7 @@ from ...verify import Outcome, VerifyReport
 from ..model.offset_map import Exactness
 from ..model.text import first_few
 from ..sync.offset_rules import Action
-from ..sync.report import GroupOffset, GroupsReport
+from ..sync.report import GroupOffset, GroupReport, GroupsReport
 from .certificate import CutLog
 from .movement import PartitionSeen, QuietSeen
 
@@ -41,6 +41,7 @@ __all__ = [
     "mirror_verdict",
     "quiet_verdict",
     "read_back_verdict",
+    "staying_topics",
     "unmoved_verdict",
     "verified_verdict",
 ]
@@ -335,7 +336,7 @@ def groups_verdict(
     empty = {each.source for each in partitions if each.start == each.end}
     reasons = _untranslated(report)
     for group in report.groups:
-        if group.is_active and not is_rehearsal:
+        if group.is_active and not is_rehearsal and _may_read_what_moves(group):
             reasons.append(f"group {group.name!r} has members at the source")
         allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
         reasons += [
@@ -347,6 +348,21 @@ def groups_verdict(
             or _misses_records(each, starts)
         ]
     return _waiting_if(reasons)
+
+
+def _may_read_what_moves(group: GroupReport) -> bool:
+    """Whether a group has an offset of a topic that moves, or none from which to tell."""
+    return not group.offsets or any(each.action is not Action.NOT_MIRRORED for each in group.offsets)
+
+
+def staying_topics(report: GroupsReport) -> Iterator[str]:
+    """Yield a sentence for each group that reads topics that move, and others."""
+    for group in report.groups:
+        others = sorted(
+            {each.partition.topic for each in group.offsets if each.action is Action.NOT_MIRRORED}
+        )
+        if others and _may_read_what_moves(group):
+            yield f"group {group.name!r} also has offsets of topics that do not move: {first_few(others)}"
 
 
 def _is_inexact(offset: GroupOffset, allowed: Collection[Exactness]) -> bool:

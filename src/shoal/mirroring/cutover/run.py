@@ -36,6 +36,7 @@ from .gates import (
     mirror_verdict,
     quiet_verdict,
     read_back_verdict,
+    staying_topics,
     unmoved_verdict,
     verified_verdict,
 )
@@ -174,7 +175,7 @@ class CutoverRun:
     def _group_warnings(self) -> Iterator[str]:
         if self._groups is None:
             return
-        yield from self._groups.warnings
+        yield from (*self._groups.warnings, *staying_topics(self._groups))
         if not self._groups.groups:
             yield (
                 f"no group at the source matches {self._options.selection.groups!r}, or this principal "
