@@ -154,8 +154,9 @@ class GroupDecisions:
         report = GroupReport(group.here.name, group.here.type, group.here.state)
         problem = self._problem(group)
         if problem:
-            may_pass = isinstance(problem, ShoalError) and is_transient(problem)
-            return DecidedGroup(replace(report, problem=str(problem), may_pass=may_pass), ())
+            if isinstance(problem, ShoalError):
+                report = replace(report, has_failed=True, may_pass=is_transient(problem))
+            return DecidedGroup(replace(report, problem=str(problem)), ())
         assert isinstance(group.offsets, FetchedGroup)
         present = group.present.topics if isinstance(group.present, FetchedGroup) else {}
         is_active = group.there is not None and group.there.is_active

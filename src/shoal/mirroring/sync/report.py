@@ -93,6 +93,7 @@ class GroupReport:
         type: The protocol of its members, at the cluster that was read.
         offsets: Its offsets, by partition.
         problem: The reason why none of its offsets was translated; empty if there is none.
+        has_failed: Whether the problem is an error of a broker, and no property of the group.
         may_pass: Whether a later round may do without the problem.
 
     """
@@ -102,6 +103,7 @@ class GroupReport:
     state: str
     offsets: Sequence[GroupOffset] = ()
     problem: str = ""
+    has_failed: bool = False
     may_pass: bool = False
 
     @property
