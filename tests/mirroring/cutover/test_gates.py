@@ -265,6 +265,16 @@ def test_groups_gate_waits_for_a_group_whose_records_the_source_alone_has(start:
     assert in_step_verdict([], found, [seen(9, 9, start=start)], accepts_at_least=True).state is state
 
 
+@pytest.mark.parametrize(("end", "state"), [(6, State.WAITING), (7, State.PASSED)])
+def test_in_step_gate_waits_for_a_group_beyond_the_end_of_the_source(end: int, state: State) -> None:
+    """No copy would make its translation exact."""
+    found = report(offset(Action.WRITE, Exactness.AHEAD))
+    verdict = in_step_verdict([], found, [seen(end, 6)], accepts_at_least=False)
+    assert verdict.state is state
+    reason = "group 'app' at orders-0 is at 7, beyond the end at the source (6)"
+    assert list(verdict.reasons) == ([reason] if state is State.WAITING else [])
+
+
 def test_groups_gate_waits_for_a_broker_that_lists_no_groups() -> None:
     found = replace(report(offset(Action.WRITE)), warnings=["groups of broker 1 may be missing: …"])
     verdict = groups_verdict(found, (), accepts_at_least=False)

@@ -204,7 +204,7 @@ def in_step_verdict(
         drift: Phrases about configurations and ACLs that differ, or that cannot be compared.
         groups: A round over the groups that committed nothing. Offsets may still be *ahead*, and consumers
             still run.
-        partitions: The partitions, as both clusters show them.
+        partitions: The partitions, as both clusters showed them after the round.
         accepts_at_least: As for :func:`groups_verdict`.
 
     """
@@ -218,7 +218,14 @@ def in_step_verdict(
         or _is_inexact(each, allowed)
         or _misses_records(each, starts)
     ]
-    return _waiting_if([*drift, *_untranslated(groups), *refused])
+    ends = {each.source: each.log_end for each in partitions}
+    beyond = [
+        f"group {each.group!r} at {each.partition} is at {each.committed}, beyond the end at the source "
+        f"({ends[each.partition]})"
+        for each in rows
+        if each.partition in ends and each.committed > ends[each.partition]
+    ]
+    return _waiting_if([*drift, *_untranslated(groups), *refused, *beyond])
 
 
 def quiet_verdict(seen: QuietSeen, quiet_s: float) -> Verdict:

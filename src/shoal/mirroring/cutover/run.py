@@ -196,7 +196,6 @@ class CutoverRun:
 
         def look() -> Verdict:
             seen = self._observer.partitions()
-            self._seen = seen
             standing = movement.look(self._clock(), seen)
             holder = self._observer.holder()
             return mirror_verdict(self._observer.group, holder, seen, standing, self._options.max_lag)
@@ -207,8 +206,9 @@ class CutoverRun:
         accepts = self._options.accept_at_least
 
         def look() -> Verdict:
-            drift, groups = self._observer.drift(), self._observer.groups()
-            return in_step_verdict(drift, groups, self._seen, accepts_at_least=accepts)
+            groups = self._observer.groups()
+            seen = self._observer.partitions()  # later: retention may overtake a group
+            return in_step_verdict(self._observer.drift(), groups, seen, accepts_at_least=accepts)
 
         self._wait(gate, look)
         self._verify(gate, is_whole=False)
