@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.broker import Broker
 from shoal.cli import main
@@ -117,6 +121,9 @@ def test_cutover_moves_groups_and_writes_the_certificate(
     assert certificate.groups == (CutGroupOffset("app", "orders", 0, 7, 6, "exact", "unchanged"),)
     assert certificate.commands["groups"].startswith("shoal groups --from ")
     assert main(certificate.commands["complete"].split()[1:]) == 0
+    move.mirror.leave()
+    assert main(shlex.split(certificate.commands["in step"])[1:]) == 0
+    assert main(shlex.split(certificate.commands["groups"])[1:]) == 0
 
 
 def test_rehearsal_changes_nothing(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +159,26 @@ def test_cutover_waits_for_an_open_transaction(move: Move, capsys: pytest.Captur
     history.store(history.batch(2, flags=batches.TRANSACTIONAL, producer_id=77, producer_epoch=0))
     sentence = closed(move, capsys)
     assert "gate 'quiet' did not open within 1 s: a transaction is open in orders-0" in sentence
+
+
+def test_cutover_waits_for_a_transaction_that_commits_offsets_alone(
+    move: Move, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The partitions of the topics that move show no such transaction."""
+    move.commit(move.two.source, "app", 4)
+    producer = Producer({"bootstrap.servers": move.two.source.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    consumer = Consumer({"bootstrap.servers": move.two.source.bootstrap, "group.id": "app"})
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("orders", 0, 7)], metadata, 10.0)
+    assert "an open transaction commits another offset" in closed(move, capsys)
+    assert move.committed(move.two.destination, "app") is None
+    producer.commit_transaction(10.0)
+    assert move.cut() == 0
+    committed = move.committed(move.two.destination, "app")
+    assert committed is not None
+    assert committed.offset == 6
 
 
 def test_cutover_names_a_partition_that_stands_still(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +256,9 @@ def test_plan_of_the_way_back_begins_at_the_cut(move: Move, capsys: pytest.Captu
         for each in found["topics"][0]["partitions"]
     ] == [(9, 4, False, True), (0, 0, False, True)]
     assert not [each for each in found["warnings"] if "without a committed position" in each]
+    # The map of the first mirror translates groups that lag behind the cut, and its members say if it runs.
+    needed = {"cluster": "destination", "resource_type": "group", "resource": GROUP, "operation": "DESCRIBE"}
+    assert [each for each in found["acls"] if each["resource"] == GROUP] == [needed]
     assert main(plan) == 0
     assert "cut 2" in capsys.readouterr().out
     History(two.source.log("orders")).plain(1)
@@ -243,6 +273,32 @@ def test_cutover_waits_for_consumers_at_the_source(move: Move, capsys: pytest.Ca
         sentence = closed(move, capsys)
     assert "group 'app' has members at the source" in sentence
     assert move.committed(move.two.destination, "app") is None
+
+
+def test_cutover_lets_consumers_of_other_topics_go_on(move: Move, capsys: pytest.CaptureFixture[str]) -> None:
+    source, clicks = move.two.source, TopicPartition("clicks", 0)
+    source.create_topic("clicks")
+    move.commit(source, "app", 7)
+    with Cluster(move.two.settings.source) as cluster:
+        for group in ("app", "other"):
+            assert commit_offsets(cluster, group, {clicks: Committed(0, "")}, MemberId()) == {}
+        GroupMember(cluster, "other", protocol="range", instance_id="other-1").join([clicks])
+        assert move.cut() == 0
+    assert "group 'app' also has offsets of topics that do not move: clicks" in capsys.readouterr().err
+    assert {each.group for each in read_certificate(str(move.file)).groups} == {"app"}
+
+
+def test_cutover_waits_for_consumers_at_a_source_that_lists_no_states(
+    move: Move, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apis = move.two.source.apis
+    before_2_6 = {**apis, ApiKey.LIST_GROUPS: replace(apis[ApiKey.LIST_GROUPS], newest=3)}
+    monkeypatch.setattr(move.two.source, "apis", before_2_6)
+    move.commit(move.two.source, "app", 7)
+    with Cluster(move.two.settings.source) as cluster:
+        GroupMember(cluster, "app", protocol="range", instance_id="app-1").join([ORDERS])
+        sentence = closed(move, capsys)
+    assert "group 'app' has members at the source" in sentence
 
 
 def test_cutover_as_json_prints_each_gate_and_the_outcome(

@@ -130,6 +130,20 @@ def test_groups_with_a_refused_commit_exits_1(two: TwoBrokers, capsys: pytest.Ca
     assert "refused: group 'app' on the destination cluster" in capsys.readouterr().out
 
 
+def test_groups_with_a_group_that_cannot_be_read_exits_1(
+    two: TwoBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(two.source, "app", 7, two)
+    two.source.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert main(command(two, "--apply")) == 1
+    assert "groups of broker 1 of " in capsys.readouterr().err
+    assert main(command(two, "--apply")) == 0
+    commit(two.source, "other", 7, two)
+    two.source.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert main(command(two, "--apply")) == 1
+    assert "group other: reading the offsets of group 'other' on" in capsys.readouterr().err
+
+
 def test_groups_with_another_record_at_the_destination_exits_1(
     two: TwoBrokers, capsys: pytest.CaptureFixture[str]
 ) -> None:

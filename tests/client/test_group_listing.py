@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.topic_partition import TopicPartition
+from tests.group_member import GroupMember
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -111,6 +113,19 @@ def test_list_groups_shows_members_of_a_client(broker: Broker, cluster: Cluster)
     assert {name: each.is_active for name, each in found.items()} == {"idle": False, "busy": True}
     consumer.close()
     assert not list_groups(cluster).groups["busy"].is_active
+
+
+def test_list_groups_with_states_describes_the_groups_of_an_old_broker(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apis = broker.apis
+    before_2_6 = {**apis, ApiKey.LIST_GROUPS: replace(apis[ApiKey.LIST_GROUPS], newest=3)}
+    monkeypatch.setattr(broker, "apis", before_2_6)
+    commit_offsets(cluster, "idle", {TopicPartition("topic", 0): Committed(1, "")}, MemberId())
+    GroupMember(cluster, "busy", protocol="range", instance_id="busy-1").join()
+    assert {each.state for each in list_groups(cluster).groups.values()} == {""}
+    found = list_groups(cluster, with_states=True).groups
+    assert {name: each.is_active for name, each in found.items()} == {"idle": False, "busy": True}
 
 
 def test_list_groups_of_a_loading_coordinator_returns_groups_and_the_error(

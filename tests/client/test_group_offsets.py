@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.broker import Broker
 from shoal.client import group_offsets
@@ -53,6 +55,25 @@ def test_read_returns_the_offsets_of_each_group(cluster: Cluster, reader: GroupO
         assert answer.topics["topic"].partitions == {0: CommittedValue(number, "m", 0)}
     assert isinstance(answers["no group"], FetchedGroup)
     assert answers["no group"].topics == {}
+
+
+def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
+    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader
+) -> None:
+    commit(cluster, "g", 1)
+    commit(cluster, "g", 1, SECOND)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    metadata = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"}).consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 2)], metadata, 10.0)
+    assert offsets_of(reader, "g")[0] == CommittedValue(1, "m", 0)
+    answer = reader.read(["g"], stable=True)["g"]
+    assert isinstance(answer, FetchedGroup)
+    found = answer.topics["topic"].partitions
+    assert (found[0].offset, found[0].error_code) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert found[1] == CommittedValue(1, "m", 0)
+    producer.abort_transaction(10.0)
 
 
 def test_read_again_keeps_unchanged_offsets(cluster: Cluster, reader: GroupOffsetsReader) -> None:

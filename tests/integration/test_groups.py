@@ -14,12 +14,18 @@ from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from rig import KafkaCluster, create_topic, read_topic, wait_until
 from rig.consumers import GroupProtocol, consume, consume_by_java
 from rig.load import load_aborted_transaction, load_batches, load_committed_transaction, random_records
 from rig.record import Record
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.group_offsets import GroupOffsetsReader
+from shoal.error_codes import ErrorCode
+from shoal.net.address import parse_bootstrap
+from shoal.protocol.offset_fetch import FetchedGroup
 from tests.integration.mirror_process import MirrorProcess, shoal
 
 pytestmark = pytest.mark.timeout(900)
@@ -239,3 +245,31 @@ def test_groups_of_a_running_mirror_continue_at_any_moment(
     for name, protocol in groups.items():
         after = consume(destination.bootstrap, name, [topic], protocol=protocol, reset="earliest")
         assert joined(before[name], after) == expected, name
+
+
+def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
+    source_cluster: KafkaCluster, topic: str
+) -> None:
+    bootstrap = source_cluster.bootstrap
+    create_topic(bootstrap, topic, PARTITIONS)
+    commit_at(bootstrap, topic, topic, {0: 1, 1: 1})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer.init_transactions(60.0)
+    producer.begin_transaction()
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], metadata, 60.0)
+    with Cluster(ClientConfig("source", tuple(parse_bootstrap(bootstrap)))) as cluster:
+        reader = GroupOffsetsReader(cluster)
+
+        def offsets(*, stable: bool) -> dict[int, tuple[int, int]]:
+            answer = reader.read([topic], stable=stable)[topic]
+            assert isinstance(answer, FetchedGroup)
+            found = answer.topics[topic].partitions.items()
+            return {number: (each.offset, each.error_code) for number, each in found}
+
+        assert offsets(stable=False) == {0: (1, 0), 1: (1, 0)}
+        assert offsets(stable=True) == {0: (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), 1: (1, 0)}
+        producer.commit_transaction(60.0)
+        wait_until(lambda: offsets(stable=True) == {0: (2, 0), 1: (1, 0)}, "the committed offset")
+    consumer.close()

@@ -195,7 +195,9 @@ def _commands(args: argparse.Namespace) -> dict[str, str]:
     shared = _arguments(args, "from_servers", "from_config", "to_servers", "to_config")
     shared += _arguments(args, "topics", "exclude", "rename", "group")
     groups = _arguments(args, "groups", "exclude_groups")
+    compared = _arguments(args, "sync_configs_exclude", "sync_acls")
     return {
+        Gate.IN_STEP.value: shlex.join(["shoal", "mirror", *shared, *groups, *compared, "--dry-run"]),
         Gate.COMPLETE.value: shlex.join(["shoal", "verify", *shared]),
         Gate.GROUPS.value: shlex.join(["shoal", "groups", *shared, *groups, "--prove"]),
     }

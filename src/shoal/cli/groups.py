@@ -37,8 +37,8 @@ def add_parser(verbs: Subparsers) -> None:
         "of the first mirrored record at or after it: exact (nothing is read twice, and nothing is missed), "
         "ahead (the mirror has not reached it) or at least (nothing is missed). Without --apply nothing is "
         "written. Groups with members at the destination are left alone, and an offset that another program "
-        "committed there is never moved backwards. Exit codes: 0 done; 1 a broker refused an offset, --prove "
-        "found another record, or a cluster did not respond; 2 usage or configuration.",
+        "committed there is never moved backwards. Exit codes: 0 done; 1 a broker refused an offset or a "
+        "group, --prove found another record, or a broker did not respond; 2 usage or configuration.",
         epilog="Example: see what would be committed, prove it, and commit it:\n\n"
         "  shoal groups --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --prove\n"
         "  shoal groups --from old:9092 --to new:9092 --topics 'orders.*' --groups '.*' --apply",
@@ -93,7 +93,8 @@ def _exit_code(report: GroupsReport) -> int:
     offsets = [each for group in report.groups for each in group.offsets]
     is_wrong = any(each.proof is not None and each.proof.is_same is False for each in offsets)
     is_refused = any(each.action in (Action.REFUSED, Action.UNCONFIRMED) for each in offsets)
-    return EXIT_FAILED if is_wrong or is_refused else EXIT_DONE
+    is_unseen = bool(report.warnings) or any(each.has_failed for each in report.groups)
+    return EXIT_FAILED if is_wrong or is_refused or is_unseen else EXIT_DONE
 
 
 def _lines(report: GroupsReport, *, applied: bool) -> Iterator[str]:

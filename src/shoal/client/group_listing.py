@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..errors import ShoalError, raise_for
 from ..protocol.apis import ApiKey
 from ..protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from .cluster import Cluster
+from .connection import Connection
 
 __all__ = ["EMPTY_STATES", "GroupListing", "GroupType", "ListedGroup", "list_groups"]
 
 #: The states of a group without members. Brokers before Kafka 2.6 (ListGroups 4) send none.
 EMPTY_STATES = frozenset({"Empty", "Dead", ""})
+
+_STATES_FROM = 4
+
+#: A description has all members with their subscriptions.
+_DESCRIBED_AT_ONCE = 50
 
 
 class GroupType(enum.Enum):
@@ -85,24 +91,43 @@ class GroupListing:
     failures: Mapping[int, ShoalError]
 
 
-def list_groups(cluster: Cluster) -> GroupListing:
+def list_groups(cluster: Cluster, *, with_states: bool = False) -> GroupListing:
     """
     List the groups of all brokers; the cluster remembers their coordinators.
 
     A coordinator that still loads its groups lists those it has, with an error. They are part of the result,
     and so is the error.
+
+    Args:
+        with_states: Whether to describe the groups of brokers that list no states (before Kafka 2.6).
+
     """
     groups: dict[str, ListedGroup] = {}
     failures: dict[int, ShoalError] = {}
     for node_id in list(cluster.metadata.brokers):
         try:
-            response = cluster.connection(node_id).request(ApiKey.LIST_GROUPS)
+            connection = cluster.connection(node_id)
+            response = connection.request(ApiKey.LIST_GROUPS)
             for each in response.groups:
                 groups[each.group_id] = ListedGroup(
                     each.group_id, GroupType.of(each.group_type), each.protocol_type, each.group_state
                 )
                 cluster.remember_coordinator(each.group_id, node_id)
+            if with_states and connection.version(ApiKey.LIST_GROUPS) < _STATES_FROM:
+                for name, state in _states(connection, [each.group_id for each in response.groups]):
+                    groups[name] = replace(groups[name], state=state)
             raise_for(response.error_code, f"listing the groups of broker {node_id} of {cluster}")
         except ShoalError as error:
             failures[node_id] = error
     return GroupListing(groups, failures)
+
+
+def _states(connection: Connection, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for start in range(0, len(names), _DESCRIBED_AT_ONCE):
+        some = list(names[start : start + _DESCRIBED_AT_ONCE])
+        described = connection.request(
+            ApiKey.DESCRIBE_GROUPS, groups=some, include_authorized_operations=False
+        ).groups
+        for each in described:
+            raise_for(each.error_code, f"describing group {each.group_id!r}")
+            yield each.group_id, each.group_state

@@ -26,6 +26,10 @@ __all__ = ["GroupOffsetsReader"]
 #: with the longest metadata that brokers accept by default.
 _GROUPS_AT_ONCE = 16
 
+#: From this version on, a request may refuse offsets that an open transaction would change (KIP-447, Kafka
+#: 2.5). Before, an answer has the offset of before the transaction.
+_STABLE_FROM = 7
+
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 #: Answers of brokers before OffsetFetch 8 are compared as values, not as bytes.
@@ -45,11 +49,15 @@ class GroupOffsetsReader:
         self._cluster = cluster
         self._known: dict[str, FetchedGroup] = {}
 
-    def read(self, groups: Iterable[str]) -> dict[str, FetchedGroup | ShoalError]:
+    def read(self, groups: Iterable[str], *, stable: bool = False) -> dict[str, FetchedGroup | ShoalError]:
         """
         Return the committed offsets of each group, or its error; a group that does not exist has none.
 
         After an error the next call finds the group's coordinator again.
+
+        Args:
+            stable: Whether an offset that an open transaction has committed, too, is an error
+                (UNSTABLE_OFFSET_COMMIT). A producer may end its transaction before the coordinator shows it.
 
         Raises:
             Disconnected: No broker that we know of answers.
@@ -63,18 +71,21 @@ class GroupOffsetsReader:
                 by_node[self._cluster.coordinator_node(name)].append(name)
         for node_id, coordinated in by_node.items():
             for start in range(0, len(coordinated), _GROUPS_AT_ONCE):
-                answers |= self._read_some(node_id, coordinated[start : start + _GROUPS_AT_ONCE])
+                some = coordinated[start : start + _GROUPS_AT_ONCE]
+                answers |= self._read_some(node_id, some, stable=stable)
         # Groups that the caller no longer reads are forgotten, with their bytes.
         self._known = {name: answer for name, answer in answers.items() if not isinstance(answer, ShoalError)}
         return answers
 
-    def _read_some(self, node_id: int, groups: Sequence[str]) -> Mapping[str, FetchedGroup | ShoalError]:
+    def _read_some(
+        self, node_id: int, groups: Sequence[str], *, stable: bool
+    ) -> Mapping[str, FetchedGroup | ShoalError]:
         try:
             connection = self._cluster.connection(node_id)
             if connection.versions[ApiKey.OFFSET_FETCH][1] < SEVERAL_GROUPS_FROM:
-                found = {name: self._read_one(connection, name) for name in groups}
+                found = {name: self._read_one(connection, name, stable=stable) for name in groups}
             else:
-                found = self._read_together(connection, groups)
+                found = self._read_together(connection, groups, stable=stable)
         except ShoalError as error:
             for name in groups:
                 self._cluster.forget_coordinator(name)
@@ -93,13 +104,15 @@ class GroupOffsetsReader:
             return FetchedGroup(_NO_BYTES, {}, 0)
         return BrokerError(group.error_code, where)
 
-    def _read_together(self, connection: Connection, groups: Sequence[str]) -> dict[str, FetchedGroup]:
+    def _read_together(
+        self, connection: Connection, groups: Sequence[str], *, stable: bool
+    ) -> dict[str, FetchedGroup]:
         entry = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestGroup
         connection.send(
             ApiKey.OFFSET_FETCH,
             SEVERAL_GROUPS_FROM,
             groups=[entry(group_id=name, topics=None) for name in groups],
-            require_stable=False,
+            require_stable=stable,
         )
         try:
             return decode_groups(bytes(connection.receive()), self._known)
@@ -107,8 +120,11 @@ class GroupOffsetsReader:
             connection.close()  # after a malformed answer, the next one may begin anywhere
             raise
 
-    def _read_one(self, connection: Connection, name: str) -> FetchedGroup:
-        response = connection.request(ApiKey.OFFSET_FETCH, group_id=name, topics=None)
+    def _read_one(self, connection: Connection, name: str, *, stable: bool) -> FetchedGroup:
+        may_refuse = (
+            {"require_stable": stable} if connection.version(ApiKey.OFFSET_FETCH) >= _STABLE_FROM else {}
+        )
+        response = connection.request(ApiKey.OFFSET_FETCH, group_id=name, topics=None, **may_refuse)
         before = self._known.get(name)
         topics = {topic.name: _topic(topic, before) for topic in response.topics}
         if before is not None and not response.error_code and topics == dict(before.topics):

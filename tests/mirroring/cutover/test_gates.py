@@ -21,6 +21,7 @@ from shoal.mirroring.cutover.gates import (
     mirror_verdict,
     quiet_verdict,
     read_back_verdict,
+    staying_topics,
     unmoved_verdict,
     verified_verdict,
 )
@@ -103,11 +104,21 @@ def test_mirror_gate(
             report(offset(Action.REFUSED, None, "no READ")),
             ["group 'app' at orders-0 (7 -> 6, refused: no READ)"],
         ),
+        (
+            [],
+            report(offset(Action.WRITE, Exactness.AT_LEAST)),
+            ["group 'app' at orders-0 (7 -> 6, at least, to be committed)"],
+        ),
+        (
+            [],
+            replace(report(offset(Action.WRITE)), warnings=["groups of broker 1 may be missing: …"]),
+            ["groups of broker 1 may be missing: …"],
+        ),
         ([], report(offset(Action.FURTHER)), ["group 'app' at orders-0 (7 -> 6, exact, further there)"]),
     ],
 )
 def test_in_step_gate(drift: list[str], groups: GroupsReport, expected: list[str]) -> None:
-    verdict = in_step_verdict(drift, groups)
+    verdict = in_step_verdict(drift, groups, (), accepts_at_least=False)
     assert verdict.reasons == (expected or ())
     assert verdict.state is (State.WAITING if expected else State.PASSED)
 
@@ -212,7 +223,7 @@ def test_groups_gate_waits_for_offsets_that_cannot_follow(action: Action) -> Non
 
 def test_groups_gate_needs_no_position_of_an_empty_partition() -> None:
     found = report(offset(Action.NO_POSITION, None))
-    assert groups_verdict(found, {ORDERS}, accepts_at_least=False).state is State.PASSED
+    assert groups_verdict(found, [seen(0, None)], accepts_at_least=False).state is State.PASSED
 
 
 @pytest.mark.parametrize(
@@ -231,6 +242,43 @@ def test_groups_gate_demands_exactness(
     found = report(offset(Action.WRITE, exactness))
     verdict = groups_verdict(found, (), accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
     assert verdict.state is state
+
+
+def test_groups_gate_lets_consumers_of_topics_that_stay_go_on() -> None:
+    stays = replace(offset(Action.NOT_MIRRORED, None), partition=PAID)
+    elsewhere = report(stays, state="Stable")
+    assert groups_verdict(elsewhere, (), accepts_at_least=False).state is State.PASSED
+    assert list(staying_topics(elsewhere)) == []
+    both = report(stays, offset(Action.WRITE), state="Stable")
+    assert groups_verdict(both, (), accepts_at_least=False).state is State.WAITING
+    assert list(staying_topics(both)) == ["group 'app' also has offsets of topics that do not move: paid"]
+    # Its consumers may read without a commit.
+    assert groups_verdict(report(state="Stable"), (), accepts_at_least=False).state is State.WAITING
+
+
+@pytest.mark.parametrize(("start", "state"), [(7, State.WAITING), (8, State.PASSED)])
+def test_groups_gate_waits_for_a_group_whose_records_the_source_alone_has(start: int, state: State) -> None:
+    late = replace(offset(Action.WRITE, detail="b:1 has deleted earlier records"), begins_late=True)
+    found = report(late)
+    verdict = groups_verdict(found, [seen(9, 9, start=start)], accepts_at_least=False)
+    assert verdict.state is state
+    assert in_step_verdict([], found, [seen(9, 9, start=start)], accepts_at_least=True).state is state
+
+
+@pytest.mark.parametrize(("end", "state"), [(6, State.WAITING), (7, State.PASSED)])
+def test_in_step_gate_waits_for_a_group_beyond_the_end_of_the_source(end: int, state: State) -> None:
+    """No copy would make its translation exact."""
+    found = report(offset(Action.WRITE, Exactness.AHEAD))
+    verdict = in_step_verdict([], found, [seen(end, 6)], accepts_at_least=False)
+    assert verdict.state is state
+    reason = "group 'app' at orders-0 is at 7, beyond the end at the source (6)"
+    assert list(verdict.reasons) == ([reason] if state is State.WAITING else [])
+
+
+def test_groups_gate_waits_for_a_broker_that_lists_no_groups() -> None:
+    found = replace(report(offset(Action.WRITE)), warnings=["groups of broker 1 may be missing: …"])
+    verdict = groups_verdict(found, (), accepts_at_least=False)
+    assert verdict == Verdict(State.WAITING, ["groups of broker 1 may be missing: …"])
 
 
 def test_groups_gate_waits_for_members_at_the_source_except_in_a_rehearsal() -> None:

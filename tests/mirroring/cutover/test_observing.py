@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from shoal.broker import Broker
 from shoal.broker.faults import Fault
+from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
+from shoal.mirroring.cutover import observing
 from shoal.mirroring.cutover.observing import Observer
 from shoal.mirroring.cutover.options import CutoverOptions
 from shoal.mirroring.model.group_selection import GroupSelection
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
+from shoal.mirroring.sync.acls import AclsReport
 from shoal.protocol.apis import ApiKey
 from tests.two_brokers import History, TwoBrokers, lagging
 
@@ -63,3 +67,18 @@ def test_records_that_followers_lack_lie_behind_the_end(brokers: TwoBrokers) -> 
         log.lag_ends()
         (seen,) = observer.partitions()
         assert (seen.end, seen.unreplicated) == (5, 0)
+
+
+def test_denial_that_only_the_destination_has_is_drift_and_a_permission_is_none(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topic("topic", 1)
+    permission = AclBinding(
+        Resource.TOPIC, PatternType.LITERAL, "topic", "User:app", "*", AclOperation.READ, True
+    )
+    surplus = permission, replace(permission, allows=False)
+    # Embedded brokers have no ACLs.
+    monkeypatch.setattr(observing, "follow_acls", lambda *_, **__: AclsReport((), surplus))
+    with observed(brokers) as observer:
+        observer.partitions()
+        assert observer.drift() == ["only the destination has the ACL User:app may not READ topic topic"]

@@ -68,6 +68,7 @@ class Clusters:
         self.state = "Empty"
         self.action = Action.WRITE
         self.commits = 0
+        self.is_without_groups = False
         self.problems: dict[float, Callable[[], object]] = {}
         self.drifting: list[str] = []
         self.errors: list[ShoalError] = []
@@ -103,6 +104,8 @@ class Clusters:
         return self.drifting
 
     def groups(self) -> GroupsReport:
+        if self.is_without_groups:
+            return GroupsReport(Direction.FORWARD, [])
         row = GroupOffset("app", ORDERS, ORDERS, 7, None, 7, Exactness.EXACT, None, self.action)
         return GroupsReport(Direction.FORWARD, [GroupReport("app", GroupType.CLASSIC, self.state, [row])])
 
@@ -157,6 +160,13 @@ def test_cutover_goes_through_all_gates_in_order(clusters: Clusters, tmp_path: P
     assert read_certificate(str(tmp_path / "c.json")) == report.certificate
     assert report.certificate is not None
     assert report.certificate.gates_s["quiet"] == 5.0
+
+
+def test_cutover_whose_expression_matches_no_group_warns(clusters: Clusters, tmp_path: Path) -> None:
+    clusters.is_without_groups = True
+    report = cut(clusters, tmp_path)
+    assert (report.closed, len(report.warnings)) == (None, 1)
+    assert report.warnings[0].startswith("no group at the source matches '.*', or this principal")
 
 
 def test_cutover_verifies_after_the_cut_only_the_new_records(clusters: Clusters, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tests.metrics_fed import busy_metrics, labels_by_metric, parsed, samples
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
+ALERTS = (DOCS / "prometheus-alerts.yml").read_text(encoding="utf-8")
 
 #: Labels that Prometheus adds to every sample.
 SCRAPED = frozenset({"job", "instance"})
@@ -149,10 +150,16 @@ def test_documented_metrics_are_those_served(
 
 
 def test_alerts_use_metrics_that_exist(served: Mapping[str, frozenset[str]]) -> None:
-    rules = re.findall(r"expr: (.*)", PAGE)
+    rules = re.findall(r"expr: (.*)", ALERTS)
     assert rules
     for rule in rules:
         labels_of(promql.parse(rule), served)
+
+
+def test_page_has_the_meaning_of_each_alert() -> None:
+    alerts = re.findall(r"alert: (\w+)", ALERTS)
+    section = PAGE.partition("## Alerts")[2].partition("\n## ")[0]
+    assert re.findall(r"`(Mirror\w+)`", section) == alerts
 
 
 def expanded(expression: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.mirroring.model.follow_options import KeptAcls
-from shoal.mirroring.sync.acl_drift import acl_drift, translate_acls
+from shoal.mirroring.sync.acl_drift import AclDrift, acl_drift, translate_acls
 
 NAMES = {"orders": "orders", "orders.eu": "orders.eu", "payments": "payments"}
 COPIES = {name: f"copy.{name}" for name in NAMES}
@@ -109,26 +109,44 @@ def test_acl_of_the_mirror_group_is_not_kept() -> None:
     assert translated(replace(OF_GROUP, name="shoal-1")) == set()
 
 
+def drift(wanted: set[AclBinding], present: set[AclBinding], kept: KeptAcls = KeptAcls.READ) -> AclDrift:
+    return acl_drift(wanted, present, frozenset(NAMES), kept)
+
+
 def test_drift_has_denials_first() -> None:
-    drift = acl_drift({MAY_READ, MAY_NOT}, set(), KeptAcls.READ)
-    assert drift.missing == (MAY_NOT, MAY_READ)
+    assert drift({MAY_READ, MAY_NOT}, set()).missing == (MAY_NOT, MAY_READ)
 
 
 def test_drift_of_equal_acls_is_empty() -> None:
-    drift = acl_drift({MAY_READ}, {MAY_READ, OF_GROUP, replace(MAY_READ, name="other")}, KeptAcls.READ)
-    assert (drift.missing, drift.surplus) == ((), ())
+    found = drift({MAY_READ}, {MAY_READ, OF_GROUP, replace(MAY_READ, name="other")})
+    assert (found.missing, found.surplus) == ((), ())
 
 
 def test_drift_names_an_acl_of_a_copy_that_the_source_lacks() -> None:
     bob = replace(MAY_READ, principal="User:bob")
-    assert acl_drift({MAY_READ}, {MAY_READ, bob}, KeptAcls.READ).surplus == (bob,)
+    assert drift({MAY_READ}, {MAY_READ, bob}).surplus == (bob,)
+
+
+def test_drift_of_a_topic_whose_last_acl_was_deleted_at_the_source_names_that_of_the_copy() -> None:
+    assert drift(set(), {MAY_READ, OF_GROUP, OF_ALL}).surplus == (MAY_READ,)
+
+
+def test_drift_of_a_prefix_that_was_deleted_at_the_source_names_that_of_the_copies() -> None:
+    other = replace(OF_PREFIX, name="other")
+    assert drift({MAY_READ}, {MAY_READ, OF_PREFIX, other}).surplus == (OF_PREFIX,)
+
+
+def test_drift_of_a_prefix_whose_copies_have_acls_of_their_own_is_empty() -> None:
+    wanted = {MAY_READ, replace(MAY_READ, name="orders.eu")}
+    assert drift(wanted, {*wanted, OF_PREFIX}).surplus == ()
+    assert drift({OF_PREFIX}, {OF_PREFIX, MAY_READ}).surplus == ()
 
 
 def test_drift_names_a_surplus_write_only_if_writes_are_kept() -> None:
     wanted, present = {MAY_READ}, {MAY_READ, MAY_WRITE}
-    assert acl_drift(wanted, present, KeptAcls.READ).surplus == ()
-    assert acl_drift(wanted, present, KeptAcls.ALL).surplus == (MAY_WRITE,)
+    assert drift(wanted, present).surplus == ()
+    assert drift(wanted, present, KeptAcls.ALL).surplus == (MAY_WRITE,)
 
 
 def test_drift_is_empty_if_all_operations_are_allowed_already() -> None:
-    assert acl_drift({MAY_READ, MAY_DESCRIBE}, {MAY_ALL}, KeptAcls.READ).missing == ()
+    assert drift({MAY_READ, MAY_DESCRIBE}, {MAY_ALL}).missing == ()

@@ -129,6 +129,20 @@ def test_follower_warns_of_a_coordinator_that_moves_only_at_the_end(
     assert [each for each in following.warnings if "group 'g' does not follow" in each]
 
 
+def test_follower_warns_of_a_broker_that_lists_no_groups_for_some_time(
+    groups: Groups, following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    fault = groups.two.source.faults.add(ApiKey.LIST_GROUPS, error=error, times=None)
+    wait_until(lambda: fault.hits > 2)
+    assert following.warnings == []
+    monkeypatch.setattr(follower, "_UNLISTED_S", 0.0)
+    wait_until(lambda: bool(following.warnings))
+    (sentence,) = following.warnings
+    assert sentence.startswith("groups of broker 1 of ")
+    assert "may be missing: " in sentence
+
+
 def test_follower_counts_no_more_than_a_part_while_the_mirror_runs(
     groups: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
@@ -265,6 +266,7 @@ def test_round_before_the_destinations_log_start_begins_there(groups: Groups) ->
     row = row_of(groups.round())
     assert (row.translated, row.action) == (12, Action.WRITTEN)
     assert row.detail.endswith("has deleted earlier records")
+    assert row.begins_late
 
 
 def test_round_before_the_beginning_of_the_copy_names_it(groups: Groups) -> None:
@@ -276,6 +278,7 @@ def test_round_before_the_beginning_of_the_copy_names_it(groups: Groups) -> None
     row = row_of(groups.round())
     assert (row.translated, row.exactness) == (0, Exactness.EXACT)
     assert row.detail == "the copy begins at source offset 5"
+    assert row.begins_late
 
 
 def test_round_of_a_topic_that_was_created_again_translates_nothing(groups: Groups) -> None:
@@ -295,3 +298,42 @@ def test_two_clusters_are_read_by_the_thread_of_the_rounds_alone(groups: Groups)
         groups.source = fresh
         groups.commit("source", "g", 4)
         assert row_of(groups.round()).action is Action.WRITTEN
+
+
+def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    groups.commit("source", "other", 4)
+    bootstrap = groups.two.source.bootstrap
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 6)], metadata, 10.0)
+    sync = groups.sync()
+    report = sync.round(groups.topics, apply=True, stable=True)
+    row = row_of(report)
+    assert (row.action, row.translated) == (Action.REFUSED, None)
+    assert row.detail == "an open transaction commits another offset. Repeat the command when it has ended"
+    assert row_of(report, "other").action is Action.WRITTEN
+    assert groups.committed("destination", "g") is None
+    producer.commit_transaction(10.0)
+    row = row_of(sync.round(groups.topics, apply=True, stable=True))
+    assert (row.committed, row.action) == (6, Action.WRITTEN)
+    consumer.close()
+
+
+def test_round_of_a_running_mirror_follows_a_group_with_an_open_transaction(groups: Groups) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    producer = Producer({"bootstrap.servers": groups.two.source.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    metadata = Consumer(
+        {"bootstrap.servers": groups.two.source.bootstrap, "group.id": "g"}
+    ).consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 6)], metadata, 10.0)
+    row = row_of(groups.round())
+    assert (row.committed, row.action) == (4, Action.WRITTEN)
+    producer.abort_transaction(10.0)

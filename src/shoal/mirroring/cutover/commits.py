@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from ...topic_partition import TopicPartition
 from ..sync.offset_rules import Action
 from ..sync.report import GroupOffset, GroupsReport
+from .certificate import CutGroupOffset
 
-__all__ = ["Commits"]
+__all__ = ["Commits", "cut_offsets"]
 
 _Key = tuple[str, TopicPartition]
 
@@ -58,3 +59,21 @@ def _offsets(report: GroupsReport) -> Iterator[tuple[_Key, GroupOffset]]:
         for offset in group.offsets:
             if offset.counterpart is not None:
                 yield (offset.group, offset.counterpart), offset
+
+
+def cut_offsets(report: GroupsReport) -> list[CutGroupOffset]:
+    """Return the offsets of groups for the certificate."""
+    return [
+        CutGroupOffset(
+            each.group,
+            each.partition.topic,
+            each.partition.partition,
+            each.committed,
+            each.translated,
+            None if each.exactness is None else each.exactness.value,
+            each.action.value,
+        )
+        for group in report.groups
+        for each in group.offsets
+        if each.action is not Action.NOT_MIRRORED
+    ]

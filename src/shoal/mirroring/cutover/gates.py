@@ -24,7 +24,7 @@ from ...verify import Outcome, VerifyReport
 from ..model.offset_map import Exactness
 from ..model.text import first_few
 from ..sync.offset_rules import Action
-from ..sync.report import GroupOffset, GroupsReport
+from ..sync.report import GroupOffset, GroupReport, GroupsReport
 from .certificate import CutLog
 from .movement import PartitionSeen, QuietSeen
 
@@ -41,6 +41,7 @@ __all__ = [
     "mirror_verdict",
     "quiet_verdict",
     "read_back_verdict",
+    "staying_topics",
     "unmoved_verdict",
     "verified_verdict",
 ]
@@ -85,8 +86,8 @@ GATES: Mapping[Gate, GateRule] = {
     Gate.IN_STEP: GateRule(
         "configurations, ACLs and consumer groups are in step, and the copied records are verified",
         "clients continue at the destination with these, and the verification would be downtime later",
-        "Mirror with --sync-configs, --sync-acls and --groups, or leave a difference with --allow-drift, and "
-        "cut over again.",
+        "Mirror with --sync-configs, --sync-acls and --groups. Leave a difference with --allow-drift, or a "
+        "group with --exclude-groups. --accept-at-least lets consumers read records again.",
     ),
     Gate.QUIET: GateRule(
         "producers have stopped: the ends of the source do not move, followers have each record, and no "
@@ -104,7 +105,8 @@ GATES: Mapping[Gate, GateRule] = {
         "consumers have stopped at both clusters, and the offsets of their groups are translated exactly, "
         "committed and read back",
         "a consumer that continues at the source would read records twice",
-        "Stop these consumers and cut over again, or leave out the group with --exclude-groups.",
+        "Stop these consumers and cut over again, or leave out the group with --exclude-groups. "
+        "--accept-at-least lets consumers read records again.",
     ),
     Gate.CERTIFICATE: GateRule(
         "the ends of the source are still the same, and the certificate is on disk",
@@ -186,19 +188,44 @@ def mirror_verdict(
     return _waiting_if(reasons)
 
 
-def in_step_verdict(drift: Sequence[str], groups: GroupsReport) -> Verdict:
+def in_step_verdict(
+    drift: Sequence[str],
+    groups: GroupsReport,
+    partitions: Sequence[PartitionSeen],
+    *,
+    accepts_at_least: bool,
+) -> Verdict:
     """
     Demand that nothing but the last records is left to bring to the destination.
+
+    Later gates demand the same of the groups, while producers stand still.
 
     Args:
         drift: Phrases about configurations and ACLs that differ, or that cannot be compared.
         groups: A round over the groups that committed nothing. Offsets may still be *ahead*, and consumers
             still run.
+        partitions: The partitions, as both clusters showed them after the round.
+        accepts_at_least: As for :func:`groups_verdict`.
 
     """
+    starts = _starts(partitions)
     rows = [each for group in groups.groups for each in group.offsets]
-    refused = [_row(each) for each in rows if each.action in (Action.REFUSED, Action.FURTHER)]
-    return _waiting_if([*drift, *_untranslated(groups), *refused])
+    allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=True)
+    refused = [
+        _row(each)
+        for each in rows
+        if each.action in (Action.REFUSED, Action.FURTHER)
+        or _is_inexact(each, allowed)
+        or _misses_records(each, starts)
+    ]
+    ends = {each.source: each.log_end for each in partitions}
+    beyond = [
+        f"group {each.group!r} at {each.partition} is at {each.committed}, beyond the end at the source "
+        f"({ends[each.partition]})"
+        for each in rows
+        if each.partition in ends and each.committed > ends[each.partition]
+    ]
+    return _waiting_if([*drift, *_untranslated(groups), *refused, *beyond])
 
 
 def quiet_verdict(seen: QuietSeen, quiet_s: float) -> Verdict:
@@ -297,7 +324,7 @@ def verified_verdict(report: VerifyReport, *, is_whole: bool) -> Verdict:
 
 def groups_verdict(
     report: GroupsReport,
-    empty: Collection[TopicPartition],
+    partitions: Sequence[PartitionSeen],
     *,
     accepts_at_least: bool,
     is_rehearsal: bool = False,
@@ -307,14 +334,16 @@ def groups_verdict(
 
     Args:
         report: A round over the groups that committed nothing.
-        empty: The source partitions without a record. The mirror has no position there, and none is needed.
+        partitions: The partitions. The mirror needs no position where the source has no record.
         accepts_at_least: Whether a translation may be one from which records are read again.
         is_rehearsal: Whether consumers and the mirror are still at work.
 
     """
+    starts = _starts(partitions)
+    empty = {each.source for each in partitions if each.start == each.end}
     reasons = _untranslated(report)
     for group in report.groups:
-        if group.is_active and not is_rehearsal:
+        if group.is_active and not is_rehearsal and _may_read_what_moves(group):
             reasons.append(f"group {group.name!r} has members at the source")
         allowed = _allowed_exactness(accepts_at_least=accepts_at_least, is_rehearsal=is_rehearsal)
         reasons += [
@@ -322,9 +351,38 @@ def groups_verdict(
             for each in group.offsets
             if each.action in _IN_THE_WAY
             or (each.action is Action.NO_POSITION and each.partition not in empty)
-            or (each.exactness is not None and each.exactness not in allowed)
+            or _is_inexact(each, allowed)
+            or _misses_records(each, starts)
         ]
     return _waiting_if(reasons)
+
+
+def _may_read_what_moves(group: GroupReport) -> bool:
+    """Whether a group has an offset of a topic that moves, or none from which to tell."""
+    return not group.offsets or any(each.action is not Action.NOT_MIRRORED for each in group.offsets)
+
+
+def staying_topics(report: GroupsReport) -> Iterator[str]:
+    """Yield a sentence for each group that reads topics that move, and others."""
+    for group in report.groups:
+        others = sorted(
+            {each.partition.topic for each in group.offsets if each.action is Action.NOT_MIRRORED}
+        )
+        if others and _may_read_what_moves(group):
+            yield f"group {group.name!r} also has offsets of topics that do not move: {first_few(others)}"
+
+
+def _is_inexact(offset: GroupOffset, allowed: Collection[Exactness]) -> bool:
+    return offset.exactness is not None and offset.exactness not in allowed
+
+
+def _starts(partitions: Sequence[PartitionSeen]) -> dict[TopicPartition, int]:
+    return {each.source: each.start for each in partitions}
+
+
+def _misses_records(offset: GroupOffset, starts: Mapping[TopicPartition, int]) -> bool:
+    """Whether consumers would read records at the source that the destination lacks."""
+    return offset.begins_late and offset.committed >= starts.get(offset.partition, 0)
 
 
 #: These keep an offset from the destination. The other actions need nothing more, or only the commit.
@@ -353,7 +411,9 @@ def read_back_verdict(report: GroupsReport) -> Verdict:
 
 
 def _untranslated(report: GroupsReport) -> list[str]:
-    return [f"group {each.name!r} does not follow: {each.problem}" for each in report.untranslated]
+    """Return phrases about groups that a round did not see, or did not translate."""
+    problems = [f"group {each.name!r} does not follow: {each.problem}" for each in report.untranslated]
+    return [*report.warnings, *problems]
 
 
 def _row(offset: GroupOffset) -> str:

@@ -74,6 +74,7 @@ class Observer:
             self._options.selection,
             lambda partition: SourceTaken(self._source, partition, settings),
             way_there=WayThere(self._source, self._destination, settings),
+            with_states=True,
             patience_s=_PATIENCE_S,
         )
 
@@ -180,7 +181,8 @@ class Observer:
         """
         Return phrases about configurations and ACLs that the destination lacks, or that cannot be compared.
 
-        ACLs that only the destination has are no drift: shoal deletes none, and no client misses anything.
+        Permissions that only the destination has are no drift: shoal deletes none, and no client misses
+        anything. A denial that only the destination has would refuse clients that continue there.
         """
         kinds: Mapping[str, Callable[[], Iterator[str]]] = {"configs": self._configs, "acls": self._acls}
         found: list[str] = []
@@ -212,6 +214,9 @@ class Observer:
             return
         for each in report.left:
             yield f"the destination lacks the ACL {each}"
+        for each in report.surplus:
+            if not each.allows:
+                yield f"only the destination has the ACL {each}"
 
     def _missing_authorizer(self) -> Iterator[str]:
         """Yield what the move changes for clients if one of the clusters has no authorizer."""
@@ -229,8 +234,8 @@ class Observer:
         return self._sync.round(self.topics, apply=False, afresh=True)
 
     def commit_groups(self) -> GroupsReport:
-        """Read, translate and commit the offsets of the groups."""
-        return self._sync.round(self.topics, apply=True, afresh=True)
+        """Read, translate and commit the offsets of the groups, but those that a transaction would change."""
+        return self._sync.round(self.topics, apply=True, afresh=True, stable=True)
 
     # The records
 

@@ -9,7 +9,7 @@ source again if the cut-over ends later. A transient error of a cluster is one m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,10 +20,9 @@ from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ...verify import PartitionReport, VerifyProgress, VerifyReport
 from ..model.position import MirrorPosition
-from ..sync.offset_rules import Action
 from ..sync.report import GroupsReport
-from .certificate import Certificate, CutCluster, CutGroupOffset, CutLog, CutPartition
-from .commits import Commits
+from .certificate import Certificate, CutCluster, CutLog, CutPartition
+from .commits import Commits, cut_offsets
 from .files import check_writable, write_certificate, write_page
 from .gates import (
     GATES,
@@ -37,6 +36,7 @@ from .gates import (
     mirror_verdict,
     quiet_verdict,
     read_back_verdict,
+    staying_topics,
     unmoved_verdict,
     verified_verdict,
 )
@@ -167,10 +167,20 @@ class CutoverRun:
             tuple(self._events.values()),
             len(self._commits.done),
             self._certificate,
-            (*self._warnings, *(self._groups.warnings if self._groups else ())),
+            (*self._warnings, *self._group_warnings()),
             tuple(self._commits.unconfirmed.values()),
             self._commands.get(Gate.GROUPS.value, "shoal groups"),
         )
+
+    def _group_warnings(self) -> Iterator[str]:
+        if self._groups is None:
+            return
+        yield from (*self._groups.warnings, *staying_topics(self._groups))
+        if not self._groups.groups:
+            yield (
+                f"no group at the source matches {self._options.selection.groups!r}, or this principal "
+                "may describe none. At the destination consumers begin by their auto.offset.reset"
+            )
 
     def _pass(self, gate: Gate, step: Callable[[Gate], None]) -> None:
         try:
@@ -193,7 +203,14 @@ class CutoverRun:
         self._wait(gate, look)
 
     def _await_in_step(self, gate: Gate) -> None:
-        self._wait(gate, lambda: in_step_verdict(self._observer.drift(), self._observer.groups()))
+        accepts = self._options.accept_at_least
+
+        def look() -> Verdict:
+            groups = self._observer.groups()
+            seen = self._observer.partitions()  # later: retention may overtake a group
+            return in_step_verdict(self._observer.drift(), groups, seen, accepts_at_least=accepts)
+
+        self._wait(gate, look)
         self._verify(gate, is_whole=False)
 
     def _await_quiet(self, gate: Gate) -> None:
@@ -224,10 +241,9 @@ class CutoverRun:
             seen = self._look_behind_cut()
             if isinstance(seen, Verdict):
                 return seen
-            empty = {each.source for each in seen if each.start == each.end}
             preview = self._observer.groups()
             self._commits.see(preview)
-            verdict = self._groups_verdict(preview, empty)
+            verdict = self._groups_verdict(preview, seen)
             if verdict.state is not State.PASSED or self._options.rehearse:
                 return verdict
             self._commits.begin(preview)
@@ -235,18 +251,18 @@ class CutoverRun:
             self._commits.end(written)
             # A consumer may have joined meanwhile, or committed: the next look begins again.
             for report in (written, self._observer.groups()):
-                verdict = self._groups_verdict(report, empty)
+                verdict = self._groups_verdict(report, seen)
                 if verdict.state is not State.PASSED:
                     return verdict
             return read_back_verdict(report)
 
         self._wait(gate, look)
 
-    def _groups_verdict(self, report: GroupsReport, empty: set[TopicPartition]) -> Verdict:
+    def _groups_verdict(self, report: GroupsReport, seen: Sequence[PartitionSeen]) -> Verdict:
         self._groups = report
         return groups_verdict(
             report,
-            empty,
+            seen,
             accepts_at_least=self._options.accept_at_least,
             is_rehearsal=self._options.rehearse,
         )
@@ -383,7 +399,7 @@ class CutoverRun:
             rules[0] if rules else "",
             dict(self._observer.topics),
             tuple(self._cut_partition(each, *logs[each.source]) for each in seen),
-            tuple(_cut_offsets(self._groups)) if self._groups else (),
+            tuple(cut_offsets(self._groups)) if self._groups else (),
             {gate.value: round(event.elapsed_s, 3) for gate, event in self._events.items()},
             dict(self._commands),
         )
@@ -402,23 +418,6 @@ class CutoverRun:
             0 if compared is None else compared.batches,
             None if position is None else position.last_batch,
         )
-
-
-def _cut_offsets(report: GroupsReport) -> list[CutGroupOffset]:
-    return [
-        CutGroupOffset(
-            each.group,
-            each.partition.topic,
-            each.partition.partition,
-            each.committed,
-            each.translated,
-            None if each.exactness is None else each.exactness.value,
-            each.action.value,
-        )
-        for group in report.groups
-        for each in group.offsets
-        if each.action is not Action.NOT_MIRRORED
-    ]
 
 
 def cut_over(

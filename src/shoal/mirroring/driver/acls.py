@@ -2,8 +2,9 @@
 The ACLs that a mirror needs on each side, and no others, for a principal of any name.
 
 They follow from the requests that the mirror sends, by "Operations and Resources on Protocols" in Kafka's
-security documentation. For Kafka's authorizers READ, WRITE and ALTER imply DESCRIBE, so only consumer groups
-that the mirror reads (``--groups``) need DESCRIBE alone. ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+security documentation. For Kafka's authorizers READ, WRITE and ALTER imply DESCRIBE, so only groups that the
+mirror reads (``--groups``, ``--from-certificate``) need DESCRIBE alone. ALTER_CONFIGS implies
+DESCRIBE_CONFIGS.
 
 | at the source | asks for |
 |---|---|
@@ -24,6 +25,7 @@ that the mirror reads (``--groups``) need DESCRIBE alone. ALTER_CONFIGS implies 
 | CreateTopics | CREATE on the topic |
 | CreatePartitions | ALTER on the topic |
 | ListGroups, OffsetFetch, OffsetCommit of the consumer groups that follow | READ on these groups |
+| DescribeGroups, OffsetFetch, with ``--from-certificate`` | DESCRIBE on the group of the first mirror |
 | IncrementalAlterConfigs, with ``--sync-configs`` | ALTER_CONFIGS on the topic |
 
 With ``--sync-acls``, DescribeAcls asks for DESCRIBE on both clusters, and CreateAcls for ALTER on the
@@ -72,6 +74,7 @@ def needed_acls(
     before_2_8: bool,
     follow: FollowOptions = NOTHING_FOLLOWS,
     consumer_groups: Collection[str] = (),
+    first_mirror_group: str | None = None,
 ) -> tuple[Acl, ...]:
     """
     Return the ACLs that a mirror needs.
@@ -84,6 +87,7 @@ def needed_acls(
         before_2_8: Whether the destination's brokers require IDEMPOTENT_WRITE.
         follow: The options for what follows the records.
         consumer_groups: The groups whose committed offsets follow the records.
+        first_mirror_group: The group of the mirror that led to a cut-over, if this one goes back from it.
 
     """
     acls = [
@@ -100,6 +104,8 @@ def needed_acls(
         acls += [Acl("destination", "topic", copy, operation) for operation in operations]
     acls.append(Acl("destination", "cluster", _THE_CLUSTER, "DESCRIBE_CONFIGS"))
     acls += [Acl("destination", "group", name, "READ") for name in consumer_groups]
+    if first_mirror_group is not None:
+        acls.append(Acl("destination", "group", first_mirror_group, "DESCRIBE"))
     if before_2_8:
         acls.append(Acl("destination", "cluster", _THE_CLUSTER, "IDEMPOTENT_WRITE"))
     if follow.has(Follower.ACLS):

@@ -32,7 +32,7 @@ from ..prepare.inspect import inspect_topics
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
 from .following import compare_followers
-from .going_back import starts_at_cut
+from .going_back import first_mirror_group, starts_at_cut
 from .missing_acls import missing_acls
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
@@ -228,6 +228,7 @@ class _DryRunner:
             grown=(),
             before_2_8=self._destination_before_2_8(),
             follow=self._options.follow,
+            first_mirror_group=first_mirror_group(self._options),
         )
         missing, unknown = self._without(acls)
         return DryRun(
@@ -244,6 +245,7 @@ class _DryRunner:
             before_2_8=self._destination_before_2_8(),
             follow=self._options.follow,
             consumer_groups=self._consumer_groups,
+            first_mirror_group=first_mirror_group(self._options),
         )
 
     def _differences(self, changes: TopicChanges) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..positions import GroupOffsets, GroupPositions
 
-__all__ = ["go_back", "starts_at_cut"]
+__all__ = ["first_mirror_group", "go_back", "starts_at_cut"]
 
 
 class _WayBack(NamedTuple):
@@ -45,6 +45,14 @@ class _WayBack(NamedTuple):
 
     cuts: Mapping[TopicPartition, CutPartition]
     destinations: Mapping[TopicPartition, FailbackLog]
+
+
+def first_mirror_group(options: MirrorOptions) -> str | None:
+    """Return the group of the mirror that led to the cut; None without a readable certificate."""
+    if options.from_certificate is not None:
+        with suppress(ConfigError):
+            return read_certificate(options.from_certificate).mirror_group
+    return None
 
 
 def starts_at_cut(

@@ -14,11 +14,14 @@ No principal gets more at the destination than at the source, and other topics s
 - ACLs of groups keep their names, but those of the mirror's own group.
 - A denial is kept as an allowance is. It is created first, so that no moment is without it.
 
-ACLs are created, and never deleted: those of the copies that the source has not are :attr:`AclDrift.surplus`.
+ACLs are created, and never deleted: those that say more of a copy than the source's are
+:attr:`AclDrift.surplus`, also if the source has no ACL of the topic left. ACLs of all topics (``*``) and of
+groups may be the destination's own.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -38,7 +41,7 @@ class AclDrift:
 
     Attributes:
         missing: The ACLs to create, denials first.
-        surplus: The ACLs of copies that no ACL of the source asks for, sorted.
+        surplus: The ACLs of copies, by name or by prefix, that no ACL of the source asks for, sorted.
 
     """
 
@@ -46,28 +49,56 @@ class AclDrift:
     surplus: tuple[AclBinding, ...]
 
 
-def acl_drift(wanted: Collection[AclBinding], present: Collection[AclBinding], kept: KeptAcls) -> AclDrift:
+def acl_drift(
+    wanted: Collection[AclBinding],
+    present: Collection[AclBinding],
+    copies: Collection[str],
+    kept: KeptAcls,
+) -> AclDrift:
     """
     Compare the translated ACLs with those of the destination.
 
     Args:
         wanted: See :func:`translate_acls`.
         present: The ACLs of topics and groups at the destination.
+        copies: The names of the mirrored topics at the destination.
         kept: As for ``wanted``: other operations are no surplus.
 
     """
-    names = {each.name for each in wanted if each.resource is Resource.TOPIC}
+    asked = _asked_patterns(wanted)
     surplus = (
         each
         for each in present
         if each.resource is Resource.TOPIC
-        and each.name in names
         and each not in wanted
         and (kept is KeptAcls.ALL or each.operation in (*_TO_READ, AclOperation.ALL))
-        and not _is_covered(each, wanted)
+        and not all(_is_asked(each, copy, asked) for copy in _covered(each, copies))
     )
     missing = (each for each in wanted if each not in present and not _is_covered(each, present))
     return AclDrift(tuple(sorted(missing, key=_denials_first)), tuple(sorted(surplus)))
+
+
+def _asked_patterns(wanted: Iterable[AclBinding]) -> Mapping[AclBinding, Collection[AclBinding]]:
+    """Return the ACLs of topics by what they say, whichever topics they name."""
+    asked: dict[AclBinding, list[AclBinding]] = defaultdict(list)
+    for each in wanted:
+        if each.resource is Resource.TOPIC:
+            asked[_of_any_topic(each)].append(each)
+    return asked
+
+
+def _of_any_topic(binding: AclBinding) -> AclBinding:
+    return replace(binding, pattern=PatternType.LITERAL, name="")
+
+
+def _is_asked(binding: AclBinding, copy: str, asked: Mapping[AclBinding, Collection[AclBinding]]) -> bool:
+    """Whether an ACL of the source says the same of a copy, or of ALL operations on it."""
+    same = _of_any_topic(binding)
+    return any(
+        _covered(each, (copy,))
+        for operation in (binding.operation, AclOperation.ALL)
+        for each in asked.get(replace(same, operation=operation), ())
+    )
 
 
 def _denials_first(binding: AclBinding) -> tuple[bool, AclBinding]:
@@ -118,7 +149,8 @@ def _operations(operation: AclOperation, kept: KeptAcls) -> Collection[AclOperat
 
 def _on_copies(binding: AclBinding, names: Mapping[str, str]) -> Iterator[AclBinding]:
     """Yield the ACLs of the copies that follow from one of topics."""
-    covered = _covered(binding, names)
+    is_of_all = binding.pattern is PatternType.LITERAL and binding.name == _ALL_NAMES
+    covered = list(names) if is_of_all else _covered(binding, names)
     if binding.pattern is PatternType.PREFIXED:
         prefix = _new_prefix(binding.name, [(name, names[name]) for name in covered])
         if prefix is not None:
@@ -129,10 +161,9 @@ def _on_copies(binding: AclBinding, names: Mapping[str, str]) -> Iterator[AclBin
 
 
 def _covered(binding: AclBinding, names: Collection[str]) -> Collection[str]:
+    """Return the names that an ACL has, or begins."""
     if binding.pattern is PatternType.PREFIXED:
         return [name for name in names if name.startswith(binding.name)]
-    if binding.name == _ALL_NAMES:
-        return list(names)
     return [binding.name] if binding.name in names else []
 
 

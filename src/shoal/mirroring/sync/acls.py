@@ -65,7 +65,8 @@ def follow_acls(
 
     """
     kept = follow.kept_acls
-    drift = acl_drift(translate_acls(_all_of(source), names, own_group, kept), _all_of(destination), kept)
+    wanted = translate_acls(_all_of(source), names, own_group, kept)
+    drift = acl_drift(wanted, _all_of(destination), frozenset(names.values()), kept)
     if compare_only or not follow.has(Follower.ACLS) or not drift.missing:
         return AclsReport(drift.missing, drift.surplus)
     denials = [each for each in drift.missing if not each.allows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -31,6 +31,9 @@ _LAST_ROUND_S = 30.0
 
 #: The commits of a round retry for less than the default interval.
 _PATIENCE_S = 2.0
+
+#: A broker that restarts lists its groups again after a while.
+_UNLISTED_S = 60.0
 
 #: The most names of groups in metrics and page.
 _NAMED = 100
@@ -64,6 +67,7 @@ class GroupFollower:
         self._warn = once_each(warn)
         self._wake = threading.Event()
         self._is_closed = False
+        self._unlisted_since: float | None = None
         self._thread: threading.Thread | None = None
         metrics.set_groups(GroupsStatus())
 
@@ -144,6 +148,7 @@ class GroupFollower:
             if is_last or not (isinstance(error, ShoalError) and is_transient(error)):
                 self._warn(f"the offsets of consumer groups cannot be translated: {error}")
             return
+        self._warn_of_unlisted(report.warnings, is_last=is_last)
         for group in report.untranslated:
             if group.may_pass and not is_last:
                 continue  # a coordinator moves, for instance
@@ -157,6 +162,17 @@ class GroupFollower:
         for sentence in sorted(refused):
             self._warn(sentence)
         self._metrics.set_groups(_status_of(report))
+
+    def _warn_of_unlisted(self, warnings: Sequence[str], *, is_last: bool) -> None:
+        """Warn of brokers whose groups no round has seen for some time."""
+        now = time.monotonic()
+        if not warnings:
+            self._unlisted_since = None
+        elif self._unlisted_since is None:
+            self._unlisted_since = now
+        if self._unlisted_since is not None and (is_last or now - self._unlisted_since >= _UNLISTED_S):
+            for sentence in warnings:
+                self._warn(sentence)
 
 
 def _status_of(report: GroupsReport) -> GroupsStatus:

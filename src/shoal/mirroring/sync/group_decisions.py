@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...client.cluster import is_transient
 from ...client.group_listing import GroupType, ListedGroup
-from ...error_codes import named_code
+from ...error_codes import ErrorCode, named_code
 from ...errors import ShoalError
 from ...protocol.offset_fetch import CommittedValue, FetchedGroup, FetchedTopic
 from ...topic_partition import TopicPartition
@@ -41,6 +41,9 @@ _SETTLED = frozenset({Action.UNCHANGED, Action.ACTIVE, Action.FURTHER})
 
 #: Actions that the next round may repeat.
 _PENDING = frozenset({Action.WRITE, Action.UNCONFIRMED, Action.REFUSED})
+
+
+_UNSTABLE = "an open transaction commits another offset. Repeat the command when it has ended"
 
 
 class OneGroup(NamedTuple):
@@ -151,8 +154,9 @@ class GroupDecisions:
         report = GroupReport(group.here.name, group.here.type, group.here.state)
         problem = self._problem(group)
         if problem:
-            may_pass = isinstance(problem, ShoalError) and is_transient(problem)
-            return DecidedGroup(replace(report, problem=str(problem), may_pass=may_pass), ())
+            if isinstance(problem, ShoalError):
+                report = replace(report, has_failed=True, may_pass=is_transient(problem))
+            return DecidedGroup(replace(report, problem=str(problem)), ())
         assert isinstance(group.offsets, FetchedGroup)
         present = group.present.topics if isinstance(group.present, FetchedGroup) else {}
         is_active = group.there is not None and group.there.is_active
@@ -254,6 +258,8 @@ class GroupDecisions:
         )
         if source is None:
             return Decided(row, None)
+        if committed.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            return Decided(replace(row, action=Action.REFUSED, detail=_UNSTABLE), None)
         if committed.error_code:
             error = f"a broker refuses to show the offset: {named_code(committed.error_code)}"
             return Decided(replace(row, action=Action.REFUSED, detail=error), None)
@@ -296,6 +302,7 @@ class GroupDecisions:
             log_start=self._log_starts.of(counterpart) or 0,
             had_incident=copy.had_incident,
         )
+        missing = self._missing(copy, committed, is_clamped=decision.is_clamped)
         outcome = replace(
             row,
             counterpart=counterpart,
@@ -303,13 +310,15 @@ class GroupDecisions:
             exactness=decision.translation.exactness,
             present=None if there is None else there.offset,
             action=decision.action,
-            detail=self._detail(copy, committed, is_clamped=decision.is_clamped),
+            detail=missing,
+            begins_late=bool(missing),
         )
         if decision.mark is None:
             return Decided(outcome, None)
         return Decided(outcome, ToCommit(counterpart, decision.translation.offset, decision.mark))
 
-    def _detail(self, copy: MirroredCopy, committed: CommittedValue, *, is_clamped: bool) -> str:
+    def _missing(self, copy: MirroredCopy, committed: CommittedValue, *, is_clamped: bool) -> str:
+        """Return a phrase: why the other cluster lacks the records of an offset; empty if it has them."""
         if is_clamped:
             return f"{self._written} has deleted earlier records"
         began = copy.offsets.milestones[0].source

@@ -61,6 +61,7 @@ class GroupSync:
         way_there: WayThere | None = None,
         direction: Direction = Direction.FORWARD,
         with_lag: bool = False,
+        with_states: bool = False,
         patience_s: float = 10.0,
     ) -> None:
         """
@@ -73,6 +74,7 @@ class GroupSync:
             way_there: Translates offsets from before a cut-over, for a mirror that goes back.
             direction: Whether groups follow the records, or go back.
             with_lag: Whether to ask for the ends of the partitions that are read.
+            with_states: Whether to see also the members of groups of brokers before Kafka 2.6.
             patience_s: How long to retry a commit while a coordinator moves.
 
         """
@@ -83,6 +85,7 @@ class GroupSync:
         self._selection = selection
         self._direction = direction
         self._with_lag = with_lag
+        self._with_states = with_states
         self._patience_s = patience_s
         self._selected: dict[str, ListedGroup] = {}
         self._committed = GroupOffsetsReader(self._read)
@@ -93,7 +96,9 @@ class GroupSync:
             self._copies, direction, self._log_starts, self._ends, str(self._written)
         )
 
-    def round(self, topics: Mapping[str, str], *, apply: bool, afresh: bool = False) -> GroupsReport:
+    def round(
+        self, topics: Mapping[str, str], *, apply: bool, afresh: bool = False, stable: bool = False
+    ) -> GroupsReport:
         """
         Read, decide, and commit.
 
@@ -101,6 +106,8 @@ class GroupSync:
             topics: The mirror's topics at the destination, by their names at the source.
             apply: Whether to commit; otherwise nothing is written.
             afresh: Whether to decide everything again, even if nothing has changed.
+            stable: Whether to refuse offsets that an open transaction would change. The next round of a
+                running mirror has them, and others have no next round.
 
         Raises:
             ShoalError: A cluster does not respond, or refuses to show the mirror's positions.
@@ -109,10 +116,12 @@ class GroupSync:
         started = time.monotonic()
         if afresh:
             self._decisions.forget()
-        listed = list_groups(self._read)
+        listed = list_groups(self._read, with_states=self._with_states)
         listed_now = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
         selected = self._selected | listed_now
-        offsets = self._committed.read(name for name, each in selected.items() if each.commits_offsets)
+        offsets = self._committed.read(
+            (name for name, each in selected.items() if each.commits_offsets), stable=stable
+        )
         selected = {
             name: each
             for name, each in selected.items()
@@ -121,7 +130,7 @@ class GroupSync:
         self._selected = selected
         self._copies.read(topics)
         self._ask_logs(offsets.values())
-        other = list_groups(self._written)
+        other = list_groups(self._written, with_states=self._with_states)
         read_at = time.monotonic()
         present = self._read_present([name for name in offsets if name in selected])
         # Brokers do not list a group that the principal may not describe. Its commit is refused, which names

@@ -74,7 +74,9 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             with_lag=True,
             patience_s=_PATIENCE_S,
         )
-        report = patiently(lambda: sync.round(topics, apply=options.apply), patience_s=_PATIENCE_S)
+        report = patiently(
+            lambda: sync.round(topics, apply=options.apply, stable=options.apply), patience_s=_PATIENCE_S
+        )
         return prove(report, source, destination, settings) if options.prove else report
 
 
@@ -113,7 +115,10 @@ def translate_offsets(
         on_warning: A function that receives warnings as sentences.
 
     Returns:
-        The groups with their offsets: ``report.groups[0].offsets[0].translated``.
+        The report. Each of its ``groups`` has a ``name``, ``offsets``, and a ``problem`` if it has none. An
+        offset has ``partition``, ``committed``, ``counterpart``, ``translated``, ``exactness``, ``action``
+        and ``detail``. The ``value`` of an exactness or an action is the word in the table of the verb.
+        ``report.to_json_object()`` has the values of ``--json``.
 
     Raises:
         ConfigError: An option cannot be used, or no topic matches.

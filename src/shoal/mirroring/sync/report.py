@@ -47,6 +47,8 @@ class GroupOffset:
         action: The treatment of the offset.
         detail: A phrase with the reason, if the action needs one.
         proof: The comparison of the next record, if it was asked for.
+        begins_late: Whether the other cluster lacks the records from the offset on, and the translation is
+            its first record behind them.
 
     """
 
@@ -61,6 +63,7 @@ class GroupOffset:
     action: Action
     detail: str = ""
     proof: OffsetProof | None = None
+    begins_late: bool = False
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the offset as values of JSON."""
@@ -90,6 +93,7 @@ class GroupReport:
         type: The protocol of its members, at the cluster that was read.
         offsets: Its offsets, by partition.
         problem: The reason why none of its offsets was translated; empty if there is none.
+        has_failed: Whether the problem is an error of a broker, and no property of the group.
         may_pass: Whether a later round may do without the problem.
 
     """
@@ -99,6 +103,7 @@ class GroupReport:
     state: str
     offsets: Sequence[GroupOffset] = ()
     problem: str = ""
+    has_failed: bool = False
     may_pass: bool = False
 
     @property
