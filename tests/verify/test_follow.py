@@ -20,8 +20,9 @@ from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal.verify import DifferenceKind, Extent, Outcome
-from shoal.verify.follow import Follower, FollowStatus, PartitionStatus, Round
+from shoal.verify.follow import Follower, FollowStatus, Round
 from tests import batches
+from tests.metrics_fed import BUSY_VERIFICATION
 from tests.two_brokers import NOW_MS, History, TwoBrokers, batches_of
 from tests.verifying import Item, encode, lay_out
 
@@ -319,14 +320,10 @@ def test_option_that_does_not_fit_is_one_sentence_and_exit_code_2(
 
 # Metrics and alerts
 
-BUSY = FollowStatus(
-    {PARTITION: PartitionStatus(5, 2, {DifferenceKind.MISSING: 3}, 7, (1, 1), "a problem")}, 2, 1, 9, 0.5, 1e9
-)
-
 
 def served() -> dict[str, set[str]]:
     """Return the labels of each metric."""
-    text = metrics_text(BUSY).decode()
+    text = metrics_text(BUSY_VERIFICATION).decode()
     return {
         sample.name: {label for each in family.samples for label in each.labels}
         for family in text_string_to_metric_families(text)
@@ -345,7 +342,7 @@ def test_documented_metrics_are_those_served() -> None:
 
 
 def test_metrics_have_the_values_of_the_status() -> None:
-    text = metrics_text(BUSY).decode()
+    text = metrics_text(BUSY_VERIFICATION).decode()
     assert 'shoal_verify_records_total{partition="0",topic="topic"} 5.0' in text
     assert 'shoal_verify_differing_records{kind="missing",partition="0",topic="topic"} 3.0' in text
     assert 'shoal_verify_lag_records{partition="0",topic="topic"} 7.0' in text
