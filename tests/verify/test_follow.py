@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,22 @@ def test_partition_that_cannot_be_compared_is_reported_once_and_tried_more_rarel
     assert follower.status.outcome is Outcome.EQUAL
 
 
+def test_topic_that_is_selected_no_longer_has_no_lag(brokers: TwoBrokers, history: History) -> None:
+    topics = {"topic": "topic"}
+    settings = brokers.settings
+    follower = Follower(settings.source, settings.destination, lambda: topics, patience_s=0.5)
+    history.plain(3, 2, 4)
+    found = [bytearray(each.view) for each in batches_of(brokers.source.log("topic"))]
+    found[0] = batches.batch([b"an", b"other", b"value"], base_timestamp=NOW_MS)
+    lay_out(brokers, found[:2])
+    before = run(follower).status.partitions[PARTITION]
+    assert (before.lag, before.differing) == (4, {DifferenceKind.ALTERED: 3})
+    topics.clear()
+    after = run(follower).status
+    assert after.partitions[PARTITION] == replace(before, lag=None)
+    assert after.outcome is Outcome.DIFFERENT
+
+
 def test_following_may_begin_with_the_last_records(
     brokers: TwoBrokers, history: History, new_follower: Callable[..., Follower]
 ) -> None:
@@ -294,6 +311,38 @@ def test_verb_prints_differences_once_and_ends_with_exit_code_1(
     assert [(each["round"], each["records"], len(each["news"])) for each in rounds] == [(1, 7, 1), (2, 0, 0)]
     assert rounds[1]["partitions"][0]["differing"] == {"missing": 2}
     assert err.count("missing: source offsets 3 to 4") == 1
+
+
+@pytest.mark.usefixtures("two_rounds")
+def test_verb_warns_once_of_an_expression_without_topics(
+    brokers: TwoBrokers, history: History, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    history.plain(3)
+    copy(brokers)
+    assert main([*command[:-1], "topic,other.*", "--follow", "--interval", "0.1"]) == 0
+    assert capsys.readouterr().err.count("'other.*' matches no topic now") == 1
+
+
+@pytest.mark.usefixtures("two_rounds")
+def test_verb_continues_while_no_topic_matches(
+    brokers: TwoBrokers,
+    history: History,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history.plain(3)
+    copy(brokers)
+    whole = Follower.round
+
+    def round_(self: Follower, stop: threading.Event) -> Round:
+        if self.status.rounds == 1:
+            brokers.source.topics.delete(brokers.source.topics.topic("topic"))
+        return whole(self, stop)
+
+    monkeypatch.setattr(Follower, "round", round_)
+    assert main([*command[:-1], "top.*", "--follow", "--interval", "0.1"]) == 0
+    assert "equal: 3 records are the same in this round" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ copies shows half of the fault. After all partitions were compared, this module 
 once more. It looks for the extra ones among the missing ones of the others.
 
 The right copy may have them as well: the producer's buffer was sent twice, once for the batch that it held
-before. So extra records that are missing nowhere are searched in the other sources, near their times. Then the
-copy of the source that has them is searched. They need not be there: an earlier round of a verification that
-follows the mirror may have reported that they are missing.
+before. So extra records that are missing nowhere are searched in the other sources, near their times. Then
+the copy of the source that has them is searched. They need not be there: an earlier round of a verification
+that follows the mirror may have reported that they are missing.
 """
 
 from __future__ import annotations
