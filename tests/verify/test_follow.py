@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.cli import main
 from shoal.cli.verify_metrics import metrics_text
+from shoal.client.cluster import Cluster
 from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
-from shoal.verify import DifferenceKind, Extent, Outcome
+from shoal.verify import DifferenceKind, Extent, Outcome, PartitionReport
+from shoal.verify.comparison import PartitionComparison
 from shoal.verify.follow import Follower, FollowStatus, Round
 from tests import batches
 from tests.metrics_fed import BUSY_VERIFICATION
@@ -146,14 +149,62 @@ def test_failed_round_keeps_the_positions(brokers: TwoBrokers, history: History,
     assert run(follower).report.records == 2
 
 
-def test_stopped_round_keeps_the_positions(brokers: TwoBrokers, history: History, follower: Follower) -> None:
+def test_stopped_round_counts_each_record_once(
+    brokers: TwoBrokers, history: History, follower: Follower
+) -> None:
     history.plain(3)
     copy(brokers)
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
         follower.round(stop)
-    assert (follower.status.rounds, run(follower).report.records) == (0, 3)
+    assert follower.status.rounds == 0
+    history.plain(2)
+    copy(brokers)
+    assert run(follower).status.partitions[PARTITION].records == 5
+
+
+@pytest.mark.parametrize("ends", ["stopped", "failed"])
+def test_round_that_does_not_end_keeps_the_positions_of_equal_partitions(
+    brokers: TwoBrokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    for topic in ("topic", "other"):
+        (history,) = brokers.topic(topic)
+        history.plain(3, 2)
+        lay_out(brokers, [bytearray(each.view) for each in batches_of(brokers.source.log(topic))], topic)
+    file, stop, is_compared = tmp_path / "state", threading.Event(), threading.Event()
+    whole = PartitionComparison.run
+
+    def run_(self: PartitionComparison, ours: Cluster, theirs: Cluster) -> PartitionReport:
+        if self.plan.source == PARTITION:
+            is_compared.set()
+            return whole(self, ours, theirs)
+        is_compared.wait(30)
+        time.sleep(1)
+        if ends == "failed":
+            raise ShoalError("a cluster does not answer")
+        stop.set()
+        time.sleep(1)
+        return whole(self, ours, theirs)
+
+    def follower() -> Follower:
+        topics = {"topic": "topic", "other": "other"}
+        return Follower(
+            brokers.settings.source, brokers.settings.destination, lambda: topics, state=str(file)
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionComparison, "run", run_)
+        first = follower()
+        with pytest.raises(Stopped if ends == "stopped" else ShoalError):
+            first.round(stop)
+    again = follower() if ends == "stopped" else first
+    result = run(again)
+    assert {each.source: each.records for each in result.report.partitions} == {
+        PARTITION: 0,
+        TopicPartition("other", 0): 5,
+    }
+    assert [each.records for each in result.status.partitions.values()] == [5, 5]
 
 
 def test_topic_that_was_created_again_is_compared_from_its_beginning(
