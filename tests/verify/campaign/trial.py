@@ -258,7 +258,16 @@ def _prepare(brokers: TwoBrokers, seed: int, records: int) -> Trial:
     # The cleaner removes records of aborted transactions, which a reader of all has copied.
     level = IsolationLevel.READ_COMMITTED if is_compacted else rng.choice(list(IsolationLevel))
     found = random_items(rng, rng.randrange(1, records), is_compacted=is_compacted)
-    trial = Trial(seed, copier, is_compacted, level, topic, copy_topic, rng, fill(rng, log, found))
+    trial = Trial(
+        seed,
+        copier,
+        is_compacted,
+        level,
+        topic,
+        copy_topic,
+        rng,
+        fill(rng, log, found, is_compacted=is_compacted),
+    )
     if is_compacted and rng.random() < 0.4:
         trial.notes.append(f"source before: {clean(rng, brokers.source, topic, trial.aborted)}")
     trial.copied = _visible(brokers, trial)
