@@ -291,8 +291,8 @@ def _check(args: argparse.Namespace) -> int:
     """Check a certificate; return its exit code, or 1 if the signature is wrong."""
     checked = check_certificate(args.check, args.signer)
     if checked is None:
-        by = "by the key of --signer" if args.signer else "of its content"
-        problem = f"{args.check}: the signature is not {by}. Do not trust this file"
+        by = " by the key of --signer" if args.signer else ""
+        problem = f"{args.check}: the signature is not of its content{by}. Do not trust this file"
         if args.json:
             print_json({"type": "verify-check", "signed": False, "exit_code": EXIT_FAILED})
         say(problem)
