@@ -343,8 +343,9 @@ def joined(
     outcomes = {report.outcome for report in reports} | {
         Outcome.NOT_COMPARED for part in parts if part.reason
     }
-    lag = [part.source.start for part in parts if part.is_behind]
-    lag += [report.not_mirrored.start for report in reports if report.not_mirrored]
+    lag = [report.not_mirrored.start for report in reports if report.not_mirrored]
+    if not any(_is_to_the_end(part, report) for part, report in zip(compared, reports, strict=False)):
+        lag += [part.source.start for part in parts if part.is_behind]
     return PartitionReport(
         plan.source,
         plan.destination,
@@ -368,6 +369,11 @@ def joined(
         destination_skipped=reports[0].destination_skipped if len(parts) == len(reports) == 1 else None,
         ranges=tuple(filter(None, map(_compared_range, compared, reports))),
     )
+
+
+def _is_to_the_end(part: _Part, report: PartitionReport) -> bool:
+    """Whether both logs ended together in this range, so that the copy is behind nowhere."""
+    return part.ends_with_logs and report.reason is None and report.not_mirrored is None
 
 
 def join_neighbours(plan: PartitionPlan, reports: Sequence[PartitionReport]) -> PartitionReport:
