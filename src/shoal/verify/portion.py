@@ -284,7 +284,28 @@ class PortionComparison:
         offset = list_offsets(reader.cluster, {reader.partition: min(times)})[reader.partition]
         if isinstance(offset, ShoalError):
             raise offset
+        if offset < 0 and self._ends_later(logs, min(times)):
+            raise NotComparable(
+                "the destination's broker finds no record of the range's time, but its log ends with later "
+                "records: the log cleaner has emptied batches there. Compare all records of the topic"
+            )
         return offset if 0 <= offset < logs.destination_log.end else None
+
+    def _ends_later(self, logs: LogPair, time_ms: int) -> bool:
+        """
+        Return whether the destination's last records are from a time or later.
+
+        A broker searches the first segment alone whose batches have this time, so emptied batches mislead it.
+        """
+        end = logs.destination_log.end
+        tail = OffsetRange(max(logs.destination_log.start, end - _TIMED_RECORDS), end)
+        with closing(seen_records(logs.destination, tail)) as records:
+            return any(
+                time is not None and time >= time_ms
+                for record in records
+                if record.offset < end
+                for _, time in record.keys
+            )
 
     def _reader(self, side: Side, cluster: Cluster) -> LogReader:
         is_source = side is Side.SOURCE
