@@ -244,11 +244,20 @@ def test_promtool_accepts_a_scrape(mirror: str) -> None:
     assert (check.returncode, check.stdout + check.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("begins", "what"), [("groups:", "rules"), ("scrape_configs:", "config")])
-def test_promtool_accepts_the_documented_configuration(begins: str, what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "begins", "what"),
+    [
+        (PAGE, "groups:", "rules"),
+        (PAGE, "scrape_configs:", "config"),
+        (DOCS / "verify-follow.md", "groups:", "rules"),
+    ],
+)
+def test_promtool_accepts_the_documented_configuration(
+    page: Path, begins: str, what: str, tmp_path: Path
+) -> None:
     (tmp_path / "shoal.token").write_text("token")
     (tmp_path / "shoal-ca.pem").write_text(Authority().pem)
-    blocks = re.findall(rf"```yaml\n({begins}\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(rf"```yaml\n({begins}\n.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
     for block in blocks:
         file = tmp_path / "example.yml"

@@ -191,7 +191,11 @@ class PortionComparison:
         if time_ms is None:
             return None
         found = patiently(lambda: _offset_at(source, self.plan, time_ms), patience_s=self._patience_s)
-        return self.plan.source_log.end if found < 0 else found
+        if found >= 0:
+            return found
+        with closing(self._reader(Side.SOURCE, source)) as reader:
+            _check_end(reader, self.plan.source_log, time_ms)
+        return self.plan.source_log.end
 
     def _compared(self, plan: PartitionPlan, source: Cluster, destination: Cluster) -> PartitionReport:
         comparison = _RangeComparison(
@@ -284,28 +288,9 @@ class PortionComparison:
         offset = list_offsets(reader.cluster, {reader.partition: min(times)})[reader.partition]
         if isinstance(offset, ShoalError):
             raise offset
-        if offset < 0 and self._ends_later(logs, min(times)):
-            raise NotComparable(
-                "the destination's broker finds no record of the range's time, but its log ends with later "
-                "records: the log cleaner has emptied batches there. Compare all records of the topic"
-            )
+        if offset < 0:
+            _check_end(reader, logs.destination_log, min(times))
         return offset if 0 <= offset < logs.destination_log.end else None
-
-    def _ends_later(self, logs: LogPair, time_ms: int) -> bool:
-        """
-        Return whether the destination's last records are from a time or later.
-
-        A broker searches the first segment alone whose batches have this time, so emptied batches mislead it.
-        """
-        end = logs.destination_log.end
-        tail = OffsetRange(max(logs.destination_log.start, end - _TIMED_RECORDS), end)
-        with closing(seen_records(logs.destination, tail)) as records:
-            return any(
-                time is not None and time >= time_ms
-                for record in records
-                if record.offset < end
-                for _, time in record.keys
-            )
 
     def _reader(self, side: Side, cluster: Cluster) -> LogReader:
         is_source = side is Side.SOURCE
@@ -325,6 +310,29 @@ def _offset_at(source: Cluster, plan: PartitionPlan, time_ms: int) -> int:
     if isinstance(offset, ShoalError):
         raise offset
     return offset
+
+
+def _check_end(reader: LogReader, log: OffsetRange, time_ms: int) -> None:
+    """
+    Check that a log, in which its broker finds no record of a time or later, does not end with such records.
+
+    A broker searches one segment alone, the first with a batch of this time: emptied batches mislead it.
+
+    Raises:
+        NotComparable: The log ends with later records.
+
+    """
+    tail = OffsetRange(max(log.start, log.end - _TIMED_RECORDS), log.end)
+    with closing(seen_records(reader, tail)) as records:
+        for record in records:
+            if record.offset >= log.end:
+                return
+            if any(time is not None and time >= time_ms for _, time in record.keys):
+                raise NotComparable(
+                    f"the broker of the {reader.side.value} finds no record of the range's time, but the log "
+                    "ends with later records: the log cleaner has emptied batches. Compare all records of "
+                    "the topic"
+                )
 
 
 def _within(part: _Part, report: PartitionReport) -> PartitionReport:
