@@ -28,6 +28,7 @@ from .common_start import CommonStart
 from .comparison import PartitionComparison
 from .errors import NotComparable
 from .extent import LEAST_OFFSETS, Extent
+from .log_end import check_end
 from .plan import PartitionPlan
 from .range_reader import RangeReader
 from .reading import LogReader
@@ -194,7 +195,7 @@ class PortionComparison:
         if found >= 0:
             return found
         with closing(self._reader(Side.SOURCE, source)) as reader:
-            _check_end(reader, self.plan.source_log, time_ms)
+            check_end(reader, self.plan.source_log, time_ms)
         return self.plan.source_log.end
 
     def _compared(self, plan: PartitionPlan, source: Cluster, destination: Cluster) -> PartitionReport:
@@ -289,7 +290,7 @@ class PortionComparison:
         if isinstance(offset, ShoalError):
             raise offset
         if offset < 0:
-            _check_end(reader, logs.destination_log, min(times))
+            check_end(reader, logs.destination_log, min(times))
         return offset if 0 <= offset < logs.destination_log.end else None
 
     def _reader(self, side: Side, cluster: Cluster) -> LogReader:
@@ -310,29 +311,6 @@ def _offset_at(source: Cluster, plan: PartitionPlan, time_ms: int) -> int:
     if isinstance(offset, ShoalError):
         raise offset
     return offset
-
-
-def _check_end(reader: LogReader, log: OffsetRange, time_ms: int) -> None:
-    """
-    Check that a log, in which its broker finds no record of a time or later, does not end with such records.
-
-    A broker searches one segment alone, the first with a batch of this time: emptied batches mislead it.
-
-    Raises:
-        NotComparable: The log ends with later records.
-
-    """
-    tail = OffsetRange(max(log.start, log.end - _TIMED_RECORDS), log.end)
-    with closing(seen_records(reader, tail)) as records:
-        for record in records:
-            if record.offset >= log.end:
-                return
-            if any(time is not None and time >= time_ms for _, time in record.keys):
-                raise NotComparable(
-                    f"the broker of the {reader.side.value} finds no record of the range's time, but the log "
-                    "ends with later records: the log cleaner has emptied batches. Compare all records of "
-                    "the topic"
-                )
 
 
 def _within(part: _Part, report: PartitionReport) -> PartitionReport:
