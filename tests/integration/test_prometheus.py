@@ -245,18 +245,27 @@ def test_promtool_accepts_a_scrape(mirror: str) -> None:
     assert (check.returncode, check.stdout + check.stderr) == (0, "")
 
 
-def test_promtool_accepts_the_documented_configuration(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "begins", "what"),
+    [
+        (PAGE, "(?:scrape_configs|rule_files):", "config"),
+        (DOCS / "verify-follow.md", "groups:", "rules"),
+    ],
+)
+def test_promtool_accepts_the_documented_configuration(
+    page: Path, begins: str, what: str, tmp_path: Path
+) -> None:
     (tmp_path / "shoal.token").write_text("token")
     (tmp_path / "shoal-ca.pem").write_text(Authority().pem)
-    text = PAGE.read_text(encoding="utf-8").replace("/etc/prometheus", str(tmp_path))
     (tmp_path / RULES.name).write_text(RULES.read_text(encoding="utf-8"))
-    blocks = re.findall(r"```yaml\n((?:scrape_configs|rule_files):\n.*?)```", text, re.DOTALL)
+    text = page.read_text(encoding="utf-8").replace("/etc/prometheus", str(tmp_path))
+    blocks = re.findall(rf"```yaml\n({begins}\n.*?)```", text, re.DOTALL)
     assert blocks
     for block in blocks:
         file = tmp_path / "example.yml"
         file.write_text(block)
         check = subprocess.run(
-            [program("promtool"), "check", "config", str(file)],
+            [program("promtool"), "check", what, str(file)],
             capture_output=True,
             text=True,
             timeout=60,

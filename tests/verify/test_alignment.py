@@ -10,7 +10,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.records import Codec
 from shoal.verify import Aligned, DifferenceKind, Outcome, PartitionReport, verify
 from tests import batches
-from tests.two_brokers import COMMIT, History, TwoBrokers, batches_of
+from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers, batches_of
 from tests.verifying import Item, cut, flip, lay_out, partition, rewrite
 
 pytestmark = pytest.mark.timeout(30)
@@ -341,6 +341,21 @@ def test_alignment_of_a_later_start_does_not_read_all_before_it(
     assert (aligned(report), report.outcome) == ((Aligned.BY_CONTENT, 2750, 0), Outcome.EQUAL)
     assert report.records == 250
     assert report.bytes_read < 50_000_000
+
+
+@pytest.mark.parametrize("start", [0, 700])
+def test_verify_of_a_recut_copy_reads_each_log_once(
+    brokers: TwoBrokers, history: History, start: int
+) -> None:
+    found = [Item(NOW_MS + number, b"key %d" % number, b"value") for number in range(6_000)]
+    for batch in cut(found, *[100] * 59):
+        batch[:8] = history.next_offset.to_bytes(8)
+        history.store(batch)
+    lay_out(brokers, cut(found[start:], *[73] * 80, codec=Codec.LZ4))
+    report = partition(brokers)
+    assert (aligned(report), report.outcome) == ((Aligned.BY_CONTENT, start, 0), Outcome.EQUAL)
+    logs = brokers.source.log("topic"), brokers.destination.log("topic")
+    assert report.bytes_read <= sum(len(each.view) for log in logs for each in batches_of(log))
 
 
 # Doubles before the comparison

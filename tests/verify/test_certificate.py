@@ -247,12 +247,21 @@ def test_altered_certificate_does_not_hold(certificate: Path, capsys: pytest.Cap
     assert "the signature is not of its content" in capsys.readouterr().err
 
 
+def test_certificate_with_a_name_twice_is_refused(
+    certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = certificate.read_text()
+    certificate.write_text(text.replace("{", '{"outcome": "equal", ', 1))
+    assert main(["verify", "--check", str(certificate)]) == 2
+    assert "it has 'outcome' twice" in capsys.readouterr().err
+
+
 def test_certificate_by_another_key_does_not_hold(
     certificate: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     signer = str(certificate.parent / "other.pem")
     assert main(["verify", "--check", str(certificate), "--signer", signer]) == 1
-    assert "not by the key of --signer" in capsys.readouterr().err
+    assert "not of its content by the key of --signer" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("different")

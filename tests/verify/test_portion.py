@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import pytest
 
+from shoal.client.cluster import Cluster
 from shoal.errors import OptionError
+from shoal.topic_partition import TopicPartition
 from shoal.verify import Aligned, Extent, OffsetRange, Outcome, PartitionReport
 from shoal.verify.extent import LEAST_OFFSETS
 from tests.two_brokers import NOW_MS, History, TwoBrokers
@@ -176,6 +179,26 @@ def test_end_that_a_position_has_mirrored_is_missing(brokers: TwoBrokers, histor
     lay_out(brokers, cut(kept, *[100] * 99))
     report = partition(brokers, extent=Extent(last_offsets=3_000))
     assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(10_000, 12_000)])
+
+
+@pytest.mark.parametrize(
+    ("side", "extent"),
+    [("destination", Extent(last_offsets=2_000)), ("source", Extent(since_ms=NOW_MS + 4_000_000))],
+)
+def test_range_whose_time_an_emptied_batch_hides_is_not_compared(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch, side: str, extent: Extent
+) -> None:
+    """Kafka's broker answers so for a compacted segment, though later segments have later records."""
+    load(brokers, history, items(6_000), items(6_000))
+
+    def hidden(cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        assert cluster.config.name == side
+        return dict.fromkeys(wanted, -1)
+
+    monkeypatch.setattr("shoal.verify.portion.list_offsets", hidden)
+    report = partition(brokers, extent=extent)
+    assert (report.outcome, report.not_mirrored) == (Outcome.NOT_COMPARED, None)
+    assert "the log cleaner has emptied batches" in str(report.reason)
 
 
 def test_records_that_repeat_themselves_are_not_compared_by_ranges(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from shoal.client.cluster import Cluster
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS
 from shoal.verify import WHOLE, Extent, OffsetRange, Outcome, PartitionReport, VerifyReport
 from shoal.verify.plan import PartitionPlan
+from shoal.verify.portion import PortionComparison
 from shoal.verify.shares import Share, compare_share, joined_shares, shares_of
 from tests.two_brokers import NOW_MS, History, TwoBrokers
 from tests.verifying import Item, cut, lay_out, verified
@@ -99,6 +101,44 @@ def test_fault_within_or_between_shares_is_found_at_its_offset(
     assert (found, report.records) == ([(at, at + 1)], len(copied) - (fault == "extra"))
 
 
+@pytest.mark.parametrize("missing", [(2_000, 4_000), (2_999, 9_001), (5_900, 6_100), (8_000, 11_990)])
+def test_missing_records_of_several_shares_are_no_lag(
+    brokers: TwoBrokers, history: History, in_shares: InShares, missing: tuple[int, int]
+) -> None:
+    copied = items()
+    del copied[slice(*missing)]
+    load(history, brokers, items(), copied)
+    (report,) = in_shares()[0].partitions
+    assert (report.missing, report.not_mirrored) == ([missing], None)
+    assert (report.records, report.reached) == (len(copied), (COUNT, len(copied)))
+
+
+def test_missing_records_at_a_sampled_range_are_no_lag(brokers: TwoBrokers, history: History) -> None:
+    copied = items()
+    del copied[8_000:11_900]
+    load(history, brokers, items(), copied)
+
+    def compare(plans: Sequence[PartitionPlan], *_: object) -> list[PartitionReport]:
+        with Cluster(brokers.settings.source) as ours, Cluster(brokers.settings.destination) as theirs:
+            ours.refresh(["topic"])
+            theirs.refresh(["topic"])
+            return [
+                PortionComparison(
+                    plan,
+                    WHOLE,
+                    options=COPY_DEFAULTS,
+                    patience_s=5.0,
+                    stop=threading.Event(),
+                    draw=random.Random(),
+                    ranges=(OffsetRange(6_000, 8_500), OffsetRange(9_000, 10_500)),
+                ).run(ours, theirs)
+                for plan in plans
+            ]
+
+    (report,) = verified(brokers, compare=compare).partitions
+    assert (report.missing, report.not_mirrored) == ([(8_000, 11_900)], None)
+
+
 def test_altered_record_within_a_share_is_found(
     brokers: TwoBrokers, history: History, in_shares: InShares
 ) -> None:
@@ -119,13 +159,21 @@ def test_copy_that_is_behind_has_its_lag(
     assert report.not_mirrored == (mirrored, COUNT)
 
 
+@pytest.mark.parametrize(("searched", "by_another_task"), [(65_536, 0), (3_000, 1)])
 def test_records_that_repeat_themselves_are_compared_as_a_whole(
-    brokers: TwoBrokers, history: History, in_shares: InShares
+    brokers: TwoBrokers,
+    history: History,
+    in_shares: InShares,
+    monkeypatch: pytest.MonkeyPatch,
+    searched: int,
+    by_another_task: int,
 ) -> None:
+    """By the first share, if the search comes to the end of the copy; else by another task."""
+    monkeypatch.setattr("shoal.verify.portion._BEHIND", searched)
     same = [Item(NOW_MS, None, b"alive")] * COUNT
     load(history, brokers, same, same)
     report, (_, again) = in_shares()
-    assert (report.outcome, report.records, len(again)) == (Outcome.EQUAL, COUNT, 1)
+    assert (report.outcome, report.records, len(again)) == (Outcome.EQUAL, COUNT, by_another_task)
 
 
 def test_sample_is_one_share_for_each_partition(

@@ -174,9 +174,18 @@ def _json_of(file: str) -> dict[str, Any]:
 
     """
     try:
-        return dict(typed(dict, json.loads(_read("check", file))))
+        return dict(typed(dict, json.loads(_read("check", file), object_pairs_hook=_without_doubles)))
     except (ValueError, TypeError, RecursionError) as error:
         raise _no_certificate(file, str(error)) from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a name that an object has twice: the signature covers one of its values, and people see both."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(each for each in found if names.count(each) > 1)!r} twice")
+    return found
 
 
 def _public_key(option: str, file: str) -> Ed25519PublicKey:

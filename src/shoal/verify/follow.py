@@ -7,6 +7,10 @@ once, and the comparison continues behind it.
 
 A partition that cannot be compared keeps its position. Its rounds become rarer, since each of them may read
 all that has come since.
+
+The first round may take hours. So the positions of partitions that are equal count as soon as these are
+compared, also if the round is stopped or fails. Those of other partitions wait for the end of the round,
+which reports their differences.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ __all__ = ["FollowStatus", "Follower", "PartitionStatus", "Round"]
 
 #: The most rounds that a partition without a comparison is left out of.
 _MOST_ROUNDS_OUT = 64
+
+#: The time between two writes of the state within a round.
+_WRITE_INTERVAL_S = 10.0
 
 TopicIds = tuple[str | None, str | None]
 
@@ -168,26 +175,44 @@ class Follower:
         Raises:
             ConfigError: The state is about other clusters.
             ShoalError: A cluster does not answer, or the state cannot be written. The positions are those of
-                the last round.
-            Stopped: By the event.
+                the last round, but for partitions that were compared and are equal.
+            Stopped: By the event; likewise.
 
         """
+        equal: dict[TopicPartition, VerifiedPartition] = {}
         try:
-            return self._round(stop)
-        except Stopped:
-            raise
-        except ShoalError:
-            self.status = replace(self.status, failed_rounds=self.status.failed_rounds + 1)
+            return self._round(stop, equal)
+        except ShoalError as error:
+            self._verified |= equal
+            if isinstance(error, Stopped):
+                self._write()
+            else:
+                self.status = replace(self.status, failed_rounds=self.status.failed_rounds + 1)
             raise
 
-    def _round(self, stop: threading.Event) -> Round:
+    def _write(self, equal: Mapping[TopicPartition, VerifiedPartition] | None = None) -> None:
+        """Write the state, with the partitions of a round that has not ended."""
+        if self._file is not None and self._clusters is not None:
+            write_state(self._file, FollowState(self._clusters, {**self._verified, **(equal or {})}))
+
+    def _round(self, stop: threading.Event, equal: dict[TopicPartition, VerifiedPartition]) -> Round:
         topics = self._topics()
         news = list(self._check_ids(topics))
         resting = {each for each, (left, _) in self._rests.items() if left > 0}
 
+        write_at = time.monotonic() + _WRITE_INTERVAL_S
+
         def check(_: object) -> None:
+            nonlocal write_at
             if stop.is_set():
                 raise Stopped
+            if equal and time.monotonic() >= write_at:
+                self._write(equal)
+                write_at = time.monotonic() + _WRITE_INTERVAL_S
+
+        def note(report: PartitionReport) -> None:
+            if report.outcome is Outcome.EQUAL and report.reached is not None and not self._lost(report):
+                equal[report.source] = self._after(report, report.reached, {})
 
         report = verify(
             self._source,
@@ -201,8 +226,14 @@ class Follower:
             extent=self._extent,
             reached={source: each.reached for source, each in self._verified.items()},
             left_out=resting,
+            on_partition=note,
         )
-        partitions = dict(self.status.partitions)
+        reported = {each.source for each in report.partitions}
+        partitions = {
+            # A partition that is selected no longer has no lag, and its differences stay.
+            source: each if source in reported | resting else replace(each, lag=None, problem=None)
+            for source, each in self.status.partitions.items()
+        }
         for each in report.partitions:
             if each.source in resting:
                 continue
@@ -211,8 +242,9 @@ class Follower:
         for source in resting:
             left, size = self._rests[source]
             self._rests[source] = left - 1, size
-        if self._file is not None and self._clusters is not None:
-            write_state(self._file, FollowState(self._clusters, self._verified))
+        # They count in the positions of their reports.
+        equal.clear()
+        self._write()
         self.status = replace(
             self.status,
             partitions=partitions,
@@ -235,9 +267,15 @@ class Follower:
                 name: (_topic_id(ours, name), _topic_id(theirs, other)) for name, other in topics.items()
             }
         if self._clusters is not None and self._clusters != clusters:
+            former = f"the clusters {self._clusters[0]} and {self._clusters[1]}"
+            present = f"{clusters[0]} and {clusters[1]}"
+            if self._file is None:
+                raise ConfigError(
+                    f"the positions of the verification are about {former}, and these are {present}. "
+                    "Start it again"
+                )
             raise ConfigError(
-                f"--state {self._file!r} is about the clusters {self._clusters[0]} and {self._clusters[1]}, "
-                f"and these are {clusters[0]} and {clusters[1]}. Name another file"
+                f"--state {self._file!r} is about {former}, and these are {present}. Name another file"
             )
         self._clusters = clusters
         for source, each in list(self._verified.items()):
@@ -272,21 +310,28 @@ class Follower:
         lost = self._lost(report)
         if lost:
             # The log was compared as a whole again, which counts the same records once more.
-            before = None
+            del self._verified[report.source]
             found[DifferenceKind.MISSING] = max(lost, found.get(DifferenceKind.MISSING, 0))
-        after = VerifiedPartition(
-            report.destination,
-            self._ids.get(report.source.topic, (None, None)),
-            report.reached,
-            report.records + (before.records if before else 0),
-            report.batches + (before.batches if before else 0),
-            _sum(before.differing if before else {}, found),
-        )
+        after = self._after(report, report.reached, found)
         self._verified[report.source] = after
         behind = report.not_mirrored
         problem = f"{report.not_compared[0]}" if report.not_compared else None
         lag = behind.end - behind.start if behind else 0
         return PartitionStatus(after.records, after.batches, after.differing, lag, after.reached, problem)
+
+    def _after(
+        self, report: PartitionReport, reached: tuple[int, int], found: Mapping[DifferenceKind, int]
+    ) -> VerifiedPartition:
+        """Return the position of a partition, with the counts of all rounds."""
+        before = self._verified.get(report.source)
+        return VerifiedPartition(
+            report.destination,
+            self._ids.get(report.source.topic, (None, None)),
+            reached,
+            report.records + (before.records if before else 0),
+            report.batches + (before.batches if before else 0),
+            _sum(before.differing if before else {}, found),
+        )
 
     def _rest(self, report: PartitionReport) -> None:
         if report.outcome is Outcome.EQUAL or not report.bytes_read:

@@ -28,6 +28,7 @@ from .common_start import CommonStart
 from .comparison import PartitionComparison
 from .errors import NotComparable
 from .extent import LEAST_OFFSETS, Extent
+from .log_end import check_end
 from .plan import PartitionPlan
 from .range_reader import RangeReader
 from .reading import LogReader
@@ -191,7 +192,11 @@ class PortionComparison:
         if time_ms is None:
             return None
         found = patiently(lambda: _offset_at(source, self.plan, time_ms), patience_s=self._patience_s)
-        return self.plan.source_log.end if found < 0 else found
+        if found >= 0:
+            return found
+        with closing(self._reader(Side.SOURCE, source)) as reader:
+            check_end(reader, self.plan.source_log, time_ms)
+        return self.plan.source_log.end
 
     def _compared(self, plan: PartitionPlan, source: Cluster, destination: Cluster) -> PartitionReport:
         comparison = _RangeComparison(
@@ -284,6 +289,8 @@ class PortionComparison:
         offset = list_offsets(reader.cluster, {reader.partition: min(times)})[reader.partition]
         if isinstance(offset, ShoalError):
             raise offset
+        if offset < 0:
+            check_end(reader, logs.destination_log, min(times))
         return offset if 0 <= offset < logs.destination_log.end else None
 
     def _reader(self, side: Side, cluster: Cluster) -> LogReader:
@@ -343,8 +350,9 @@ def joined(
     outcomes = {report.outcome for report in reports} | {
         Outcome.NOT_COMPARED for part in parts if part.reason
     }
-    lag = [part.source.start for part in parts if part.is_behind]
-    lag += [report.not_mirrored.start for report in reports if report.not_mirrored]
+    lag = [report.not_mirrored.start for report in reports if report.not_mirrored]
+    if not any(_is_to_the_end(part, report) for part, report in zip(compared, reports, strict=False)):
+        lag += [part.source.start for part in parts if part.is_behind]
     return PartitionReport(
         plan.source,
         plan.destination,
@@ -368,6 +376,11 @@ def joined(
         destination_skipped=reports[0].destination_skipped if len(parts) == len(reports) == 1 else None,
         ranges=tuple(filter(None, map(_compared_range, compared, reports))),
     )
+
+
+def _is_to_the_end(part: _Part, report: PartitionReport) -> bool:
+    """Whether both logs ended together in this range, so that the copy is behind nowhere."""
+    return part.ends_with_logs and report.reason is None and report.not_mirrored is None
 
 
 def join_neighbours(plan: PartitionPlan, reports: Sequence[PartitionReport]) -> PartitionReport:

@@ -60,6 +60,7 @@ def verify(
     reached: Mapping[TopicPartition, tuple[int, int]] | None = None,
     left_out: Set[TopicPartition] = frozenset(),
     compare: Compare | None = None,
+    on_partition: Callable[[PartitionReport], object] | None = None,
 ) -> VerifyReport:
     """
     Compare topics with their mirrors: batch by batch, and record by record if batches are not the same.
@@ -95,6 +96,8 @@ def verify(
         left_out: Partitions that are not compared, and not in the report.
         compare: Compares the partitions elsewhere, such as on Spark, without progress. None for threads of
             this process.
+        on_partition: Called with the report of each partition that was compared, in this thread. Misrouted
+            records are not known yet.
 
     Raises:
         ShoalError: A cluster does not answer. Errors of one partition are
@@ -123,12 +126,20 @@ def verify(
         if compare is None
     ]
 
+    compared: list[PartitionReport] = []
+    known = 0
+
     def tell_progress() -> None:
+        nonlocal known
+        if on_partition is not None:
+            for report in compared[known:]:
+                known += 1
+                on_partition(report)
         if on_progress is not None:
             on_progress(_progress(comparisons, time.monotonic() - started))
 
     if compare is None:
-        compared = _compare_all(comparisons, source, destination, patience_s, stop, tell_progress)
+        _compare_all(comparisons, source, destination, patience_s, stop, tell_progress, compared)
     else:
         compared = list(compare(plans, extent, draw))
     reports = [*compared, *_refused(plan), *_surplus(plan)]
@@ -185,21 +196,26 @@ def _compare_all(
     patience_s: float,
     stop: threading.Event,
     tell_progress: Callable[[], None],
-) -> list[PartitionReport]:
+    compared: list[PartitionReport],
+) -> None:
+    """Add the report of each comparison to a list, as soon as it ends."""
     if not comparisons:
-        return []
+        return
     # The largest first: a small one is soon done while the last large one ends.
     queue = deque(sorted(comparisons, key=_size, reverse=True))
     threads = min(_MOST_THREADS, len(queue))
     with ThreadPoolExecutor(threads, thread_name_prefix="shoal-verify") as pool:
-        futures = [pool.submit(_work, queue, source, destination, patience_s) for _ in range(threads)]
+        futures = [
+            pool.submit(_work, queue, source, destination, patience_s, compared) for _ in range(threads)
+        ]
         try:
             while True:
                 ended, at_work = wait(futures, _PROGRESS_INTERVAL_S)
-                reports = [report for future in ended for report in future.result()]
+                for future in ended:
+                    future.result()
                 tell_progress()
                 if not at_work:
-                    return reports
+                    return
         finally:
             stop.set()
 
@@ -210,11 +226,14 @@ def _size(comparison: _Comparison) -> int:
 
 
 def _work(
-    queue: deque[_Comparison], source: ClientConfig, destination: ClientConfig, patience_s: float
-) -> list[PartitionReport]:
+    queue: deque[_Comparison],
+    source: ClientConfig,
+    destination: ClientConfig,
+    patience_s: float,
+    compared: list[PartitionReport],
+) -> None:
     """Compare one partition after the other until none is left, in a thread with connections of its own."""
     plans = [comparison.plan for comparison in list(queue)]
-    reports = []
     with Cluster(source) as ours, Cluster(destination) as theirs:
         patiently(lambda: ours.refresh({plan.source.topic for plan in plans}), patience_s=patience_s)
         patiently(lambda: theirs.refresh({plan.destination.topic for plan in plans}), patience_s=patience_s)
@@ -224,8 +243,7 @@ def _work(
                 comparison = queue.popleft()
             except IndexError:
                 break
-            reports.append(comparison.run(ours, theirs))
-    return reports
+            compared.append(comparison.run(ours, theirs))
 
 
 def _progress(comparisons: Sequence[_Comparison], elapsed_s: float) -> VerifyProgress:

@@ -133,7 +133,7 @@ def joined_shares(
         if len(own) == 1 and own[0][0].source is None:
             reports.append(own[0][1])
             continue
-        neighbours = _neighbours([report for _, report in own])
+        neighbours = _neighbours([report for _, report in own], plan.source_log.end)
         if neighbours is None:
             again.append(plan)
             continue
@@ -142,13 +142,13 @@ def joined_shares(
     return reports, again
 
 
-def _neighbours(reports: Sequence[PartitionReport]) -> list[PartitionReport] | None:
+def _neighbours(reports: Sequence[PartitionReport], log_end: int) -> list[PartitionReport] | None:
     """Return the reports that follow each other up to the copy's end; None if there is a gap between two."""
     found: list[PartitionReport] = []
     end = (0, 0)
     for report in reports:
-        if found and found[-1].not_mirrored is not None:
-            break  # the copy ends there
+        if found and (found[-1].not_mirrored is not None or end[0] >= log_end):
+            break  # the copy ends there, or this share went on to the ends of both logs
         if not report.ranges:
             if report.reason is None and found:
                 found.append(report)  # the copy ends before it

@@ -77,8 +77,8 @@ def _key(rng: random.Random, number: int, keys: int, is_compacted: bool, has_key
     return rng.choice([b"", *[b"k%d" % rng.randrange(keys)] * 9])
 
 
-def fill(rng: random.Random, log: Log, found: Sequence[Item]) -> SourceLog:
-    """Write records as batches of every kind."""
+def fill(rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: bool) -> SourceLog:
+    """Write records as batches of every kind; those with an append time change the records' times."""
     source = SourceLog(log)
     codec = rng.choice([None, *Codec])
     biggest = rng.choice([1, 3, 30, 200])
@@ -87,11 +87,16 @@ def fill(rng: random.Random, log: Log, found: Sequence[Item]) -> SourceLog:
     while rest:
         count = rng.randrange(1, biggest + 1)
         part, rest = rest[:count], rest[count:]
-        kind = rng.choices(["plain", "holes", "commit", "abort", "gap"], [10, 1, 2, 2, 1])[0]
+        # The records of a compacted topic must differ, in their times if in nothing else.
+        kinds = {"plain": 10, "holes": 1, "commit": 2, "abort": 2, "gap": 1, "append time": not is_compacted}
+        kind = rng.choices(list(kinds), list(kinds.values()))[0]
         begin = log.log_end_offset + (rng.randrange(1, 5) if kind == "gap" else 0)
         size = 2 * len(part) if kind == "holes" else len(part)
         deltas = sorted(rng.sample(range(size), len(part)))
         in_transaction = kind in ("commit", "abort")
+        append_time = max(0, part[-1].timestamp) if kind == "append time" else None
+        if append_time is not None:
+            part = [each._replace(timestamp=append_time) for each in part]
         batch = encode(
             part,
             rng.choice(list(Codec)) if codec is None else codec,
@@ -99,6 +104,7 @@ def fill(rng: random.Random, log: Log, found: Sequence[Item]) -> SourceLog:
             deltas=deltas,
             size=size,
             flags=batches.TRANSACTIONAL if in_transaction else 0,
+            append_time=append_time,
         )
         if in_transaction or is_idempotent:
             batch = batches.patched(batch, 43, struct.pack(">qhi", 77, 0, begin))

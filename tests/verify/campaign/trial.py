@@ -258,7 +258,16 @@ def _prepare(brokers: TwoBrokers, seed: int, records: int) -> Trial:
     # The cleaner removes records of aborted transactions, which a reader of all has copied.
     level = IsolationLevel.READ_COMMITTED if is_compacted else rng.choice(list(IsolationLevel))
     found = random_items(rng, rng.randrange(1, records), is_compacted=is_compacted)
-    trial = Trial(seed, copier, is_compacted, level, topic, copy_topic, rng, fill(rng, log, found))
+    trial = Trial(
+        seed,
+        copier,
+        is_compacted,
+        level,
+        topic,
+        copy_topic,
+        rng,
+        fill(rng, log, found, is_compacted=is_compacted),
+    )
     if is_compacted and rng.random() < 0.4:
         trial.notes.append(f"source before: {clean(rng, brokers.source, topic, trial.aborted)}")
     trial.copied = _visible(brokers, trial)
@@ -281,9 +290,7 @@ def _visible(brokers: TwoBrokers, trial: Trial) -> list[Placed]:
 
 def _copy(brokers: TwoBrokers, trial: Trial) -> None:
     rng = trial.rng
-    # A mirror that finds other records looks times up, which embedded brokers cannot do in a cleaned log.
-    is_looked_up = trial.copier in (Copier.SHOAL, Copier.RECOMPRESSED) and trial.is_compacted
-    if not trial.copier.is_maker and not is_looked_up and rng.random() < 0.2:
+    if not trial.copier.is_maker and rng.random() < 0.2:
         trial.foreign = rng.randrange(1, 40)
         others = [Item(number, b"other %d" % number, b"writer") for number in range(trial.foreign)]
         found, _ = lay(cut(rng, Copier.CONFLUENT, [Placed(-1, each) for each in others]), 0)
