@@ -341,6 +341,8 @@ def test_nice_mirror_backs_off_until_latencies_are_well_below_the_bound(
         probe.seconds = 0.025
         wait_until(lambda: task.steering.is_paused)
         assert mirror.steering.status.throttled_by == ("the source cluster answers in 25 ms",)
+        assert "latency: source 25.0 ms\n" in mirror.do("status")["text"]
+        assert {row["steering"] for row in mirror.do("topics")["topics"]} == {"throttled"}
         probe.seconds = 0.019  # below the bound, but part of that is the mirror's own
         time.sleep(0.6)
         assert task.steering.is_paused
