@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,22 @@ def test_closed_port_is_wrong_and_the_checks_behind_it_are_not_looked_at(
     }
     assert set(verdicts(findings, "mirror").values()) == {NOT_LOOKED_AT}
     assert "Check that a broker listens" in text_of(findings, Check.CONNECTION, WRONG)
+
+
+def test_listener_that_ends_the_login_is_wrong_with_a_remedy(patient: Patient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closing = threading.Thread(target=_close_all, args=(server,), daemon=True)
+        closing.start()
+        findings = patient.findings("--from", f"127.0.0.1:{server.getsockname()[1]}", code=1)
+    (wrong,) = [each for each in findings if each["verdict"] == WRONG]
+    assert wrong["check"] == Check.LOGIN.value
+    assert "security.protocol" in wrong["remedy"]
+
+
+def _close_all(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the test has closed the server
+        while True:
+            server.accept()[0].close()
 
 
 def test_unknown_name_is_wrong_if_it_is_the_only_one(patient: Patient) -> None:
