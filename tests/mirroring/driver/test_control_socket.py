@@ -143,6 +143,17 @@ def test_many_connections_are_turned_away_and_later_ones_served(path: str) -> No
         wait_until(lambda: converse(path, b"status\n") == b"copying\nwell\n")
 
 
+def test_control_prints_that_it_was_turned_away(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(connect(path))
+        wait_until(lambda: b"too many connections" in converse(path, b""))
+        assert main(["control", path, "status", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"type": "control", "ok": False, "text": "too many connections. Try again"}
+    assert err == "shoal: too many connections. Try again\n"
+
+
 def test_client_that_does_not_read_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_socket, "_ANSWER_TIMEOUT_S", 0.1)
     with contextlib.ExitStack() as stack:
