@@ -203,6 +203,18 @@ def test_file_in_place_of_the_checkpoint_is_wrong(patient: Patient, tmp_path: Pa
     assert "--checkpoint" in text_of(findings, Check.DISK, WRONG)
 
 
+@pytest.mark.parametrize(("option", "name"), [("--report", "report.html"), ("--control", "orders.sock")])
+def test_missing_directory_of_a_file_is_wrong(
+    patient: Patient, tmp_path: Path, option: str, name: str
+) -> None:
+    file = tmp_path / "missing" / name
+    findings = patient.findings(option, str(file), code=1)
+    text = text_of(findings, Check.DISK, WRONG)
+    assert text.startswith(f"{option} '{file}': there is no directory {file.parent}")
+    file.parent.mkdir()
+    patient.findings(option, str(file), code=0)
+
+
 def test_options_come_from_the_mirror_s_file(patient: Patient, tmp_path: Path) -> None:
     (tmp_path / "orders.toml").write_text('topics = "nothing"\nslice = 10\n')
     code = main(

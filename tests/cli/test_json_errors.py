@@ -23,10 +23,9 @@ VERBS = [
 SELECTED = ("--topics", "orders")
 GROUPS = (*SELECTED, "--groups", ".*")
 
-#: The further arguments of each verb that connects to clusters, by what it is called here.
+#: The further arguments of each verb that connects to clusters.
 CLUSTER_VERBS = {
     "mirror": ("mirror", *SELECTED, "--dry-run"),
-    "init": ("mirror", *SELECTED, "--init"),
     "mirror-maker": ("mirror-maker", "--include", "orders"),
     "verify": ("verify", *SELECTED),
     "groups": ("groups", *GROUPS),
@@ -77,18 +76,17 @@ def assert_login_error(output: Output) -> None:
     assert output.err.endswith(f"shoal: {output.object['error']}\n")
 
 
-@pytest.mark.parametrize("name", CLUSTER_VERBS)
+@pytest.mark.parametrize("verb", CLUSTER_VERBS)
 def test_refused_login_is_one_object(
-    name: str, refusing: tuple[str, str], capsys: pytest.CaptureFixture[str]
+    verb: str, refusing: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verb, *arguments = CLUSTER_VERBS[name]
     _, file = refusing
     clusters = (
         ("--consumer.config", file, "--producer.config", file)
         if verb == "mirror-maker"
         else ("--from-config", file, "--to-config", file)
     )
-    assert_login_error(Output(capsys, (verb, *arguments, *clusters)))
+    assert_login_error(Output(capsys, (*CLUSTER_VERBS[verb], *clusters)))
 
 
 def test_login_that_refuses_an_inspection_is_one_object(
@@ -120,12 +118,11 @@ def test_login_that_is_refused_is_a_finding_of_doctor(
     assert [each["check"] for each in wrong] == ["login", "login"]
 
 
-@pytest.mark.parametrize("name", ["mirror", "init"])
-def test_unreachable_broker_is_one_object(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_broker_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    output = Output(capsys, (*CLUSTER_VERBS[name], "--from", address, "--to", address))
+    output = Output(capsys, (*CLUSTER_VERBS["mirror"], "--from", address, "--to", address))
     assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (1, "error", 1)
     assert output.err.endswith(f"shoal: {output.object['error']}\n")
     assert address in output.object["error"]
