@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -222,6 +223,18 @@ def test_client_reads_the_answer(path: str) -> None:
 def test_client_reports_that_no_mirror_listens(tmp_path: Path) -> None:
     with pytest.raises(Disconnected, match="no mirror answers"):
         ask_mirror(str(tmp_path / "none"), "status")
+
+
+def test_socket_that_this_user_may_not_open_is_another_user_s(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(socket.socket):
+        def connect(self, address: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "socket", Closed)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        ask_mirror(path, "status")
 
 
 def test_client_refuses_a_listener_of_another_user(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,11 +277,12 @@ def ask_mirror(path: str, command: str) -> dict[str, Any]:
 
     Raises:
         Disconnected: No mirror listens there, or it does not answer.
-        ConfigError: A process of another user listens there.
+        ConfigError: A process of another user listens there, or may listen.
         ProtocolError: The answer is not one of a mirror.
 
     """
     where = f"the control socket {path}"
+    others = f"{where} belongs to another user. Run the command as that user"
     if not hasattr(socket, "SO_PEERCRED"):
         raise ConfigError(f"{where} needs Linux: this system does not show which user listens")
     try:
@@ -289,11 +290,13 @@ def ask_mirror(path: str, command: str) -> dict[str, Any]:
             connection.settimeout(_CLIENT_TIMEOUT_S)
             connection.connect(path)
             if _user_of(connection) not in (os.geteuid(), 0):
-                raise ConfigError(f"{where} belongs to another user. Run the command as that user")
+                raise ConfigError(others)
             # A mirror that turns a client away does not read its line.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(f"{_JSON} {command}\n".encode())
             text = _read_answer(connection)
+    except PermissionError:
+        raise ConfigError(others) from None
     except OSError as error:
         raise Disconnected(where, f"no mirror answers: {error.strerror or error}") from error
     if text == _TOO_MANY:
