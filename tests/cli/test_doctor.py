@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,22 @@ def test_closed_port_is_wrong_and_the_checks_behind_it_are_not_looked_at(
     assert "Check that a broker listens" in text_of(findings, Check.CONNECTION, WRONG)
 
 
+def test_listener_that_ends_the_login_is_wrong_with_a_remedy(patient: Patient) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closing = threading.Thread(target=_close_all, args=(server,), daemon=True)
+        closing.start()
+        findings = patient.findings("--from", f"127.0.0.1:{server.getsockname()[1]}", code=1)
+    (wrong,) = [each for each in findings if each["verdict"] == WRONG]
+    assert wrong["check"] == Check.LOGIN.value
+    assert "security.protocol" in wrong["remedy"]
+
+
+def _close_all(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the test has closed the server
+        while True:
+            server.accept()[0].close()
+
+
 def test_unknown_name_is_wrong_if_it_is_the_only_one(patient: Patient) -> None:
     findings = patient.findings("--from", "nothing.invalid:9092", code=1)
     assert verdicts(findings, "source")["name"] == WRONG
@@ -183,6 +201,18 @@ def test_file_in_place_of_the_checkpoint_is_wrong(patient: Patient, tmp_path: Pa
     (tmp_path / "file").touch()
     findings = patient.findings("--checkpoint", str(tmp_path / "file" / "state"), code=1)
     assert "--checkpoint" in text_of(findings, Check.DISK, WRONG)
+
+
+@pytest.mark.parametrize(("option", "name"), [("--report", "report.html"), ("--control", "orders.sock")])
+def test_missing_directory_of_a_file_is_wrong(
+    patient: Patient, tmp_path: Path, option: str, name: str
+) -> None:
+    file = tmp_path / "missing" / name
+    findings = patient.findings(option, str(file), code=1)
+    text = text_of(findings, Check.DISK, WRONG)
+    assert text.startswith(f"{option} '{file}': there is no directory {file.parent}")
+    file.parent.mkdir()
+    patient.findings(option, str(file), code=0)
 
 
 def test_options_come_from_the_mirror_s_file(patient: Patient, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ GIVEN = [
     *("--on-source-retention", "continue", "--fetch-buffer-bytes", "32m", "--replication-factor", "1"),
     *("--conf", "spark.executor.memory=2g", "--conf", 'spark.quoted="a\\b"', "--report", "report.html"),
     *("--start", "2026-01-31T12:00:00Z", "--groups", "größe.*"),
+    *("--limit", "50m", "--limit-topic", r"logs\..*=5m", "--limit-topic", "audit=1m", "--nice", "50"),
+    *("--priority", r"orders,payments\..*", "--control", "/run/a.sock", "--throttle-flag-file", "/run/slow"),
 ]
 
 
@@ -108,3 +110,11 @@ def test_unknown_topic_is_an_error_without_a_file(sides: Sides) -> None:
     code, out, err = sides.init("--topics", "ordres")
     assert (code, out) == (2, "")
     assert "Did you mean orders?" in err
+
+
+@pytest.mark.parametrize("option", ["--json", "--dry-run"])
+def test_init_with_another_output_is_refused(sides: Sides, option: str) -> None:
+    code, out, err = sides.init("--topics", "orders", option)
+    assert code == 2
+    assert err == f"shoal: --init prints a TOML file and nothing else. Remove {option}\n"
+    assert "# A mirror" not in out

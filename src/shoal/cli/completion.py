@@ -13,6 +13,9 @@ __all__ = ["add_parser", "run"]
 
 _SHELLS = ("bash", "zsh", "fish")
 
+#: The path of a control socket, which `shoal control` takes.
+_PATH = "PATH"
+
 
 def add_parser(verbs: Subparsers) -> None:
     """Add the verb."""
@@ -45,10 +48,13 @@ def run(args: argparse.Namespace) -> int:
         for action in verb._actions:
             metavar = action.metavar if isinstance(action.metavar, str) else ""
             # shtab reads this attribute of an action.
-            if metavar.startswith(FILES):
+            if metavar.startswith((FILES, _PATH)):
                 vars(action)["complete"] = shtab.FILE
             elif metavar.startswith(DIRECTORIES):
                 vars(action)["complete"] = shtab.DIRECTORY
+            elif metavar and args.shell == "zsh":
+                # shtab does not escape it, and behind a colon zsh expects a command.
+                action.metavar = metavar.replace(":", r"\:")
     print(shtab.complete(parser, args.shell))
     return EXIT_DONE
 

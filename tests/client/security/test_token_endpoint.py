@@ -152,6 +152,12 @@ def test_endpoint_that_is_down_is_tried_again(provider: IdentityProvider) -> Non
     assert error.reason == "the token endpoint http://127.0.0.1:1/token cannot be reached: Connection refused"
 
 
+def test_host_with_a_label_too_long_for_dns_is_one_sentence(provider: IdentityProvider) -> None:
+    host = f"{'a' * 70}.example"
+    error = refused(provider, url=f"https://{host}/token")
+    assert error.reason.startswith(f"the token endpoint https://{host}/token cannot be reached: ")
+
+
 def test_url_in_errors_has_no_query(provider: IdentityProvider) -> None:
     answering(provider, 500, b"")
     assert refused(provider, url=f"{provider.token_url}?key=hidden").reason.startswith(

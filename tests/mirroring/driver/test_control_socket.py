@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -143,6 +144,17 @@ def test_many_connections_are_turned_away_and_later_ones_served(path: str) -> No
         wait_until(lambda: converse(path, b"status\n") == b"copying\nwell\n")
 
 
+def test_control_prints_that_it_was_turned_away(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(connect(path))
+        wait_until(lambda: b"too many connections" in converse(path, b""))
+        assert main(["control", path, "status", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"type": "control", "ok": False, "text": "too many connections. Try again"}
+    assert err == "shoal: too many connections. Try again\n"
+
+
 def test_client_that_does_not_read_is_given_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_socket, "_ANSWER_TIMEOUT_S", 0.1)
     with contextlib.ExitStack() as stack:
@@ -211,6 +223,18 @@ def test_client_reads_the_answer(path: str) -> None:
 def test_client_reports_that_no_mirror_listens(tmp_path: Path) -> None:
     with pytest.raises(Disconnected, match="no mirror answers"):
         ask_mirror(str(tmp_path / "none"), "status")
+
+
+def test_socket_that_this_user_may_not_open_is_another_user_s(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(socket.socket):
+        def connect(self, address: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "socket", Closed)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        ask_mirror(path, "status")
 
 
 def test_client_refuses_a_listener_of_another_user(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,30 @@ def test_newest_limit_counts_for_a_topic_that_two_select(started: Callable[..., 
         )
 
 
+class LateSocket:
+    """A task's socket whose ``sendall`` returns only after the driver's answer has arrived."""
+
+    def __init__(self, control: ControlConnection) -> None:
+        self._control, self._socket = control, control._socket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def sendall(self, data: bytes) -> None:
+        self._socket.sendall(data)
+        if b"takes" in data:
+            wait_until(lambda: self._control.steering.is_on)
+            time.sleep(0.1)  # the other thread fails to confirm it meanwhile
+
+
+def test_steering_that_arrives_during_a_report_is_confirmed(started: Callable[..., Mirror]) -> None:
+    mirror = started(limit="9m")
+    with ControlConnection(mirror.server.address, "secret") as task:
+        task._socket = LateSocket(task)  # type: ignore[assignment]
+        task.take([TopicPartition(name, 0) for name in NAMES])
+        wait_until(lambda: mirror.server.is_steered, timeout_s=2.0)
+
+
 def test_commit_reaches_a_task(started: Callable[..., Mirror]) -> None:
     mirror = started()
     with mirror.task() as task:
@@ -341,6 +365,8 @@ def test_nice_mirror_backs_off_until_latencies_are_well_below_the_bound(
         probe.seconds = 0.025
         wait_until(lambda: task.steering.is_paused)
         assert mirror.steering.status.throttled_by == ("the source cluster answers in 25 ms",)
+        assert "latency: source 25.0 ms\n" in mirror.do("status")["text"]
+        assert {row["steering"] for row in mirror.do("topics")["topics"]} == {"throttled"}
         probe.seconds = 0.019  # below the bound, but part of that is the mirror's own
         time.sleep(0.6)
         assert task.steering.is_paused

@@ -246,6 +246,33 @@ def test_limit_of_the_mirror_holds_on_each_path(
         wait_until(lambda: records_in(brokers.destination, "topic") == 800)
 
 
+@pytest.mark.long
+def test_limit_that_two_tasks_share_is_exact_within_ten_percent_over_ten_seconds(
+    brokers: TwoBrokers, driver: Driver
+) -> None:
+    limit = 1_000_000
+    for history in (*brokers.topic("first", partitions=4), *brokers.topic("second", partitions=3)):
+        fill(history, 500)
+    driver.steer(limit=limit)
+    first, second = open_ranges("first", partitions=4), open_ranges("second", partitions=3)
+    with Running(brokers, driver, first), Running(brokers, driver, second):
+        wait_until(lambda: min(_copied_of_each(brokers)) > 0)
+        marks = []
+        for _ in range(31):
+            marks.append((time.monotonic(), copied_bytes(brokers, "first", "second")))
+            time.sleep(0.5)
+        for (began_at, before), (ended_at, after) in zip(marks, marks[20:], strict=False):
+            assert 0.9 * limit < (after - before) / (ended_at - began_at) < 1.1 * limit
+        copied = _copied_of_each(brokers)
+        assert max(copied) < 1.1 * min(copied)  # the same for each partition, in both tasks
+        driver.steer()
+
+
+def _copied_of_each(brokers: TwoBrokers) -> list[int]:
+    topics = brokers.destination.topics
+    return [log.log_end_offset for name in ("first", "second") for log in topics.topic(name).logs]
+
+
 def test_limit_of_a_topic_leaves_the_others_alone(brokers: TwoBrokers, driver: Driver) -> None:
     (slow,), (fast,) = brokers.topic("slow"), brokers.topic("fast")
     fill(slow, 500)

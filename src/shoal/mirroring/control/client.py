@@ -112,7 +112,7 @@ class ControlConnection:
             self._changed.notify_all()
 
     def _send_clock(self) -> None:
-        """Send the clock, so that the next lease counts from now; a report in progress sends it, too."""
+        """Send the clock, so that the next lease counts from now, unless a report is in progress."""
         if self._sending.acquire(blocking=False):
             try:
                 self._socket.sendall(line(self._with_clock({})))
@@ -269,10 +269,16 @@ class ControlConnection:
     def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError), self._sending:
             self._socket.sendall(line(self._with_clock(message)))
+        if self._confirms:  # it arrived while this thread was sending
+            with contextlib.suppress(OSError):
+                self._send_clock()
 
     def _with_clock(self, message: dict[str, Any]) -> dict[str, Any]:
-        confirms, self._confirms = self._confirms, False
-        return {**message, "clock_s": lease_clock_s(), **({"steered": True} if confirms else {})}
+        message = {**message, "clock_s": lease_clock_s()}
+        if self._confirms:  # only then reset it: the other thread may set it at any time
+            self._confirms = False
+            message["steered"] = True
+        return message
 
     def wait(self, seconds: float) -> None:
         """Wait; return earlier if a stop is requested, the window is over, or the driver is gone."""

@@ -47,6 +47,9 @@ _CLIENT_TIMEOUT_S = 60.0
 
 _MOST_CLIENTS = 8
 
+#: The answer to a client that is not served: before its line, so it is text in any case.
+_TOO_MANY = b"error: too many connections. Try again\n"
+
 #: A client whose connection does not fit in here gets an error at once.
 _BACKLOG = 128
 
@@ -145,7 +148,7 @@ class ControlSocket:
     def _turn_away(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):
             client.setblocking(False)
-            client.send(b"error: too many connections. Try again\n")
+            client.send(_TOO_MANY)
 
     def _serve_one(self, client: socket.socket) -> None:
         try:
@@ -274,11 +277,12 @@ def ask_mirror(path: str, command: str) -> dict[str, Any]:
 
     Raises:
         Disconnected: No mirror listens there, or it does not answer.
-        ConfigError: A process of another user listens there.
+        ConfigError: A process of another user listens there, or may listen.
         ProtocolError: The answer is not one of a mirror.
 
     """
     where = f"the control socket {path}"
+    others = f"{where} belongs to another user. Run the command as that user"
     if not hasattr(socket, "SO_PEERCRED"):
         raise ConfigError(f"{where} needs Linux: this system does not show which user listens")
     try:
@@ -286,11 +290,17 @@ def ask_mirror(path: str, command: str) -> dict[str, Any]:
             connection.settimeout(_CLIENT_TIMEOUT_S)
             connection.connect(path)
             if _user_of(connection) not in (os.geteuid(), 0):
-                raise ConfigError(f"{where} belongs to another user. Run the command as that user")
-            connection.sendall(f"{_JSON} {command}\n".encode())
+                raise ConfigError(others)
+            # A mirror that turns a client away does not read its line.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.sendall(f"{_JSON} {command}\n".encode())
             text = _read_answer(connection)
+    except PermissionError:
+        raise ConfigError(others) from None
     except OSError as error:
         raise Disconnected(where, f"no mirror answers: {error.strerror or error}") from error
+    if text == _TOO_MANY:
+        return Answer(_TOO_MANY.decode().removeprefix("error: ").strip(), ok=False).to_json_object()
     try:
         answer: dict[str, Any] = json.loads(text)
         _ = answer["ok"], answer["text"]
@@ -302,6 +312,10 @@ def ask_mirror(path: str, command: str) -> dict[str, Any]:
 
 def _read_answer(connection: socket.socket) -> bytes:
     answer = bytearray()
-    while len(answer) <= _LONGEST_ANSWER and (received := connection.recv(65536)):
-        answer += received
+    try:
+        while len(answer) <= _LONGEST_ANSWER and (received := connection.recv(65536)):
+            answer += received
+    except ConnectionResetError:  # behind an answer: the mirror left a part of the line unread
+        if not answer:
+            raise
     return bytes(answer)

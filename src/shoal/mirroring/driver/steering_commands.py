@@ -35,7 +35,7 @@ class _Command:
 #: In the order of the help.
 COMMANDS: Mapping[str, _Command] = {
     "status": _Command("", 0, 0, "print the progress, and how the mirror is steered"),
-    "topics": _Command("", 0, 0, "print each topic with its lag, and whether it is paused or limited"),
+    "topics": _Command("", 0, 0, "print each topic with its lag, and why it is not fetched"),
     "pause": _Command("TOPICS", 1, 1, "stop fetching topics, also those that are found later"),
     "resume": _Command("[TOPICS]", 0, 1, "end one pause, named as it was set, or all"),
     "limit": _Command("BYTES [TOPICS]", 1, 2, "limit the bytes a second of the mirror, or of topics"),
@@ -126,6 +126,7 @@ class SteeringCommands:
             f"records: {progress.records:,}, {progress.records_per_s:,.0f}/s",
             f"bytes: {progress.bytes_out:,}, {progress.bytes_per_s:,.0f}/s",
             f"lag: {progress.lag_records:,} records",
+            *_latencies(status.latency_ms),
             *status.sentences,
         ]
         return Answer(
@@ -155,7 +156,7 @@ class SteeringCommands:
                 reason
                 for reason, topics in (("paused", status.paused), ("waiting by priority", status.later))
                 if topic in topics
-            ]
+            ] or ["throttled"] * bool(status.throttled_by)
             states = Counter(each.state.value for each in partitions[topic])
             rows.append(
                 {
@@ -227,6 +228,11 @@ class SteeringCommands:
     def _reset(self, words: _Words) -> Answer:
         self._steering.reset()
         return self._changed("what was set is forgotten, and the options hold again")
+
+
+def _latencies(found: Mapping[str, float | None]) -> list[str]:
+    known = [f"{cluster} {each:,.1f} ms" for cluster, each in found.items() if each is not None]
+    return [f"latency: {', '.join(known)}"] if known else []
 
 
 def _selection(expression: str, topics: frozenset[str]) -> str:

@@ -80,7 +80,7 @@ def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         with error:
             raise _refusal(error, endpoint, where) from None
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # a label too long for DNS
         raise _no_answer(error, endpoint, where) from None
     if answer is None:
         raise NoToken(f"{where} sent an answer that is not a JSON object. Check {_URL}")

@@ -99,7 +99,8 @@ class _ClusterCheck:
             try:
                 cluster.refresh([])
             except ShoalError as error:
-                yield self._finding(Check.VERSIONS, Verdict.WRONG, str(error))
+                remedy = "Check that this is a Kafka broker of version 2.1 or newer, and read its log"
+                yield self._finding(Check.VERSIONS, Verdict.WRONG, str(error), remedy)
                 yield from self._rest_behind(Check.VERSIONS)
                 return
             yield from self._advertised(cluster)
@@ -206,7 +207,8 @@ class _ClusterCheck:
             except AccessRefused as error:
                 yield self._finding(Check.LOGIN, Verdict.WRONG, str(error), _login_remedy(error))
             except ShoalError as error:
-                yield self._finding(Check.LOGIN, Verdict.WRONG, str(error))
+                remedy = "Check security.protocol and sasl.mechanism against that listener, and read its log"
+                yield self._finding(Check.LOGIN, Verdict.WRONG, str(error), remedy)
             else:
                 accepted.append(str(address))
         if not accepted:

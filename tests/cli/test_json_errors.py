@@ -1,0 +1,134 @@
+"""With ``--json``, every verb prints an error as one object on stdout, and as one sentence on stderr."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.cli import main, make_parser
+from shoal.cli.parser import verbs_of
+from tests.sasl_broker import sasl_broker
+from tests.spark.test_java import make_java
+
+#: The verbs that have ``--json``.
+VERBS = [
+    name for name, (verb, _) in verbs_of(make_parser()).items() if "--json" in verb._option_string_actions
+]
+
+SELECTED = ("--topics", "orders")
+GROUPS = (*SELECTED, "--groups", ".*")
+
+#: The further arguments of each verb that connects to clusters.
+CLUSTER_VERBS = {
+    "mirror": ("mirror", *SELECTED, "--dry-run"),
+    "mirror-maker": ("mirror-maker", "--include", "orders"),
+    "verify": ("verify", *SELECTED),
+    "groups": ("groups", *GROUPS),
+    "cutover": ("cutover", *GROUPS, "--rehearse"),
+}
+
+PROPERTIES = """
+security.protocol=SASL_PLAINTEXT
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="no";
+group.id=mirror
+"""
+
+
+class Output:
+    """The output of a verb."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+        self.exit_code = main([*arguments, "--json"])
+        out, self.err = capsys.readouterr()
+        (line,) = out.splitlines()
+        self.object: dict[str, Any] = json.loads(line)
+
+
+@pytest.fixture
+def refusing(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the address of a broker that refuses each login, and a properties file."""
+    file = tmp_path / "client.properties"
+    with sasl_broker(lambda token: None) as address:
+        file.write_text(f"bootstrap.servers={address}\n{PROPERTIES}")
+        yield address, str(file)
+
+
+def test_each_verb_with_work_has_json() -> None:
+    assert set(VERBS) == set(verbs_of(make_parser())) - {"gateway-user", "completion"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_wrong_option_is_one_object(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(capsys, (verb, "--no-such-option"))
+    assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (2, "error", 2)
+    assert output.err == f"shoal: {output.object['error']}\n"
+
+
+def assert_login_error(output: Output) -> None:
+    assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (2, "error", 2)
+    assert "the login of 'me' by PLAIN failed" in output.object["error"]
+    assert output.err.endswith(f"shoal: {output.object['error']}\n")
+
+
+@pytest.mark.parametrize("verb", CLUSTER_VERBS)
+def test_refused_login_is_one_object(
+    verb: str, refusing: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, file = refusing
+    clusters = (
+        ("--consumer.config", file, "--producer.config", file)
+        if verb == "mirror-maker"
+        else ("--from-config", file, "--to-config", file)
+    )
+    assert_login_error(Output(capsys, (*CLUSTER_VERBS[verb], *clusters)))
+
+
+def test_login_that_refuses_an_inspection_is_one_object(
+    refusing: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_login_error(Output(capsys, ("inspect", "--from-config", refusing[1])))
+
+
+def test_login_that_refuses_the_gateway_is_one_object(
+    refusing: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, file = refusing
+    upstream = ("--upstream", address, "--upstream-config", file)
+    assert_login_error(Output(capsys, ("gateway", "--listen", "127.0.0.1:0", *upstream)))
+
+
+def test_login_that_is_refused_is_a_finding_of_doctor(
+    refusing: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    make_java(tmp_path / "java", "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    file = refusing[1]
+    output = Output(capsys, ("doctor", *SELECTED, "--from-config", file, "--to-config", file))
+    assert (output.exit_code, output.object["type"]) == (1, "doctor")
+    wrong = [each for each in output.object["findings"] if each["verdict"] == "wrong"]
+    assert [each["check"] for each in wrong] == ["login", "login"]
+
+
+def test_unreachable_broker_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    output = Output(capsys, (*CLUSTER_VERBS["mirror"], "--from", address, "--to", address))
+    assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (1, "error", 1)
+    assert output.err.endswith(f"shoal: {output.object['error']}\n")
+    assert address in output.object["error"]
+
+
+def test_socket_without_a_mirror_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(capsys, ("control", str(tmp_path / "socket"), "status"))
+    assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (1, "error", 1)
+    assert output.err == f"shoal: {output.object['error']}\n"
