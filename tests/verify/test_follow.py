@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal.verify import DifferenceKind, Extent, Outcome
-from shoal.verify.follow import Follower, FollowStatus, PartitionStatus, Round
+from shoal.verify.follow import Follower, FollowStatus, Round
 from tests import batches
+from tests.metrics_fed import BUSY_VERIFICATION
 from tests.two_brokers import NOW_MS, History, TwoBrokers, batches_of
 from tests.verifying import Item, encode, lay_out
 
@@ -199,6 +201,22 @@ def test_partition_that_cannot_be_compared_is_reported_once_and_tried_more_rarel
     assert follower.status.outcome is Outcome.EQUAL
 
 
+def test_topic_that_is_selected_no_longer_has_no_lag(brokers: TwoBrokers, history: History) -> None:
+    topics = {"topic": "topic"}
+    settings = brokers.settings
+    follower = Follower(settings.source, settings.destination, lambda: topics, patience_s=0.5)
+    history.plain(3, 2, 4)
+    found = [bytearray(each.view) for each in batches_of(brokers.source.log("topic"))]
+    found[0] = batches.batch([b"an", b"other", b"value"], base_timestamp=NOW_MS)
+    lay_out(brokers, found[:2])
+    before = run(follower).status.partitions[PARTITION]
+    assert (before.lag, before.differing) == (4, {DifferenceKind.ALTERED: 3})
+    topics.clear()
+    after = run(follower).status
+    assert after.partitions[PARTITION] == replace(before, lag=None)
+    assert after.outcome is Outcome.DIFFERENT
+
+
 def test_following_may_begin_with_the_last_records(
     brokers: TwoBrokers, history: History, new_follower: Callable[..., Follower]
 ) -> None:
@@ -295,6 +313,38 @@ def test_verb_prints_differences_once_and_ends_with_exit_code_1(
     assert err.count("missing: source offsets 3 to 4") == 1
 
 
+@pytest.mark.usefixtures("two_rounds")
+def test_verb_warns_once_of_an_expression_without_topics(
+    brokers: TwoBrokers, history: History, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    history.plain(3)
+    copy(brokers)
+    assert main([*command[:-1], "topic,other.*", "--follow", "--interval", "0.1"]) == 0
+    assert capsys.readouterr().err.count("'other.*' matches no topic now") == 1
+
+
+@pytest.mark.usefixtures("two_rounds")
+def test_verb_continues_while_no_topic_matches(
+    brokers: TwoBrokers,
+    history: History,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history.plain(3)
+    copy(brokers)
+    whole = Follower.round
+
+    def round_(self: Follower, stop: threading.Event) -> Round:
+        if self.status.rounds == 1:
+            brokers.source.topics.delete(brokers.source.topics.topic("topic"))
+        return whole(self, stop)
+
+    monkeypatch.setattr(Follower, "round", round_)
+    assert main([*command[:-1], "top.*", "--follow", "--interval", "0.1"]) == 0
+    assert "equal: 3 records are the same in this round" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -319,14 +369,10 @@ def test_option_that_does_not_fit_is_one_sentence_and_exit_code_2(
 
 # Metrics and alerts
 
-BUSY = FollowStatus(
-    {PARTITION: PartitionStatus(5, 2, {DifferenceKind.MISSING: 3}, 7, (1, 1), "a problem")}, 2, 1, 9, 0.5, 1e9
-)
-
 
 def served() -> dict[str, set[str]]:
     """Return the labels of each metric."""
-    text = metrics_text(BUSY).decode()
+    text = metrics_text(BUSY_VERIFICATION).decode()
     return {
         sample.name: {label for each in family.samples for label in each.labels}
         for family in text_string_to_metric_families(text)
@@ -345,7 +391,7 @@ def test_documented_metrics_are_those_served() -> None:
 
 
 def test_metrics_have_the_values_of_the_status() -> None:
-    text = metrics_text(BUSY).decode()
+    text = metrics_text(BUSY_VERIFICATION).decode()
     assert 'shoal_verify_records_total{partition="0",topic="topic"} 5.0' in text
     assert 'shoal_verify_differing_records{kind="missing",partition="0",topic="topic"} 3.0' in text
     assert 'shoal_verify_lag_records{partition="0",topic="topic"} 7.0' in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 from shoal.cli import main
 from shoal.protocol.apis import ApiKey
 from shoal.verify import DifferenceKind, OffsetRange, Outcome, VerifyReport, verify
+from shoal.verify.follow import Follower
 from shoal.verify.report import Elsewhere, Side
 from tests.two_brokers import NOW_MS, TwoBrokers
 from tests.verifying import Item, cut, lay_out
@@ -128,7 +130,7 @@ def test_verb_names_the_other_topic(brokers: TwoBrokers, capsys: pytest.CaptureF
         "offsets 20, whose copy lacks them"
     ) in out
     assert (
-        "orders-0: missing: source offsets 20 (1 record): misrouted: 1 record are at invoices-0, "
+        "orders-0: missing: source offsets 20 (1 record): misrouted: 1 record is at invoices-0, "
         "destination offsets 40"
     ) in out
 
@@ -141,3 +143,18 @@ def test_search_in_another_source_ends_with_its_log(brokers: TwoBrokers) -> None
     report = compared(brokers, "orders", "invoices")
     assert [each.outcome for each in report.partitions] == [Outcome.DIFFERENT, Outcome.EQUAL]
     assert asked.hits <= 4
+
+
+def test_records_whose_copy_lacked_them_in_an_earlier_round_are_not_said_to_be_in_both(
+    brokers: TwoBrokers,
+) -> None:
+    orders, invoices = items("orders"), items("invoices")
+    load(brokers, orders=orders[:20] + orders[30:], invoices=invoices[:40])
+    settings = brokers.settings
+    topics = {each: each for each in ("orders", "invoices")}
+    follower = Follower(settings.source, settings.destination, lambda: topics, patience_s=5.0)
+    (missing,) = follower.round(threading.Event()).news
+    assert missing == "orders-0: missing: source offsets 20 to 29 (1 batch, 10 records)"
+    lay_out(brokers, cut(invoices[:40] + orders[20:30] + invoices[40:], *[10] * 6), "invoices")
+    (extra,) = follower.round(threading.Event()).news
+    assert extra.endswith("(1 batch, 10 records): misrouted: 10 records of orders-0, source offsets 20 to 29")

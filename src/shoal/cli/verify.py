@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
+from ..client.metadata import TopicMetadata
 from ..client.reachable import check_advertised
 from ..errors import ConfigError, OptionError
 from ..exit_codes import EXIT_FAILED, EXIT_NOT_COMPARED
@@ -194,7 +195,7 @@ def run(args: argparse.Namespace) -> int:
         follower = Follower(
             source,
             destination,
-            lambda: _select(source, selection),
+            _select_each_round(source, selection),
             group=args.group,
             rules=all_copy_rules(source),
             options=options.copy,
@@ -322,12 +323,36 @@ def _select(source: ClientConfig, selection: TopicSelection) -> dict[str, str]:
 
     """
     with Cluster(source) as cluster:
-        found = patiently(cluster.refresh, patience_s=DEFAULT_PATIENCE_S).topics
-    topics = selection.select(found)
-    for name in selection.missing(found):
-        topics[name] = selection.destination_of(name)
+        found, topics = _selected(cluster, selection)
     if not topics:
         raise ConfigError(why_nothing_matches(selection, found, str(cluster)))
     for warning in idle_expressions(selection, found):
         warn(warning)
     return topics
+
+
+def _select_each_round(source: ClientConfig, selection: TopicSelection) -> Callable[[], dict[str, str]]:
+    """Return a function that selects topics. Only its first call warns, and needs a topic that matches."""
+    is_first = True
+
+    def select() -> dict[str, str]:
+        nonlocal is_first
+        if is_first:
+            topics = _select(source, selection)
+            is_first = False
+            return topics
+        with Cluster(source) as cluster:
+            return _selected(cluster, selection)[1]
+
+    return select
+
+
+def _selected(
+    cluster: Cluster, selection: TopicSelection
+) -> tuple[Mapping[str, TopicMetadata], dict[str, str]]:
+    """Return all topics of a cluster, and those that are selected, with their names at the destination."""
+    found = patiently(cluster.refresh, patience_s=DEFAULT_PATIENCE_S).topics
+    topics = selection.select(found)
+    for name in selection.missing(found):
+        topics[name] = selection.destination_of(name)
+    return found, topics

@@ -202,7 +202,12 @@ class Follower:
             reached={source: each.reached for source, each in self._verified.items()},
             left_out=resting,
         )
-        partitions = dict(self.status.partitions)
+        reported = {each.source for each in report.partitions}
+        partitions = {
+            # A partition that is selected no longer has no lag, and its differences stay.
+            source: each if source in reported | resting else replace(each, lag=None, problem=None)
+            for source, each in self.status.partitions.items()
+        }
         for each in report.partitions:
             if each.source in resting:
                 continue
@@ -235,9 +240,15 @@ class Follower:
                 name: (_topic_id(ours, name), _topic_id(theirs, other)) for name, other in topics.items()
             }
         if self._clusters is not None and self._clusters != clusters:
+            former = f"the clusters {self._clusters[0]} and {self._clusters[1]}"
+            present = f"{clusters[0]} and {clusters[1]}"
+            if self._file is None:
+                raise ConfigError(
+                    f"the positions of the verification are about {former}, and these are {present}. "
+                    "Start it again"
+                )
             raise ConfigError(
-                f"--state {self._file!r} is about the clusters {self._clusters[0]} and {self._clusters[1]}, "
-                f"and these are {clusters[0]} and {clusters[1]}. Name another file"
+                f"--state {self._file!r} is about {former}, and these are {present}. Name another file"
             )
         self._clusters = clusters
         for source, each in list(self._verified.items()):

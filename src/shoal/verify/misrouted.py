@@ -6,7 +6,9 @@ copies shows half of the fault. After all partitions were compared, this module 
 once more. It looks for the extra ones among the missing ones of the others.
 
 The right copy may have them as well: the producer's buffer was sent twice, once for the batch that it held
-before. So extra records that are missing nowhere are searched in the other sources, near their times.
+before. So extra records that are missing nowhere are searched in the other sources, near their times. Then
+the copy of the source that has them is searched. They need not be there: an earlier round of a verification
+that follows the mirror may have reported that they are missing.
 """
 
 from __future__ import annotations
@@ -118,16 +120,18 @@ def with_misrouted(
             if one.difference is not None:
                 halves = found[one.report, one.difference, side]
                 halves.setdefault(other.report, _Found(other.offset, other.offset)).add(other.offset)
-    elsewhere = _Sources(reports, source, search).find(unmatched)
+    elsewhere = _Others(reports, source, destination, search).find(unmatched)
     return [_explained(index, report, reports, found, elsewhere) for index, report in enumerate(reports)]
 
 
-class _Sources:
-    """Looks for extra records in the sources of the other partitions."""
+class _Others:
+    """Looks for extra records in the sources of the other partitions, and in their copies."""
 
-    def __init__(self, reports: Sequence[PartitionReport], source: Cluster, search: _Search) -> None:
+    def __init__(
+        self, reports: Sequence[PartitionReport], source: Cluster, destination: Cluster, search: _Search
+    ) -> None:
         self._reports = reports
-        self._source = source
+        self._clusters = {Side.SOURCE: source, Side.DESTINATION: destination}
         self._search = search
         self._left = _MOST_SEARCHES
 
@@ -148,34 +152,49 @@ class _Sources:
         times = [time for _, time in keys if time is not None and time >= 0]
         if len(times) < len(keys):
             return None  # the destination writes its own times: nothing says where to look
-        others = {
-            report.source: index
+        others = [
+            index
             for index, report in enumerate(self._reports)
             if index != own and report.alignment is not None
-        }
-        try:
-            self._source.refresh({partition.topic for partition in others})
-            begins = list_offsets(self._source, dict.fromkeys(others, min(times)))
-            level = self._source.config.isolation_level
-            ends = list_offsets(self._source, dict.fromkeys(others, LATEST), level)
-        except ShoalError:
+        ]
+        found = self._found(Side.SOURCE, others, keys, min(times))
+        if not found:
             return None
+        other, best = max(found.items(), key=lambda each: each[1].records)
+        is_copied = bool(self._found(Side.DESTINATION, [other], keys, min(times)))
+        name = str(self._reports[other].source)
+        offsets = OffsetRange(best.start, best.end)
+        return Elsewhere(Side.SOURCE, name, offsets, best.records, is_missing=False if is_copied else None)
+
+    def _found(
+        self, side: Side, reports: Sequence[int], keys: _Unmatched, since_ms: int
+    ) -> dict[int, _Found]:
+        """Return the records with these keys on one side of some partitions, by the index of the report."""
+        cluster = self._clusters[side]
+        is_source = side is Side.SOURCE
+        partitions = {
+            self._reports[index].source if is_source else self._reports[index].destination: index
+            for index in reports
+        }
+        level = cluster.config.isolation_level if is_source else IsolationLevel.READ_UNCOMMITTED
+        try:
+            cluster.refresh({partition.topic for partition in partitions})
+            begins = list_offsets(cluster, dict.fromkeys(partitions, since_ms))
+            ends = list_offsets(cluster, dict.fromkeys(partitions, LATEST), level)
+        except ShoalError:
+            return {}
         places = {}
         for partition, offset in begins.items():
             end = ends[partition]
             # A reader would wait for records behind the end of the log.
             if isinstance(offset, int) and isinstance(end, int) and 0 <= offset < end:
                 there = OffsetRange(offset, min(end, offset + len(keys) + _BEHIND))
-                places[_Place(others[partition], None, offset)] = there
+                places[_Place(partitions[partition], None, offset)] = there
         found: dict[int, _Found] = {}
-        for place, here in self._search.records(self._source, Side.SOURCE, list(places.items())):
+        for place, here in self._search.records(cluster, side, list(places.items())):
             if not keys.isdisjoint(here):
                 found.setdefault(place.report, _Found(place.offset, place.offset)).add(place.offset)
-        if not found:
-            return None
-        other, best = max(found.items(), key=lambda each: each[1].records)
-        name = str(self._reports[other].source)
-        return Elsewhere(Side.SOURCE, name, OffsetRange(best.start, best.end), best.records, is_missing=False)
+        return found
 
 
 def _ranges(reports: Sequence[PartitionReport], side: Side) -> Iterator[tuple[_Place, OffsetRange]]:

@@ -90,7 +90,8 @@ class Elsewhere:
             ones the destination partition that has them.
         offsets: The first and the last of the records there.
         records: The number of records that both have.
-        is_missing: Whether the right copy lacks them. If not, they were sent to both.
+        is_missing: Whether the right copy lacks them. If not, they were sent to both. None if they are in
+            no difference of this comparison, and not near their times in the right copy.
 
     """
 
@@ -98,15 +99,18 @@ class Elsewhere:
     partition: str
     offsets: OffsetRange
     records: int
-    is_missing: bool = True
+    is_missing: bool | None = True
 
     def __str__(self) -> str:
         """Return a phrase for the difference of the first half."""
         size = f"{self.records:,} {'record' if self.records == 1 else 'records'}"
         if self.side is Side.SOURCE:
-            copy = "whose copy lacks them" if self.is_missing else "whose copy has them, too"
-            return f"misrouted: {size} of {self.partition}, source offsets {self.offsets}, {copy}"
-        return f"misrouted: {size} are at {self.partition}, destination offsets {self.offsets}"
+            copy = {True: ", whose copy lacks them", False: ", whose copy has them, too", None: ""}
+            return (
+                f"misrouted: {size} of {self.partition}, source offsets {self.offsets}{copy[self.is_missing]}"
+            )
+        verb = "is" if self.records == 1 else "are"
+        return f"misrouted: {size} {verb} at {self.partition}, destination offsets {self.offsets}"
 
 
 @dataclass(frozen=True, slots=True)

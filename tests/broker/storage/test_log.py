@@ -18,7 +18,7 @@ from shoal.broker.storage.log import Log
 from shoal.broker.storage.ranges import FileRange
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
-from tests.batches import TIMESTAMP, batch, marker, message
+from tests.batches import TIMESTAMP, Record, batch, marker, message, patched, payload, raw_batch
 
 MIB = 1 << 20
 TRANSACTIONAL = 0x10
@@ -219,3 +219,46 @@ def test_topic_without_deletion_or_retention_keeps_all(new_log: NewLog) -> None:
         append(log, batch())
         log.delete_old_segments(TIMESTAMP + 10**12)
         assert log.log_start_offset == 0
+
+
+def cleaned(values: int, *, kept: int | None, base_offset: int, first_time: int) -> bytearray:
+    """Build a batch of which compaction left one record, or none: Kafka's cleaner does not compress that."""
+    records = [] if kept is None else [Record(offset_delta=kept)]
+    time = first_time + (values - 1 if kept is None else kept)
+    return raw_batch(
+        payload(records, Codec.NONE if kept is None else Codec.ZSTD) if records else b"",
+        base_offset=base_offset,
+        attributes=Codec.NONE if kept is None else Codec.ZSTD,
+        last_offset_delta=values - 1,
+        base_timestamp=time,
+        max_timestamp=time,
+        records_count=len(records),
+    )
+
+
+def test_offset_for_timestamp_behind_an_emptied_batch_returns_the_next_record(new_log: NewLog) -> None:
+    log = new_log(cleanup_policy="compact")
+    log.store(cleaned(3, kept=None, base_offset=0, first_time=TIMESTAMP))
+    log.store(cleaned(3, kept=1, base_offset=3, first_time=TIMESTAMP + 3))
+    assert log.offset_for_timestamp(TIMESTAMP) == (TIMESTAMP + 4, 4)
+    assert log.offset_for_timestamp(TIMESTAMP + 4) == (TIMESTAMP + 4, 4)
+    assert log.offset_for_timestamp(TIMESTAMP + 5) == (-1, -1)
+    assert log.offset_of_max_timestamp() == (TIMESTAMP + 4, 4)
+
+
+def test_offset_for_timestamp_in_an_emptied_compressed_batch_is_no_error(new_log: NewLog) -> None:
+    log = new_log(cleanup_policy="compact")
+    emptied = cleaned(3, kept=None, base_offset=0, first_time=TIMESTAMP)
+    log.store(patched(emptied, 21, int(Codec.ZSTD).to_bytes(2)))
+    log.store(batch(base_offset=3, base_timestamp=TIMESTAMP + 3))
+    assert log.offset_for_timestamp(TIMESTAMP) == (TIMESTAMP + 3, 3)
+
+
+def test_offset_for_timestamp_of_deleted_record_returns_one_after_the_log_start(new_log: NewLog) -> None:
+    log = new_log()
+    append(log, batch(3))
+    append(log, batch(base_timestamp=TIMESTAMP + 5))
+    log.delete_records(2)
+    assert log.offset_for_timestamp(TIMESTAMP).offset == 2
+    log.delete_records(3)
+    assert log.offset_for_timestamp(TIMESTAMP) == (TIMESTAMP + 5, 3)

@@ -1,7 +1,7 @@
 """
-The Grafana dashboard and the page about metrics match the served metrics.
+The Grafana dashboards and the page about metrics match the served metrics.
 
-Grafana's own schema (its foundation SDK) loads the dashboard, and every PromQL expression is parsed:
+Grafana's own schema (its foundation SDK) loads both dashboards, and every PromQL expression is parsed:
 each metric and each label that it names must be in a scrape.
 """
 
@@ -20,8 +20,8 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from shoal.cli.conversion_metrics import metrics_text
-from tests.metrics_fed import busy_metrics, labels_by_metric, parsed, samples
+from shoal.cli import conversion_metrics, verify_metrics
+from tests.metrics_fed import BUSY_VERIFICATION, busy_metrics, labels_by_metric, parsed, samples
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
@@ -30,16 +30,36 @@ PAGE = (DOCS / "metrics.md").read_text(encoding="utf-8")
 SCRAPED = frozenset({"job", "instance"})
 
 
+#: The dashboard of mirrors, gateways and embedded brokers, and that of `shoal verify --follow`.
+MIRROR, VERIFY = "grafana-dashboard.json", "grafana-verify.json"
+
+Served = Mapping[str, frozenset[str]]
+
+
+@pytest.fixture(scope="module", params=[MIRROR, VERIFY])
+def file(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def dashboard() -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((DOCS / "grafana-dashboard.json").read_text(encoding="utf-8"))
+def dashboard(file: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((DOCS / file).read_text(encoding="utf-8"))
     return read
 
 
 @pytest.fixture(scope="module")
-def served() -> Mapping[str, frozenset[str]]:
+def served_by_mirrors() -> Served:
     """The labels of each metric in a scrape, by its name."""
-    found = labels_by_metric(samples(busy_metrics()) | parsed(metrics_text()))
+    found = labels_by_metric(samples(busy_metrics()) | parsed(conversion_metrics.metrics_text()))
+    return {name: labels | SCRAPED for name, labels in found.items()}
+
+
+@pytest.fixture(scope="module")
+def served(file: str, served_by_mirrors: Served) -> Served:
+    """The same of the scrapes that the dashboard is for."""
+    if file == MIRROR:
+        return served_by_mirrors
+    found = labels_by_metric(parsed(verify_metrics.metrics_text(BUSY_VERIFICATION)))
     return {name: labels | SCRAPED for name, labels in found.items()}
 
 
@@ -100,9 +120,7 @@ def test_panels_have_distinct_ids_and_do_not_overlap(dashboard: dict[str, Any]) 
         taken |= cells
 
 
-def test_every_query_uses_metrics_that_exist(
-    dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
-) -> None:
+def test_every_query_uses_metrics_that_exist(dashboard: dict[str, Any], served: Served) -> None:
     for panel in panels(dashboard):
         for query in panel["targets"]:
             result = labels_of(promql.parse(expanded(query["expr"])), served)
@@ -120,9 +138,7 @@ def test_every_query_uses_the_chosen_data_source_and_mirrors(dashboard: dict[str
                 assert matched.get("topic", "$topic") == "$topic", panel["title"]
 
 
-def test_variables_list_served_labels(
-    dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
-) -> None:
+def test_variables_list_served_labels(dashboard: dict[str, Any], served: Served) -> None:
     names = set()
     for variable in dashboard["templating"]["list"]:
         names.add(variable["name"])
@@ -134,25 +150,21 @@ def test_variables_list_served_labels(
     assert used == names
 
 
-def test_every_shoal_metric_is_on_the_dashboard(
-    dashboard: dict[str, Any], served: Mapping[str, frozenset[str]]
-) -> None:
+def test_every_shoal_metric_is_on_the_dashboard(dashboard: dict[str, Any], served: Served) -> None:
     text = json.dumps(dashboard)
     assert [name for name in served if name.startswith("shoal_") and name not in text] == []
 
 
-def test_documented_metrics_are_those_served(
-    served: Mapping[str, frozenset[str]],
-) -> None:
+def test_documented_metrics_are_those_served(served_by_mirrors: Served) -> None:
     documented = set(re.findall(r"\b((?:shoal|process)_[a-z_]*[a-z])\b", PAGE))
-    assert documented == set(served)
+    assert documented == set(served_by_mirrors)
 
 
-def test_alerts_use_metrics_that_exist(served: Mapping[str, frozenset[str]]) -> None:
+def test_alerts_use_metrics_that_exist(served_by_mirrors: Served) -> None:
     rules = re.findall(r"expr: (.*)", PAGE)
     assert rules
     for rule in rules:
-        labels_of(promql.parse(rule), served)
+        labels_of(promql.parse(rule), served_by_mirrors)
 
 
 def expanded(expression: str) -> str:
@@ -180,7 +192,7 @@ def selectors(expression: Any) -> Iterator[promql.VectorSelector]:
             raise AssertionError(f"no rule here for {type(expression)}")
 
 
-def labels_of(expression: Any, served: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def labels_of(expression: Any, served: Served) -> frozenset[str]:
     """Return the labels of an expression's result; its metrics must be served."""
     match expression:
         case promql.VectorSelector():

@@ -95,7 +95,8 @@ def _rest(batch: Stored, left: list[Placed], has_horizon: bool) -> bytearray:
     return batches.raw_batch(
         batches.payload(records, Codec(header.codec_id)) if records else b"",
         base_offset=header.base_offset,
-        attributes=header.codec_id | flags,
+        # The cleaner does not compress an emptied batch.
+        attributes=(header.codec_id if records else 0) | flags,
         last_offset_delta=header.last_offset_delta,
         base_timestamp=base_timestamp,
         max_timestamp=max((each.item.timestamp for each in left), default=header.max_timestamp),

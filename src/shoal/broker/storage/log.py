@@ -421,13 +421,15 @@ class Log:
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
         """Find the first record with this timestamp or a later one."""
         with self._lock:
-            return self._segments.first_record_since(timestamp_ms)
+            return self._segments.first_record_since(timestamp_ms, self._log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset:
         """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
         with self._lock:
             largest = self._segments.largest_timestamp
-            return self._segments.first_record_since(largest) if largest >= 0 else TimestampAndOffset(-1, -1)
+            if largest < 0:
+                return TimestampAndOffset(-1, -1)
+            return self._segments.first_record_since(largest, self._log_start_offset)
 
     def segment_starts(self) -> list[TimestampAndOffset]:
         """Return the start of each segment with the time of its last write; then the log's end and now."""

@@ -36,6 +36,9 @@ class TimestampAndOffset(NamedTuple):
     offset: int
 
 
+_NONE = TimestampAndOffset(-1, -1)
+
+
 class Segments:
     """All segments of a log, in the order of their offsets. The log's lock guards it."""
 
@@ -176,13 +179,17 @@ class Segments:
         """The largest timestamp of all batches, in milliseconds; -1 for none."""
         return max(segment.largest_timestamp for segment in self._all)
 
-    def first_record_since(self, timestamp_ms: int) -> TimestampAndOffset:
-        """Find the first record with this timestamp or a later one."""
+    def first_record_since(self, timestamp_ms: int, start: int) -> TimestampAndOffset:
+        """
+        Find the first record with this timestamp or a later one, at an offset or after it.
+
+        Kafka's ``UnifiedLog`` searches one segment, too: the first whose batches have this timestamp or a
+        later one. Compaction may have emptied these batches, so the answer may be that there is none.
+        """
         for segment in self._all:
             if segment.batch_count and segment.largest_timestamp >= timestamp_ms:
-                batch = next(split(segment.batch(segment.index_of_timestamp(timestamp_ms))))
-                return _first_record_since(batch, timestamp_ms)
-        return TimestampAndOffset(-1, -1)
+                return _first_in_segment(segment, timestamp_ms, start)
+        return _NONE
 
     def starts(self) -> list[TimestampAndOffset]:
         """Return the base offset of each segment, with the time of its last write."""
@@ -212,12 +219,25 @@ class Segments:
         self._all = kept or [self._new(log_end_offset, 0, config)]
 
 
-def _first_record_since(batch: RecordBatch, timestamp_ms: int) -> TimestampAndOffset:
+def _first_in_segment(segment: Segment, timestamp_ms: int, start: int) -> TimestampAndOffset:
+    for index in range(segment.index_of_timestamp(timestamp_ms), segment.batch_count):
+        if segment.last_offset(index) < start:
+            continue
+        header = segment.header(index)
+        if header is None or header.max_timestamp < timestamp_ms or not header.records_count:
+            continue
+        found = _first_in_batch(next(split(segment.batch(index))), timestamp_ms, start)
+        if found is not None:
+            return found
+    return _NONE
+
+
+def _first_in_batch(batch: RecordBatch, timestamp_ms: int, start: int) -> TimestampAndOffset | None:
     header = batch.header
-    if header.magic == 2:
-        with decompressed(batch) as pieces:
-            # The broker did not check the lengths in a compressed batch, either.
-            for record in walk(header, pieces, with_lengths=False):
-                if record.timestamp >= timestamp_ms:
-                    return TimestampAndOffset(record.timestamp, header.base_offset + record.offset_delta)
-    return TimestampAndOffset(max(header.base_timestamp, timestamp_ms), header.base_offset)
+    with decompressed(batch) as pieces:
+        # The broker did not check the lengths in a compressed batch, either.
+        for record in walk(header, pieces, with_lengths=False):
+            offset = header.base_offset + record.offset_delta
+            if record.timestamp >= timestamp_ms and offset >= start:
+                return TimestampAndOffset(record.timestamp, offset)
+    return None
