@@ -81,11 +81,13 @@ class ProposedAlignment:
 
     Attributes:
         is_final: Whether no other place comes into question, even if the comparison finds differences.
+        is_proven: Whether it is certain that the two logs belong together.
 
     """
 
     alignment: Alignment
     is_final: bool
+    is_proven: bool
 
 
 def alignments(
@@ -139,7 +141,7 @@ def _by_position(logs: LogPair, position: MirrorPosition, note: str) -> Iterator
 
 
 def _final(by: Aligned, place: CommonStart, why: str) -> ProposedAlignment:
-    return ProposedAlignment(Alignment(by, *place, why), is_final=True)
+    return ProposedAlignment(Alignment(by, *place, why), is_final=True, is_proven=True)
 
 
 def _is_all_that_is_left(logs: LogPair, position: CommonStart) -> bool:
@@ -194,12 +196,15 @@ def _by_content(logs: LogPair, note: str) -> Iterator[ProposedAlignment]:
 
 
 def _by_records(logs: LogPair, heads: tuple[LogHead, LogHead], why: str) -> Iterator[ProposedAlignment]:
-    tried = set()
+    tried = set[CommonStart]()
     for found in _found_by_records(logs, heads):
-        place = _from_log_start(logs, heads, found.place)
-        if place not in tried:
-            tried.add(place)
-            yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *place, why), found.is_proven)
+        # Compaction is likelier than a fault.
+        places = [_from_log_start(logs, heads, each) for each in (*found.beside_gaps, found.place)]
+        new = [each for each in dict.fromkeys(places) if each not in tried]
+        tried.update(new)
+        for place in new:
+            is_final = found.is_proven and place == new[-1]
+            yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *place, why), is_final, found.is_proven)
     if not tried:
         raise NotComparable(
             f"{why}, and the first {len(heads[0].records):,} records of the source and the first "

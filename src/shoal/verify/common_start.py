@@ -10,6 +10,10 @@ Only anchors are searched for (:mod:`.log_head`). Anchors that turn up in the or
 *chain*. A chain may have gaps (compaction, faults), and it is a proof once it has most of the anchors. From
 its first anchor the way leads back, record by record, to the beginning of one log.
 
+If both logs have records before their first common one, the cleaner or retention may have removed them from
+the other side, on each side. The beginning is then not certain: there are more places to try (:mod:`.gaps`
+has the rules for gaps).
+
 A head with too few anchors repeats itself, and so may its log. Then its first records are searched as they
 stand, too: no chain could tell one repetition from the next.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from .log_head import PROVING_ANCHORS, LogHead, SeenRecord, are_alike, are_same
@@ -45,12 +50,16 @@ class FoundStart(NamedTuple):
 
     Attributes:
         place: The offsets to begin at.
-        is_proven: Whether so many records agree that no other place comes into question.
+        is_proven: Whether so many records agree that no other place comes into question, but for those
+            beside gaps.
+        beside_gaps: Places close by that come into question, too: from there on, gaps may explain all
+            records before the first that both logs have.
 
     """
 
     place: CommonStart
     is_proven: bool
+    beside_gaps: tuple[CommonStart, ...] = ()
 
 
 def begin_alike(source: LogHead, destination: LogHead) -> FoundStart | None:
@@ -103,36 +112,51 @@ def common_starts(
         needed.
 
     """
-    in_source, in_destination = _Search(heads[1]), _Search(heads[0])
+    firsts = [head.records[0].offset if head.records else None for head in heads]
+    in_source, in_destination = _Search(heads[1], firsts[0]), _Search(heads[0], firsts[1])
     _run({in_source: iter(source), in_destination: iter(destination)})
-    found: list[tuple[int, bool, CommonStart]] = []
-    for search, place_of in ((in_source, _place_in_source), (in_destination, _place_in_destination)):
+    found: list[tuple[int, bool, list[CommonStart]]] = []
+    for search, places_of in ((in_source, _places_in_source), (in_destination, _places_in_destination)):
         for chain in search.chains():
             is_proven = search.is_sure and chain.length >= PROVING_ANCHORS
-            found.append((chain.length, is_proven, place_of(chain, heads, log_start)))
+            found.append((chain.length, is_proven, places_of(chain, heads, log_start)))
     found.sort(key=lambda each: -each[0])
-    return [
-        FoundStart(place._replace(destination=log_start.destination) if source_is_whole else place, is_proven)
-        for _, is_proven, place in found
-    ]
+    if source_is_whole:
+        found = [
+            (length, is_proven, [each._replace(destination=log_start.destination) for each in places])
+            for length, is_proven, places in found
+        ]
+    return [FoundStart(place, is_proven, tuple(others)) for _, is_proven, (place, *others) in found]
 
 
-def _place_in_source(chain: _Chain, heads: tuple[LogHead, LogHead], log_start: CommonStart) -> CommonStart:
+def _places_in_source(
+    chain: _Chain, heads: tuple[LogHead, LogHead], log_start: CommonStart
+) -> list[CommonStart]:
     """Return the offsets to begin at if the destination's head was found in the source."""
     if chain.is_head_behind and chain.in_stream > heads[0].records[0].offset:
         # The source has what was before it, so that these were not deleted there: they are extra.
-        return CommonStart(chain.behind, log_start.destination)
-    return CommonStart(chain.in_stream, chain.in_head)
+        places = [CommonStart(chain.behind, log_start.destination)]
+        if chain.stream_beside_gaps is not None:
+            places.append(CommonStart(chain.stream_beside_gaps, log_start.destination))
+        if chain.head_beside_gaps is not None:
+            places.append(CommonStart(log_start.source, chain.head_beside_gaps))
+        return places
+    return [CommonStart(chain.in_stream, chain.in_head)]
 
 
-def _place_in_destination(
+def _places_in_destination(
     chain: _Chain, heads: tuple[LogHead, LogHead], log_start: CommonStart
-) -> CommonStart:
+) -> list[CommonStart]:
     """Return the offsets to begin at if the source's head was found at the destination."""
     if chain.is_head_behind and chain.in_stream > heads[1].records[0].offset:
         # The destination reaches further back, and does not have these: they are missing.
-        return CommonStart(log_start.source, chain.behind)
-    return CommonStart(chain.in_head, chain.in_stream)
+        places = [CommonStart(log_start.source, chain.behind)]
+        if chain.stream_beside_gaps is not None:
+            places.append(CommonStart(log_start.source, chain.stream_beside_gaps))
+        if chain.head_beside_gaps is not None:
+            places.append(CommonStart(chain.head_beside_gaps, log_start.destination))
+        return places
+    return [CommonStart(chain.in_head, chain.in_stream)]
 
 
 def _run(searches: dict[_Search, Iterator[SeenRecord]]) -> None:
@@ -160,6 +184,10 @@ class _Chain(NamedTuple):
         behind: The offset behind the stream's record before that: compaction may have left a gap.
         in_head: The first offset of the head that has its like in the stream.
         is_head_behind: Whether the head has records before that, which are not in the stream.
+        stream_beside_gaps: The offset of the stream from which on gaps may explain these, and all of the
+            stream up to ``in_stream``; None if they explain no such place.
+        head_beside_gaps: The offset of the head from which on gaps may explain all of the stream before
+            ``in_stream``, and all of the head up to ``in_head``; None if they explain no such place.
 
     """
 
@@ -169,13 +197,17 @@ class _Chain(NamedTuple):
     behind: int
     in_head: int
     is_head_behind: bool
+    stream_beside_gaps: int | None = None
+    head_beside_gaps: int | None = None
 
 
 class _Search:
     """Looks for a head in a stream of records."""
 
-    def __init__(self, head: LogHead) -> None:
+    def __init__(self, head: LogHead, first_in_log: int | None) -> None:
+        """Search for a head; ``first_in_log`` is the first record of the log that the stream is a part of."""
         self._head = head
+        self._first_in_log = first_in_log
         # Most of the anchors: a copy may have faults, and a batch that a producer sent twice is no proof.
         self._proof = -(-3 * head.anchors // 4)
         self._best: _Chain | None = None
@@ -183,6 +215,8 @@ class _Search:
         # As far back as the way from an anchor to the head's first record may lead.
         self._passed: deque[SeenRecord] = deque(maxlen=len(head.records))
         self._count = 0
+        self._gaps = 0
+        self._is_from_log_start = False
         # If the head repeats itself, so may the log: all of it is read, and other places are kept.
         self._pattern = None if head.is_telling else _Pattern(head.records)
 
@@ -212,6 +246,8 @@ class _Search:
 
     def see(self, record: SeenRecord) -> None:
         """Take the next record of the stream."""
+        self._is_from_log_start |= record.offset == self._first_in_log
+        self._gaps += record.gap_before
         place = self._head.place_of(record)
         if place is not None:
             self._link(place, record)
@@ -241,16 +277,55 @@ class _Search:
 
     def _begin(self, place: int, record: SeenRecord) -> _Chain:
         """Go back from an anchor to the first records of stream and head that belong together."""
-        head, in_stream = self._head.records, record.offset
-        behind = in_stream
+        head, first = self._head.records, record
+        behind, gaps = first.offset, self._gaps
+        steps = 0
         for before in reversed(self._passed):
             # One that is altered stands in its place.
             if place == 0 or not are_alike(head[place - 1], before):
                 behind = before.offset + 1
                 break
             place -= 1
-            in_stream = behind = before.offset
-        return _Chain(1, self._count, in_stream, behind, head[place].offset, place > 0)
+            steps += 1
+            gaps -= first.gap_before
+            first = before
+            behind = first.offset
+        chain = _Chain(1, self._count, first.offset, behind, head[place].offset, place > 0)
+        if not place:
+            return chain
+        older, count = islice(reversed(self._passed), steps, None), self._count - steps
+        chain = chain._replace(
+            stream_beside_gaps=_behind_gaps(
+                first, older, least=place, most=sum(each.gap_before for each in head[: place + 1])
+            )
+        )
+        if self._is_from_log_start:
+            chain = chain._replace(
+                head_beside_gaps=_behind_gaps(head[place], reversed(head[:place]), least=count, most=gaps)
+            )
+        return chain
+
+
+def _behind_gaps(first: SeenRecord, older: Iterable[SeenRecord], *, least: int, most: int) -> int | None:
+    """
+    Return the nearest offset from which on gaps before a record may explain all that the other side has.
+
+    Args:
+        first: The record.
+        older: The records before it, the last one first.
+        least: The number of records on the other side, and so the offsets that the gaps must have.
+        most: The offsets of the other side's gaps, and so the number of records that these may explain.
+
+    """
+    gaps, begin = first.gap_before, first.offset
+    for number, each in enumerate(older):
+        if gaps >= least:
+            return each.offset + 1
+        if number >= most:
+            return None
+        gaps += each.gap_before
+        begin = each.offset
+    return begin if gaps >= least else None
 
 
 class _Pattern:

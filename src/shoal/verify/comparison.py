@@ -200,19 +200,19 @@ class PartitionComparison:
 
     def _compare(self, logs: LogPair) -> None:
         best: _Attempt | None = None
-        is_final = False
+        is_proven = False
         for proposed in alignments(logs, self.plan.position, self.plan.position_note):
             self._attempt = _Attempt(proposed.alignment)
             self._compare_aligned(proposed.alignment, logs)
             if best is None or self._attempt.differing < best.differing:
-                best, is_final = self._attempt, proposed.is_final
+                best, is_proven = self._attempt, proposed.is_proven
             if proposed.is_final or not best.differing:
                 break
         if best is None:
             return
         # A doubled record is on both sides, too.
         unlike = best.differing - best.tally.doubled
-        if not is_final and logs.start != CommonStart(0, 0) and best.tally.records < unlike:
+        if not is_proven and logs.start != CommonStart(0, 0) and best.tally.records < unlike:
             self._attempt = _Attempt()
             raise NotComparable(
                 f"{self.plan.position_note}, and from no place on are most records the same on both sides: "

@@ -46,12 +46,14 @@ class SeenRecord(NamedTuple):
             it cannot be read.
         contexts: The records before it at three levels: none; the last other record, and how many like
             this one since; the same with how many like that other one. None if the log begins later.
+        gap_before: The number of offsets between it and the record before it without a record.
 
     """
 
     offset: int
     keys: tuple[RecordKey, ...]
     contexts: tuple[int | None, ...] = (0, None, None)
+    gap_before: int = 0
 
 
 class Neighbourhood:

@@ -30,18 +30,25 @@ def seen_records(
 
     """
     before = Neighbourhood() if before is None else before
+    gap = 0
     with suppress(DamagedLog), closing(reader.digests(*log, crop_at=log.start)) as batches:
         for batch in batches:
+            gap += batch.gap_before
+            at = batch.base_offset
             try:
                 decoded = _decode(reader, batch)
             except NotDecodable:
                 for offset in range(
                     batch.base_offset, batch.base_offset + min(batch.records, MOST_HEAD_RECORDS)
                 ):
-                    yield SeenRecord(offset, (), before.contexts(None))
+                    yield SeenRecord(offset, (), before.contexts(None), gap)
+                    gap = 0
                 continue
             for record in decoded.records:
-                yield _seen(record, decoded.append_time, reader.side, before)
+                gap += record.offset - at
+                yield _seen(record, decoded.append_time, reader.side, before, gap)
+                gap, at = 0, record.offset + 1
+            gap += max(0, batch.next_offset - at)
 
 
 def _decode(reader: LogReader, batch: Digest) -> Decoded:
@@ -50,7 +57,7 @@ def _decode(reader: LogReader, batch: Digest) -> Decoded:
     return reader.decode(batch)
 
 
-def _seen(record: Record, append_time: int | None, side: Side, before: Neighbourhood) -> SeenRecord:
+def _seen(record: Record, append_time: int | None, side: Side, before: Neighbourhood, gap: int) -> SeenRecord:
     """Summarise a record; ``append_time`` is that of its batch."""
     body = hash(bytes(record.body))
     times: tuple[int | None, ...] = (record.timestamp,)
@@ -59,4 +66,4 @@ def _seen(record: Record, append_time: int | None, side: Side, before: Neighbour
         times = (record.timestamp, append_time, None) if append_time is not None else (record.timestamp, None)
     elif append_time is not None:
         times = (None,)
-    return SeenRecord(record.offset, tuple((body, time) for time in times), before.contexts(body))
+    return SeenRecord(record.offset, tuple((body, time) for time in times), before.contexts(body), gap)
