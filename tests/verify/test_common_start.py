@@ -22,6 +22,18 @@ def stream(contents: Iterable[object], first: int = 0) -> list[SeenRecord]:
     return found
 
 
+def holed(contents: Iterable[object], first: int = 0) -> list[SeenRecord]:
+    """Return records that hold these; None is an offset without a record."""
+    found: list[SeenRecord] = []
+    follows = first
+    for offset, content in enumerate(contents, first):
+        if content is not None:
+            (record,) = stream([content], offset)
+            found.append(record._replace(gap_before=offset - follows))
+            follows = offset + 1
+    return found
+
+
 def starts(
     source: Sequence[SeenRecord], destination: Sequence[SeenRecord], *, whole: bool = False
 ) -> list[FoundStart]:
@@ -109,6 +121,34 @@ def test_begin_alike_needs_all_or_a_proof() -> None:
     assert begin(range(100), [*range(50), *range(51, 100)]) == FoundStart(CommonStart(0, 0), is_proven=True)
     assert begin([1] * 100, [1] * 90) == FoundStart(CommonStart(0, 0), is_proven=False)
     assert begin("", "a") is None
+
+
+#: Enough records for a proof.
+COMMON = range(1000, 1100)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "expected"),
+    [
+        # The cleaner of the source removed the copy's first records, and retention its older ones.
+        (holed([*"0123456789", None, None, *COMMON]), holed([*"ab", *COMMON], 50), (10, 50)),
+        # The cleaner of the destination removed the source's first record, and retention its older ones.
+        (holed(["a", *COMMON], 50), holed([*"0123456789", None, *COMMON]), (50, 10)),
+        (holed([*"ab", *COMMON], 50), holed(["0", None, None, *COMMON]), (50, 1)),
+        # The same, and the cleaner of the source removed a record behind it.
+        (holed(["a", None, *COMMON], 50), holed([*"0123456789", None, "b", *COMMON]), (50, 10)),
+    ],
+)
+def test_common_starts_include_places_beside_gaps(
+    source: list[SeenRecord], destination: list[SeenRecord], expected: tuple[int, int]
+) -> None:
+    found = starts(source, destination)
+    assert CommonStart(*expected) in [found[0].place, *found[0].beside_gaps]
+
+
+def test_common_starts_beside_gaps_that_are_too_small_are_left_out() -> None:
+    found = starts(holed([*"0123456789", None, *COMMON]), holed([*"ab", *COMMON], 50))
+    assert not any(each.beside_gaps for each in found)
 
 
 def test_common_starts_read_no_more_than_needed() -> None:

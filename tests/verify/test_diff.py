@@ -254,6 +254,25 @@ def test_diff_explains_extra_batches_by_a_gap_of_the_source() -> None:
     assert differences(diff(source, stream("abcd"), DECODERS)) == [("compacted", [], [2])]
 
 
+def test_diff_explains_the_last_batches_of_the_destination_by_a_gap_of_the_source() -> None:
+    source = [*stream("ab"), one("d", 30, gap=10), one("e", 40)]
+    found = differences(diff(source, stream("abc"), DECODERS))
+    assert found == [("compacted", [], [2]), ("not mirrored yet", [3], [])]
+
+
+def test_diff_explains_the_last_batches_by_a_gap_behind_an_altered_one() -> None:
+    source = [*stream("abc"), one("e", 40, gap=10), one("f", 50)]
+    found = differences(diff(source, stream(["a", "b'", "c", "d"]), DECODERS))
+    assert found == [("altered", [1], [1]), ("compacted", [], [3]), ("not mirrored yet", [4], [])]
+
+
+def test_diff_does_not_explain_an_altered_last_batch_by_a_gap() -> None:
+    source = [*stream("ab"), one("d", 30, gap=10), one("e", 40)]
+    destination = [*stream("ab"), one("d'", 20)]
+    found = differences(diff(source, destination, DECODERS))
+    assert found == [("altered", [3], [2]), ("not mirrored yet", [4], [])]
+
+
 def test_diff_does_not_explain_doubles_by_a_gap() -> None:
     source = [*stream("ab"), one("d", 30, gap=10)]
     assert differences(diff(source, stream("abbd"), DECODERS)) == [("extra", [], [2])]

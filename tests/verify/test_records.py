@@ -366,6 +366,32 @@ def test_verify_after_compaction_of_a_deleted_key_at_the_end_is_equal(sides: Sid
     assert (report.outcome, report.removed) == (Outcome.EQUAL, 1)
 
 
+def test_verify_after_compaction_of_the_source_and_retention_of_the_copy_is_equal(sides: Sides) -> None:
+    sides.plain(10)
+    kept = items(40, 200)
+    sides.add(encode(kept, base_offset=sides.end, deltas=range(2, 42), size=42), kept)
+    behind = later(items(2, 90))
+    sides.add(encode(behind, base_offset=sides.end), behind)
+    # The copy has lost the first ten, and still has two that the source has lost.
+    lay_out(sides.brokers, cut([*items(2, 90), *kept, *behind], 7))
+    report = sides.report(group="none")
+    assert (report.outcome, report.records, report.removed) == (Outcome.EQUAL, 42, 2)
+
+
+def test_verify_after_compaction_of_both_and_retention_of_the_source_is_equal(sides: Sides) -> None:
+    sides.plain(10)
+    first, second, kept, behind = items(1, 90), items(1, 91), items(40, 200), later(items(2, 90))
+    sides.add(encode([*first, *kept], base_offset=10, deltas=[0, *range(2, 42)], size=42), [*first, *kept])
+    sides.add(encode(behind, base_offset=sides.end), behind)
+    copied = encode([*items(10), *second], deltas=[*range(10), 11])
+    lay_out(sides.brokers, [copied, *cut([*kept, *behind], 7)])
+    sides.log.delete_records(10)
+    report = sides.report(group="none")
+    assert report.alignment is not None
+    assert (report.alignment.source_offset, report.alignment.destination_offset) == (10, 10)
+    assert (report.outcome, report.records) == (Outcome.EQUAL, 42)
+
+
 def test_verify_after_compaction_does_not_compare_records_without_a_key(sides: Sides) -> None:
     keyless = [each._replace(key=None) for each in items(2, 90)]
     sides.plain(3)

@@ -27,7 +27,7 @@ from .decoded import Decoded, Decoder, Times
 from .digest import Digest, Digests, Entry, are_pair, are_same, begin_pair, resemble
 from .finding import AnyFinding, Finding, Gap, Kind, Part, SameBatches, SameRecords, SameRun
 from .gaps import gap_before_likes, meeting_behind_gaps, name_gaps
-from .matching import MatchSlot, Recent, are_alike, have_in_common, match_up, reach
+from .matching import MatchSlot, Recent, are_alike, are_beside_gap, have_in_common, match_up, reach
 from .meeting import MeetingPoint, Proof, meeting_point
 from .open_slots import OpenSlots
 from .side import ComparedSide
@@ -565,4 +565,5 @@ def _same_records(ours: Decoded, i: int, theirs: Decoded, j: int) -> int:
 
 def _belong_here(last: Sequence[Entry], others: Sequence[Entry]) -> bool:
     """Whether the last records of one side stand for some of the other, though they are not in step."""
-    return len(last) <= _MOST_ALTERED_AT_THE_END or have_in_common(last, others)
+    is_short = len(last) <= _MOST_ALTERED_AT_THE_END
+    return is_short or have_in_common(last, others) or are_beside_gap(last, others)

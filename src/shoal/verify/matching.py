@@ -16,7 +16,7 @@ from ..records import Fingerprint
 from .digest import Digest, Digests, Entry, count_of, last_of
 from .finding import Finding, Gap, Kind, Part
 
-__all__ = ["MatchSlot", "Recent", "are_alike", "have_in_common", "match_up", "reach"]
+__all__ = ["MatchSlot", "Recent", "are_alike", "are_beside_gap", "have_in_common", "match_up", "reach"]
 
 
 class Recent:
@@ -319,12 +319,19 @@ def have_in_common(some: Sequence[Part], others: Sequence[Part]) -> bool:
     return any(other.fingerprint in known or _likeness(other) in known for other in others)
 
 
+def are_beside_gap(last: Sequence[Part], others: Sequence[Part]) -> bool:
+    """Whether a gap before the others may explain the last records of a side, and none is altered."""
+    is_explained = bool(others) and sum(each.records for each in last) <= others[0].gap_before
+    return is_explained and not any(_alike(others, last, each) for each in (_likeness, _content))
+
+
 def reach(last: Sequence[Part], others: Sequence[Part]) -> int:
     """
     Return how many of the others stand in place of the last records of their side.
 
     Up to the last that is the same as one of them, and one for each record
     behind that; up to the first that is like the last if none is the same.
+    None for those behind that if a gap explains them.
 
     """
     places: dict[Fingerprint | None, int] = {
@@ -334,6 +341,8 @@ def reach(last: Sequence[Part], others: Sequence[Part]) -> int:
     for each in last:
         place = places.get(each.fingerprint)
         reached, trailing = (max(reached, place), 0) if place else (reached, trailing + 1)
+    if trailing and are_beside_gap(last[-trailing:], others[reached:]):
+        return reached
     if not reached and last:
         wanted = _likeness(last[-1])
         alike = (index + 1 for index, other in enumerate(others) if wanted and _likeness(other) == wanted)
