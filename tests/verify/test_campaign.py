@@ -12,11 +12,11 @@ from shoal.verify import Outcome, PartitionReport
 from tests.two_brokers import TwoBrokers
 from tests.verify.campaign import Copier, Trial, run_trials
 from tests.verify.campaign.logs import Placed
-from tests.verify.campaign.truth import LogSide, Truth
+from tests.verify.campaign.truth import Excuse, LogSide, Truth
 from tests.verifying import Item
 
 #: Whatever was wrong once, beside the first ones.
-_SEEDS = (*range(42), 60356, 60840, 60853, 61351, 61521, 61901)
+_SEEDS = (*range(42), 60356, 60840, 60853, 61351, 61521, 61609, 61901)
 
 #: The trials of the long tier.
 _LONG = range(1000, 1400)
@@ -39,6 +39,12 @@ def _complaint_if_not_compared(truth: Truth) -> str | None:
     partition = TopicPartition("topic", 0)
     trial.report = PartitionReport(partition, partition, Outcome.NOT_COMPARED, reason="no copy")
     return trial.complaint()
+
+
+def test_truth_of_a_doubled_record_beside_a_gap_has_no_excuse() -> None:
+    source = _side(b"a", b"b", b"c", first=10)
+    assert Truth(source, _side(b"c", b"a", b"b", b"c")).explain().excuse is Excuse.NONE
+    assert Truth(source, _side(b"a", b"b", b"c")).explain().excuse is Excuse.FULL
 
 
 def test_complaint_of_logs_with_nothing_in_common_accepts_not_compared() -> None:
