@@ -13,10 +13,10 @@ from tests.two_brokers import TwoBrokers
 from tests.verify.campaign import Copier, Trial, run_trials
 from tests.verify.campaign.logs import Placed
 from tests.verify.campaign.truth import Excuse, LogSide, Truth
-from tests.verifying import Item
+from tests.verifying import Item, encode
 
 #: Whatever was wrong once, beside the first ones.
-_SEEDS = (*range(42), 60356, 60840, 60853, 61351, 61521, 61609, 61901)
+_SEEDS = (*range(42), 60356, 60840, 60853, 61351, 61521, 61609, 61901, 62566)
 
 #: The trials of the long tier.
 _LONG = range(1000, 1400)
@@ -45,6 +45,14 @@ def test_truth_of_a_doubled_record_beside_a_gap_has_no_excuse() -> None:
     source = _side(b"a", b"b", b"c", first=10)
     assert Truth(source, _side(b"c", b"a", b"b", b"c")).explain().excuse is Excuse.NONE
     assert Truth(source, _side(b"a", b"b", b"c")).explain().excuse is Excuse.FULL
+
+
+def test_truth_of_removed_aborted_records_has_holes(brokers: TwoBrokers) -> None:
+    log = brokers.source.create_topic("topic", 1).logs[0]
+    for offset in (0, 1, 4):
+        log.store(encode([Item(1, b"key", b"")], base_offset=offset))
+    # The cleaner has removed two of three aborted records.
+    assert LogSide.of(log, [], {1, 2, 3}).holes == [0, 2, 3, 4]
 
 
 def test_complaint_of_logs_with_nothing_in_common_accepts_not_compared() -> None:

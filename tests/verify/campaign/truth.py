@@ -19,7 +19,7 @@ from shoal.broker.storage.log import Log
 from tests.two_brokers import batches_of
 from tests.verifying import Item
 
-from .logs import Placed
+from .logs import Placed, stored_records
 
 __all__ = ["Excuse", "Explained", "LogSide", "Truth"]
 
@@ -62,8 +62,13 @@ class LogSide:
 
     @classmethod
     def of(cls, log: Log, records: list[Placed], others: set[int]) -> LogSide:
-        """Take a log; `others` are the offsets of records that do not count."""
-        taken = {each.offset for each in records} | others
+        """
+        Take a log; `others` are the offsets of records that do not count.
+
+        The cleaner may have removed these, and then nothing tells their offsets from those of other records.
+        """
+        taken = {each.offset for each in records}
+        taken |= others & {each.offset for each in stored_records(log)}
         for batch in batches_of(log):
             if batch.header.is_control:
                 taken.update(range(batch.header.base_offset, batch.header.next_offset))
