@@ -75,6 +75,20 @@ def test_diff_finds_one_missing_batch(index: int) -> None:
     assert compare(ALPHABET, ALPHABET[:index] + ALPHABET[index + 1 :]) == [("missing", [index], [])]
 
 
+def test_diff_finds_doubles_before_a_batch_that_is_like_one_of_them() -> None:
+    # The x behind them is the source's second, not one of the doubles; a missing p hides where both meet.
+    before, behind = "abcxefghij", "klxmnopqrstuvwyzABCDEFGHI"
+    found = compare(before + behind, before + before + behind.replace("p", ""))
+    assert found == [*(("extra", [], [index]) for index in range(10, 20)), ("missing", [16], [])]
+
+
+def test_diff_takes_one_batch_in_the_same_place_behind_many_differences_for_an_accident() -> None:
+    # The e is fifth behind the first ten, and fifth of the doubles, too.
+    before, behind = "abcdefghij", "klmneopqrstuvwxyzABCDEFGHIJKLMNOPQ"
+    found = compare(before + behind, before + before + behind.replace("q", ""))
+    assert found == [*(("extra", [], [index]) for index in range(10, 20)), ("missing", [17], [])]
+
+
 @pytest.mark.parametrize("index", [0, 1, 13, 24, 25])
 def test_diff_finds_one_doubled_batch_and_its_original(index: int) -> None:
     doubled = ALPHABET[: index + 1] + ALPHABET[index:]

@@ -8,7 +8,7 @@ missing or extra record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -142,6 +142,10 @@ class MatchSlot:
 
 # Matching up
 
+#: A record with so many likes may stand for any of these. One with more stands for that of its own number:
+#: a topic may repeat one record without end.
+_MOST_LIKES = 16
+
 #: Records of one side, and those of the other in their place.
 _Run = tuple[Sequence[Part], Sequence[Part]]
 
@@ -234,16 +238,23 @@ def _in_step(source: Sequence[Part], destination: Sequence[Part]) -> list[tuple[
     Nothing if these are not most of those that both have, by records and by batches:
     of two that are swapped, none is more in its place than the other.
     """
-    places: dict[Fingerprint | None, deque[int]] = defaultdict(deque)
+    places: dict[Fingerprint | None, list[int]] = defaultdict(list)
     for j, each in enumerate(destination):
         if each.fingerprint is not None:
             places[each.fingerprint].append(j)
-    common = [
-        (i, places[each.fingerprint].popleft())
-        for i, each in enumerate(source)
-        if places.get(each.fingerprint)
-    ]
-    ascending = _longest_ascending(common)
+    taken = Counter[Fingerprint | None]()
+    common: list[tuple[int, int]] = []
+    candidates: list[tuple[int, int]] = []
+    for i, each in enumerate(source):
+        likes, number = places.get(each.fingerprint, ()), taken[each.fingerprint]
+        if number < len(likes):
+            taken[each.fingerprint] += 1
+            common.append((i, likes[number]))
+        # Descending, so that an ascending part has no more than one of them.
+        candidates += [
+            (i, j) for j in (reversed(likes) if len(likes) <= _MOST_LIKES else likes[number : number + 1])
+        ]
+    ascending = _longest_ascending(candidates)
     is_most = 2 * len(ascending) > len(common)
     return ascending if is_most and 2 * _batches(source, ascending) > _batches(source, common) else []
 

@@ -67,7 +67,8 @@ def meeting_point(
         begins: Whether the place may be at these two; by default, if they agree.
         are_the_last: Nothing follows on either side: a run to the end of both
             needs no further proof.
-        proof: How much has to agree, unless the same number is stepped over on both sides.
+        proof: How much has to agree. If the same number is stepped over on both sides, as many as that
+            have to, or a few: those before are altered in their places.
         may_be_here: Whether the place may be at the first of both: these were not compared yet.
 
     """
@@ -83,7 +84,7 @@ def meeting_point(
                 continue
             if best is not None and point.distance >= best.distance:
                 break
-            least = 1 if i == j else _least(proof, point)
+            least = _least(proof, point)
             if _is_in_step(source, destination, agree, point, least, are_the_last):
                 best = point
     return best
@@ -124,6 +125,9 @@ def _add(places: list[int], index: int) -> None:
 def _least(proof: Proof, point: MeetingPoint) -> int:
     if proof is Proof.NONE:
         return 1
+    if point.source == point.destination:
+        # One would be an accident behind many, in a topic that repeats itself.
+        return max(1, min(point.source, _CONFIRMING_RUN))
     return max(_CONFIRMING_RUN, point.distance + 1 if proof is Proof.LONG else 0)
 
 

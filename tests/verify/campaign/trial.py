@@ -97,8 +97,13 @@ class Trial:
             return "false alarm: not compared" if is_explained else None
         if excuse is Excuse.NONE:
             is_little = len(self.theirs) < _FEW or len(self.ours) < _FEW
-            return None if is_little else f"missed: {self.report.reason}"
+            return None if is_little or self._has_nothing_in_common else f"missed: {self.report.reason}"
         return None
+
+    @property
+    def _has_nothing_in_common(self) -> bool:
+        """Whether not one record is on both sides: nothing shows that this is a copy of the topic."""
+        return {item for _, item in self.ours}.isdisjoint(item for _, item in self.theirs)
 
     @property
     def ours(self) -> list[Placed]:

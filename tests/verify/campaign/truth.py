@@ -19,7 +19,7 @@ from shoal.broker.storage.log import Log
 from tests.two_brokers import batches_of
 from tests.verifying import Item
 
-from .logs import Placed
+from .logs import Placed, stored_records
 
 __all__ = ["Excuse", "Explained", "LogSide", "Truth"]
 
@@ -62,8 +62,13 @@ class LogSide:
 
     @classmethod
     def of(cls, log: Log, records: list[Placed], others: set[int]) -> LogSide:
-        """Take a log; `others` are the offsets of records that do not count."""
-        taken = {each.offset for each in records} | others
+        """
+        Take a log; `others` are the offsets of records that do not count.
+
+        The cleaner may have removed these, and then nothing tells their offsets from those of other records.
+        """
+        taken = {each.offset for each in records}
+        taken |= others & {each.offset for each in stored_records(log)}
         for batch in batches_of(log):
             if batch.header.is_control:
                 taken.update(range(batch.header.base_offset, batch.header.next_offset))
@@ -71,6 +76,7 @@ class LogSide:
         return cls(records, start, end, [offset for offset in range(start, end) if offset not in taken])
 
     def __post_init__(self) -> None:
+        self.items = {item for _, item in self.records}
         self.first_of_key: dict[bytes | None, int] = {}
         for offset, item in self.records:
             self.first_of_key.setdefault(item.key, offset)
@@ -203,28 +209,28 @@ class Truth:
         theirs = [each.item for each in self.destination.records[j:j_end]]
         return min(
             _excuse_items(ours, self.destination, j_end, self.source, set()),
-            _excuse_items(theirs, self.source, i_end, self.destination, self._beside(i, i_end)),
+            _excuse_items(theirs, self.source, i_end, self.destination, self.source.items),
         )
-
-    def _beside(self, i: int, i_end: int) -> set[Item]:
-        """Return the source's records beside a place: the destination may have one of them twice."""
-        return {each.item for each in self.source.records[max(0, i - 1) : i_end + 1]}
 
     def _may_go(self, item: Item, lacking: LogSide, having: LogSide) -> bool:
         return item.key is None or item.key in lacking.first_of_key or _is_buried(item, having)
 
 
 def _excuse_items(
-    items: Sequence[Item], lacking: LogSide, end: int, having: LogSide, beside: set[Item]
+    items: Sequence[Item], lacking: LogSide, end: int, having: LogSide, kept: set[Item]
 ) -> Excuse:
-    """Return how well the cleaner of one side explains that it lacks some records before an index."""
+    """
+    Return how well the cleaner of one side explains that it lacks some records before an index.
+
+    It does not explain one that the source has `kept`: the destination has that twice, or elsewhere.
+    """
     best = Excuse.FULL
     until = lacking.offset(end)
     for item in items:
         first = lacking.first_of_key.get(item.key)
         if first is not None and first < until:
             return Excuse.NONE
-        if item in beside:
+        if item in kept:
             return Excuse.NONE
         if item.key is None:
             best = Excuse.PERHAPS
