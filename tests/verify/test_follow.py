@@ -237,6 +237,26 @@ def test_copy_that_loses_compared_records_is_different(
     assert result.status.partitions[PARTITION].differing == {DifferenceKind.MISSING: 4}
 
 
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_records_that_retention_deleted_before_their_round_are_reported(
+    brokers: TwoBrokers, history: History, follower: Follower, side: str
+) -> None:
+    history.plain(3, 2)
+    copy(brokers)
+    run(follower)
+    history.plain(*[4] * 10)
+    copy(brokers)
+    (brokers.source if side == "source" else brokers.destination).log("topic").delete_records(21)
+    result = run(follower)
+    assert result.news == (
+        "topic-0: not compared: source offsets 5 to 20, destination offsets 5 to 20: retention deleted "
+        "records there before this round",
+    )
+    assert (result.report.records, result.status.outcome) == (24, Outcome.NOT_COMPARED)
+    after = run(follower)
+    assert (after.news, after.status.outcome) == ((), Outcome.EQUAL)
+
+
 def test_partition_that_cannot_be_compared_is_reported_once_and_tried_more_rarely(
     brokers: TwoBrokers, history: History, follower: Follower
 ) -> None:

@@ -27,7 +27,7 @@ from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
 from ..topic_partition import TopicPartition
 from .extent import WHOLE, Extent
 from .follow_state import FollowState, VerifiedPartition, read_state, write_state
-from .report import DifferenceKind, Outcome, PartitionReport
+from .report import DifferenceKind, OffsetRange, Outcome, PartitionReport
 from .run import DEFAULT_PATIENCE_S, verify
 from .whole_report import VerifyReport
 
@@ -211,7 +211,9 @@ class Follower:
                 write_at = time.monotonic() + _WRITE_INTERVAL_S
 
         def note(report: PartitionReport) -> None:
-            if report.outcome is Outcome.EQUAL and report.reached is not None and not self._lost(report):
+            if report.outcome is not Outcome.EQUAL or report.reached is None:
+                return
+            if not self._lost(report) and not self._skipped(report):
                 equal[report.source] = self._after(report, report.reached, {})
 
         report = verify(
@@ -307,6 +309,7 @@ class Follower:
                 report.reason or (None if report.outcome is Outcome.EQUAL else report.outcome.value),
             )
         self._rests.pop(report.source, None)
+        skipped = self._skipped(report)
         lost = self._lost(report)
         if lost:
             # The log was compared as a whole again, which counts the same records once more.
@@ -315,7 +318,7 @@ class Follower:
         after = self._after(report, report.reached, found)
         self._verified[report.source] = after
         behind = report.not_mirrored
-        problem = f"{report.not_compared[0]}" if report.not_compared else None
+        problem = f"{report.not_compared[0]}" if report.not_compared else skipped
         lag = behind.end - behind.start if behind else 0
         return PartitionStatus(after.records, after.batches, after.differing, lag, after.reached, problem)
 
@@ -351,11 +354,28 @@ class Follower:
             return 0
         return max(0, before.reached[1] - report.reached[1])
 
+    def _skipped(self, report: PartitionReport) -> str | None:
+        """Return a sentence if retention has deleted records of either side before they were compared."""
+        before = self._verified.get(report.source)
+        if before is None or report.alignment is None or self._lost(report):
+            return None
+        here, there = before.reached
+        sides = {
+            "source": OffsetRange(here, report.alignment.source_offset),
+            "destination": OffsetRange(there, report.alignment.destination_offset),
+        }
+        gone = [f"{side} offsets {each}" for side, each in sides.items() if each.start < each.end]
+        if not gone:
+            return None
+        return f"not compared: {', '.join(gone)}: retention deleted records there before this round"
+
     def _news(self, report: PartitionReport) -> Iterator[str]:
         """Yield what no earlier round has reported about a partition."""
         sentences = tuple(f"{report.source}: {each}" for each in (*report.differences, *report.not_compared))
         if report.reason:
             sentences += (f"{report.source}: not compared: {report.reason}",)
+        if skipped := self._skipped(report):
+            sentences += (f"{report.source}: {skipped}",)
         before = self._verified.get(report.source)
         if report.reached is not None and (lost := self._lost(report)) and before is not None:
             sentences += (
