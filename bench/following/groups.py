@@ -114,7 +114,8 @@ def committed(bootstrap: str, groups: Collection[str]) -> dict[tuple[str, Place]
 
 def delete_groups(bootstrap: str, groups: Collection[str]) -> None:
     """Delete groups that exist."""
-    for answer in _admin(bootstrap).delete_consumer_groups(list(groups), request_timeout=60).values():
+    admin = _admin(bootstrap)  # held: a client that is collected never completes its futures
+    for answer in admin.delete_consumer_groups(list(groups), request_timeout=_REQUEST_TIMEOUT_S).values():
         answer.result()
 
 
