@@ -14,7 +14,7 @@ from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.prometheus import Exposition
 from shoal.mirroring.sync import follower
-from shoal.mirroring.sync.follower import GroupFollower
+from shoal.mirroring.sync.follower import GroupFollower, pause_s
 from shoal.protocol.apis import ApiKey
 from tests.mirroring.sync.conftest import Groups
 from tests.mirroring.sync.test_groups import mixed
@@ -65,6 +65,19 @@ def test_follower_moves_offsets_while_the_mirror_runs(groups: Groups, following:
         groups.commit("source", "g", offset)
         wait_until(partial(has_committed, groups, offset))
     assert following.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("round_cpu_s", "expected_s"),
+    [
+        pytest.param(0.0, 10.0, id="free"),
+        pytest.param(0.15, 10.0, id="just within the interval"),
+        pytest.param(0.3, 20.0, id="1.5 % of a core"),
+        pytest.param(60.0, 30.0, id="no longer than three intervals"),
+    ],
+)
+def test_round_that_costs_cpu_delays_the_next(round_cpu_s: float, expected_s: float) -> None:
+    assert pause_s(10.0, round_cpu_s) == pytest.approx(expected_s)
 
 
 def test_follower_translates_once_more_at_the_end(groups: Groups) -> None:
