@@ -163,17 +163,23 @@ def _of_size(bench: _Bench, clusters: str, size: Size, repeat: int) -> Iterator[
     about = f"{len(groups):,} groups with {len(positions):,} offsets of {size.partitions:,} partitions"
     say(f"{clusters}: {about}")
     windows: dict[str, list[_Window]] = {each: [] for each in (_IDLE, _COMMITTING, _READING, _TRANSACTIONS)}
+
+    def measure(state: str) -> None:
+        window = bench.measure()
+        windows[state].append(window)
+        say(f"{state}: {window.percent:.2f} % of a core")
+
     for _ in range(repeat):
-        windows["idle"].append(bench.measure())
+        measure(_IDLE)
         source = bench.source.bootstrap
         with _Committing(source, size, positions, to_the_end=False):
-            windows[_COMMITTING].append(bench.measure())
+            measure(_COMMITTING)
         for state, rate in ((_READING, _RECORDS_PER_S), (_TRANSACTIONS, _TRANSACTIONAL_RECORDS_PER_S)):
             with (
                 producing(source, size.topics, rate, in_transactions=state == _TRANSACTIONS),
                 _Committing(source, size, positions, to_the_end=True),
             ):
-                windows[state].append(bench.measure())
+                measure(state)
     for state, measured in windows.items():
         cost, whole = (
             Figure([each.percent for each in measured]),
