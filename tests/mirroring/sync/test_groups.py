@@ -13,6 +13,7 @@ from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.offset_rules import Action, Direction
 from shoal.mirroring.sync.prove import prove
+from shoal.mirroring.sync.report import GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.offset_fetch import CommittedValue
 from tests.mirroring.sync.conftest import Groups, row_of
@@ -322,6 +323,35 @@ def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(gr
     row = row_of(sync.round(groups.topics, apply=True, stable=True))
     assert (row.committed, row.action) == (6, Action.WRITTEN)
     consumer.close()
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_stable_round_refuses_a_first_offset_in_an_open_transaction(
+    groups: Groups, direction: Direction
+) -> None:
+    """The group has never committed there, so Kafka's answer for all topics leaves the partition out."""
+    mixed(groups)
+    side = "source" if direction is Direction.FORWARD else "destination"
+    groups.two.topic("unmirrored")
+    groups.commit(side, "g", 0, topic="unmirrored")
+    bootstrap = getattr(groups.two, side).bootstrap
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 6)], metadata, 10.0)
+    sync = groups.sync(direction=direction)
+    refused = rows(sync.round(groups.topics, apply=True, stable=True), "topic")
+    assert [(each.action, each.partition.partition) for each in refused] == [(Action.REFUSED, 0)]
+    producer.commit_transaction(10.0)
+    written = rows(sync.round(groups.topics, apply=True, stable=True), "topic")
+    assert [(each.committed, each.action) for each in written] == [(6, Action.WRITTEN)]
+    consumer.close()
+
+
+def rows(report: GroupsReport, topic: str) -> list[GroupOffset]:
+    return [each for group in report.groups for each in group.offsets if each.partition.topic == topic]
 
 
 def test_round_of_a_running_mirror_follows_a_group_with_an_open_transaction(groups: Groups) -> None:
