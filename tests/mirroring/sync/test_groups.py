@@ -325,6 +325,21 @@ def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(gr
     consumer.close()
 
 
+def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4, "m" * 500)
+    monkeypatch.setattr(groups.two.destination.config, "dynamic", {"offset.metadata.max.bytes": "100"})
+    assert row_of(groups.round()).action is Action.WRITTEN
+    assert row_of(groups.round()).action is Action.UNCHANGED
+    groups.commit("source", "g", 4, "short")
+    assert row_of(groups.round()).action is Action.WRITTEN
+    committed = groups.committed("destination", "g")
+    assert committed is not None
+    assert committed.metadata.endswith(" exact short")
+
+
 @pytest.mark.parametrize("direction", Direction)
 def test_stable_round_refuses_a_first_offset_in_an_open_transaction(
     groups: Groups, direction: Direction
