@@ -197,7 +197,7 @@ def check_group_options(args: argparse.Namespace) -> None:
     Refuse a ``--groups-interval`` without ``--groups``, also if it is the default.
 
     Raises:
-        OptionError: It has no effect.
+        OptionError: The option has no effect.
 
     """
     if args.groups is None and args.groups_interval_s is not None:

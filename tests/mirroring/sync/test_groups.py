@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.cluster import Cluster
+from shoal.client.group_listing import GroupListing, GroupType, ListedGroup, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model.offset_map import Exactness
@@ -231,13 +234,46 @@ def test_round_selects_groups_and_never_the_mirrors_own(groups: Groups) -> None:
     assert [each.name for each in selected.groups] == ["orders-app"]
 
 
-def test_round_of_another_mirrors_group_names_it(groups: Groups) -> None:
+def test_round_leaves_the_group_of_another_mirror_out(groups: Groups) -> None:
     mixed(groups)
     committed = groups.committed("source", "mirror")
     assert committed is not None
     groups.commit("source", "other mirror", committed.offset, committed.metadata)
     (report,) = groups.round().groups
-    assert report.problem == "its offsets are the positions of a mirror"
+    assert (report.problem, report.is_left_out) == ("its offsets are the positions of a mirror", True)
+    assert report.offsets == ()
+
+
+def test_round_of_consumers_in_the_former_group_of_a_mirror_waits_for_an_operator(groups: Groups) -> None:
+    mixed(groups)
+    groups.two.topic("unmirrored")
+    committed = groups.committed("source", "mirror")
+    assert committed is not None
+    groups.commit("source", "g", committed.offset, committed.metadata)
+    groups.commit("source", "g", 0, topic="unmirrored")
+    (report,) = groups.round().groups
+    assert report.problem == "some of its offsets are the positions of a mirror"
+    assert not report.is_left_out
+
+
+def test_round_leaves_a_share_group_out(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    shared = ListedGroup("shared", GroupType.SHARE, "share", "Stable")
+
+    def listed(cluster: Cluster, *, with_states: bool) -> GroupListing:
+        found = list_groups(cluster, with_states=with_states)
+        return replace(found, groups={**found.groups, "shared": shared})
+
+    monkeypatch.setattr("shoal.mirroring.sync.groups.list_groups", listed)
+    report = groups.round()
+    assert row_of(report).action is Action.WRITTEN
+    (left_out,) = report.left_out
+    assert (left_out.name, left_out.problem) == (
+        "shared",
+        "a share group has no committed offsets. There it begins by share.auto.offset.reset",
+    )
+    assert report.untranslated == []
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
