@@ -87,6 +87,7 @@ def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFix
                 "group_type": "classic",
                 "state": "Empty",
                 "problem": "",
+                "left_out": False,
                 "offsets": [
                     {
                         "topic": "orders",

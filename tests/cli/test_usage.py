@@ -100,6 +100,10 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("--refresh '0': not between 1 and 86400 seconds",),
         ),
         (
+            ("mirror", *CLUSTERS, "--topics", "a", "--groups-interval", "10"),  # also if it is the default
+            ("--groups-interval '10' has no effect without --groups. Name the groups to follow",),
+        ),
+        (
             ("mirror", *CLUSTERS, "--topics", "a", "--metrics", ":9100"),
             ("--metrics ':9100': the host is missing. Use 127.0.0.1:9100",),
         ),

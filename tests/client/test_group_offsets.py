@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.broker import Broker
@@ -74,6 +77,70 @@ def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
     assert (found[0].offset, found[0].error_code) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert found[1] == CommittedValue(1, "m", 0)
     producer.abort_transaction(10.0)
+
+
+@pytest.fixture
+def pending(broker: Broker, cluster: Cluster) -> Iterator[Producer]:
+    """An open transaction with an offset of a partition in which group g never committed."""
+    commit(cluster, "g", 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    metadata = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"}).consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("topic", 1, 2)], metadata, 10.0)
+    yield producer
+    with suppress(KafkaException):  # it may have been committed
+        producer.abort_transaction(10.0)
+
+
+def test_stable_read_of_partitions_refuses_a_first_offset_in_an_open_transaction(
+    cluster: Cluster, reader: GroupOffsetsReader, pending: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's answer for all topics leaves it out."""
+    monkeypatch.setattr(group_offsets, "_PARTITIONS_AT_ONCE", 2)  # several requests, also of one group
+    commit(cluster, "h", 7)
+    partitions = {"topic": [0, 1], "other": [0], "no such topic": [0]}
+    assert offsets_of(reader, "g") == {0: CommittedValue(1, "m", 0)}
+    before = reader.read(["g", "h"], stable=True, partitions=partitions)
+    answer = before["g"]
+    assert isinstance(answer, FetchedGroup)
+    assert list(answer.topics) == ["topic"]
+    found = answer.topics["topic"].partitions
+    assert found[0] == CommittedValue(1, "m", 0)
+    assert (found[1].offset, found[1].error_code) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    other = before["h"]
+    assert isinstance(other, FetchedGroup)
+    assert other.topics["topic"].partitions == {0: CommittedValue(7, "m", 0)}
+    pending.commit_transaction(10.0)
+    answer = reader.read(["g"], stable=True, partitions=partitions)["g"]
+    assert isinstance(answer, FetchedGroup)
+    assert {number: each.offset for number, each in answer.topics["topic"].partitions.items()} == {0: 1, 1: 2}
+
+
+def test_stable_read_of_partitions_returns_the_error_of_the_second_request(
+    broker: Broker, cluster: Cluster, reader: GroupOffsetsReader, pending: Producer
+) -> None:
+    broker.faults.add(ApiKey.OFFSET_FETCH)  # the first request succeeds
+    broker.faults.add(ApiKey.OFFSET_FETCH, error=ErrorCode.NOT_COORDINATOR)
+    error = reader.read(["g"], stable=True, partitions={"topic": [0, 1]})["g"]
+    assert isinstance(error, BrokerError)
+    assert error.code is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(("partitions", "requests"), [({"topic": [0]}, 1), ({"topic": [0, 1]}, 2)])
+def test_stable_read_asks_for_partitions_only_if_an_offset_is_missing(
+    broker: Broker,
+    cluster: Cluster,
+    reader: GroupOffsetsReader,
+    partitions: dict[str, list[int]],
+    requests: int,
+) -> None:
+    commit(cluster, "g", 1)
+    asked = broker.faults.add(ApiKey.OFFSET_FETCH, times=None)
+    reader.read(["g"], stable=True, partitions=partitions)
+    assert asked.hits == requests
+    reader.read(["g"], partitions=partitions)
+    assert asked.hits == requests + 1
 
 
 def test_read_again_keeps_unchanged_offsets(cluster: Cluster, reader: GroupOffsetsReader) -> None:

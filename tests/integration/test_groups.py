@@ -251,25 +251,31 @@ def test_stable_read_refuses_an_offset_that_an_open_transaction_would_change(
     source_cluster: KafkaCluster, topic: str
 ) -> None:
     bootstrap = source_cluster.bootstrap
-    create_topic(bootstrap, topic, PARTITIONS)
+    create_topic(bootstrap, topic, 3)
     commit_at(bootstrap, topic, topic, {0: 1, 1: 1})
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(60.0)
     producer.begin_transaction()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
     metadata = consumer.consumer_group_metadata()
-    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], metadata, 60.0)
+    offsets_to_add = [TopicPartition(topic, 0, 2), TopicPartition(topic, 2, 3)]
+    producer.send_offsets_to_transaction(offsets_to_add, metadata, 60.0)
     with Cluster(ClientConfig("source", tuple(parse_bootstrap(bootstrap)))) as cluster:
         reader = GroupOffsetsReader(cluster)
 
-        def offsets(*, stable: bool) -> dict[int, tuple[int, int]]:
-            answer = reader.read([topic], stable=stable)[topic]
+        def offsets(*, stable: bool, partitions: int = 0) -> dict[int, tuple[int, int]]:
+            named = {topic: range(partitions)}
+            answer = reader.read([topic], stable=stable, partitions=named)[topic]
             assert isinstance(answer, FetchedGroup)
             found = answer.topics[topic].partitions.items()
             return {number: (each.offset, each.error_code) for number, each in found}
 
         assert offsets(stable=False) == {0: (1, 0), 1: (1, 0)}
         assert offsets(stable=True) == {0: (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT), 1: (1, 0)}
+        # The group has never committed in partition 2, so the broker shows it only if it is named.
+        unstable = (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        assert offsets(stable=True, partitions=3) == {0: unstable, 1: (1, 0), 2: unstable}
         producer.commit_transaction(60.0)
-        wait_until(lambda: offsets(stable=True) == {0: (2, 0), 1: (1, 0)}, "the committed offset")
+        committed = {0: (2, 0), 1: (1, 0), 2: (3, 0)}
+        wait_until(lambda: offsets(stable=True, partitions=3) == committed, "the committed offsets")
     consumer.close()

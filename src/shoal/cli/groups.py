@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for warning in report.warnings:
         warn(warning)
+    for group in report.left_out:
+        warn(f"group {group.name} is left out: {group.problem}")
     for group in report.untranslated:
         warn(f"group {group.name}: {group.problem}")
     exit_code = _exit_code(report)

@@ -25,6 +25,7 @@ from .options import (
     add_option,
     add_output_options,
     add_topic_options,
+    check_group_options,
     parse_clusters,
     parse_key_values,
     parse_topics,
@@ -352,6 +353,7 @@ def parse(args: argparse.Namespace) -> MirrorOptions:
         ConfigError: An option cannot be used.
 
     """
+    check_group_options(args)
     source, destination = parse_clusters(args)
     return MirrorOptions.parse(source, destination, parse_topics(args), given_options(args))
 

@@ -11,6 +11,7 @@ from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.model.copy_options import CopyOptions
+from ..mirroring.model.options import without_groups
 from ..mirroring.model.topics import TopicSelection
 from ..net.address import parse_bootstrap
 from ..properties_file import read_properties_file
@@ -26,6 +27,7 @@ __all__ = [
     "add_option",
     "add_output_options",
     "add_topic_options",
+    "check_group_options",
     "parse_cluster",
     "parse_clusters",
     "parse_key_values",
@@ -188,6 +190,18 @@ def add_group_selection(group: argparse._ArgumentGroup, *, required: bool) -> No
     group.add_argument(
         "--exclude-groups", metavar="REGEX", help="consumer groups to leave out. Wins over --groups"
     )
+
+
+def check_group_options(args: argparse.Namespace) -> None:
+    """
+    Refuse a ``--groups-interval`` without ``--groups``, also if it is the default.
+
+    Raises:
+        OptionError: The option has no effect.
+
+    """
+    if args.groups is None and args.groups_interval_s is not None:
+        raise without_groups("groups_interval_s", f"{args.groups_interval_s:g}")
 
 
 def add_decompression_limit(group: argparse._ActionsContainer, consequence: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
@@ -30,6 +31,12 @@ _GROUPS_AT_ONCE = 16
 #: 2.5). Before, an answer has the offset of before the transaction.
 _STABLE_FROM = 7
 
+#: The number of partitions in requests that name them. An answer without offsets has 20 bytes for each.
+_PARTITIONS_AT_ONCE = 10_000
+
+#: Partitions by topic.
+_Partitions: TypeAlias = Mapping[str, Collection[int]]
+
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 #: Answers of brokers before OffsetFetch 8 are compared as values, not as bytes.
@@ -49,7 +56,9 @@ class GroupOffsetsReader:
         self._cluster = cluster
         self._known: dict[str, FetchedGroup] = {}
 
-    def read(self, groups: Iterable[str], *, stable: bool = False) -> dict[str, FetchedGroup | ShoalError]:
+    def read(
+        self, groups: Iterable[str], *, stable: bool = False, partitions: _Partitions | None = None
+    ) -> dict[str, FetchedGroup | ShoalError]:
         """
         Return the committed offsets of each group, or its error; a group that does not exist has none.
 
@@ -58,32 +67,66 @@ class GroupOffsetsReader:
         Args:
             stable: Whether an offset that an open transaction has committed, too, is an error
                 (UNSTABLE_OFFSET_COMMIT). A producer may end its transaction before the coordinator shows it.
+            partitions: If ``stable``, the partitions of which the answer shows such an error also if the
+                group never committed there.
 
         Raises:
             Disconnected: No broker that we know of answers.
 
         """
-        names = list(groups)
-        answers: dict[str, FetchedGroup | ShoalError] = dict(self._cluster.find_coordinators(names))
-        by_node: dict[int, list[str]] = defaultdict(list)
-        for name in names:
-            if name not in answers:
-                by_node[self._cluster.coordinator_node(name)].append(name)
-        for node_id, coordinated in by_node.items():
-            for start in range(0, len(coordinated), _GROUPS_AT_ONCE):
-                some = coordinated[start : start + _GROUPS_AT_ONCE]
-                answers |= self._read_some(node_id, some, stable=stable)
+        answers = self._read_all(groups, stable=stable)
         # Groups that the caller no longer reads are forgotten, with their bytes.
         self._known = {name: answer for name, answer in answers.items() if not isinstance(answer, ShoalError)}
+        if stable and partitions:
+            self._add_pending(answers, partitions)
         return answers
 
+    def _read_all(self, groups: Iterable[str], *, stable: bool) -> dict[str, FetchedGroup | ShoalError]:
+        names = list(groups)
+        answers: dict[str, FetchedGroup | ShoalError] = dict(self._cluster.find_coordinators(names))
+        for node_id, coordinated in self._by_node(name for name in names if name not in answers).items():
+            for start in range(0, len(coordinated), _GROUPS_AT_ONCE):
+                some = coordinated[start : start + _GROUPS_AT_ONCE]
+                answers |= self._read_some(node_id, dict.fromkeys(some), stable=stable)
+        return answers
+
+    def _add_pending(self, answers: dict[str, FetchedGroup | ShoalError], partitions: _Partitions) -> None:
+        """
+        Add the partitions in which only an open transaction has an offset of a group.
+
+        A request for all offsets of a group does not show these: the coordinator answers for the partitions
+        with a committed offset (``OffsetMetadataManager.fetchAllOffsets``). So they are asked for by name.
+        """
+        lacking = {
+            name: _lacking(answer, partitions)
+            for name, answer in answers.items()
+            if isinstance(answer, FetchedGroup)
+        }
+        # An earlier error may have made the cluster forget a coordinator.
+        answers |= self._cluster.find_coordinators(lacking)
+        asked = (name for name in lacking if isinstance(answers[name], FetchedGroup))
+        for node_id, coordinated in self._by_node(asked).items():
+            for some in _in_requests({name: lacking[name] for name in coordinated}):
+                for name, more in self._read_some(node_id, some, stable=True).items():
+                    answers[name] = _merged(answers[name], more)
+
+    def _by_node(self, groups: Iterable[str]) -> dict[int, list[str]]:
+        by_node: dict[int, list[str]] = defaultdict(list)
+        for name in groups:
+            by_node[self._cluster.coordinator_node(name)].append(name)
+        return by_node
+
     def _read_some(
-        self, node_id: int, groups: Sequence[str], *, stable: bool
+        self, node_id: int, groups: Mapping[str, _Partitions | None], *, stable: bool
     ) -> Mapping[str, FetchedGroup | ShoalError]:
+        """Read the offsets of groups that one node coordinates: of some partitions, or of all (None)."""
         try:
             connection = self._cluster.connection(node_id)
             if connection.versions[ApiKey.OFFSET_FETCH][1] < SEVERAL_GROUPS_FROM:
-                found = {name: self._read_one(connection, name, stable=stable) for name in groups}
+                found = {
+                    name: self._read_one(connection, name, partitions, stable=stable)
+                    for name, partitions in groups.items()
+                }
             else:
                 found = self._read_together(connection, groups, stable=stable)
         except ShoalError as error:
@@ -105,13 +148,17 @@ class GroupOffsetsReader:
         return BrokerError(group.error_code, where)
 
     def _read_together(
-        self, connection: Connection, groups: Sequence[str], *, stable: bool
+        self, connection: Connection, groups: Mapping[str, _Partitions | None], *, stable: bool
     ) -> dict[str, FetchedGroup]:
         entry = request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestGroup
+        topic = entry.OffsetFetchRequestTopics
         connection.send(
             ApiKey.OFFSET_FETCH,
             SEVERAL_GROUPS_FROM,
-            groups=[entry(group_id=name, topics=None) for name in groups],
+            groups=[
+                entry(group_id=name, topics=_entries(topic, partitions))
+                for name, partitions in groups.items()
+            ],
             require_stable=stable,
         )
         try:
@@ -120,16 +167,70 @@ class GroupOffsetsReader:
             connection.close()  # after a malformed answer, the next one may begin anywhere
             raise
 
-    def _read_one(self, connection: Connection, name: str, *, stable: bool) -> FetchedGroup:
-        may_refuse = (
-            {"require_stable": stable} if connection.version(ApiKey.OFFSET_FETCH) >= _STABLE_FROM else {}
-        )
-        response = connection.request(ApiKey.OFFSET_FETCH, group_id=name, topics=None, **may_refuse)
+    def _read_one(
+        self, connection: Connection, name: str, partitions: _Partitions | None, *, stable: bool
+    ) -> FetchedGroup:
+        is_refusing = connection.version(ApiKey.OFFSET_FETCH) >= _STABLE_FROM
+        if partitions is not None and not is_refusing:
+            return FetchedGroup(_NO_BYTES, {}, 0)  # the answer would show no transaction
+        may_refuse = {"require_stable": stable} if is_refusing else {}
+        topics = _entries(request_class(ApiKey.OFFSET_FETCH).OffsetFetchRequestTopic, partitions)
+        response = connection.request(ApiKey.OFFSET_FETCH, group_id=name, topics=topics, **may_refuse)
         before = self._known.get(name)
-        topics = {topic.name: _topic(topic, before) for topic in response.topics}
-        if before is not None and not response.error_code and topics == dict(before.topics):
+        found = {topic.name: _topic(topic, before) for topic in response.topics}
+        if before is not None and not response.error_code and found == dict(before.topics):
             return before
-        return FetchedGroup(_NO_BYTES, topics, response.error_code)
+        return FetchedGroup(_NO_BYTES, found, response.error_code)
+
+
+def _entries(topic_class: Any, partitions: _Partitions | None) -> list[Any] | None:
+    if partitions is None:
+        return None
+    return [topic_class(name=name, partition_indexes=list(numbers)) for name, numbers in partitions.items()]
+
+
+def _lacking(answer: FetchedGroup, partitions: _Partitions) -> dict[str, list[int]]:
+    """Return the partitions that an answer does not have."""
+    found: dict[str, list[int]] = {}
+    for name, numbers in partitions.items():
+        topic = answer.topics.get(name)
+        present: Collection[int] = () if topic is None else topic.partitions
+        lacking = [each for each in numbers if each not in present]
+        if lacking:
+            found[name] = lacking
+    return found
+
+
+def _in_requests(groups: Mapping[str, _Partitions]) -> Iterator[dict[str, dict[str, list[int]]]]:
+    """Yield the partitions of groups in parts that a request may have."""
+    every = [
+        (group, topic, each)
+        for group, partitions in groups.items()
+        for topic, numbers in partitions.items()
+        for each in numbers
+    ]
+    for start in range(0, len(every), _PARTITIONS_AT_ONCE):
+        part: dict[str, dict[str, list[int]]] = {}
+        for group, topic, number in every[start : start + _PARTITIONS_AT_ONCE]:
+            part.setdefault(group, {}).setdefault(topic, []).append(number)
+        yield part
+
+
+def _merged(answer: FetchedGroup | ShoalError, more: FetchedGroup | ShoalError) -> FetchedGroup | ShoalError:
+    """Return an answer with the offsets of another one, and with those that are pending."""
+    if isinstance(answer, ShoalError) or isinstance(more, ShoalError):
+        return answer if isinstance(answer, ShoalError) else more
+    topics = dict(answer.topics)
+    for name, topic in more.topics.items():
+        added = {
+            number: value
+            for number, value in topic.partitions.items()
+            if value.offset >= 0 or value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        }
+        if added:
+            before = topics[name].partitions if name in topics else {}
+            topics[name] = FetchedTopic(_NO_BYTES, {**before, **added})
+    return replace(answer, raw=_NO_BYTES, topics=topics)
 
 
 def _topic(answered: Any, before: FetchedGroup | None) -> FetchedTopic:

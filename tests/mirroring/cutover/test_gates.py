@@ -281,6 +281,13 @@ def test_groups_gate_waits_for_a_broker_that_lists_no_groups() -> None:
     assert verdict == Verdict(State.WAITING, ["groups of broker 1 may be missing: …"])
 
 
+def test_gates_wait_for_no_group_that_is_left_out() -> None:
+    left_out = GroupReport("shared", GroupType.SHARE, "Stable", (), "a share group", is_left_out=True)
+    groups = GroupsReport(Direction.FORWARD, [left_out])
+    assert groups_verdict(groups, [], accepts_at_least=False).state is State.PASSED
+    assert in_step_verdict([], groups, [], accepts_at_least=False).state is State.PASSED
+
+
 def test_groups_gate_waits_for_members_at_the_source_except_in_a_rehearsal() -> None:
     found = report(offset(Action.WRITE), state="Stable")
     verdict = groups_verdict(found, (), accepts_at_least=False)

@@ -166,7 +166,7 @@ def test_cutover_whose_expression_matches_no_group_warns(clusters: Clusters, tmp
     clusters.is_without_groups = True
     report = cut(clusters, tmp_path)
     assert (report.closed, len(report.warnings)) == (None, 1)
-    assert report.warnings[0].startswith("no group at the source matches '.*', or this principal")
+    assert report.warnings[0].startswith("no consumer group at the source matches '.*', or this principal")
 
 
 def test_cutover_verifies_after_the_cut_only_the_new_records(clusters: Clusters, tmp_path: Path) -> None:

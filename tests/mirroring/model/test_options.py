@@ -92,6 +92,7 @@ def test_options_can_be_pickled(options: MirrorOptions) -> None:
         ({"groups": "*"}, "groups '\\*' is not a regular expression: .*. Did you mean '\\.\\*'"),
         ({"groups": ""}, "groups cannot be empty"),
         ({"exclude_groups": "a"}, "exclude_groups 'a' has no effect without groups"),
+        ({"groups_interval_s": 5.0}, "groups_interval_s '5' has no effect without groups. Name the groups"),
         ({"groups_interval_s": 0.5}, "groups_interval_s '0.5': not between 1 and 86400 seconds"),
     ],
 )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from shoal.client.cluster import Cluster
+from shoal.client.group_listing import GroupListing, GroupType, ListedGroup, list_groups
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.mirroring.model.offset_map import Exactness
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.offset_rules import Action, Direction
 from shoal.mirroring.sync.prove import prove
+from shoal.mirroring.sync.report import GroupOffset, GroupsReport
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.offset_fetch import CommittedValue
 from tests.mirroring.sync.conftest import Groups, row_of
@@ -230,13 +234,46 @@ def test_round_selects_groups_and_never_the_mirrors_own(groups: Groups) -> None:
     assert [each.name for each in selected.groups] == ["orders-app"]
 
 
-def test_round_of_another_mirrors_group_names_it(groups: Groups) -> None:
+def test_round_leaves_the_group_of_another_mirror_out(groups: Groups) -> None:
     mixed(groups)
     committed = groups.committed("source", "mirror")
     assert committed is not None
     groups.commit("source", "other mirror", committed.offset, committed.metadata)
     (report,) = groups.round().groups
-    assert report.problem == "its offsets are the positions of a mirror"
+    assert (report.problem, report.is_left_out) == ("its offsets are the positions of a mirror", True)
+    assert report.offsets == ()
+
+
+def test_round_of_consumers_in_the_former_group_of_a_mirror_waits_for_an_operator(groups: Groups) -> None:
+    mixed(groups)
+    groups.two.topic("unmirrored")
+    committed = groups.committed("source", "mirror")
+    assert committed is not None
+    groups.commit("source", "g", committed.offset, committed.metadata)
+    groups.commit("source", "g", 0, topic="unmirrored")
+    (report,) = groups.round().groups
+    assert report.problem == "some of its offsets are the positions of a mirror"
+    assert not report.is_left_out
+
+
+def test_round_leaves_a_share_group_out(groups: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    shared = ListedGroup("shared", GroupType.SHARE, "share", "Stable")
+
+    def listed(cluster: Cluster, *, with_states: bool) -> GroupListing:
+        found = list_groups(cluster, with_states=with_states)
+        return replace(found, groups={**found.groups, "shared": shared})
+
+    monkeypatch.setattr("shoal.mirroring.sync.groups.list_groups", listed)
+    report = groups.round()
+    assert row_of(report).action is Action.WRITTEN
+    (left_out,) = report.left_out
+    assert (left_out.name, left_out.problem) == (
+        "shared",
+        "a share group has no committed offsets. There it begins by share.auto.offset.reset",
+    )
+    assert report.untranslated == []
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
@@ -322,6 +359,50 @@ def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(gr
     row = row_of(sync.round(groups.topics, apply=True, stable=True))
     assert (row.committed, row.action) == (6, Action.WRITTEN)
     consumer.close()
+
+
+def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed(groups)
+    groups.commit("source", "g", 4, "m" * 500)
+    monkeypatch.setattr(groups.two.destination.config, "dynamic", {"offset.metadata.max.bytes": "100"})
+    assert row_of(groups.round()).action is Action.WRITTEN
+    assert row_of(groups.round()).action is Action.UNCHANGED
+    groups.commit("source", "g", 4, "short")
+    assert row_of(groups.round()).action is Action.WRITTEN
+    committed = groups.committed("destination", "g")
+    assert committed is not None
+    assert committed.metadata.endswith(" exact short")
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_stable_round_refuses_a_first_offset_in_an_open_transaction(
+    groups: Groups, direction: Direction
+) -> None:
+    """The group has never committed there, so Kafka's answer for all topics leaves the partition out."""
+    mixed(groups)
+    side = "source" if direction is Direction.FORWARD else "destination"
+    groups.two.topic("unmirrored")
+    groups.commit(side, "g", 0, topic="unmirrored")
+    bootstrap = getattr(groups.two, side).bootstrap
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, 6)], metadata, 10.0)
+    sync = groups.sync(direction=direction)
+    refused = rows(sync.round(groups.topics, apply=True, stable=True), "topic")
+    assert [(each.action, each.partition.partition) for each in refused] == [(Action.REFUSED, 0)]
+    producer.commit_transaction(10.0)
+    written = rows(sync.round(groups.topics, apply=True, stable=True), "topic")
+    assert [(each.committed, each.action) for each in written] == [(6, Action.WRITTEN)]
+    consumer.close()
+
+
+def rows(report: GroupsReport, topic: str) -> list[GroupOffset]:
+    return [each for group in report.groups for each in group.offsets if each.partition.topic == topic]
 
 
 def test_round_of_a_running_mirror_follows_a_group_with_an_open_transaction(groups: Groups) -> None:

@@ -54,10 +54,25 @@ def test_metadata_that_does_not_fit_is_left_out() -> None:
     most = LARGEST_METADATA - len(mark.alone) - 1
     fits = Mark.of("A", value(7, "x" * most), Translation(5, Exactness.EXACT))
     assert len(fits.to_metadata()) == LARGEST_METADATA
-    assert fits.as_committed == fits
+    assert fits.was_committed_as(fits)
     longer = Mark.of("A", value(7, "x" * (most + 1)), Translation(5, Exactness.EXACT))
-    assert longer.to_metadata() == mark.alone
-    assert longer.as_committed == mark
+    found = Mark.read(value(5, longer.to_metadata()))
+    assert found is not None
+    assert found.passed_on == ""
+    assert longer.was_committed_as(found)
+    assert not mark.was_committed_as(found)
+    assert not fits.was_committed_as(found)
+
+
+def test_mark_alone_shows_which_metadata_were_left_out() -> None:
+    """A broker may allow less than Kafka's default."""
+    mark = Mark.of("A", value(7, "mine"), Translation(5, Exactness.EXACT))
+    assert mark.alone == "translated-by-shoal/1 A 7 5 exact/69a8d393"
+    found = Mark.read(value(5, mark.alone))
+    assert found is not None
+    assert mark.was_committed_as(found)
+    assert not Mark.of("A", value(7, "new"), Translation(5, Exactness.EXACT)).was_committed_as(found)
+    assert not Mark.of("A", value(7), Translation(5, Exactness.EXACT)).was_committed_as(found)
 
 
 def test_mark_is_from_the_cluster_that_was_read() -> None:

@@ -358,7 +358,9 @@ def groups_verdict(
 
 
 def _may_read_what_moves(group: GroupReport) -> bool:
-    """Whether a group has an offset of a topic that moves, or none from which to tell."""
+    """Whether consumers have an offset of a topic that moves, or none from which to tell."""
+    if group.is_left_out:
+        return False
     return not group.offsets or any(each.action is not Action.NOT_MIRRORED for each in group.offsets)
 
 

@@ -176,10 +176,13 @@ class CutoverRun:
         if self._groups is None:
             return
         yield from (*self._groups.warnings, *staying_topics(self._groups))
-        if not self._groups.groups:
+        left_out = self._groups.left_out
+        for group in left_out:
+            yield f"group {group.name!r} is left out: {group.problem}"
+        if len(self._groups.groups) == len(left_out):
             yield (
-                f"no group at the source matches {self._options.selection.groups!r}, or this principal "
-                "may describe none. At the destination consumers begin by their auto.offset.reset"
+                f"no consumer group at the source matches {self._options.selection.groups!r}, or this "
+                "principal may describe none. At the destination consumers begin by their auto.offset.reset"
             )
 
     def _pass(self, gate: Gate, step: Callable[[Gate], None]) -> None:

@@ -21,7 +21,7 @@ class GroupsStatus:
         actions: The number of their offsets by action, such as ``unchanged`` or ``refused``.
         left_alone: The groups that have members at the destination, at most a hundred.
         problems: The reason by group, if none of its offsets can be translated; at most a hundred.
-        untranslated: The number of these groups.
+        untranslated: The number of these groups, without those that have no offsets of consumers.
         failure: The reason why the last round failed; empty if it succeeded.
 
     """

@@ -46,6 +46,7 @@ __all__ = [
     "Start",
     "checkpoint_name",
     "default_group",
+    "without_groups",
 ]
 
 #: Without an overlap of windows, nothing is copied for 0.3 s between two. That is over 1 % of 15 s, so at
@@ -265,12 +266,11 @@ class MirrorOptions:
             _LONGEST_REFRESH_S,
             "seconds",
         )
-        if self.groups is None and self.exclude_groups is not None:
-            raise OptionError(
-                "{exclude_groups} '{value}' has no effect without {groups}. Name the groups to follow, such "
-                "as '.*'",
-                value=self.exclude_groups,
-            )
+        if self.groups is None:
+            if self.exclude_groups is not None:
+                raise without_groups("exclude_groups", self.exclude_groups)
+            if self.groups_interval_s != DEFAULT_GROUPS_INTERVAL_S:
+                raise without_groups("groups_interval_s", f"{self.groups_interval_s:g}")
         _ = self.group_selection  # refuses an expression that cannot be compiled
         for name, _ in self.conf:
             if not name.startswith("spark."):
@@ -291,6 +291,15 @@ class MirrorOptions:
     def group_between(self, source_cluster_id: str | None, destination_cluster_id: str | None) -> str:
         """Return the user's group, or :func:`default_group`, which may raise."""
         return self.group or default_group(source_cluster_id, destination_cluster_id)
+
+
+def without_groups(option: str, value: object) -> OptionError:
+    """Return the error about an option for consumer groups if none follow."""
+    return OptionError(
+        "{option} '{value}' has no effect without {groups}. Name the groups to follow, such as '.*'",
+        option=option,
+        value=value,
+    )
 
 
 def default_group(source_cluster_id: str | None, destination_cluster_id: str | None) -> str:

@@ -167,6 +167,8 @@ class GroupFollower:
                 self._warn(f"the offsets of consumer groups cannot be translated: {error}")
             return
         self._warn_of_unlisted(report.warnings, is_last=is_last)
+        for group in report.left_out:
+            self._warn(f"group {group.name!r} is left out: {group.problem}")
         for group in report.untranslated:
             if group.may_pass and not is_last:
                 continue  # a coordinator moves, for instance
@@ -205,6 +207,6 @@ def _status_of(report: GroupsReport) -> GroupsStatus:
             for group in report.groups
             if any(each.action is Action.ACTIVE for each in group.offsets)
         )[:_NAMED],
-        problems={each.name: each.problem for each in report.untranslated[:_NAMED]},
+        problems={each.name: each.problem for each in [*report.untranslated, *report.left_out][:_NAMED]},
         untranslated=len(report.untranslated),
     )

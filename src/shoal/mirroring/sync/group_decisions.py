@@ -152,6 +152,9 @@ class GroupDecisions:
         self, group: OneGroup, before: Mapping[tuple[str, str], _Topic], *, is_again: bool = False
     ) -> DecidedGroup:
         report = GroupReport(group.here.name, group.here.type, group.here.state)
+        why = _why_left_out(group)
+        if why:
+            return DecidedGroup(replace(report, problem=why, is_left_out=True), ())
         problem = self._problem(group)
         if problem:
             if isinstance(problem, ShoalError):
@@ -187,14 +190,14 @@ class GroupDecisions:
         for answer in (group.offsets, group.present):
             if isinstance(answer, ShoalError):
                 return answer
+        assert isinstance(group.offsets, FetchedGroup)
+        if _has_positions(group.offsets):
+            return "some of its offsets are the positions of a mirror"
         if group.there is not None and not group.there.commits_offsets:
             kind = group.there.protocol_type
             if group.there.type is not GroupType.CLASSIC:
                 kind = group.there.type.value
             return f"a {kind} group on {self._written} has this name. Rename one of them"
-        assert isinstance(group.offsets, FetchedGroup)
-        if _is_of_a_mirror(group.offsets):
-            return "its offsets are the positions of a mirror"
         return ""
 
     def _holds(
@@ -347,7 +350,23 @@ class GroupDecisions:
         return copy.offsets.to_destination(offset, taken)
 
 
-def _is_of_a_mirror(offsets: FetchedGroup) -> bool:
-    """Whether the offsets are a mirror's positions: one of each topic shows that."""
+def _why_left_out(group: OneGroup) -> str:
+    """Return the reason why a group has no offsets of consumers; empty if it may have some."""
+    if group.here.type is GroupType.SHARE:
+        return "a share group has no committed offsets. There it begins by share.auto.offset.reset"
+    offsets = group.offsets
+    if isinstance(offsets, FetchedGroup) and _has_positions(offsets) and _has_only_positions(offsets):
+        return "its offsets are the positions of a mirror"
+    return ""
+
+
+def _has_positions(offsets: FetchedGroup) -> bool:
+    """Whether some of the offsets are a mirror's positions: one of each topic shows that."""
     firsts = (next(iter(topic.partitions.values()), None) for topic in offsets.topics.values())
     return any(each is not None and each.metadata.startswith(_OF_A_MIRROR) for each in firsts)
+
+
+def _has_only_positions(offsets: FetchedGroup) -> bool:
+    """Whether no consumer has continued in the group of a mirror."""
+    every = (each for topic in offsets.topics.values() for each in topic.partitions.values())
+    return all(each.metadata.startswith(_OF_A_MIRROR) for each in every if each.offset >= 0)

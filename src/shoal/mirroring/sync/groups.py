@@ -120,7 +120,9 @@ class GroupSync:
         listed_now = {each.name: each for each in listed.groups.values() if self._is_selected(each)}
         selected = self._selected | listed_now
         offsets = self._committed.read(
-            (name for name, each in selected.items() if each.commits_offsets), stable=stable
+            (name for name, each in selected.items() if each.commits_offsets),
+            stable=stable,
+            partitions=self._read_partitions(topics) if stable else None,
         )
         selected = {
             name: each
@@ -152,6 +154,12 @@ class GroupSync:
         ]
         warnings = [*_warnings(self._read, listed), *_warnings(self._written, other)]
         return GroupsReport(self._direction, reports, warnings, time.monotonic() - started)
+
+    def _read_partitions(self, topics: Mapping[str, str]) -> dict[str, list[int]]:
+        """Return the partitions of the mirror's topics at the cluster whose offsets are read."""
+        names = topics if self._direction is Direction.FORWARD else topics.values()
+        found = self._read.refresh(names).topics
+        return {name: sorted(found[name].partitions) for name in names if name in found}
 
     def _is_selected(self, group: ListedGroup) -> bool:
         # Classic groups of other protocols, such as those of Connect's workers, commit no offsets.

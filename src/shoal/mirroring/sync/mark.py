@@ -2,7 +2,9 @@
 The mark of a committed offset that shoal translated, in the commit's metadata.
 
 A mark reads ``translated-by-shoal/1 CLUSTER OFFSET TRANSLATION EXACTNESS``, and behind a space follows the
-metadata that the group's consumer committed. An offset without a mark is one of a consumer or an operator,
+metadata that the group's consumer committed. If a broker does not allow metadata of this length, the mark
+ends with ``EXACTNESS/CRC``, the CRC-32 of those that were left out. So a later round sees whether they have
+changed. An offset without a mark is one of a consumer or an operator,
 and shoal never moves it backwards. The same is true of a mark beside another offset: its committer had
 read shoal's metadata. The cluster's id says where the offset was read, since shoal does not send it back.
 """
@@ -10,6 +12,7 @@ read shoal's metadata. The cluster's id says where the offset was read, since sh
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass
 
 from ...protocol.offset_fetch import CommittedValue
@@ -19,7 +22,8 @@ __all__ = ["LARGEST_METADATA", "Mark"]
 
 _PREFIX = "translated-by-shoal/1 "
 _MARK = re.compile(
-    re.escape(_PREFIX) + r"(\S+) (\d{1,19}) (\d{1,19}) (exact|ahead|at-least)(?: (.*))?", re.DOTALL
+    re.escape(_PREFIX) + r"(\S+) (\d{1,19}) (\d{1,19}) (exact|ahead|at-least)(?:/([0-9a-f]{8})|(?: (.*))?)",
+    re.DOTALL,
 )
 
 #: The default of the broker's offset.metadata.max.bytes, which counts characters.
@@ -40,6 +44,7 @@ class Mark:
         translation: The offset to which the metadata belongs.
         exactness: How exact the translation is.
         passed_on: The metadata that the group had committed there.
+        left_out: The CRC-32 of these if they were too long, as 8 hexadecimal digits; empty otherwise.
 
     """
 
@@ -48,6 +53,7 @@ class Mark:
     translation: int
     exactness: Exactness
     passed_on: str = ""
+    left_out: str = ""
 
     @classmethod
     def of(cls, cluster_id: str | None, committed: CommittedValue, translation: Translation) -> Mark:
@@ -69,18 +75,23 @@ class Mark:
     @property
     def alone(self) -> str:
         """The metadata to commit, without that of the consumer."""
+        if not self.passed_on:
+            return self._text
+        return f"{self._text}/{zlib.crc32(self.passed_on.encode()):08x}"
+
+    @property
+    def _text(self) -> str:
         exactness = self.exactness.value.replace(" ", "-")
         return f"{_PREFIX}{self.cluster_id} {self.offset} {self.translation} {exactness}"
 
     def to_metadata(self) -> str:
         """Return the metadata to commit, with that of the consumer if it fits."""
-        whole = f"{self.alone} {self.passed_on}" if self.passed_on else self.alone
+        whole = f"{self._text} {self.passed_on}" if self.passed_on else self._text
         return whole if len(whole) <= LARGEST_METADATA else self.alone
 
-    @property
-    def as_committed(self) -> Mark:
-        """The mark that a broker returns later: without the consumer's metadata if they do not fit."""
-        return _read(self.to_metadata()) or self
+    def was_committed_as(self, found: Mark) -> bool:
+        """Whether a commit of this mark leaves the one that was found; a broker may allow it alone only."""
+        return found in (_read(self.to_metadata()), _read(self.alone))
 
 
 def _read(metadata: str) -> Mark | None:
@@ -89,6 +100,6 @@ def _read(metadata: str) -> Mark | None:
     match = _MARK.fullmatch(metadata)
     if match is None:
         return None
-    cluster_id, offset, translation, exactness, passed_on = match.groups()
+    cluster_id, offset, translation, exactness, left_out, passed_on = match.groups()
     known = Exactness(exactness.replace("-", " "))
-    return Mark(cluster_id, int(offset), int(translation), known, passed_on or "")
+    return Mark(cluster_id, int(offset), int(translation), known, passed_on or "", left_out or "")

@@ -169,7 +169,7 @@ def decide_offset(
         translation = translation._replace(offset=log_start)
     mark = Mark.of(clusters.read, committed, translation)
     is_there = present is not None and present.offset == translation.offset
-    if is_there and (ours is None or ours == mark.as_committed):
+    if is_there and (ours is None or mark.was_committed_as(ours)):
         return OffsetDecision(Action.UNCHANGED, translation, None, clamped)
     if is_active:
         return OffsetDecision(Action.ACTIVE, translation, None, clamped)

@@ -95,6 +95,7 @@ class GroupReport:
         problem: The reason why none of its offsets was translated; empty if there is none.
         has_failed: Whether the problem is an error of a broker, and no property of the group.
         may_pass: Whether a later round may do without the problem.
+        is_left_out: Whether the problem is that it has no offsets of consumers. Nothing waits for it.
 
     """
 
@@ -105,6 +106,7 @@ class GroupReport:
     problem: str = ""
     has_failed: bool = False
     may_pass: bool = False
+    is_left_out: bool = False
 
     @property
     def is_active(self) -> bool:
@@ -118,6 +120,7 @@ class GroupReport:
             "group_type": self.type.value,
             "state": self.state,
             "problem": self.problem,
+            "left_out": self.is_left_out,
             "offsets": [each.to_json_object() for each in self.offsets],
         }
 
@@ -154,8 +157,13 @@ class GroupsReport:
 
     @property
     def untranslated(self) -> Sequence[GroupReport]:
-        """The groups with a problem."""
-        return [each for each in self.groups if each.problem]
+        """The groups that should follow, and have a problem."""
+        return [each for each in self.groups if each.problem and not each.is_left_out]
+
+    @property
+    def left_out(self) -> Sequence[GroupReport]:
+        """The groups that have no offsets of consumers: mirrors' own, and share groups."""
+        return [each for each in self.groups if each.is_left_out]
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the round as values of JSON."""
