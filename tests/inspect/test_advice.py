@@ -57,6 +57,20 @@ def test_records_that_come_alone_get_a_linger_by_their_rate() -> None:
     assert finding.remedy.startswith("Set linger.ms=82 at the producer")
 
 
+def test_producers_without_ids_are_not_counted_as_ids() -> None:
+    topic = report(records_a_batch=1, bytes_a_batch=200, elapsed_ms=1000)
+    topic.facts.producers, topic.facts.producer_places = {-1: ProducerFacts(1000)}, 0
+    finding = next(iter(advise([topic], NOW_MS)))
+    assert "200,000 bytes a second from producers without an id, so 82 ms fill" in finding.text
+
+
+def test_producers_with_and_without_ids_are_both_named() -> None:
+    topic = report(records_a_batch=1, bytes_a_batch=200, elapsed_ms=1000)
+    topic.facts.producers[-1] = ProducerFacts(500)
+    finding = next(iter(advise([topic], NOW_MS)))
+    assert "from 1.0 producer ids and producers without an id, so 164 ms fill" in finding.text
+
+
 def test_rate_that_is_too_low_for_any_linger_is_said() -> None:
     finding = only(report(records_a_batch=1, bytes_a_batch=200, elapsed_ms=10**6))
     assert "linger.ms=100 makes no larger batches" in finding.remedy

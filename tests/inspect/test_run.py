@@ -37,6 +37,13 @@ def test_all_batches_are_counted_with_their_codecs_and_epochs(broker: Broker) ->
     assert report.facts.leader_epochs == {0, 4}
 
 
+def test_batches_without_producer_id_count_no_id(broker: Broker) -> None:
+    history(broker).plain(3, 5)
+    report = topic(broker)
+    assert (report.producer_ids, report.producers_a_partition) == (0, 0.0)
+    assert report.has_nameless_producers
+
+
 def test_ratio_is_that_of_decompressed_batches(broker: Broker) -> None:
     value = b"the same words " * 200
     log = history(broker)

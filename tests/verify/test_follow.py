@@ -16,6 +16,7 @@ import promql_parser as promql
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.broker.faults import Fault
 from shoal.cli import main
 from shoal.cli.verify_metrics import metrics_text
 from shoal.client.cluster import Cluster
@@ -25,6 +26,7 @@ from shoal.topic_partition import TopicPartition
 from shoal.verify import DifferenceKind, Extent, Outcome, PartitionReport
 from shoal.verify.comparison import PartitionComparison
 from shoal.verify.follow import Follower, FollowStatus, Round
+from shoal.verify.run import Interrupting
 from tests import batches
 from tests.metrics_fed import BUSY_VERIFICATION
 from tests.two_brokers import NOW_MS, History, TwoBrokers, batches_of
@@ -345,8 +347,8 @@ def two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal ends the second round."""
     whole = Follower.round
 
-    def round_(self: Follower, stop: threading.Event) -> Round:
-        result = whole(self, stop)
+    def round_(self: Follower, stop: threading.Event, interrupting: Interrupting) -> Round:
+        result = whole(self, stop, interrupting)
         if self.status.rounds == 2:
             signal.raise_signal(signal.SIGTERM)
         return result
@@ -406,14 +408,50 @@ def test_verb_continues_while_no_topic_matches(
     copy(brokers)
     whole = Follower.round
 
-    def round_(self: Follower, stop: threading.Event) -> Round:
+    def round_(self: Follower, stop: threading.Event, interrupting: Interrupting) -> Round:
         if self.status.rounds == 1:
             brokers.source.topics.delete(brokers.source.topics.topic("topic"))
-        return whole(self, stop)
+        return whole(self, stop, interrupting)
 
     monkeypatch.setattr(Follower, "round", round_)
     assert main([*command[:-1], "top.*", "--follow", "--interval", "0.1"]) == 0
     assert "equal: 3 records are the same in this round" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "api",
+    [ApiKey.METADATA, ApiKey.OFFSET_FETCH, ApiKey.LIST_OFFSETS, ApiKey.FETCH],
+    ids=lambda api: api.name.lower(),
+)
+def test_signal_while_brokers_do_not_answer_ends_the_verb_within_seconds(
+    brokers: TwoBrokers, history: History, command: list[str], api: ApiKey
+) -> None:
+    history.plain(3)
+    copy(brokers)
+    whole = Follower.round
+    signalled: list[float] = []
+    faults: list[Fault] = []
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+
+    def end() -> None:
+        brokers.source.faults.wait_for(faults[0])
+        signalled.append(time.monotonic())
+        signal.pthread_kill(main_thread, signal.SIGTERM)
+
+    sender = threading.Thread(target=end)
+
+    def round_(self: Follower, stop: threading.Event, interrupting: Interrupting) -> Round:
+        faults.append(brokers.source.faults.add(api, delay_s=20.0, times=None))
+        sender.start()
+        return whole(self, stop, interrupting)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Follower, "round", round_)
+        assert main([*command, "--follow"]) == 3
+    assert time.monotonic() - signalled[0] < 5
+    brokers.source.faults.clear()
+    sender.join()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ..errors import ConfigError, OptionError, ShoalError, Stopped
 from ..exit_codes import EXIT_NOT_COMPARED
@@ -89,31 +90,71 @@ def follow(follower: Follower, args: argparse.Namespace) -> int:
     """
     stamp_lines(is_service=True)
     pause_s = _DEFAULT_INTERVAL_S if args.interval is None else args.interval
-    with _until_signal() as stop, serve_metrics(args, lambda: follower.status):
-        while not stop.is_set():
-            _round(follower, stop, as_json=args.json)
-            stop.wait(pause_s)
+    with _Signals() as signals, serve_metrics(args, lambda: follower.status):
+        while not signals.stop.is_set():
+            _round(follower, signals, as_json=args.json)
+            signals.stop.wait(pause_s)
     if not follower.status.rounds:
         return EXIT_NOT_COMPARED
     return follower.status.outcome.exit_code
 
 
-@contextmanager
-def _until_signal() -> Iterator[threading.Event]:
-    """Set an event at SIGINT or SIGTERM, which do nothing else."""
-    stop = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda *_: stop.set()) for each in signals]
-    try:
-        yield stop
-    finally:
-        for each, handler in zip(signals, before, strict=True):
+class _Interrupted(BaseException):
+    """A signal came while this thread waited for brokers. No handler of errors of brokers may catch it."""
+
+
+class _Signals:
+    """
+    Handles SIGINT and SIGTERM while it is entered.
+
+    Attributes:
+        stop: Set by these signals.
+
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._interrupts = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    @contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """
+        Let a signal end the block at once: it waits for brokers, and keeps nothing.
+
+        Raises:
+            Stopped: A signal came.
+
+        """
+        try:
+            try:
+                self._interrupts = True
+                if self.stop.is_set():
+                    raise Stopped
+                yield
+            finally:
+                self._interrupts = False
+        except _Interrupted:
+            raise Stopped from None
+
+    def _end(self, *_: object) -> None:
+        self.stop.set()
+        if self._interrupts:
+            self._interrupts = False  # once: connections are being closed
+            raise _Interrupted
+
+    def __enter__(self) -> _Signals:
+        self._before = {each: signal.signal(each, self._end) for each in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for each, handler in self._before.items():
             signal.signal(each, handler)
 
 
-def _round(follower: Follower, stop: threading.Event, *, as_json: bool) -> None:
+def _round(follower: Follower, signals: _Signals, *, as_json: bool) -> None:
     try:
-        result = follower.round(stop)
+        result = follower.round(signals.stop, signals.interrupting)
     except Stopped:
         return
     except ConfigError:

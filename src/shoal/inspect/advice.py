@@ -108,7 +108,18 @@ def _fill_s(topic: TopicReport) -> float | None:
     uncompressed_rate = (topic.bytes_a_second or 0.0) * (topic.ratio or 1.0)
     if not uncompressed_rate:
         return None
-    return DEFAULT_BATCH_SIZE * max(1.0, topic.producers_a_partition) / uncompressed_rate
+    # Those without an id cannot be counted: one at least.
+    producers = max(1.0, topic.producers_a_partition + topic.has_nameless_producers)
+    return DEFAULT_BATCH_SIZE * producers / uncompressed_rate
+
+
+def _producers(topic: TopicReport) -> str:
+    """Return the mean number of producers in a partition, as a phrase."""
+    ids = f"{topic.producers_a_partition:,.1f} producer ids"
+    if not topic.has_nameless_producers:
+        return ids
+    without = "producers without an id"
+    return f"{ids} and {without}" if topic.producer_ids else without
 
 
 def _cause(topic: TopicReport) -> str:
@@ -119,10 +130,9 @@ def _cause(topic: TopicReport) -> str:
         alone = ": they were sent before they were full"
     if fill_s is None:
         return alone
-    producers = max(1.0, topic.producers_a_partition)
     return (
-        f"{alone}. A partition gets {topic.bytes_a_second or 0:,.0f} bytes a second from {producers:,.1f} "
-        f"producer ids, so {_seconds(fill_s)} fill a batch of {DEFAULT_BATCH_SIZE:,} bytes"
+        f"{alone}. A partition gets {topic.bytes_a_second or 0:,.0f} bytes a second from "
+        f"{_producers(topic)}, so {_seconds(fill_s)} fill a batch of {DEFAULT_BATCH_SIZE:,} bytes"
     )
 
 

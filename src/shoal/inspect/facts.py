@@ -292,7 +292,7 @@ class Facts:
     def add_partition(self, other: Facts) -> None:
         """Add the facts of one more partition to those of its topic, which have no :attr:`runs`."""
         self._add_counts(other)
-        self.producer_places += len(other.producers)
+        self.producer_places += len(other.producers) - (-1 in other.producers)
 
     def _add_counts(self, other: Facts) -> None:
         for name in _SUMS:

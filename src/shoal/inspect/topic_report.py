@@ -103,6 +103,11 @@ class TopicReport:
         return len(self.facts.producers) - (-1 in self.facts.producers)
 
     @property
+    def has_nameless_producers(self) -> bool:
+        """Whether there are batches without a producer id."""
+        return -1 in self.facts.producers
+
+    @property
     def ratio(self) -> float | None:
         """The bytes of records, uncompressed to stored, of what was read; None if it was not measured."""
         return _ratio(self.facts)

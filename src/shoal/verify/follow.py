@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from ..client.cluster import Cluster, patiently
@@ -28,7 +29,7 @@ from ..topic_partition import TopicPartition
 from .extent import WHOLE, Extent
 from .follow_state import FollowState, VerifiedPartition, read_state, write_state
 from .report import DifferenceKind, OffsetRange, Outcome, PartitionReport
-from .run import DEFAULT_PATIENCE_S, verify
+from .run import DEFAULT_PATIENCE_S, Interrupting, verify
 from .whole_report import VerifyReport
 
 __all__ = ["FollowStatus", "Follower", "PartitionStatus", "Round"]
@@ -160,6 +161,7 @@ class Follower:
         self._extent = extent
         self._file = state
         self._clusters: TopicIds | None = None
+        self._ids: Mapping[str, TopicIds] = {}
         self._verified: dict[TopicPartition, VerifiedPartition] = {}
         #: Problems that were reported, and for how many rounds a partition is left out.
         self._problems: dict[TopicPartition, tuple[str, ...]] = {}
@@ -168,9 +170,13 @@ class Follower:
         if found is not None:
             self._clusters, self._verified = found.clusters, dict(found.partitions)
 
-    def round(self, stop: threading.Event) -> Round:
+    def round(self, stop: threading.Event, interrupting: Interrupting = nullcontext) -> Round:
         """
         Compare what has come since the last round.
+
+        Args:
+            stop: Ends the comparison of partitions.
+            interrupting: Surrounds each block in which this thread waits for brokers, such as to plan.
 
         Raises:
             ConfigError: The state is about other clusters.
@@ -181,7 +187,7 @@ class Follower:
         """
         equal: dict[TopicPartition, VerifiedPartition] = {}
         try:
-            return self._round(stop, equal)
+            return self._round(stop, interrupting, equal)
         except ShoalError as error:
             self._verified |= equal
             if isinstance(error, Stopped):
@@ -195,9 +201,16 @@ class Follower:
         if self._file is not None and self._clusters is not None:
             write_state(self._file, FollowState(self._clusters, {**self._verified, **(equal or {})}))
 
-    def _round(self, stop: threading.Event, equal: dict[TopicPartition, VerifiedPartition]) -> Round:
-        topics = self._topics()
-        news = list(self._check_ids(topics))
+    def _round(
+        self,
+        stop: threading.Event,
+        interrupting: Interrupting,
+        equal: dict[TopicPartition, VerifiedPartition],
+    ) -> Round:
+        with interrupting():
+            topics = self._topics()
+            clusters, self._ids = self._ask_ids(topics)
+        news = list(self._check_ids(topics, clusters))
         resting = {each for each, (left, _) in self._rests.items() if left > 0}
 
         write_at = time.monotonic() + _WRITE_INTERVAL_S
@@ -229,6 +242,7 @@ class Follower:
             reached={source: each.reached for source, each in self._verified.items()},
             left_out=resting,
             on_partition=note,
+            interrupting=interrupting,
         )
         reported = {each.source for each in report.partitions}
         partitions = {
@@ -259,15 +273,17 @@ class Follower:
 
     # Topics that are not those of the last round
 
-    def _check_ids(self, topics: Mapping[str, str]) -> Iterator[str]:
-        """Forget the positions of topics that were created again, and yield a sentence about each."""
+    def _ask_ids(self, topics: Mapping[str, str]) -> tuple[TopicIds, dict[str, TopicIds]]:
+        """Return the ids of both clusters, and those of the topics by the source's names."""
         with Cluster(self._source) as ours, Cluster(self._destination) as theirs:
             patiently(lambda: ours.refresh(topics), patience_s=self._patience_s)
             patiently(lambda: theirs.refresh(topics.values()), patience_s=self._patience_s)
-            clusters = ours.metadata.cluster_id, theirs.metadata.cluster_id
-            self._ids = {
+            return (ours.metadata.cluster_id, theirs.metadata.cluster_id), {
                 name: (_topic_id(ours, name), _topic_id(theirs, other)) for name, other in topics.items()
             }
+
+    def _check_ids(self, topics: Mapping[str, str], clusters: TopicIds) -> Iterator[str]:
+        """Forget the positions of topics that were created again, and yield a sentence about each."""
         if self._clusters is not None and self._clusters != clusters:
             former = f"the clusters {self._clusters[0]} and {self._clusters[1]}"
             present = f"{clusters[0]} and {clusters[1]}"

@@ -186,12 +186,18 @@ class PortionComparison:
         ]
         return joined(self.plan, parts, reports)
 
+    def _pause(self, seconds: float) -> None:
+        if self._stop.wait(seconds):
+            raise Stopped
+
     def _since(self, source: Cluster) -> int | None:
         """Return the first offset of the time from which on records are compared; None without a time."""
         time_ms = self._extent.since_ms
         if time_ms is None:
             return None
-        found = patiently(lambda: _offset_at(source, self.plan, time_ms), patience_s=self._patience_s)
+        found = patiently(
+            lambda: _offset_at(source, self.plan, time_ms), patience_s=self._patience_s, pause=self._pause
+        )
         if found >= 0:
             return found
         with closing(self._reader(Side.SOURCE, source)) as reader:

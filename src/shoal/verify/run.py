@@ -8,11 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TypeAlias
 
 from ..client.cluster import Cluster, patiently
 from ..client.config import ClientConfig
+from ..errors import Stopped
 from ..mirroring.model.copy_options import COPY_DEFAULTS, CopyOptions
 from ..topic_partition import TopicPartition
 from .comparison import PartitionComparison
@@ -24,7 +27,7 @@ from .report import Difference, DifferenceKind, OffsetRange, Outcome, PartitionR
 from .whole_report import ComparedCluster, VerifyProgress, VerifyReport
 from .window import WindowReader
 
-__all__ = ["DEFAULT_PATIENCE_S", "Compare", "verify"]
+__all__ = ["DEFAULT_PATIENCE_S", "Compare", "Interrupting", "verify"]
 
 #: Threads, one partition each. Python walks the batches of one at a time, so
 #: more than a few only hide the network's latency.
@@ -32,8 +35,14 @@ _MOST_THREADS = 4
 
 _PROGRESS_INTERVAL_S = 0.25
 
+#: The time between two attempts to end the requests of threads whose results are not wanted any more.
+_ABORT_INTERVAL_S = 0.1
+
 #: Compares partitions: their plans, the part of each, and what places the ranges of a sample.
 Compare: TypeAlias = Callable[[Sequence[PartitionPlan], Extent, random.Random], Sequence[PartitionReport]]
+
+#: Returns a context in which this thread waits for brokers, and in which a signal may raise Stopped.
+Interrupting: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 #: All of a partition, or ranges of it.
 _Comparison: TypeAlias = PartitionComparison | PortionComparison
@@ -61,6 +70,7 @@ def verify(
     left_out: Set[TopicPartition] = frozenset(),
     compare: Compare | None = None,
     on_partition: Callable[[PartitionReport], object] | None = None,
+    interrupting: Interrupting = nullcontext,
 ) -> VerifyReport:
     """
     Compare topics with their mirrors: batch by batch, and record by record if batches are not the same.
@@ -98,6 +108,7 @@ def verify(
             this process.
         on_partition: Called with the report of each partition that was compared, in this thread. Misrouted
             records are not known yet.
+        interrupting: Surrounds each block in which this thread waits for brokers.
 
     Raises:
         ShoalError: A cluster does not answer. Errors of one partition are
@@ -105,7 +116,7 @@ def verify(
 
     """
     started, at = time.monotonic(), datetime.now(UTC)
-    with Cluster(source) as ours, Cluster(destination) as theirs:
+    with interrupting(), Cluster(source) as ours, Cluster(destination) as theirs:
         plan = make_plan(ours, theirs, topics, group=group, rules=rules, patience_s=patience_s)
         clusters = [ComparedCluster(each.metadata.cluster_id, each.config.servers) for each in (ours, theirs)]
     stop = threading.Event()
@@ -144,10 +155,10 @@ def verify(
         compared = list(compare(plans, extent, draw))
     reports = [*compared, *_refused(plan), *_surplus(plan)]
     if any(report.differences for report in reports):
-        with Cluster(source) as ours, Cluster(destination) as theirs:
+        with interrupting(), Cluster(source) as ours, Cluster(destination) as theirs:
             reports = with_misrouted(reports, ours, theirs, options=options, patience_s=patience_s)
     if windows and any(report.differences for report in reports):
-        with Cluster(source) as ours, Cluster(destination) as theirs:
+        with interrupting(), Cluster(source) as ours, Cluster(destination) as theirs:
             reader = WindowReader(
                 ours, theirs, options=options, patience_s=patience_s, show_values=show_values
             )
@@ -204,10 +215,9 @@ def _compare_all(
     # The largest first: a small one is soon done while the last large one ends.
     queue = deque(sorted(comparisons, key=_size, reverse=True))
     threads = min(_MOST_THREADS, len(queue))
+    clusters = [(Cluster(source), Cluster(destination)) for _ in range(threads)]
     with ThreadPoolExecutor(threads, thread_name_prefix="shoal-verify") as pool:
-        futures = [
-            pool.submit(_work, queue, source, destination, patience_s, compared) for _ in range(threads)
-        ]
+        futures = [pool.submit(_work, queue, *each, patience_s, stop, compared) for each in clusters]
         try:
             while True:
                 ended, at_work = wait(futures, _PROGRESS_INTERVAL_S)
@@ -218,6 +228,11 @@ def _compare_all(
                     return
         finally:
             stop.set()
+            # Each request may wait for half a minute. A thread may open one more connection before it ends.
+            while wait(futures, 0).not_done:
+                for cluster in chain.from_iterable(clusters):
+                    cluster.abort()
+                wait(futures, _ABORT_INTERVAL_S)
 
 
 def _size(comparison: _Comparison) -> int:
@@ -227,18 +242,25 @@ def _size(comparison: _Comparison) -> int:
 
 def _work(
     queue: deque[_Comparison],
-    source: ClientConfig,
-    destination: ClientConfig,
+    source: Cluster,
+    destination: Cluster,
     patience_s: float,
+    stop: threading.Event,
     compared: list[PartitionReport],
 ) -> None:
     """Compare one partition after the other until none is left, in a thread with connections of its own."""
+
+    def pause(seconds: float) -> None:
+        if stop.wait(seconds):
+            raise Stopped
+
     plans = [comparison.plan for comparison in list(queue)]
-    with Cluster(source) as ours, Cluster(destination) as theirs:
-        patiently(lambda: ours.refresh({plan.source.topic for plan in plans}), patience_s=patience_s)
-        patiently(lambda: theirs.refresh({plan.destination.topic for plan in plans}), patience_s=patience_s)
+    here, there = {plan.source.topic for plan in plans}, {plan.destination.topic for plan in plans}
+    with source as ours, destination as theirs:
+        patiently(lambda: ours.refresh(here), patience_s=patience_s, pause=pause)
+        patiently(lambda: theirs.refresh(there), patience_s=patience_s, pause=pause)
         # Not a loop over the queue: other threads take from it too.
-        while queue:
+        while queue and not stop.is_set():
             try:
                 comparison = queue.popleft()
             except IndexError:

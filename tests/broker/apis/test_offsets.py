@@ -2,6 +2,7 @@
 
 import pytest
 
+from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from tests.batches import TIMESTAMP, batch
@@ -71,6 +72,20 @@ def test_timestamp_finds_a_record_inside_a_compressed_batch(wire: Wire, topic: s
     ):
         found = wire.list_offset(topic, timestamp)
         assert (found.timestamp, found.offset) == expected
+
+
+@pytest.mark.parametrize("version", [4, 8])
+def test_offset_has_the_leader_epoch_of_its_batch(
+    wire: Wire, broker: Broker, topic: str, version: int
+) -> None:
+    wire.produce(topic, batch(2))
+    broker.log(topic).begin_leader_epoch(4)
+    wire.produce(topic, batch(2, base_timestamp=TIMESTAMP + 10))
+    found = {
+        timestamp: wire.list_offset(topic, timestamp, version=version).leader_epoch
+        for timestamp in (EARLIEST, TIMESTAMP, TIMESTAMP + 10, LATEST, TIMESTAMP + 100)
+    }
+    assert found == {EARLIEST: 0, TIMESTAMP: 0, TIMESTAMP + 10: 4, LATEST: 4, TIMESTAMP + 100: -1}
 
 
 def test_empty_log_has_no_record_for_any_timestamp(wire: Wire, topic: str) -> None:

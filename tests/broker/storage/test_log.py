@@ -18,7 +18,7 @@ from shoal.broker.storage.log import Log
 from shoal.broker.storage.ranges import FileRange
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
-from tests.batches import TIMESTAMP, Record, batch, marker, message, patched, payload, raw_batch
+from tests.batches import TIMESTAMP, Record, batch, marker, message, patched, payload, raw_batch, wrapper
 
 MIB = 1 << 20
 TRANSACTIONAL = 0x10
@@ -240,10 +240,10 @@ def test_offset_for_timestamp_behind_an_emptied_batch_returns_the_next_record(ne
     log = new_log(cleanup_policy="compact")
     log.store(cleaned(3, kept=None, base_offset=0, first_time=TIMESTAMP))
     log.store(cleaned(3, kept=1, base_offset=3, first_time=TIMESTAMP + 3))
-    assert log.offset_for_timestamp(TIMESTAMP) == (TIMESTAMP + 4, 4)
-    assert log.offset_for_timestamp(TIMESTAMP + 4) == (TIMESTAMP + 4, 4)
-    assert log.offset_for_timestamp(TIMESTAMP + 5) == (-1, -1)
-    assert log.offset_of_max_timestamp() == (TIMESTAMP + 4, 4)
+    assert log.offset_for_timestamp(TIMESTAMP)[:2] == (TIMESTAMP + 4, 4)
+    assert log.offset_for_timestamp(TIMESTAMP + 4)[:2] == (TIMESTAMP + 4, 4)
+    assert log.offset_for_timestamp(TIMESTAMP + 5) == (-1, -1, -1)
+    assert log.offset_of_max_timestamp()[:2] == (TIMESTAMP + 4, 4)
 
 
 def test_offset_for_timestamp_in_an_emptied_compressed_batch_is_no_error(new_log: NewLog) -> None:
@@ -251,7 +251,54 @@ def test_offset_for_timestamp_in_an_emptied_compressed_batch_is_no_error(new_log
     emptied = cleaned(3, kept=None, base_offset=0, first_time=TIMESTAMP)
     log.store(patched(emptied, 21, int(Codec.ZSTD).to_bytes(2)))
     log.store(batch(base_offset=3, base_timestamp=TIMESTAMP + 3))
-    assert log.offset_for_timestamp(TIMESTAMP) == (TIMESTAMP + 3, 3)
+    assert log.offset_for_timestamp(TIMESTAMP)[:2] == (TIMESTAMP + 3, 3)
+
+
+def test_offset_for_timestamp_has_the_leader_epoch_of_the_batch_found(new_log: NewLog) -> None:
+    log = new_log()
+    append(log, batch(2))
+    log.begin_leader_epoch(3)
+    append(log, batch(2, base_timestamp=TIMESTAMP + 10))
+    log.begin_leader_epoch(5)
+    assert log.offset_for_timestamp(TIMESTAMP) == (TIMESTAMP, 0, 0)
+    assert log.offset_for_timestamp(TIMESTAMP + 10) == (TIMESTAMP + 10, 2, 3)
+    assert log.offset_of_max_timestamp() == (TIMESTAMP + 11, 3, 3)
+    assert log.start() == (-1, 0, 0)
+    log.delete_records(3)
+    assert log.start() == (-1, 3, 3)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_offset_for_timestamp_finds_a_message_of_magic_1(new_log: NewLog, codec: Codec) -> None:
+    log = new_log()
+    log.store(message(0, offset=0))
+    times = [TIMESTAMP + 10 * number for number in range(3)]
+    if codec is Codec.NONE:
+        for number, time in enumerate(times):
+            log.store(message(1, offset=1 + number, timestamp=time))
+    else:
+        inner = [message(1, offset=number, timestamp=time) for number, time in enumerate(times)]
+        log.store(wrapper(1, codec, inner, offset=3, timestamp=times[-1]))
+    log.store(batch(base_offset=4, base_timestamp=TIMESTAMP + 100))
+    assert log.offset_for_timestamp(0) == (TIMESTAMP, 1, -1)
+    assert log.offset_for_timestamp(TIMESTAMP + 1) == (TIMESTAMP + 10, 2, -1)
+    assert log.offset_for_timestamp(TIMESTAMP + 21).offset == 4
+
+
+def test_messages_of_magic_1_are_found_by_time_after_a_restart(tmp_path: Path) -> None:
+    log = Log("topic-0", config_of(), tmp_path / "log")
+    log.store(message(1, offset=0, timestamp=TIMESTAMP))
+    log.store(message(1, offset=1, timestamp=TIMESTAMP + 10))
+    log.close()
+    again = Log("topic-0", config_of(), tmp_path / "log")
+    again.recover(0, verify=True)
+    assert again.offset_for_timestamp(TIMESTAMP + 1) == (TIMESTAMP + 10, 1, -1)
+
+
+def test_log_of_magic_0_has_no_offset_for_any_timestamp(new_log: NewLog) -> None:
+    log = new_log()
+    log.store(message(0, offset=0))
+    assert log.offset_for_timestamp(0) == log.offset_of_max_timestamp() == (-1, -1, -1)
 
 
 def test_offset_for_timestamp_of_deleted_record_returns_one_after_the_log_start(new_log: NewLog) -> None:
@@ -261,4 +308,4 @@ def test_offset_for_timestamp_of_deleted_record_returns_one_after_the_log_start(
     log.delete_records(2)
     assert log.offset_for_timestamp(TIMESTAMP).offset == 2
     log.delete_records(3)
-    assert log.offset_for_timestamp(TIMESTAMP) == (TIMESTAMP + 5, 3)
+    assert log.offset_for_timestamp(TIMESTAMP)[:2] == (TIMESTAMP + 5, 3)

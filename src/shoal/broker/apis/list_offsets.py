@@ -5,6 +5,8 @@ Special timestamps: -1 is the end (with ``read_committed`` the last stable offse
 the record with the largest timestamp (v7, KIP-734). -4 is the local log's start (v8, KIP-405), here the same
 as -2.
 
+The answer has the leader epoch of the record's batch, or of the log's start; for -1 it is the current one.
+
 v0 returns several offsets, descending: the start offsets of segments whose newest write was at a time or
 before it, and the log's end as of now.
 """
@@ -100,16 +102,16 @@ def _answer(
         partition_index=partition,
         timestamp=found.timestamp,
         offset=found.offset,
-        leader_epoch=log.leader_epoch if found.offset >= 0 else -1,
+        leader_epoch=found.leader_epoch,
     )
 
 
 def _find(log: Log, timestamp: int, committed: bool) -> TimestampAndOffset:
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == _LATEST:
-        return TimestampAndOffset(-1, end)
+        return TimestampAndOffset(-1, end, log.leader_epoch)
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return TimestampAndOffset(-1, log.log_start_offset)
+        return log.start()
     if timestamp == _MAX_TIMESTAMP:
         found = log.offset_of_max_timestamp()
     else:

@@ -31,7 +31,7 @@ from ...printable import logger
 from ...records import BatchHeader, RecordBatch, split, verify_crc
 from .log_dir_failure import flush_data, flush_directory
 from .ranges import Bytes, FileRange, OpenFile
-from .segment import Segment
+from .segment import Segment, indexed_header
 
 __all__ = ["FileSegment", "file_names"]
 
@@ -158,7 +158,7 @@ class FileSegment(Segment):
                     verify_crc(batch)
                 if header.base_offset < next_offset:
                     raise CorruptBatch(f"offset {header.base_offset} is not {next_offset} or later")
-                self._add_to_index(header)
+                self._add_to_index(indexed_header(batch))
                 next_offset = header.next_offset
                 replay(batch)
         except CorruptBatch as error:

@@ -51,6 +51,10 @@ class LeaderEpochs:
         code = ErrorCode.FENCED_LEADER_EPOCH if expected < self._current else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise ApiError(code, f"the leader epoch of {log_name} is {self._current}, not {expected}")
 
+    def at(self, offset: int) -> int:
+        """Return the leader epoch of an offset; -1 if it is older than all epochs."""
+        return max((epoch for epoch, start in self.starts if start <= offset), default=-1)
+
     def end_of(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
         """
         Return the largest epoch up to this one that the log has, and the offset after its last record.

@@ -31,6 +31,7 @@ from .log_dir_failure import LogDirFailure
 from .marker import end_transaction_marker
 from .producers import Producers, ProducerSnapshot
 from .ranges import Bytes, FileRange
+from .segment import indexed_header
 from .segments import Segments, TimestampAndOffset
 from .transaction_index import TransactionIndex
 from .validate import HeaderChange, check_crc
@@ -305,7 +306,7 @@ class Log:
     def _store(self, batch: RecordBatch) -> None:
         header = batch.header
         segment = self._segments.with_room(header.size, header.base_offset, self.config)
-        segment.append([batch.view], [header])
+        segment.append([batch.view], [indexed_header(batch)])
         self._learn_from(batch)
 
     def _learn_from(self, batch: RecordBatch) -> None:
@@ -417,6 +418,11 @@ class Log:
             return ReadInfo(
                 record_set, self._log_end_offset, last_stable_offset, self._log_start_offset, aborted
             )
+
+    def start(self) -> TimestampAndOffset:
+        """Return the log's start, without a time."""
+        with self._lock:
+            return TimestampAndOffset(-1, self._log_start_offset, self._epochs.at(self._log_start_offset))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
         """Find the first record with this timestamp or a later one."""

@@ -7,17 +7,31 @@ in a file (:mod:`.file_segment`).
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from ...records import HEADER_SIZE, BatchHeader, read_header
+from ...records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
 from ...records.batch import MAGIC_OFFSET
 from ..clock import now_ms
 from .ranges import Bytes, FileRange
 
-__all__ = ["MemorySegment", "Segment"]
+__all__ = ["MemorySegment", "Segment", "indexed_header"]
+
+#: The timestamp of a message of magic 1, behind its attributes.
+_MESSAGE_TIMESTAMP = struct.Struct(">q")
+_MESSAGE_TIMESTAMP_OFFSET = MAGIC_OFFSET + 2
+
+
+def indexed_header(batch: RecordBatch) -> BatchHeader:
+    """Return a batch's header, for a message of magic 1 with its time; compressed ones have their largest."""
+    header = batch.header
+    if header.magic != 1 or len(batch.view) < _MESSAGE_TIMESTAMP_OFFSET + _MESSAGE_TIMESTAMP.size:
+        return header
+    (timestamp,) = _MESSAGE_TIMESTAMP.unpack_from(batch.view, _MESSAGE_TIMESTAMP_OFFSET)
+    return header._replace(max_timestamp=timestamp)
 
 
 class Segment(ABC):

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...records import BatchHeader, RecordBatch, split
+from ...error_codes import ErrorCode
+from ...errors import CorruptBatch, UnsupportedBatch
+from ...records import BatchHeader, RecordBatch, read_records, split
 from ...records.walk import walk
+from ..api_error import ApiError
 from ..config import TopicConfig
 from .file_segment import FileSegment
 from .ranges import FileRange
-from .segment import MemorySegment, Segment
-from .validate import decompressed
+from .segment import MemorySegment, Segment, indexed_header
+from .validate import MOST_DECOMPRESSED_BYTES, decompressed
 
 __all__ = ["Segments", "TimestampAndOffset"]
 
@@ -30,10 +33,11 @@ _EMPTY = memoryview(b"")
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record's timestamp and offset; both are -1 if there is none."""
+    """A record's timestamp and offset, and the leader epoch of its batch; each is -1 if there is none."""
 
     timestamp: int
     offset: int
+    leader_epoch: int = -1
 
 
 _NONE = TimestampAndOffset(-1, -1)
@@ -224,12 +228,32 @@ def _first_in_segment(segment: Segment, timestamp_ms: int, start: int) -> Timest
         if segment.last_offset(index) < start:
             continue
         header = segment.header(index)
-        if header is None or header.max_timestamp < timestamp_ms or not header.records_count:
+        if header is not None and (header.max_timestamp < timestamp_ms or not header.records_count):
             continue
-        found = _first_in_batch(next(split(segment.batch(index))), timestamp_ms, start)
+        batch = next(split(segment.batch(index)))
+        if header is None:
+            found = _first_in_message(batch, timestamp_ms, start)
+        else:
+            found = _first_in_batch(batch, timestamp_ms, start)
         if found is not None:
             return found
     return _NONE
+
+
+def _first_in_message(message: RecordBatch, timestamp_ms: int, start: int) -> TimestampAndOffset | None:
+    """Search a message of magic 0 or 1. One of magic 0 has no time, and neither has a leader epoch."""
+    if indexed_header(message).max_timestamp < timestamp_ms:
+        return None
+    try:
+        records = read_records(message, MOST_DECOMPRESSED_BYTES)
+    except CorruptBatch as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, error.reason) from error
+    except UnsupportedBatch as error:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
+    for record in records:
+        if record.timestamp >= timestamp_ms and record.offset >= start:
+            return TimestampAndOffset(record.timestamp, record.offset)
+    return None
 
 
 def _first_in_batch(batch: RecordBatch, timestamp_ms: int, start: int) -> TimestampAndOffset | None:
@@ -239,5 +263,5 @@ def _first_in_batch(batch: RecordBatch, timestamp_ms: int, start: int) -> Timest
         for record in walk(header, pieces, with_lengths=False):
             offset = header.base_offset + record.offset_delta
             if record.timestamp >= timestamp_ms and offset >= start:
-                return TimestampAndOffset(record.timestamp, offset)
+                return TimestampAndOffset(record.timestamp, offset, header.leader_epoch)
     return None

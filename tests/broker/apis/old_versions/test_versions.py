@@ -199,7 +199,7 @@ def test_list_offsets_v0_finds_segments_by_last_write(
     before = time.time_ns() // 1_000_000
     for _ in range(40):
         assert wire.produce(topic, batch([b"x" * 100_000])).error_code == ErrorCode.NONE
-    starts = [start for _, start in broker.log(topic).segment_starts()]
+    starts = [each.offset for each in broker.log(topic).segment_starts()]
     assert len(starts) > 3
     assert old_offsets(wire, topic, -1, 100) == starts[::-1]
     assert old_offsets(wire, topic, -1, 2) == starts[-1:-3:-1]
