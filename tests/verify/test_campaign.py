@@ -19,7 +19,22 @@ from tests.verify.campaign.truth import Excuse, LogSide, Truth
 from tests.verifying import Item, encode
 
 #: Whatever was wrong once, beside the first ones.
-_SEEDS = (*range(42), 60356, 60840, 60853, 61351, 61521, 61609, 61901, 62566, 62702, 62704, 62767, 63395)
+_SEEDS = (
+    *range(42),
+    60356,
+    60840,
+    60853,
+    61351,
+    61521,
+    61609,
+    61901,
+    62566,
+    62702,
+    62704,
+    62767,
+    63372,
+    63395,
+)
 
 #: The trials of the long tier.
 _LONG = range(1000, 1400)
