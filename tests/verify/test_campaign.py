@@ -34,6 +34,7 @@ _SEEDS = (
     62767,
     63372,
     63395,
+    64728,
 )
 
 #: The trials of the long tier.
