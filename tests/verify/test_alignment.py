@@ -150,6 +150,19 @@ def test_verify_after_retention_on_both_sides_is_equal(brokers: TwoBrokers, load
         assert (report.outcome, report.records) == (Outcome.EQUAL, 15)
 
 
+def test_verify_after_retention_names_more_foreign_records_than_copied_ones(
+    brokers: TwoBrokers, history: History
+) -> None:
+    history.plain(40)
+    copied = [Item(each.timestamp, each.key, each.value) for each in history.committed[:25]]
+    foreign = [Item(number, b"foreign %d" % number, b"") for number in range(31)]
+    lay_out(brokers, cut([*foreign, *copied[:5], *copied[7:]], 9))
+    brokers.destination.log("topic").delete_records(1)
+    report = partition(brokers, group="none")
+    assert (report.outcome, report.records, report.extra) == (Outcome.DIFFERENT, 23, [(1, 31)])
+    assert report.missing == [(5, 7)]
+
+
 def test_verify_after_retention_finds_damage(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
     brokers.destination.log("topic").delete_records(11)

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from shoal.client.config import IsolationLevel
+from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from shoal.verify import Outcome, PartitionReport
+from shoal.verify import Difference, DifferenceKind, OffsetRange, Outcome, PartitionReport
 from tests.two_brokers import TwoBrokers
 from tests.verify.campaign import Copier, Trial, run_trials
-from tests.verify.campaign.logs import Placed
+from tests.verify.campaign.faults import Fault, put_in
+from tests.verify.campaign.logs import Piece, Placed
 from tests.verify.campaign.truth import Excuse, LogSide, Truth
 from tests.verifying import Item, encode
 
 #: Whatever was wrong once, beside the first ones.
-_SEEDS = (*range(42), 60356, 60840, 60853, 61351, 61521, 61609, 61901, 62566)
+_SEEDS = (
+    *range(42),
+    60356,
+    60840,
+    60853,
+    61351,
+    61521,
+    61609,
+    61901,
+    62566,
+    62702,
+    62704,
+    62767,
+    63372,
+    63395,
+    64728,
+)
 
 #: The trials of the long tier.
 _LONG = range(1000, 1400)
@@ -33,12 +52,18 @@ def _side(*keys: bytes, first: int = 0) -> LogSide:
     return LogSide(found, 0, first + len(keys), [*range(first)])
 
 
+_PARTITION = TopicPartition("topic", 0)
+_NOT_COMPARED = PartitionReport(_PARTITION, _PARTITION, Outcome.NOT_COMPARED, reason="no copy")
+
+
+def _trial(truth: Truth, *, is_compacted: bool) -> Trial:
+    level, rng = IsolationLevel.READ_COMMITTED, random.Random(0)
+    copier = Copier.MIRROR_MAKER_2
+    return Trial(0, copier, is_compacted, level, "topic", "topic", rng, truth=truth, report=_NOT_COMPARED)
+
+
 def _complaint_if_not_compared(truth: Truth) -> str | None:
-    level = IsolationLevel.READ_COMMITTED
-    trial = Trial(0, Copier.MIRROR_MAKER_2, True, level, "topic", "topic", random.Random(0), truth=truth)
-    partition = TopicPartition("topic", 0)
-    trial.report = PartitionReport(partition, partition, Outcome.NOT_COMPARED, reason="no copy")
-    return trial.complaint()
+    return _trial(truth, is_compacted=True).complaint()
 
 
 def test_truth_of_a_doubled_record_beside_a_gap_has_no_excuse() -> None:
@@ -59,6 +84,30 @@ def test_complaint_of_logs_with_nothing_in_common_accepts_not_compared() -> None
     ours, theirs = ([b"%s %d" % (name, n) for n in range(30)] for name in (b"ours", b"theirs"))
     assert _complaint_if_not_compared(Truth(_side(*ours), _side(*theirs))) is None
     assert _complaint_if_not_compared(Truth(_side(*ours), _side(*theirs, ours[3]))) == "missed: no copy"
+
+
+def test_complaint_of_a_double_that_another_fault_removed_is_none() -> None:
+    ours = _side(*(b"key %d" % number for number in range(40)))
+    found = [(offset, item) for offset, item in ours.records if offset != 30]
+    theirs = LogSide([Placed(offset, item) for offset, (_, item) in enumerate(found)], 0, len(found))
+    faults = [
+        Fault("doubled", 10, 11, ours.records[10].item),
+        Fault("missing", None, 11, ours.records[10].item),
+        Fault("missing", 30, 31, ours.records[30].item),
+    ]
+    trial = _trial(Truth(ours, theirs), is_compacted=False)
+    trial.pieces = [Piece(Codec.NONE, [*found], offsets=[*range(len(found))])]
+    trial.faults = faults
+    missing = Difference(DifferenceKind.MISSING, OffsetRange(30, 31), OffsetRange(30, 30), 0, 1)
+    trial.report = replace(_NOT_COMPARED, outcome=Outcome.DIFFERENT, reason=None, differences=(missing,))
+    assert trial.complaint() is None
+
+
+def test_put_in_of_missing_records_names_the_record_behind_them() -> None:
+    pieces = [Piece(Codec.NONE, [(n, Item(1, b"key", b"%d" % n)) for n in range(3)])]
+    found = [put_in(random.Random(seed), pieces, 1)[1] for seed in range(100)]
+    missing = [faults[0] for faults in found if [each.kind for each in faults] == ["missing"]]
+    assert {(each.source, each.before) for each in missing} == {(0, 1), (1, 2), (2, None)}
 
 
 @pytest.mark.timeout(300)

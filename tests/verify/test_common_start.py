@@ -151,6 +151,14 @@ def test_common_starts_beside_gaps_that_are_too_small_are_left_out() -> None:
     assert not any(each.beside_gaps for each in found)
 
 
+def test_common_starts_with_more_than_half_of_the_records_show_a_copy() -> None:
+    def shown(count: int) -> set[tuple[bool, bool]]:
+        found = starts(stream(range(40)), stream([*range(100, 131), *range(count)]))
+        return {(each.is_proven, each.is_copy) for each in found}
+
+    assert (shown(20), shown(21)) == ({(False, False)}, {(False, True)})
+
+
 def test_common_starts_read_no_more_than_needed() -> None:
     taken = []
 
@@ -164,6 +172,6 @@ def test_common_starts_read_no_more_than_needed() -> None:
     found = common_starts(
         heads, counted("source", source), counted("destination", destination), CommonStart(0, 0)
     )
-    assert found[0] == FoundStart(CommonStart(1000, 0), is_proven=True)
+    assert found[0] == FoundStart(CommonStart(1000, 0), is_proven=True, is_copy=True)
     assert taken.count("source") <= 1000 + 256
     assert taken.count("destination") <= 1000 + 256

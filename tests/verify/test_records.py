@@ -392,6 +392,26 @@ def test_verify_after_compaction_of_both_and_retention_of_the_source_is_equal(si
     assert (report.outcome, report.records) == (Outcome.EQUAL, 42)
 
 
+def test_verify_after_compaction_of_the_last_copied_record_with_the_same_content_behind_is_equal(
+    sides: Sides,
+) -> None:
+    sides.plain(3)
+    behind = [Item(NOW_MS + 1000, b"key 90", b"value"), *items(2, 91)]
+    sides.add(encode(behind, base_offset=3, deltas=[2, 3, 4]), behind)
+    lay_out(sides.brokers, cut([*sides.items[:3], behind[0]._replace(timestamp=NOW_MS + 500)]))
+    report = sides.report(group="none")
+    assert (report.outcome, report.removed, report.not_mirrored) == (Outcome.EQUAL, 1, (3, 8))
+
+
+def test_verify_names_a_double_before_its_original_beside_a_gap(sides: Sides) -> None:
+    found = items(2)
+    sides.add(encode(found, deltas=[6, 7], size=8), found)
+    # The key follows the gap, but so does the record itself.
+    lay_out(sides.brokers, cut([found[1], *found]))
+    report = sides.report(group="none")
+    assert (report.outcome, report.extra, report.removed) == (Outcome.DIFFERENT, [(0, 1)], 0)
+
+
 def test_verify_after_compaction_does_not_compare_records_without_a_key(sides: Sides) -> None:
     keyless = [each._replace(key=None) for each in items(2, 90)]
     sides.plain(3)

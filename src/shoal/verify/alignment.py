@@ -204,7 +204,8 @@ def _by_records(logs: LogPair, heads: tuple[LogHead, LogHead], why: str) -> Iter
         tried.update(new)
         for place in new:
             is_final = found.is_proven and place == new[-1]
-            yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *place, why), is_final, found.is_proven)
+            is_proven = found.is_proven or found.is_copy
+            yield ProposedAlignment(Alignment(Aligned.BY_CONTENT, *place, why), is_final, is_proven)
     if not tried:
         raise NotComparable(
             f"{why}, and the first {len(heads[0].records):,} records of the source and the first "

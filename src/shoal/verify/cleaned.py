@@ -58,6 +58,8 @@ class _Wanted:
         lacking: The side that lacks them.
         keys: Their keys, by hash.
         of_record: The hash of each record's key by its offset on the other side; None if it has no key.
+        contents: A hash of each record's content and time, by its offset; if it has a time of its own.
+        kept: Those of these that the source still has: the destination has such a record twice, or elsewhere.
         first_keyless: The first record without a key on the side that lacks them.
 
     """
@@ -65,11 +67,15 @@ class _Wanted:
     lacking: Side
     keys: dict[int, _Key] = field(default_factory=dict)
     of_record: dict[int, int | None] = field(default_factory=dict)
+    contents: dict[int, int] = field(default_factory=dict)
+    kept: set[int] = field(default_factory=set)
     first_keyless: int | None = None
 
     def verdict(self, part: Part, gap: Gap) -> Verdict:
         """Judge the records of a batch, or one record."""
         offsets = range(part.base_offset, part.next_offset)
+        if any(self.contents.get(offset) in self.kept for offset in offsets):
+            return Verdict.DIFFERENT
         found = [self._verdict(self.of_record[offset], gap) for offset in offsets if offset in self.of_record]
         return min(found, default=Verdict.DIFFERENT)
 
@@ -148,9 +154,11 @@ def _read_wanted(wanted: _Wanted, findings: Sequence[Sequence[Part]], reader: Lo
     if not parts:
         return
     offsets = {offset for part in parts for offset in range(part.base_offset, part.next_offset)}
-    for offset, key, is_tombstone in _keys(reader, OffsetRange(parts[0].base_offset, end)):
+    for offset, key, is_tombstone, contents in _keys(reader, OffsetRange(parts[0].base_offset, end)):
         if offset in offsets:
             wanted.of_record[offset] = key
+            if wanted.lacking is Side.SOURCE and len(contents) == 1:
+                wanted.contents[offset] = contents[0]
             if key is not None:
                 wanted.keys.setdefault(key, _Key())
         if key is not None and (known := wanted.keys.get(key)) is not None:
@@ -161,7 +169,9 @@ def _read_lacking(wanted: _Wanted, reader: LogReader) -> None:
     """Find the first record of each key in the log of the side that lacks some."""
     if not wanted.of_record:
         return
-    for offset, key, _ in _keys(reader, _log_now(reader)):
+    looked_for = set(wanted.contents.values())
+    for offset, key, _, contents in _keys(reader, _log_now(reader)):
+        wanted.kept.update(looked_for.intersection(contents))
         if key is None:
             wanted.first_keyless = offset if wanted.first_keyless is None else wanted.first_keyless
         elif (known := wanted.keys.get(key)) is not None and known.first is None:
@@ -184,8 +194,13 @@ def _log_now(reader: LogReader) -> OffsetRange:
     return OffsetRange(start, max(start, end))
 
 
-def _keys(reader: LogReader, log: OffsetRange) -> Iterator[tuple[int, int | None, bool]]:
-    """Yield each record's offset, a hash of its key (None if it has none), and whether it is a tombstone."""
+def _keys(reader: LogReader, log: OffsetRange) -> Iterator[tuple[int, int | None, bool, tuple[int, ...]]]:
+    """
+    Yield each record's offset, a hash of its key (None if it has none), and whether it is a tombstone.
+
+    Also hashes of its content with each of its times, which are two in a LogAppendTime batch, and none in
+    the oldest format.
+    """
     reader.forget()
     with closing(reader.digests(*log, crop_at=log.start)) as batches:
         for batch in batches:
@@ -198,4 +213,6 @@ def _keys(reader: LogReader, log: OffsetRange) -> Iterator[tuple[int, int | None
             for record in decoded.records:
                 if record.offset < log.end:
                     key, value, _ = read_key_value_headers(record)
-                    yield record.offset, None if key is None else hash(key), value is None
+                    body, times = bytes(record.body), (record.timestamp, decoded.append_time)
+                    contents = tuple(hash((body, time)) for time in times if time is not None and time >= 0)
+                    yield record.offset, None if key is None else hash(key), value is None, contents

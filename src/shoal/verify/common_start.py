@@ -54,12 +54,15 @@ class FoundStart(NamedTuple):
             beside gaps.
         beside_gaps: Places close by that come into question, too: from there on, gaps may explain all
             records before the first that both logs have.
+        is_copy: Whether most of one log's first records are in the other: that proves a copy, though not
+            the place.
 
     """
 
     place: CommonStart
     is_proven: bool
     beside_gaps: tuple[CommonStart, ...] = ()
+    is_copy: bool = False
 
 
 def begin_alike(source: LogHead, destination: LogHead) -> FoundStart | None:
@@ -115,18 +118,24 @@ def common_starts(
     firsts = [head.records[0].offset if head.records else None for head in heads]
     in_source, in_destination = _Search(heads[1], firsts[0]), _Search(heads[0], firsts[1])
     _run({in_source: iter(source), in_destination: iter(destination)})
-    found: list[tuple[int, bool, list[CommonStart]]] = []
+    found: list[tuple[_Chain, _Search, list[CommonStart]]] = []
     for search, places_of in ((in_source, _places_in_source), (in_destination, _places_in_destination)):
         for chain in search.chains():
-            is_proven = search.is_sure and chain.length >= PROVING_ANCHORS
-            found.append((chain.length, is_proven, places_of(chain, heads, log_start)))
-    found.sort(key=lambda each: -each[0])
-    if source_is_whole:
-        found = [
-            (length, is_proven, [each._replace(destination=log_start.destination) for each in places])
-            for length, is_proven, places in found
-        ]
-    return [FoundStart(place, is_proven, tuple(others)) for _, is_proven, (place, *others) in found]
+            places = places_of(chain, heads, log_start)
+            if source_is_whole:
+                places = [each._replace(destination=log_start.destination) for each in places]
+            found.append((chain, search, places))
+    found.sort(key=lambda each: -each[0].length)
+    is_copy = in_source.shows_copy or in_destination.shows_copy
+    return [
+        FoundStart(
+            place,
+            search.is_sure and chain.length >= PROVING_ANCHORS,
+            tuple(others),
+            is_copy and chain.length >= PROVING_ANCHORS,
+        )
+        for chain, search, (place, *others) in found
+    ]
 
 
 def _places_in_source(
@@ -227,6 +236,11 @@ class _Search:
     @property
     def is_sure(self) -> bool:
         return self._pattern is None and self._best is not None and self._best.length >= self._proof
+
+    @property
+    def shows_copy(self) -> bool:
+        """Whether more than half of the anchors were found."""
+        return self._pattern is None and self._best is not None and 2 * self._best.length > self._head.anchors
 
     def chains(self) -> Iterator[_Chain]:
         """Yield the chains and places found, the likeliest first."""

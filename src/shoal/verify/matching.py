@@ -331,9 +331,13 @@ def have_in_common(some: Sequence[Part], others: Sequence[Part]) -> bool:
 
 
 def are_beside_gap(last: Sequence[Part], others: Sequence[Part]) -> bool:
-    """Whether a gap before the others may explain the last records of a side, and none is altered."""
+    """
+    Whether a gap before the others may explain the last records of a side, and none is altered.
+
+    One with the content of another may be an earlier record of that key.
+    """
     is_explained = bool(others) and sum(each.records for each in last) <= others[0].gap_before
-    return is_explained and not any(_alike(others, last, each) for each in (_likeness, _content))
+    return is_explained and not _alike(others, last, _likeness)
 
 
 def reach(last: Sequence[Part], others: Sequence[Part]) -> int:

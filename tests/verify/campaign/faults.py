@@ -81,6 +81,7 @@ def _put_one(rng: random.Random, copy: list[_Copied]) -> list[Fault]:
     found = copy[at:end]
     if kind.startswith("missing"):
         del copy[at:end]
+        end = at
     elif kind.startswith("doubled"):
         # A number of its own: whole batches are there with the same bytes once more.
         copy[end:end] = [

@@ -156,10 +156,13 @@ class Trial:
         if self.report.differences_omitted:
             return None
         counts = Counter(item for _, item in (*self.ours, *self.theirs))
+        copies = Counter(item for _, item in self.theirs)
         times = Counter((each.source, each.before) for each in self.faults)
         for fault, here, there in self._places():
             if times[fault.source, fault.before] > 1 or counts[fault.item] > 2:
                 continue  # the second may have undone the first; or which of several is missing is not known
+            if fault.kind.startswith("doubled") and copies[fault.item] < 2:
+                continue  # another fault has removed or altered one of the two
             if fault.kind == "swapped" and self._is_beside_another(fault):
                 continue
             if not self._is_visible(fault, here, there):

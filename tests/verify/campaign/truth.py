@@ -65,7 +65,7 @@ class LogSide:
         """
         Take a log; `others` are the offsets of records that do not count.
 
-        The cleaner may have removed these, and then nothing tells their offsets from those of other records.
+        If the cleaner has removed one of these, its offset is a hole like any other.
         """
         taken = {each.offset for each in records}
         taken |= others & {each.offset for each in stored_records(log)}
@@ -222,7 +222,7 @@ def _excuse_items(
     """
     Return how well the cleaner of one side explains that it lacks some records before an index.
 
-    It does not explain one that the source has `kept`: the destination has that twice, or elsewhere.
+    The cleaner does not explain records in `kept`: the destination has these twice, or elsewhere.
     """
     best = Excuse.FULL
     until = lacking.offset(end)
