@@ -35,6 +35,7 @@ _SEEDS = (
     63372,
     63395,
     64728,
+    65279,
 )
 
 #: The trials of the long tier.
@@ -84,6 +85,13 @@ def test_complaint_of_logs_with_nothing_in_common_accepts_not_compared() -> None
     ours, theirs = ([b"%s %d" % (name, n) for n in range(30)] for name in (b"ours", b"theirs"))
     assert _complaint_if_not_compared(Truth(_side(*ours), _side(*theirs))) is None
     assert _complaint_if_not_compared(Truth(_side(*ours), _side(*theirs, ours[3]))) == "missed: no copy"
+
+
+def test_complaint_of_few_copied_records_behind_foreign_ones_accepts_not_compared() -> None:
+    ours = [b"ours %d" % number for number in range(30)]
+    trial = _trial(Truth(_side(*ours), _side(*[b"foreign"] * 30, *ours[:10])), is_compacted=False)
+    trial.foreign = 30
+    assert trial.complaint() is None
 
 
 def test_complaint_of_a_double_that_another_fault_removed_is_none() -> None:

@@ -96,7 +96,8 @@ class Trial:
         if excuse is Excuse.FULL:
             return "false alarm: not compared" if is_explained else None
         if excuse is Excuse.NONE:
-            is_little = len(self.theirs) < _FEW or len(self.ours) < _FEW
+            left = [offset for offset, _ in self.theirs if offset >= self.foreign]
+            is_little = len(left) < _FEW or len(self.ours) < _FEW
             return None if is_little or self._has_nothing_in_common else f"missed: {self.report.reason}"
         return None
 
