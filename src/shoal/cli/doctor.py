@@ -79,7 +79,7 @@ def _findings(options: MirrorOptions, spell: Spelling) -> Iterator[Finding]:
         yield from not_looked_at("mirror", checks, "a cluster cannot be used yet: see above")
     yield from check_java()
     yield from check_spark(options)
-    yield from check_disk(options)
+    yield from check_disk(options, spell=spell)
 
 
 def _heading(options: MirrorOptions, subject: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 import threading
 from typing import Any
 
-from ..errors import Stopped
+from ..errors import ConfigError, Stopped
 from ..exit_codes import EXIT_FAILED
 from ..mirroring.driver.signals import Signals
 from ..mirroring.model.copy_options import CopyOptions
@@ -366,6 +366,8 @@ def given_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
+    if args.init and (other := "--json" if args.json else "--dry-run" if args.dry_run else ""):
+        raise ConfigError(f"--init prints a TOML file and nothing else. Remove {other}")
     options = parse(args)
     if args.init:
         return _init(options, args)

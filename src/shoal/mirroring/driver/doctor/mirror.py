@@ -99,8 +99,15 @@ def _listed(acls: Sequence[Acl]) -> str:
     return ", ".join(acl_sentences(acls))
 
 
-def check_disk(options: MirrorOptions) -> Iterator[Finding]:
-    """Look at the directories in which a mirror writes: do they take files, and how much is free?"""
+def check_disk(options: MirrorOptions, *, spell: Callable[[str], str]) -> Iterator[Finding]:
+    """
+    Look at the directories in which a mirror writes: do they take files, and how much is free?
+
+    Args:
+        options: The options of the mirror.
+        spell: Returns the spelling of an option, from the name of its field.
+
+    """
     conf = dict(options.conf)
     local = conf.get("spark.local.dir") or os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()
     state = Path(options.checkpoint) if options.checkpoint else state_dir()
@@ -108,8 +115,16 @@ def check_disk(options: MirrorOptions) -> Iterator[Finding]:
         state: "--checkpoint or XDG_STATE_HOME",
         Path(local.split(",")[0]): "TMPDIR or spark.local.dir",
     }
-    if options.report is not None:
-        remedies[Path(options.report).resolve().parent] = "--report"
+    for file, option in ((options.report, "report"), (options.steering.control, "control")):
+        if file is None:
+            continue
+        directory = Path(file).resolve().parent
+        if directory.is_dir():
+            remedies.setdefault(directory, spell(option))
+        else:
+            # A mirror makes the directories of its state, but not these.
+            text = f"{spell(option)} {file!r}: there is no directory {directory}"
+            yield Finding(_MACHINE, Check.DISK, Verdict.WRONG, text, "Make it, or choose another directory")
     for directory, setting in remedies.items():
         yield _directory(directory, setting)
 
