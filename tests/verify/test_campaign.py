@@ -123,6 +123,13 @@ def test_verify_of_random_copies_reports_each_fault_and_nothing_else(brokers: Tw
     assert _complaints(brokers, _SEEDS) == []
 
 
+@pytest.mark.timeout(300)
+def test_trials_have_copies_with_either_time_of_a_record(brokers: TwoBrokers) -> None:
+    trials = [each for each in run_trials(brokers, _SEEDS) if each.source and each.source.has_two_times]
+    assert {each.copier.keeps_create_time for each in trials} == {True, False}
+    assert {each.report.outcome for each in trials if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", _LONG[::50])

@@ -36,6 +36,8 @@ pytestmark = pytest.mark.timeout(60)
 
 DOCS = Path(__file__).parents[2] / "docs"
 
+ALERTS = (DOCS / "prometheus-alerts-verify.yml").read_text(encoding="utf-8")
+
 PARTITION = TopicPartition("topic", 0)
 
 
@@ -510,9 +512,14 @@ def test_metrics_have_the_values_of_the_status() -> None:
     )
 
 
-def test_alerts_use_metrics_that_exist() -> None:
+def test_page_has_the_meaning_of_each_alert() -> None:
     page = (DOCS / "verify-follow.md").read_text(encoding="utf-8")
-    rules = re.findall(r"expr: (.*)", page)
+    section = page.partition("## Alerts")[2].partition("\n## ")[0]
+    assert re.findall(r"`(Verify\w+)`", section) == re.findall(r"alert: (\w+)", ALERTS)
+
+
+def test_alerts_use_metrics_that_exist() -> None:
+    rules = re.findall(r"expr: (.*)", ALERTS)
     assert len(rules) == 5
     for rule in rules:
         promql.parse(rule)

@@ -843,3 +843,23 @@ def test_diff_of_ever_differing_sides_holds_no_more() -> None:
             held.append(sum(type(each) in (Digest, Entry) for each in gc.get_objects()))
     assert (same, found) == (count, {Kind.ALTERED: count})
     assert held[1] < 1.1 * held[0]
+
+
+def test_copy_of_append_times_without_a_record_elsewhere_has_no_altered_times(
+    brokers: TwoBrokers,
+) -> None:
+    # Another tool copies the times that consumers see. The difference is in a batch without an append time.
+    created = [Item(NOW_MS + number, b"k%d" % number, b"value") for number in range(60)]
+    parts = [(created[:20], NOW_MS + 5000), (created[20:25], None), (created[25:], NOW_MS + 9000)]
+    brokers.topic()
+    copied: list[Item] = []
+    for part, append_time in parts:
+        log = brokers.source.log("topic")
+        log.store(encode(part, base_offset=log.log_end_offset, append_time=append_time))
+        copied += [each._replace(timestamp=append_time or each.timestamp) for each in part]
+    del copied[22]
+    lay_out(brokers, [encode(copied)])
+    (report,) = verified(brokers, group="none").partitions
+    assert [(each.kind, each.source) for each in report.differences] == [
+        (DifferenceKind.MISSING, (22, 23)),
+    ]

@@ -57,13 +57,21 @@ class Times:
     of_append: bool = False
 
     @classmethod
-    def seen(cls, source: Decoded | None, destination: Decoded | None) -> Times:
-        """Infer them from the batches in which both sides begin to differ."""
+    def seen(cls, source: Decoded | None, destination: Decoded | None, of_append: bool = False) -> Times:
+        """
+        Infer them from the batches in which both sides begin to differ.
+
+        Args:
+            source, destination: These batches; None if one cannot be decoded.
+            of_append: Whether records before them had append times at the destination.
+
+        """
         if destination is None:
-            return cls()
+            return cls(of_append=of_append)
         append_time = source.append_time if source else None
         times = {record.timestamp for record in destination.records}
-        return cls(destination.append_time is None, append_time is not None and append_time in times)
+        is_appended = append_time is not None and append_time in times
+        return cls(destination.append_time is None, of_append or is_appended)
 
     def of(self, record: Record, append_time: int | None) -> int:
         """Return the time of a record that counts; ``append_time`` is that of its batch."""

@@ -150,6 +150,8 @@ class _Diff:
         self._remembered_until = 0
         self._open = OpenSlots(most_records, self._recent)
         self._is_stretch = False
+        #: Records in step had the append times of the source's batches at the destination.
+        self._of_append = False
         #: The last batch that ended was the same on both sides.
         self._is_by_batches = False
 
@@ -240,6 +242,9 @@ class _Diff:
         )
         if is_done:
             self._is_by_batches = False
+        if count and ours.append_time is not None:
+            created, copied = ours.records[source.index], theirs.records[destination.index]
+            self._of_append = self._of_append or created.timestamp != copied.timestamp == ours.append_time
         if count or is_done:
             runs = source.advance(ours, count), destination.advance(theirs, count)
             yield SameRecords(*runs)
@@ -365,7 +370,7 @@ class _Diff:
     def _meeting_point(self) -> MeetingPoint | None:
         """Find how much to step over; None if no look ahead is long enough."""
         if not self._source.has_entries and not self._destination.has_entries:
-            times = Times.seen(self._source.decoded(), self._destination.decoded())
+            times = Times.seen(self._source.decoded(), self._destination.decoded(), self._of_append)
             self._source.times = self._destination.times = times
         for count in self._looks:
             window = self._window(count)

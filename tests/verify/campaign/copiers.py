@@ -47,6 +47,11 @@ class Copier(enum.Enum):
         """Whether it is `shoal mirror-maker`, which copies many topics at once."""
         return self in (Copier.RAW_MAKER, Copier.DEEP_MAKER)
 
+    @property
+    def keeps_create_time(self) -> bool:
+        """Whether it copies the create times of LogAppendTime batches; consumers see the append times."""
+        return self in (Copier.SHOAL, Copier.RECOMPRESSED, Copier.RAW_MAKER)
+
 
 @dataclass(frozen=True)
 class Copy:

@@ -58,8 +58,12 @@ class Piece:
     offsets: list[int] = field(default_factory=list)
 
 
-def stored_batches(log: Log) -> list[Stored]:
-    """Return all batches of a log that are no markers, with their records from the log's start on."""
+def stored_batches(log: Log, *, as_appended: bool = False) -> list[Stored]:
+    """
+    Return all batches of a log that are no markers, with their records from the log's start on.
+
+    With ``as_appended``, records of a LogAppendTime batch have its append time, as consumers see them.
+    """
     found = []
     for batch in batches_of(log):
         if batch.header.is_control:
@@ -69,13 +73,17 @@ def stored_batches(log: Log) -> list[Stored]:
             for offset, content in (content_of_batch(batch.view) if batch.header.records_count else ())
             if offset >= log.log_start_offset
         ]
+        if as_appended and batch.header.is_log_append_time:
+            time = batch.header.max_timestamp
+            records = [Placed(offset, item._replace(timestamp=time)) for offset, item in records]
         found.append(Stored(batch.header, batch.view, records))
     return found
 
 
-def stored_records(log: Log, without: Collection[int] = ()) -> list[Placed]:
+def stored_records(log: Log, without: Collection[int] = (), *, as_appended: bool = False) -> list[Placed]:
     """Return all records of a log, without those at some offsets."""
-    return [each for batch in stored_batches(log) for each in batch.records if each.offset not in without]
+    found = stored_batches(log, as_appended=as_appended)
+    return [each for batch in found for each in batch.records if each.offset not in without]
 
 
 def replaced(broker: Broker, topic: str, found: Iterable[bytes | bytearray | memoryview], end: int) -> Log:

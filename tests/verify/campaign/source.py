@@ -27,11 +27,17 @@ class SourceLog:
     Attributes:
         log: The log.
         aborted: The offsets of records in aborted transactions.
+        has_two_times: Whether records have an append time that is not their create time.
 
     """
 
     log: Log
     aborted: set[int] = field(default_factory=set)
+    has_two_times: bool = False
+
+
+#: No create time is so late, and brokers accept the times of the next hour.
+_APPENDED_LATER_MS = 1_000_000
 
 
 def _times(rng: random.Random, *, is_compacted: bool) -> Callable[[int], int]:
@@ -78,8 +84,11 @@ def _key(rng: random.Random, number: int, keys: int, is_compacted: bool, has_key
 
 
 def fill(rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: bool) -> SourceLog:
-    """Write records as batches of every kind; those with an append time change the records' times."""
+    """Write records as batches of every kind; some have an append time that is not the create time."""
     source = SourceLog(log)
+    # Of its own, so that earlier seeds make the same trials but for this.
+    own = random.Random(log.name)
+    has_two_times = not is_compacted and own.random() < 0.3
     codec = rng.choice([None, *Codec])
     biggest = rng.choice([1, 3, 30, 200])
     is_idempotent = rng.random() < 0.5
@@ -95,7 +104,10 @@ def fill(rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: b
         deltas = sorted(rng.sample(range(size), len(part)))
         in_transaction = kind in ("commit", "abort")
         append_time = max(0, part[-1].timestamp) if kind == "append time" else None
-        if append_time is not None:
+        if has_two_times and (kind == "append time" or (kind == "plain" and own.random() < 0.5)):
+            append_time = NOW_MS + _APPENDED_LATER_MS + begin
+            source.has_two_times = True
+        elif append_time is not None:
             part = [each._replace(timestamp=append_time) for each in part]
         batch = encode(
             part,
