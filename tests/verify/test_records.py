@@ -573,6 +573,25 @@ def test_verify_names_two_swapped_records(
     assert (len(report.differences), report.records) == (2, 11)
 
 
+def test_verify_of_a_rebuilt_batch_like_an_earlier_one_behind_swapped_batches_names_these_alone(
+    sides: Sides,
+) -> None:
+    repeated = Item(NOW_MS, None, None)
+    sides.plain(1)
+    sides.add(encode([repeated], base_offset=1), [repeated])
+    for _ in range(3):
+        sides.plain(1)
+    # The copy of this batch has the bytes of the earlier one, and not its own.
+    sides.add(encode([repeated], base_offset=5, deltas=[1], size=2), [repeated], [1])
+    for _ in range(6):
+        sides.plain(1)
+    swapped = [*sides.items[:2], sides.items[3], sides.items[2], *sides.items[4:]]
+    sides.mirror()
+    lay_out(sides.brokers, cut(swapped, *[1] * len(swapped)))
+    report = sides.report()
+    assert (report.extra, report.missing, len(report.reordered)) == ([], [], 2)
+
+
 def test_verify_names_a_missing_rebuilt_batch(rebuilt: Sides) -> None:
     report = differing(rebuilt, [*rebuilt.items[:3], *rebuilt.items[9:]], (3, 4), Codec.GZIP)
     assert sum(end - start for start, end in report.missing) >= 6

@@ -326,14 +326,25 @@ class _Diff:
             return False
         ours = {each.fingerprint for each in source}
         theirs = {each.fingerprint for each in destination}
-        if self._open.has_extra_records and not ours <= theirs:
+        missing = [each for each in source if each.fingerprint not in theirs]
+        if self._open.has_extra_records and missing:
             # One of these may be in a missing batch.
             return False
-        is_known = all(
-            each.fingerprint in ours or self._open.awaits(each) or self._recent.like(each) is not None
-            for each in destination
+        doubles = [
+            each for each in destination if each.fingerprint not in ours and not self._open.awaits(each)
+        ]
+        if any(self._recent.like(each) is None for each in doubles) or self._share_records(missing, doubles):
+            return False
+        return not (source and self._is_like_before_gap(source[0]))
+
+    def _share_records(self, missing: Sequence[Digest], doubles: Sequence[Digest]) -> bool:
+        """Whether a batch like an earlier one may be a missing one, which the copy's writer cut anew."""
+        if not missing or not doubles:
+            return False
+        ours = {entry.fingerprint for each in missing for entry in self._source.entries_of(each)}
+        return any(
+            entry.fingerprint in ours for each in doubles for entry in self._destination.entries_of(each)
         )
-        return is_known and not (source and self._is_like_before_gap(source[0]))
 
     def _is_like_before_gap(self, batch: Digest) -> bool:
         """Whether a gap of the destination before the last records, which are the same, may explain it."""
