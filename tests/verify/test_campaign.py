@@ -111,6 +111,45 @@ def test_complaint_of_a_double_that_another_fault_removed_is_none() -> None:
     assert trial.complaint() is None
 
 
+def _copied(items: list[Item]) -> LogSide:
+    return LogSide([Placed(offset, item) for offset, item in enumerate(items)], 0, len(items))
+
+
+def _different(ours: LogSide, theirs: LogSide, fault: Fault, found: Difference) -> Trial:
+    trial = _trial(Truth(ours, theirs), is_compacted=False)
+    items = {item: offset for offset, item in ours.records}
+    records = [(items[item], item) for _, item in theirs.records]
+    trial.pieces = [Piece(Codec.NONE, records, offsets=[*range(len(records))])]
+    trial.faults = [fault]
+    trial.report = replace(_NOT_COMPARED, outcome=Outcome.DIFFERENT, reason=None, differences=(found,))
+    return trial
+
+
+@pytest.mark.parametrize(("moved", "there"), [(20, 21), (21, 20)])
+def test_complaint_of_swapped_records_accepts_either_as_the_moved_one(moved: int, there: int) -> None:
+    ours = _side(*(b"key %d" % number for number in range(40)))
+    items = [item for _, item in ours.records]
+    items[20], items[21] = items[21], items[20]
+    found = Difference(
+        DifferenceKind.REORDERED, OffsetRange(moved, moved + 1), OffsetRange(there, there + 1), 0, 1
+    )
+    fault = Fault("swapped", 20, 20, ours.records[20].item)
+    assert _different(ours, _copied(items), fault, found).complaint() is None
+
+
+@pytest.mark.parametrize(("extra", "is_right"), [((0, 10), True), ((45, 46), False)])
+def test_complaint_of_doubles_that_retention_would_explain_accepts_those_at_their_place(
+    extra: tuple[int, int], is_right: bool
+) -> None:
+    ours = _side(*(b"key %d" % number for number in range(40)))
+    ours.start = 1
+    items = [item for _, item in ours.records]
+    found = Difference(DifferenceKind.EXTRA, OffsetRange(extra[0], extra[0]), OffsetRange(*extra), 0, 1)
+    fault = Fault("doubled run", 30, 0, items[30])
+    complaint = _different(ours, _copied([*items[30:], *items]), fault, found).complaint()
+    assert complaint == (None if is_right else "false alarm: different, though excuse full")
+
+
 def test_put_in_of_missing_records_names_the_record_behind_them() -> None:
     pieces = [Piece(Codec.NONE, [(n, Item(1, b"key", b"%d" % n)) for n in range(3)])]
     found = [put_in(random.Random(seed), pieces, 1)[1] for seed in range(100)]

@@ -90,7 +90,9 @@ class Trial:
         if outcome is Outcome.EQUAL:
             return None if excuse is Excuse.FULL else f"missed: equal, though excuse {excuse.name.lower()}"
         if outcome is Outcome.DIFFERENT:
-            if excuse is Excuse.NONE:
+            # Records of before the source's start would explain doubles, too. These are still doubles.
+            is_right = bool(self.faults) and self._invented() is None
+            if excuse is Excuse.NONE or is_right:
                 return self._unnamed() or self._invented()
             return f"false alarm: different, though excuse {excuse.name.lower()}" if is_explained else None
         if excuse is Excuse.FULL:
@@ -147,6 +149,8 @@ class Trial:
             if own is None:
                 before = [to for source, to in offsets.items() if fault.source and source < fault.source]
                 own = max(before, default=0)
+            if fault.kind == "swapped":
+                own -= 1  # the other one is before it: each of the two may be the one that is not in order
             here = range(fault.source or 0, (fault.source or 0) + 1)
             found.append((fault, here, range(min(own, behind), max(own, behind) + 1)))
         return found
