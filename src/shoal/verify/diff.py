@@ -338,7 +338,7 @@ class _Diff:
         return not (source and self._is_like_before_gap(source[0]))
 
     def _share_records(self, missing: Sequence[Digest], doubles: Sequence[Digest]) -> bool:
-        """Whether a batch like an earlier one may be a missing one, which the copy's writer cut anew."""
+        """Whether a batch like an earlier one may have records of a missing one, cut in another way."""
         if not missing or not doubles:
             return False
         ours = {entry.fingerprint for each in missing for entry in self._source.entries_of(each)}
