@@ -65,8 +65,9 @@ _MOST_CONNECTIONS = 100
 _FLOOD = 500
 #: So many that a flood comes faster than its passwords can be checked.
 _ITERATIONS = 40_000
-#: A gateway has at most one connection to the cluster for each client.
-_MOST_SOCKETS = 2 * _MOST_CONNECTIONS + 50
+#: A gateway has at most one connection to the cluster for each client, and refuses the others: it may be
+#: closing some of these. On a busy machine the highest number seen is 299. A flood alone has 500.
+_MOST_SOCKETS = 2 * _MOST_CONNECTIONS + 150
 #: Threads of open and recently closed connections. On a busy machine the highest number seen is 276. If
 #: logins have no bound, it is 888.
 _MOST_THREADS = 450
