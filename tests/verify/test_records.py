@@ -247,6 +247,20 @@ def test_verify_accepts_both_times_next_to_a_difference(sides: Sides, of_append:
     assert (report.altered, report.records) == ([((2, 3), (2, 3))], 5)
 
 
+def test_verify_accepts_append_times_behind_a_difference_before_any_of_them(sides: Sides) -> None:
+    sides.plain(6)
+    found = items(6, 6)
+    appended = NOW_MS + 1000
+    sides.add(encode(found, Codec.LZ4, base_offset=6, append_time=appended), found)
+    sides.plain(3)
+    sides.mirror()
+    copy = [*sides.items[:6], *(item._replace(timestamp=appended) for item in found), *sides.items[12:]]
+    copy[1] = copy[1]._replace(value=b"other")
+    lay_out(sides.brokers, cut(copy, 4))
+    report = sides.report()
+    assert (report.altered, report.records) == ([((1, 2), (1, 2))], 14)
+
+
 def test_verify_ignores_times_of_a_log_append_time_destination(sides: Sides) -> None:
     sides.wrapped(6, 1, Codec.GZIP)
     sides.plain(3)

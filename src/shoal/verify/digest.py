@@ -204,6 +204,7 @@ class Entry(NamedTuple):
         batch: The batch that it is in.
         is_first: Whether its batch begins with it.
         is_last: Whether its batch ends with it.
+        append_time: Its batch's, if that is LogAppendTime; None otherwise.
 
     """
 
@@ -215,6 +216,7 @@ class Entry(NamedTuple):
     batch: Digest
     is_first: bool
     is_last: bool
+    append_time: int | None = None
 
     @property
     def records(self) -> int:
@@ -298,11 +300,14 @@ def entry(
     gap_before: int,
     is_first: bool = False,
     is_last: bool = False,
+    append_time: int | None = None,
 ) -> Entry:
     """Summarise a record of a batch; ``timestamp`` is the one that counts."""
     # 64 bits; within a process, equal bytes have an equal hash.
     found = Fingerprint(hash(bytes(record.body)), len(record.body), 1, timestamp)
-    return Entry(record.offset, record.offset + 1, follows, gap_before, found, batch, is_first, is_last)
+    return Entry(
+        record.offset, record.offset + 1, follows, gap_before, found, batch, is_first, is_last, append_time
+    )
 
 
 def unreadable_entry(

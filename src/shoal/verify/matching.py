@@ -171,7 +171,8 @@ def match_up(
     for (ours, theirs), is_pair in _pieces(source, destination, recent):
         source_place = ours[0].base_offset if ours else places[0]
         destination_place = theirs[0].base_offset if theirs else places[1]
-        slot = MatchSlot(list(ours), list(theirs), source_place, destination_place, is_pair)
+        is_same = is_pair or _has_append_time(ours, theirs)
+        slot = MatchSlot(list(ours), list(theirs), source_place, destination_place, is_same)
         slot.name_double(recent)
         slots.append(slot)
         places = (
@@ -294,6 +295,20 @@ def _content(each: Part) -> tuple[int, int] | None:
     """Return the properties that a record keeps if only its timestamp is altered."""
     found = each.fingerprint
     return None if found is None else (found.crc, found.size)
+
+
+def _has_append_time(source: Sequence[Part], destination: Sequence[Part]) -> bool:
+    """
+    Whether a record is the source's, with the append time of its batch there.
+
+    Which of its two times a copy has is not known before records in step show it.
+    """
+    if len(source) != 1 or len(destination) != 1:
+        return False
+    ours, theirs = source[0], destination[0]
+    if isinstance(ours, Digest) or ours.append_time is None or theirs.fingerprint is None:
+        return False
+    return _content(ours) == _content(theirs) and theirs.fingerprint.base_timestamp == ours.append_time
 
 
 def are_alike(source: Entry, destination: Entry) -> bool:

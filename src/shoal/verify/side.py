@@ -361,6 +361,7 @@ class ComparedSide:
                 gap_before=gap + record.offset - at,
                 is_first=number == 0,
                 is_last=number == last,
+                append_time=decoded.append_time,
             )
             at = end = record.offset + 1
             gap = 0
@@ -425,6 +426,7 @@ class ComparedSide:
                     gap_before=0,
                     is_first=number == 0,
                     is_last=number == last,
+                    append_time=decoded.append_time,
                 )
             )
             follows = record.offset + 1
