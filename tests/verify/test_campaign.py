@@ -118,7 +118,7 @@ def _copied(items: list[Item]) -> LogSide:
 def _different(ours: LogSide, theirs: LogSide, fault: Fault, found: Difference) -> Trial:
     trial = _trial(Truth(ours, theirs), is_compacted=False)
     items = {item: offset for offset, item in ours.records}
-    records = [(items[item], item) for _, item in theirs.records]
+    records: list[tuple[int | None, Item]] = [(items[item], item) for _, item in theirs.records]
     trial.pieces = [Piece(Codec.NONE, records, offsets=[*range(len(records))])]
     trial.faults = [fault]
     trial.report = replace(_NOT_COMPARED, outcome=Outcome.DIFFERENT, reason=None, differences=(found,))
