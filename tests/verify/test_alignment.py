@@ -11,7 +11,7 @@ from shoal.records import Codec
 from shoal.verify import Aligned, DifferenceKind, Outcome, PartitionReport, verify
 from tests import batches
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers, batches_of
-from tests.verifying import Item, cut, flip, lay_out, partition, rewrite
+from tests.verifying import Item, cut, encode, flip, lay_out, partition, rewrite
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -161,6 +161,19 @@ def test_verify_after_retention_names_more_foreign_records_than_copied_ones(
     report = partition(brokers, group="none")
     assert (report.outcome, report.records, report.extra) == (Outcome.DIFFERENT, 23, [(1, 31)])
     assert report.missing == [(5, 7)]
+
+
+def test_verify_after_retention_compares_repeated_records_behind_foreign_ones(
+    brokers: TwoBrokers, history: History
+) -> None:
+    first, beat = [Item(1, None, b""), Item(1, None, b"first")], [Item(1, b"beat", b"")] * 25
+    brokers.source.log("topic").store(encode([*first, *beat]))
+    foreign = [Item(number, b"foreign %d" % number, b"") for number in range(37)]
+    lay_out(brokers, cut([*foreign, *first, *beat[:3], *first, *beat], 9))
+    brokers.destination.log("topic").delete_records(1)
+    report = partition(brokers, group="none")
+    assert (report.outcome, report.records) == (Outcome.DIFFERENT, 27)
+    assert report.extra == [(1, 42)]
 
 
 def test_verify_after_retention_finds_damage(brokers: TwoBrokers, loaded: History) -> None:

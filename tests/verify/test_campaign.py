@@ -150,6 +150,15 @@ def test_complaint_of_doubles_that_retention_would_explain_accepts_those_at_thei
     assert complaint == (None if is_right else "false alarm: different, though excuse full")
 
 
+def test_complaint_of_a_topic_that_repeats_itself_accepts_other_offsets_for_its_doubles() -> None:
+    items = [Item(1, b"beat", b"")] * 40
+    found = Difference(DifferenceKind.EXTRA, OffsetRange(5, 5), OffsetRange(5, 6), 0, 1)
+    fault = Fault("doubled run", 39, None, items[0])
+    trial = _different(_copied(items), _copied([*items[:20], *items]), fault, found)
+    trial.faults = [fault] * 100  # of one change
+    assert trial.complaint() is None
+
+
 def test_put_in_of_missing_records_names_the_record_behind_them() -> None:
     pieces = [Piece(Codec.NONE, [(n, Item(1, b"key", b"%d" % n)) for n in range(3)])]
     found = [put_in(random.Random(seed), pieces, 1)[1] for seed in range(100)]

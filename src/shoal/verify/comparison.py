@@ -210,9 +210,11 @@ class PartitionComparison:
                 break
         if best is None:
             return
-        # A doubled record is on both sides, too.
-        unlike = best.differing - best.tally.doubled
-        if not is_proven and logs.start != CommonStart(0, 0) and best.tally.records < unlike:
+        # A doubled record is on both sides, too; and another program may have written before the copy.
+        tally = best.tally
+        unlike = best.differing - tally.doubled - tally.extra_before_same
+        is_alike = tally.records >= unlike if tally.records else not best.differing
+        if not is_proven and logs.start != CommonStart(0, 0) and not is_alike:
             self._attempt = _Attempt()
             raise NotComparable(
                 f"{self.plan.position_note}, and from no place on are most records the same on both sides: "

@@ -163,6 +163,7 @@ class Tally:
         differences: Ranges in which both sides differ.
         not_compared: Ranges that could not be compared.
         doubled: The number of extra records that double others.
+        first_same: The destination's first offset of records that are the same; None if there are none.
         removed: The number of records that only one side has, since the other's log cleaner removed them.
 
     """
@@ -178,6 +179,7 @@ class Tally:
         self.not_compared = Ranges[NotCompared]()
         self.removed = 0
         self.doubled = 0
+        self.first_same: int | None = None
         self._records_by_kind: dict[DifferenceKind, int] = {}
 
     @property
@@ -196,6 +198,7 @@ class Tally:
             return
         self.reach(finding)
         if finding.kind is Kind.SAME:
+            self._note_same(finding.destination[0].base_offset)
             self.batches += 1
             self.records += finding.source[0].records
         elif finding.kind in _DIFFERENCES:
@@ -214,7 +217,25 @@ class Tally:
         if finding.destination:
             self.destination_offset = max(self.destination_offset, finding.destination[-1].next_offset)
 
+    @property
+    def extra_before_same(self) -> int:
+        """The number of extra records before the first that is the same, without doubles."""
+        if self.first_same is None:
+            return 0
+        return sum(
+            each.records
+            for each in self.differences.listed()
+            if each.kind is DifferenceKind.EXTRA
+            and each.copy_of is None
+            and each.destination.end <= self.first_same
+        )
+
+    def _note_same(self, destination_offset: int) -> None:
+        if self.first_same is None:
+            self.first_same = destination_offset
+
     def _reach(self, same: SameBatches | SameRecords) -> None:
+        self._note_same(same.destination.base_offset)
         self.source_offset = max(self.source_offset, same.source.next_offset)
         self.destination_offset = max(self.destination_offset, same.destination.next_offset)
         self.records += same.source.records
@@ -241,7 +262,8 @@ class Tally:
     def _add_finding(self, finding: Finding, kind: DifferenceKind) -> None:
         damage = _damage(finding)
         copied = finding.copy_of
-        self.doubled += _records(finding) if copied is not None else 0
+        if copied is not None:
+            self.doubled += _records(finding)
         difference = Difference(
             kind,
             *_offsets(finding),

@@ -38,6 +38,7 @@ class Fault:
         before: The offset of the source's record behind it, to find its place at the destination.
         item: The source's record.
         altered: The record in its place, if it is another one.
+        change: The number of the change to the copy: one may double or remove many records.
 
     """
 
@@ -46,6 +47,7 @@ class Fault:
     before: int | None
     item: Item
     altered: Item | None = None
+    change: int = 0
 
     @property
     def keys(self) -> set[bytes | None]:
@@ -59,13 +61,13 @@ def put_in(rng: random.Random, pieces: Sequence[Piece], count: int) -> tuple[lis
         _Copied(offset, item, number) for number, piece in enumerate(pieces) for offset, item in piece.records
     ]
     faults = []
-    for _ in range(count):
+    for change in range(count):
         if copy:
-            faults += _put_one(rng, copy)
+            faults += _put_one(rng, copy, change)
     return list(_cut(pieces, copy)), faults
 
 
-def _put_one(rng: random.Random, copy: list[_Copied]) -> list[Fault]:
+def _put_one(rng: random.Random, copy: list[_Copied], change: int) -> list[Fault]:
     at = rng.randrange(len(copy))
     item, piece = copy[at].item, copy[at].piece
     kind = rng.choice(_KINDS)
@@ -94,7 +96,7 @@ def _put_one(rng: random.Random, copy: list[_Copied]) -> list[Fault]:
     else:
         return []
     before = next((each.source for each in copy[end:] if each.source is not None), None)
-    return [Fault(kind, each.source, before, each.item, changed) for each in found]
+    return [Fault(kind, each.source, before, each.item, changed, change) for each in found]
 
 
 def _altered(kind: str, item: Item) -> Item | None:

@@ -215,7 +215,7 @@ class Trial:
             return None
         places = self._places()
         counts = Counter(item for _, item in (*self.ours, *self.theirs))
-        if max(counts.values()) > 2 + len(self.faults):
+        if max(counts.values()) > 2 + len({fault.change for fault in self.faults}):
             return None  # a topic that repeats itself has many right descriptions
         for each in self.report.differences:
             if self._is_foreign_extra and each.destination.start <= self.foreign:
