@@ -81,6 +81,15 @@ def test_truth_of_removed_aborted_records_has_holes(brokers: TwoBrokers) -> None
     assert LogSide.of(log, [], {1, 2, 3}).holes == [0, 2, 3, 4]
 
 
+def test_truth_of_a_removed_tombstone_before_a_record_not_copied_yet_is_excused() -> None:
+    records = [Placed(0, Item(1, b"a", b"")), Placed(1, Item(2, b"b", None)), Placed(2, Item(3, b"b", b""))]
+    source = LogSide(records, 0, 3)
+    destination = LogSide(records[:1], 0, 2, [1])
+    assert Truth(source, destination, mirrored=2).explain().excuse is Excuse.NONE
+    source.copied_until = 2
+    assert Truth(source, destination, mirrored=2).explain().excuse is Excuse.FULL
+
+
 def test_complaint_of_logs_with_nothing_in_common_accepts_not_compared() -> None:
     ours, theirs = ([b"%s %d" % (name, n) for n in range(30)] for name in (b"ours", b"theirs"))
     assert _complaint_if_not_compared(Truth(_side(*ours), _side(*theirs))) is None

@@ -380,6 +380,19 @@ def test_verify_after_compaction_of_a_deleted_key_at_the_end_is_equal(sides: Sid
     assert (report.outcome, report.removed) == (Outcome.EQUAL, 1)
 
 
+def test_verify_after_compaction_of_a_deleted_key_with_a_record_not_mirrored_yet_is_equal(
+    sides: Sides,
+) -> None:
+    # The gap at the destination's end has room for the tombstone, and not for the record behind it.
+    sides.plain(4)
+    tombstone = sides.items[1]._replace(timestamp=NOW_MS + 1000, value=None)
+    for again in (tombstone, tombstone._replace(timestamp=NOW_MS + 2000, value=b"again")):
+        sides.add(encode([again], base_offset=sides.end), [again])
+    lay_out(sides.brokers, [encode([sides.items[0], *sides.items[2:4]], deltas=[0, 2, 3], size=5)])
+    report = sides.report(group="none")
+    assert (report.outcome, report.removed, report.not_mirrored) == (Outcome.EQUAL, 1, (4, 6))
+
+
 def test_verify_after_compaction_of_the_source_and_retention_of_the_copy_is_equal(sides: Sides) -> None:
     sides.plain(10)
     kept = items(40, 200)

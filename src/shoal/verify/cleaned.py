@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..client.offsets import EARLIEST, LATEST, list_offsets
 from ..errors import ShoalError
@@ -26,7 +27,7 @@ from .finding import Finding, Gap, Part
 from .reading import LogReader
 from .report import OffsetRange, Side
 
-__all__ = ["MOST_CANDIDATES", "Verdict", "judge", "possible"]
+__all__ = ["MOST_CANDIDATES", "Mirrored", "Verdict", "judge", "possible"]
 
 #: The most records to judge: 100 MB. Further ones are not compared.
 MOST_CANDIDATES = 262_144
@@ -41,9 +42,33 @@ class Verdict(enum.IntEnum):
     REMOVED = 2
 
 
+class Mirrored(NamedTuple):
+    """
+    The records of a log that the other side has had.
+
+    Attributes:
+        end: The offset behind the last that is certain.
+        log_end: The end of the log.
+        gap: The number of offsets without a record at the other side's end. As many of the next records may
+            have been there, and removed since.
+
+    """
+
+    end: int
+    log_end: int
+    gap: int = 0
+
+
 @dataclass(slots=True)
 class _Key:
-    """A key of records that only one side has: its last record there, and its first on the other side."""
+    """
+    A key of records that only one side has.
+
+    Attributes:
+        is_buried: Whether its last record there is a tombstone, or may be.
+        first: Its first record on the other side.
+
+    """
 
     is_buried: bool = False
     first: int | None = None
@@ -89,14 +114,14 @@ class _Wanted:
         return Verdict.REMOVED if known.first >= gap.end else Verdict.DIFFERENT
 
 
-def judge(findings: Sequence[Finding], logs: LogPair, source_end: int) -> list[Verdict]:
+def judge(findings: Sequence[Finding], logs: LogPair, mirrored: Mirrored) -> list[Verdict]:
     """
     Find out which findings compaction explains; reads both logs once more.
 
     Args:
         findings: Records that one side lacks, with the gaps there.
         logs: Both logs. That which lacks records is read from its present start to its present end.
-        source_end: The offset up to which the source was compared.
+        mirrored: The source's records that the destination has had.
 
     Returns:
         The verdict of each finding.
@@ -107,8 +132,13 @@ def judge(findings: Sequence[Finding], logs: LogPair, source_end: int) -> list[V
     """
     missing = _Wanted(Side.DESTINATION)
     extra = _Wanted(Side.SOURCE)
-    _read_wanted(missing, [each.source for each in findings], logs.source, source_end)
-    _read_wanted(extra, [each.destination for each in findings], logs.destination, logs.end.destination)
+    _read_wanted(missing, [each.source for each in findings], logs.source, mirrored)
+    _read_wanted(
+        extra,
+        [each.destination for each in findings],
+        logs.destination,
+        Mirrored(logs.end.destination, logs.end.destination),
+    )
     _read_lacking(missing, logs.destination)
     _read_lacking(extra, logs.source)
     return _fitting(findings, [_verdict(each, missing, extra) for each in findings])
@@ -148,13 +178,21 @@ def _sizes(finding: Finding) -> Iterator[tuple[tuple[int, Gap], int]]:
             yield (side, gap), sum(each.records for each in parts)
 
 
-def _read_wanted(wanted: _Wanted, findings: Sequence[Sequence[Part]], reader: LogReader, end: int) -> None:
+def _read_wanted(
+    wanted: _Wanted, findings: Sequence[Sequence[Part]], reader: LogReader, mirrored: Mirrored
+) -> None:
     """Read the keys of records from the side that has them, and whether each key ends with a tombstone."""
     parts = sorted((part for parts in findings for part in parts), key=lambda part: part.base_offset)
     if not parts:
         return
     offsets = {offset for part in parts for offset in range(part.base_offset, part.next_offset)}
-    for offset, key, is_tombstone, contents in _keys(reader, OffsetRange(parts[0].base_offset, end)):
+    further = 0
+    for offset, key, is_tombstone, contents in _keys(
+        reader, OffsetRange(parts[0].base_offset, mirrored.log_end)
+    ):
+        further += offset >= mirrored.end
+        if further > mirrored.gap:
+            break
         if offset in offsets:
             wanted.of_record[offset] = key
             if wanted.lacking is Side.SOURCE and len(contents) == 1:
@@ -162,7 +200,8 @@ def _read_wanted(wanted: _Wanted, findings: Sequence[Sequence[Part]], reader: Lo
             if key is not None:
                 wanted.keys.setdefault(key, _Key())
         if key is not None and (known := wanted.keys.get(key)) is not None:
-            known.is_buried = is_tombstone
+            # Of the records that may have been there, any may have been the last.
+            known.is_buried = is_tombstone or (further > 0 and known.is_buried)
 
 
 def _read_lacking(wanted: _Wanted, reader: LogReader) -> None:

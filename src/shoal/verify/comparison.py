@@ -16,7 +16,7 @@ from ..mirroring.model.copy_options import CopyOptions
 from ..topic_partition import TopicPartition
 from .aborted import aborted_among
 from .alignment import LogPair, alignments, meet_again
-from .cleaned import MOST_CANDIDATES, Verdict, judge, possible
+from .cleaned import MOST_CANDIDATES, Mirrored, Verdict, judge, possible
 from .common_start import CommonStart
 from .diff import LOOK_AHEAD_BATCHES, diff
 from .doubled import doubled_before
@@ -272,17 +272,16 @@ class PartitionComparison:
         """Find out which records the log cleaner has removed; the others differ."""
         findings = self._attempt.beside_gaps
         if findings and self._explains_compaction:
-            self._judge(findings, judge(findings, logs, self._end_of_mirrored(logs)))
+            self._judge(findings, judge(findings, logs, self._mirrored(logs)))
             self._attempt.beside_gaps = []
         self._leave_unexplained()
 
-    def _end_of_mirrored(self, logs: LogPair) -> int:
-        """Return the source offset up to which records may have been copied."""
+    def _mirrored(self, logs: LogPair) -> Mirrored:
         behind = self._attempt.not_mirrored
-        if behind is None or self.tally.destination_offset < logs.destination_log.end:
-            # Behind a gap at the destination's end nothing shows that the last records were not copied.
-            return logs.source_log.end
-        return behind.start
+        if behind is None:
+            return Mirrored(logs.source_log.end, logs.source_log.end)
+        gap = logs.destination_log.end - self.tally.destination_offset
+        return Mirrored(behind.start, logs.source_log.end, gap)
 
     def _leave_unexplained(self) -> None:
         """Judge the other records beside gaps by the sizes of these alone."""

@@ -160,11 +160,11 @@ class Trial:
         assert self.report is not None
         if self.report.differences_omitted:
             return None
-        counts = Counter(item for _, item in (*self.ours, *self.theirs))
+        counts = Counter(self._without_time(item) for _, item in (*self.ours, *self.theirs))
         copies = Counter(item for _, item in self.theirs)
         times = Counter((each.source, each.before) for each in self.faults)
         for fault, here, there in self._places():
-            if times[fault.source, fault.before] > 1 or counts[fault.item] > 2:
+            if times[fault.source, fault.before] > 1 or counts[self._without_time(fault.item)] > 2:
                 continue  # the second may have undone the first; or which of several is missing is not known
             if fault.kind.startswith("doubled") and copies[fault.item] < 2:
                 continue  # another fault has removed or altered one of the two
@@ -181,6 +181,11 @@ class Trial:
             ):
                 return f"not named: {fault}"
         return None
+
+    def _without_time(self, item: Item) -> Item:
+        """Return a record as it is known if the source has two times of it, and the copy one of these."""
+        has_two_times = self.source is not None and self.source.has_two_times
+        return item._replace(timestamp=0) if has_two_times else item
 
     def _is_beside_another(self, fault: Fault) -> bool:
         """Whether another fault may have removed one of two swapped records."""
@@ -365,6 +370,10 @@ def _verify(brokers: TwoBrokers, trial: Trial) -> None:
     trial.truth = Truth(
         LogSide.of(ours, _visible(brokers, trial), trial.aborted if is_committed else set()),
         LogSide.of(theirs, stored_records(theirs), set()),
+    )
+    copied = {source for piece in trial.pieces for source, _ in piece.records}
+    trial.truth.source.copied_until = next(
+        (each.offset for each in trial.behind if each.offset not in copied), None
     )
     if has_position:
         trial.notes.append("with a position")

@@ -52,6 +52,7 @@ class LogSide:
         start: The log start.
         end: The log end.
         holes: The offsets without a record that no marker and no aborted record has.
+        copied_until: The offset from which on the other side has nothing yet; None if that is not known.
 
     """
 
@@ -59,6 +60,7 @@ class LogSide:
     start: int
     end: int
     holes: list[int] = field(default_factory=list)
+    copied_until: int | None = None
 
     @classmethod
     def of(cls, log: Log, records: list[Placed], others: set[int]) -> LogSide:
@@ -240,6 +242,9 @@ def _excuse_items(
 
 
 def _is_buried(item: Item, having: LogSide) -> bool:
-    """Whether the last record of a key is a tombstone."""
-    last = next((each.item for each in reversed(having.records) if each.item.key == item.key), None)
-    return last is not None and last.value is None
+    """Whether the last record of a key is a tombstone, of those that the other side may have had."""
+    end = having.end if having.copied_until is None else having.copied_until
+    last = next(
+        (each for each in reversed(having.records) if each.item.key == item.key and each.offset < end), None
+    )
+    return last is not None and last.item.value is None
