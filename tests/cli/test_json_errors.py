@@ -118,14 +118,40 @@ def test_login_that_is_refused_is_a_finding_of_doctor(
     assert [each["check"] for each in wrong] == ["login", "login"]
 
 
-def test_unreachable_broker_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def unused_address() -> str:
+    """An address that nobody listens at."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    output = Output(capsys, (*CLUSTER_VERBS["mirror"], "--from", address, "--to", address))
-    assert (output.exit_code, output.object["type"], output.object["exit_code"]) == (1, "error", 1)
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def assert_unreachable(output: Output, address: str) -> None:
+    code = output.exit_code
+    assert (output.object["type"], output.object["exit_code"]) == ("error", code)
+    assert code in (1, 3)
     assert output.err.endswith(f"shoal: {output.object['error']}\n")
-    assert address in output.object["error"]
+    assert f"no connection to the source cluster at {address}" in output.object["error"]
+
+
+#: Far less than the time for which later requests are retried.
+at_once = pytest.mark.timeout(15)
+
+
+@at_once
+@pytest.mark.parametrize("verb", ["mirror", "verify", "groups", "cutover"])
+def test_unreachable_broker_is_one_object_at_once(
+    verb: str, capsys: pytest.CaptureFixture[str], unused_address: str
+) -> None:
+    clusters = ("--from", unused_address, "--to", unused_address)
+    assert_unreachable(Output(capsys, (*CLUSTER_VERBS[verb], *clusters)), unused_address)
+
+
+@at_once
+def test_unreachable_broker_ends_an_inspection_at_once(
+    capsys: pytest.CaptureFixture[str], unused_address: str
+) -> None:
+    assert_unreachable(Output(capsys, ("inspect", "--from", unused_address)), unused_address)
 
 
 def test_socket_without_a_mirror_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..client.cluster import Cluster, patiently
+from ..client.cluster import Cluster
 from ..client.config import ClientConfig
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
@@ -27,8 +27,6 @@ from .options import (
 from .output import print_json, say, warn
 
 __all__ = ["add_parser", "run"]
-
-_PATIENCE_S = 30.0
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -134,7 +132,7 @@ def _select(source: ClientConfig, selection: TopicSelection) -> list[str]:
 
     """
     with Cluster(source) as cluster:
-        found = patiently(cluster.refresh, patience_s=_PATIENCE_S).topics
+        found = cluster.refresh().topics  # at once: the address may be wrong
     topics = [*selection.select(found), *selection.missing(found)]
     if not topics:
         raise ConfigError(why_nothing_matches(selection, found, str(cluster)))

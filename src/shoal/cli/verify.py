@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> int:
     selection = parse_topics(args)
     options = MirrorOptions.parse(source, destination, selection, {**vars(args), **_NOT_OF_A_MIRROR})
     extent = Extent.parse(vars(args))
-    _warn_of_unreachable(source, destination)
+    _reach(source, destination)
     if args.follow:
         follower = Follower(
             source,
@@ -307,9 +307,17 @@ def _check(args: argparse.Namespace) -> int:
     return exit_code
 
 
-def _warn_of_unreachable(*clusters: ClientConfig) -> None:
+def _reach(*clusters: ClientConfig) -> None:
+    """
+    Connect once, so that a wrong address is reported at once: all later requests are retried.
+
+    Raises:
+        Disconnected: A cluster does not answer.
+
+    """
     for config in clusters:
         with Cluster(config) as cluster:
+            cluster.refresh([])
             for warning in check_advertised(cluster):
                 warn(warning)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from shoal.client.admin import alter_topic_configs, describe_topic_configs
 from shoal.client.cluster import Cluster
-from shoal.errors import OptionError
+from shoal.errors import OptionError, Stopped
 from shoal.mirroring.driver.following import Following, compare_followers
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model import options
@@ -98,6 +98,19 @@ def test_difference_without_sync_is_counted_and_stays(brokers: TwoBrokers) -> No
     done = said.metrics.followed.rounds()[Follower.CONFIGS]
     assert list(done.sentences) == ["topic copy: retention.ms=1000000 at the source"]
     assert not done.is_synced
+
+
+@pytest.mark.usefixtures("topics")
+def test_look_that_a_signal_ends_warns_of_nothing(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> NoReturn:
+        raise Stopped("the mirror was stopped before it began")
+
+    monkeypatch.setattr("shoal.mirroring.driver.following.follow_configs", interrupt)
+    with following(brokers, sync_configs=True) as (thread, said), pytest.raises(Stopped):
+        thread.look_at_once()
+    assert said.warnings == []
 
 
 @pytest.mark.usefixtures("topics")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...client.acls import Resource, describe_acls
-from ...client.cluster import Cluster, patiently
+from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId, describe_holder
 from ...client.offsets import EARLIEST, LATEST, list_offsets
@@ -53,14 +53,14 @@ class Observer:
         self._destination = destination
         self._options = options
         mirror = options.mirror
-        found = patiently(source.refresh, patience_s=_PATIENCE_S).topics
+        found = source.refresh().topics  # at once: the address may be wrong
         missing = mirror.topics.missing(found)
         if missing:
             raise ConfigError(f"there is no topic {missing[0]!r} on {source}. Name the topics that move")
         self.topics: dict[str, str] = mirror.topics.select(found)
         if not self.topics:
             raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
-        patiently(lambda: destination.refresh(self.topics.values()), patience_s=_PATIENCE_S)
+        destination.refresh(self.topics.values())
         self.group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         self._positions: dict[TopicPartition, MirrorPosition] = {}
         self._sync = self._group_sync(mirror)

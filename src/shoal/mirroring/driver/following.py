@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from ...client.cluster import Cluster, is_transient
-from ...errors import BrokerError, ErrorCode, ShoalError
+from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
 from ..model.follow_options import Follower, FollowOptions
 from ..model.options import MirrorOptions
 from ..model.text import first_few
@@ -71,6 +71,8 @@ class Following(Lookout):
         with Cluster(self._options.source) as source, Cluster(self._options.destination) as destination:
             try:
                 self.look(source, destination)
+            except Stopped:
+                raise
             except ShoalError as error:
                 self._warn(f"{self.failure}{error}")
 
@@ -92,6 +94,8 @@ class Following(Lookout):
     def _look_at(self, follower: Follower, compare: Callable[[], FollowRound]) -> None:
         try:
             self._followed.set(follower, compare())
+        except Stopped:
+            raise
         except ShoalError as error:
             if not self._options.follow.has(follower):
                 return

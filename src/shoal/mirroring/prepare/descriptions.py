@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...client.admin import describe_broker_config, describe_topic_configs
 from ...client.cluster import Cluster, patiently
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ShoalError
+from ...errors import BrokerError, ShoalError, Stopped
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from .topic_configs import Configs
 
@@ -81,6 +81,8 @@ def describe_brokers(cluster: Cluster) -> BrokerConfigs:
             described.append(describe_broker_config(cluster, node_id))
         except BrokerError as error:
             is_refused = is_refused or error.code in NOT_ALLOWED
+        except Stopped:
+            raise
         except ShoalError:
             continue
     return BrokerConfigs(described, is_refused)

@@ -56,11 +56,11 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
     """
     mirror = options.mirror
     with Cluster(mirror.source) as source, Cluster(mirror.destination) as destination:
-        found = patiently(source.refresh, patience_s=_PATIENCE_S).topics
+        found = source.refresh().topics  # at once: the address may be wrong
         topics = mirror.topics.select(found)
         if not topics:
             raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
-        patiently(lambda: destination.refresh(topics.values()), patience_s=_PATIENCE_S)
+        destination.refresh(topics.values())
         group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         settings = CopySettings.of(mirror.copy, mirror.source, mirror.destination, group)
         sync = GroupSync(
