@@ -85,7 +85,9 @@ class Content(NamedTuple):
 
 
 def content_of_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, Content]]:
-    """Return a batch's records with their offsets."""
+    """Return a batch's records with their offsets; one of magic 0 has no time, which is -1."""
+    if batch[16] < 2:
+        return _content_of_old_batch(batch)
     # If the bit is cleared, a LogAppendTime batch shows its records' own times.
     attributes = int.from_bytes(batch[21:23]) & ~batches.LOG_APPEND_TIME
     decoder = MemoryRecords(bytes(batches.patched(bytes(batch), 21, attributes.to_bytes(2))))
@@ -94,6 +96,15 @@ def content_of_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, C
     return [
         (record.offset, Content(record.timestamp, record.key, record.value, tuple(record.headers or ())))
         for record in decoded
+    ]
+
+
+def _content_of_old_batch(batch: bytes | bytearray | memoryview) -> list[tuple[int, Content]]:
+    decoded = MemoryRecords(bytes(batch)).next_batch()
+    assert decoded is not None
+    return [
+        (each.offset, Content(-1 if each.timestamp is None else each.timestamp, each.key, each.value, ()))
+        for each in decoded
     ]
 
 

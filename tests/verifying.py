@@ -13,7 +13,18 @@ from shoal.verify import PartitionReport, VerifyReport, verify
 from tests import batches
 from tests.two_brokers import TwoBrokers, batches_of
 
-__all__ = ["Item", "cut", "encode", "flip", "lay_out", "partition", "rewrite", "verified"]
+__all__ = [
+    "Item",
+    "cut",
+    "encode",
+    "flip",
+    "lay_out",
+    "old_message",
+    "old_wrapper",
+    "partition",
+    "rewrite",
+    "verified",
+]
 
 
 class Item(NamedTuple):
@@ -55,6 +66,18 @@ def encode(
         max_timestamp=max(item.timestamp for item in items) if append_time is None else append_time,
         records_count=len(items),
     )
+
+
+def old_message(item: Item, magic: int, offset: int) -> bytearray:
+    """Build a message of magic 0 or 1; it has no headers."""
+    return batches.message(magic, item.value, key=item.key, offset=offset, timestamp=item.timestamp)
+
+
+def old_wrapper(found: Sequence[Item], magic: int, codec: Codec, base_offset: int) -> bytearray:
+    """Build a compressed message, its inner offsets absolute in magic 0 and relative in magic 1."""
+    first = 0 if magic else base_offset
+    inner = [bytes(old_message(item, magic, first + number)) for number, item in enumerate(found)]
+    return batches.wrapper(magic, codec, inner, offset=base_offset + len(found) - 1)
 
 
 def cut(items: Sequence[Item], *sizes: int, codec: Codec = Codec.NONE) -> list[bytearray]:

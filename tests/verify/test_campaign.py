@@ -187,6 +187,13 @@ def test_trials_have_copies_with_either_time_of_a_record(brokers: TwoBrokers) ->
     assert {each.report.outcome for each in trials if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
 
 
+@pytest.mark.timeout(300)
+def test_trials_have_messages_of_both_old_formats(brokers: TwoBrokers) -> None:
+    trials = [each for each in run_trials(brokers, _SEEDS) if each.source and each.source.old_magics]
+    assert set[int]().union(*(each.source.old_magics for each in trials if each.source)) == {0, 1}
+    assert {each.report.outcome for each in trials if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", _LONG[::50])

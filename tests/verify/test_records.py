@@ -21,10 +21,9 @@ from shoal.verify.decoded import Decoded
 from shoal.verify.diff import diff
 from shoal.verify.digest import Digest, Entry
 from shoal.verify.finding import Finding, Kind
-from tests import batches
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
 from tests.verify.digests import one
-from tests.verifying import Item, cut, encode, lay_out, verified
+from tests.verifying import Item, cut, encode, lay_out, old_message, old_wrapper, verified
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -42,17 +41,6 @@ def items(count: int, first: int = 0) -> list[Item]:
 def without_headers(found: Sequence[Item]) -> list[Item]:
     """Return them as messages of the old formats can hold them."""
     return [item._replace(headers=()) for item in found]
-
-
-def message(item: Item, magic: int, offset: int) -> bytearray:
-    return batches.message(magic, item.value, key=item.key, offset=offset, timestamp=item.timestamp)
-
-
-def wrapper(found: Sequence[Item], magic: int, codec: Codec, base_offset: int) -> bytearray:
-    """Build a compressed message, its inner offsets absolute in magic 0 and relative in magic 1."""
-    first = 0 if magic else base_offset
-    inner = [bytes(message(item, magic, first + number)) for number, item in enumerate(found)]
-    return batches.wrapper(magic, codec, inner, offset=base_offset + len(found) - 1)
 
 
 @dataclass
@@ -97,13 +85,13 @@ class Sides:
     def messages(self, count: int, magic: int) -> None:
         for item in without_headers(items(count, len(self.items))):
             kept = item if magic else item._replace(timestamp=-1)
-            self.add(message(item, magic, self.end), [kept])
+            self.add(old_message(item, magic, self.end), [kept])
 
     def wrapped(self, count: int, magic: int, codec: Codec) -> None:
         found = without_headers(items(count, len(self.items)))
         kept = found if magic else [item._replace(timestamp=-1) for item in found]
         begin = self.end
-        self.log.store(memoryview(wrapper(found, magic, codec, begin)))
+        self.log.store(memoryview(old_wrapper(found, magic, codec, begin)))
         self.items += kept
         self.offsets += range(begin, begin + count)
 
@@ -701,10 +689,10 @@ def fill_source(sides: Sides, history: Sequence[tuple[str, Codec, list[Item], li
             plain = without_headers(found)
             kept = plain if magic else [item._replace(timestamp=-1) for item in plain]
             if kind.startswith("wrapper"):
-                sides.log.store(memoryview(wrapper(plain, magic, codec, begin)))
+                sides.log.store(memoryview(old_wrapper(plain, magic, codec, begin)))
             else:
                 for number, item in enumerate(plain):
-                    sides.log.store(memoryview(message(item, magic, begin + number)))
+                    sides.log.store(memoryview(old_message(item, magic, begin + number)))
             sides.items += kept
             sides.offsets += range(begin, begin + len(kept))
 

@@ -11,7 +11,7 @@ from shoal.broker.storage.log import Log
 from shoal.records import Codec
 from tests import batches
 from tests.two_brokers import NOW_MS
-from tests.verifying import Item, encode
+from tests.verifying import Item, encode, old_message, old_wrapper
 
 __all__ = ["SourceLog", "fill", "random_items"]
 
@@ -28,12 +28,14 @@ class SourceLog:
         log: The log.
         aborted: The offsets of records in aborted transactions.
         has_two_times: Whether records have an append time that is not their create time.
+        old_magics: The old message formats that it has.
 
     """
 
     log: Log
     aborted: set[int] = field(default_factory=set)
     has_two_times: bool = False
+    old_magics: set[int] = field(default_factory=set)
 
 
 #: No create time is so late, and brokers accept the times of the next hour.
@@ -83,12 +85,22 @@ def _key(rng: random.Random, number: int, keys: int, is_compacted: bool, has_key
     return rng.choice([b"", *[b"k%d" % rng.randrange(keys)] * 9])
 
 
-def fill(rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: bool) -> SourceLog:
-    """Write records as batches of every kind; some have an append time that is not the create time."""
+def fill(
+    rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: bool, keeps_no_time: bool
+) -> SourceLog:
+    """
+    Write records as batches of every kind; some have an append time that is not the create time.
+
+    Args:
+        is_compacted: Whether the cleaner will be at work on the log.
+        keeps_no_time: Whether the copier keeps it if a message has no time, as in the oldest format.
+
+    """
     source = SourceLog(log)
     # Of its own, so that earlier seeds make the same trials but for this.
     own = random.Random(log.name)
     has_two_times = not is_compacted and own.random() < 0.3
+    old_share = own.choice([0, 0, 0, 0.1, 1]) * (not is_compacted)
     codec = rng.choice([None, *Codec])
     biggest = rng.choice([1, 3, 30, 200])
     is_idempotent = rng.random() < 0.5
@@ -100,6 +112,11 @@ def fill(rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: b
         kinds = {"plain": 10, "holes": 1, "commit": 2, "abort": 2, "gap": 1, "append time": not is_compacted}
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
         begin = log.log_end_offset + (rng.randrange(1, 5) if kind == "gap" else 0)
+        if own.random() < old_share:
+            magic = own.choice([0, 1]) if keeps_no_time else 1
+            source.old_magics.add(magic)
+            log.store(_old_batch(own, part, magic, begin))
+            continue
         size = 2 * len(part) if kind == "holes" else len(part)
         deltas = sorted(rng.sample(range(size), len(part)))
         in_transaction = kind in ("commit", "abort")
@@ -126,3 +143,12 @@ def fill(rng: random.Random, log: Log, found: Sequence[Item], *, is_compacted: b
         if kind == "abort":
             source.aborted.update(begin + delta for delta in deltas)
     return source
+
+
+def _old_batch(rng: random.Random, part: Sequence[Item], magic: int, begin: int) -> memoryview:
+    """Encode records as messages of magic 0 or 1, or as one that is compressed."""
+    # aiokafka, which reads them for the judgement, knows no lz4 with the wrong checksum of magic 0.
+    codec = rng.choice([Codec.NONE, Codec.GZIP, Codec.SNAPPY, *[Codec.LZ4] * magic])
+    if codec:
+        return memoryview(old_wrapper(part, magic, codec, begin))
+    return memoryview(b"".join(old_message(each, magic, begin + n) for n, each in enumerate(part)))

@@ -21,7 +21,7 @@ from .truth import Excuse, Explained, LogSide, Truth
 
 __all__ = ["Trial", "run_trials"]
 
-#: So few records may be left of a copy that some cannot be placed.
+#: So few records, without doubles, may be left of a copy that some cannot be placed.
 _FEW = 25
 
 
@@ -98,7 +98,7 @@ class Trial:
         if excuse is Excuse.FULL:
             return "false alarm: not compared" if is_explained else None
         if excuse is Excuse.NONE:
-            left = [offset for offset, _ in self.theirs if offset >= self.foreign]
+            left = {item for offset, item in self.theirs if offset >= self.foreign}
             is_little = len(left) < _FEW or len(self.ours) < _FEW
             return None if is_little or self._has_nothing_in_common else f"missed: {self.report.reason}"
         return None
@@ -284,10 +284,12 @@ def _prepare(brokers: TwoBrokers, seed: int, records: int) -> Trial:
         topic,
         copy_topic,
         rng,
-        fill(rng, log, found, is_compacted=is_compacted),
+        fill(rng, log, found, is_compacted=is_compacted, keeps_no_time=copier.keeps_create_time),
     )
     if trial.source is not None and trial.source.has_two_times:
         trial.notes.append("append times that are no create times")
+    if trial.source is not None and trial.source.old_magics:
+        trial.notes.append(f"messages of magic {sorted(trial.source.old_magics)}")
     if is_compacted and rng.random() < 0.4:
         trial.notes.append(f"source before: {clean(rng, brokers.source, topic, trial.aborted)}")
     trial.copied = _visible(brokers, trial)
