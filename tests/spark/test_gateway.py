@@ -1,13 +1,19 @@
-"""A JVM that does not start is reported in one sentence."""
+"""A JVM that does not start is reported in one sentence, and the end of one that did not at all."""
 
+import logging
 import os
+import socketserver
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import ConfigError
 from shoal.spark.launch.java import Java
-from shoal.spark.launch.jvm import Abort, start_jvm
+from shoal.spark.launch.jvm import Abort, _connect, start_jvm
 
 # Answers as Spark's launcher with the command of a JVM, itself; as that JVM it dies as Spark does.
 JAVA = """#!/bin/sh
@@ -50,3 +56,38 @@ def test_unresolvable_host_name_is_reported_with_a_remedy(tmp_path: Path) -> Non
         "Caused by: java.net.UnknownHostException: laptop: laptop: Name or service not known",
     )
     assert "the name of this machine does not resolve. Set SPARK_LOCAL_IP to the address" in said
+
+
+class EndingJvm(socketserver.StreamRequestHandler):
+    """Answers each command of Py4J with success, until it gets one that it does not live to answer."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            if line == b"last\n":
+                return
+            if line in (b"e\n", b"secret\n"):  # the end of a command, and of the login
+                self.wfile.write(b"!yv\n")
+
+
+@pytest.fixture
+def ending_jvm() -> Iterator[int]:
+    """The port of a server that stands for a JVM."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), EndingJvm) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.timeout(30)
+def test_command_that_the_end_of_the_jvm_interrupts_is_not_logged(
+    ending_jvm: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = b"secret"
+    with subprocess.Popen(["true"]) as process:
+        gateway = _connect(struct.pack(">ii", ending_jvm, len(secret)) + secret, process)
+    with caplog.at_level(logging.WARNING):
+        assert gateway._gateway_client.send_command("last\n", retry=False) == "x"
+    assert caplog.records == []

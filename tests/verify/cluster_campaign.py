@@ -245,7 +245,9 @@ class ClusterCampaign:
             piece.offsets = [next(offsets) for _ in piece.records]
         for cluster, topic in ((self._source, trial.topic), (self._destination, trial.copy_topic)):
             if trial.rng.random() < 0.3:
-                start = trial.rng.randrange(max(1, len(copied)))
+                # Doubles may make the copy longer than the source.
+                records = len(made.visible) if cluster is self._source else len(copied)
+                start = trial.rng.randrange(max(1, records))
                 _delete_records(cluster, topic, start)
                 trial.notes.append(f"retention of {topic} up to {start}")
         ours = _placed(read_topic(self._source.bootstrap, trial.topic, made.tool.isolation)[0])

@@ -15,6 +15,7 @@ The JVM ends when its standard input ends, so it never outlives the Python proce
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -309,7 +310,17 @@ def _connect(announcement: bytes, process: subprocess.Popen[bytes]) -> Any:
     with during(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret):
         gateway = launch_gateway()
     gateway.proc = process
+    logging.getLogger().addFilter(_is_not_from_py4j)
     return gateway
+
+
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
+    """
+    Drop what Py4J logs of a command that is in flight when the JVM ends: a traceback.
+
+    Its caller has the error. Py4J uses the root logger, which prints to stderr if nobody has set it up.
+    """
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
