@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -76,12 +77,20 @@ def unpacked(archive: Path, room: Path) -> Image:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    archives = sorted((ROOT / "dist").glob("shoal-*.oci.tar"))
-    if not archives:
+    if not (archives := archives_of_this_source()):
         for script in ("build-dist", "build-image"):
             subprocess.run([ROOT / "scripts" / script], cwd=ROOT, check=True, timeout=1500)
-        archives = sorted((ROOT / "dist").glob("shoal-*.oci.tar"))
+        archives = archives_of_this_source()
     return unpacked(archives[0], tmp_path_factory.mktemp("image"))
+
+
+def archives_of_this_source() -> list[Path]:
+    """Return the image for this machine, if it is newer than the files that it is made of."""
+    made_of = [ROOT / "pyproject.toml", ROOT / "scripts" / "build-image", *(ROOT / "src").rglob("*.*")]
+    changed_at = max(file.stat().st_mtime for file in made_of if "__pycache__" not in file.parts)
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    found = (ROOT / "dist").glob(f"shoal-*-{architecture}.oci.tar")
+    return [each for each in found if each.stat().st_mtime > changed_at]
 
 
 def specification(image: Image, arguments: Sequence[str]) -> dict[str, Any]:
