@@ -16,7 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-__all__ = ["Browser", "started_browser"]
+__all__ = ["READABLE", "Browser", "assert_readable", "started_browser"]
 
 #: The command's names on different systems.
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -35,6 +35,9 @@ _ARGUMENTS = (
     "--disable-sync",
     "--disable-extensions",
 )
+
+#: The contrast that WCAG 2 (AA) requires of text.
+READABLE = 4.5
 
 #: The contrast of an element's text with its background (WCAG 2), and the elements with the least.
 _CONTRASTS = """
@@ -145,6 +148,16 @@ class Browser:
         width = int(self.script("return innerWidth"))
         self.resize(width, height)
         self.driver.save_screenshot(str(file))
+
+
+def assert_readable(browser: Browser, file: Path, width: int) -> None:
+    """Load a page from a file: its text has contrast and fits the width, and the page sends no request."""
+    browser.resize(width)
+    browser.open(file.as_uri())
+    assert browser.contrasts()[0][0] >= READABLE
+    assert browser.script("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+    assert browser.requests() == [file.as_uri()]
 
 
 @contextmanager

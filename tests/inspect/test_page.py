@@ -11,7 +11,7 @@ import pytest
 
 from shoal.broker import Broker
 from shoal.inspect.bars import Bar, bar_chart
-from shoal.inspect.page import page_html
+from shoal.inspect.page import _cost_bar, page_html
 from tests.inspect.topics import history, inspected
 
 
@@ -44,5 +44,18 @@ def test_page_of_nothing_is_a_page(broker: Broker) -> None:
 def test_bars_have_one_scale_and_show_a_bound() -> None:
     chart = bar_chart("CPU", [Bar("<a>", 10, "4 to 10", least=4), Bar("b", 5, "5"), Bar("none", 0, "0")])
     widths = [float(each) for each in re.findall(r'<rect[^>]* width="([\d.]+)"', chart)]
-    assert widths == pytest.approx([290, 116, 145, 0])
+    assert widths == pytest.approx([240, 96, 120, 0])
     assert "&lt;a&gt;" in chart
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        ((12_345.6, 45_678.9), "12,300 to 45,700"),
+        ((0.0, 0.00002), "0 to under 0.001"),
+        ((0.012345, 1.23456), "0.0123 to 1.23"),
+        ((9.999, 9.9991), "10.00"),
+    ],
+)
+def test_cpu_seconds_have_three_digits_and_no_exponent(bounds: tuple[float, float], text: str) -> None:
+    assert _cost_bar("shoal", bounds, 1).text == text

@@ -15,7 +15,7 @@ __all__ = ["Bar", "bar_chart"]
 
 _WIDTH = 640
 _LABELS = 230
-_VALUES = 120
+_VALUES = 170
 _ROW = 22
 _BAR = 14
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -123,9 +124,18 @@ def _cpu(costs: Sequence[MirrorCost]) -> str:
 
 def _cost_bar(mirror: str, bounds: tuple[float, float], series: int) -> Bar:
     least, most = bounds
-    if f"{least:,.3g}" == f"{most:,.3g}":
-        return Bar(mirror, most, f"{most:,.3g}", series)
-    return Bar(mirror, most, f"{least:,.3g} to {most:,.3g}", series, least)
+    texts = _seconds(least), _seconds(most)
+    if texts[0] == texts[1]:
+        return Bar(mirror, most, texts[1], series)
+    return Bar(mirror, most, " to ".join(texts), series, least)
+
+
+def _seconds(value: float) -> str:
+    """Return a number with three significant digits, as people write it: never with an exponent."""
+    if value < 0.001:
+        return "0" if not value else "under 0.001"
+    decimals = 2 - math.floor(math.log10(value))
+    return f"{round(value, decimals):,.{max(0, decimals)}f}"
 
 
 def _table(table: Table) -> str:

@@ -22,16 +22,13 @@ from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from tests.browser import Browser, started_browser
+from tests.browser import READABLE, Browser, started_browser
 from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("quick_retries")]
 
 FIGURES = ["throughput", "lag", "cpu", "memory", "gc", "decisions", "batches"]
-
-#: The contrast that WCAG 2 (AA) requires of text.
-READABLE = 4.5
 
 SCHEMES = ["light", "dark"]
 
