@@ -96,8 +96,8 @@ def archives_of_this_source() -> list[Path]:
 def specification(image: Image, arguments: Sequence[str]) -> dict[str, Any]:
     """Return runc's configuration: that of the image, the network of this machine, and two small tmpfs."""
     user = int(image.config["User"].partition(":")[0])
-    tmpfs = ["nosuid", "nodev", "mode=1777", "size=512m"]
-    owned = ["nosuid", "nodev", "mode=700", "size=512m", f"uid={user}", f"gid={user}"]
+    tmpfs = ["nosuid", "nodev", "noexec", "mode=1777", "size=512m"]
+    owned = ["nosuid", "nodev", "noexec", "mode=700", "size=512m", f"uid={user}", f"gid={user}"]
     return {
         "ociVersion": "1.0.2",
         "root": {"path": str(image.root), "readonly": True},
