@@ -120,7 +120,7 @@ def test_login_that_is_refused_is_a_finding_of_doctor(
 
 @pytest.fixture
 def unused_address() -> str:
-    """An address that nobody listens at."""
+    """An address without a server."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"
