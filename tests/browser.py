@@ -16,7 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-__all__ = ["READABLE", "Browser", "assert_readable", "started_browser"]
+__all__ = ["HOSTILE", "READABLE", "Browser", "assert_readable", "started_browser"]
 
 #: The command's names on different systems.
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -35,6 +35,9 @@ _ARGUMENTS = (
     "--disable-sync",
     "--disable-extensions",
 )
+
+#: A text that would take a page over, if the page did not escape it.
+HOSTILE = "</td><script>document.title='taken'</script><img src=https://example.org/x>"
 
 #: The contrast that WCAG 2 (AA) requires of text.
 READABLE = 4.5

@@ -1,13 +1,19 @@
 """Settings for all tests, and the tier of each (``tiers``)."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.tiers import OnlyPython, mark_tiers
 from tests.two_brokers import History, TwoBrokers
+
+if TYPE_CHECKING:
+    from tests.browser import Browser
 
 # No deadline: an example's time depends more on the machine than on the code.
 settings.register_profile("shoal", deadline=None)
@@ -41,3 +47,20 @@ def brokers() -> Iterator[TwoBrokers]:
 def history(brokers: TwoBrokers) -> History:
     """The one partition of the topic ``topic``."""
     return brokers.topic()[0]
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    # Selenium takes a part of a second, and few tests need it.
+    from tests.browser import started_browser
+
+    with started_browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    """A window of usual size, with the light scheme."""
+    chromium.resize(1280)
+    chromium.prefer("light")
+    return chromium

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,11 @@ import pytest
 from shoal.broker import Broker
 from shoal.inspect.page import page_html
 from shoal.records import Codec
-from tests.browser import Browser, assert_readable, started_browser
+from tests.browser import Browser, assert_readable
 from tests.inspect.topics import history, inspected
 from tests.two_brokers import COMMIT
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with started_browser(tmp_path_factory.mktemp("profile")) as started:
-        yield started
 
 
 @pytest.fixture

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.mirroring.cutover.files import write_page
-from tests.browser import Browser, assert_readable, started_browser
+from tests.browser import HOSTILE, Browser, assert_readable
 from tests.mirroring.cutover.test_certificate import CERTIFICATE
 
 pytestmark = pytest.mark.timeout(180)
-
-HOSTILE = "</td><script>document.title='taken'</script><img src=https://example.org/x>"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with started_browser(tmp_path_factory.mktemp("profile")) as started:
-        yield started
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

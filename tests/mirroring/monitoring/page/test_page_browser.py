@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from shoal.mirroring.monitoring.processes import LocalProcesses
 from shoal.net.address import Address
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
-from tests.browser import READABLE, Browser, started_browser
+from tests.browser import READABLE, Browser
 from tests.mirroring.monitoring.page.page_reports import Told, expected, partition_of, report_of
 from tests.two_brokers import ABORT, TwoBrokers, leads_elsewhere, wait_until
 
@@ -33,20 +32,6 @@ FIGURES = ["throughput", "lag", "cpu", "memory", "gc", "decisions", "batches"]
 SCHEMES = ["light", "dark"]
 
 HOSTILE = """</script><script>document.title='taken'</script><img src=x onerror="document.title='taken'">"""
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with started_browser(tmp_path_factory.mktemp("profile")) as started:
-        yield started
-
-
-@pytest.fixture
-def browser(chromium: Browser) -> Browser:
-    """A window of usual size, with the light scheme."""
-    chromium.resize(1280)
-    chromium.prefer("light")
-    return chromium
 
 
 def watch(
