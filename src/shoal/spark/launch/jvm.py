@@ -318,7 +318,8 @@ def _is_not_from_py4j(record: logging.LogRecord) -> bool:
     """
     Drop what Py4J logs of a command that is in flight when the JVM ends: a traceback.
 
-    Its caller has the error. Py4J uses the root logger, which prints to stderr if the program has not set it up.
+    Its caller has the error. Py4J uses the root logger, which prints to stderr unless the program has set it
+    up.
     """
     return Path(record.pathname).parent.name != "py4j"
 
