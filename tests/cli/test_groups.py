@@ -169,10 +169,7 @@ def test_groups_with_an_invalid_expression_exits_2(
     assert capsys.readouterr().err.startswith("shoal: --exclude-groups '*' is not a regular expression")
 
 
-def test_groups_without_a_running_broker_exits_1(
-    two: TwoBrokers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.mirroring.sync.one_round._PATIENCE_S", 0.1)
+def test_groups_without_a_running_broker_exits_1(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = command(two)
     arguments[arguments.index(two.source.bootstrap)] = "127.0.0.1:1"
     assert main(arguments) == 1

@@ -117,10 +117,7 @@ def test_unusable_option_is_a_sentence_and_exit_code_2(
     assert (code, sentence in capsys.readouterr().err) == (2, True)
 
 
-def test_cluster_that_is_not_there_is_a_failure(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shoal.cli.inspect._PATIENCE_S", 0.1)
+def test_cluster_that_is_not_there_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "--from", "127.0.0.1:1"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
 

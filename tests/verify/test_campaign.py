@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -36,14 +37,20 @@ _SEEDS = (
     63395,
     64728,
     65279,
+    72647,
+    72868,
+    73321,
+    73378,
+    73482,
+    75709,
 )
 
 #: The trials of the long tier.
 _LONG = range(1000, 1400)
 
 
-def _complaints(brokers: TwoBrokers, seeds: range | tuple[int, ...]) -> list[str]:
-    found = [(trial.complaint(), trial) for trial in run_trials(brokers, seeds)]
+def _wrong(trials: Iterable[Trial]) -> list[str]:
+    found = [(trial.complaint(), trial) for trial in trials]
     return [f"{complaint}: {trial.details}" for complaint, trial in found if complaint]
 
 
@@ -175,23 +182,29 @@ def test_put_in_of_missing_records_names_the_record_behind_them() -> None:
     assert {(each.source, each.before) for each in missing} == {(0, 1), (1, 2), (2, None)}
 
 
-@pytest.mark.timeout(300)
-def test_verify_of_random_copies_reports_each_fault_and_nothing_else(brokers: TwoBrokers) -> None:
-    assert _complaints(brokers, _SEEDS) == []
+@pytest.fixture(scope="module")
+def trials() -> list[Trial]:
+    with TwoBrokers.started() as brokers:
+        return list(run_trials(brokers, _SEEDS))
 
 
 @pytest.mark.timeout(300)
-def test_trials_have_copies_with_either_time_of_a_record(brokers: TwoBrokers) -> None:
-    trials = [each for each in run_trials(brokers, _SEEDS) if each.source and each.source.has_two_times]
-    assert {each.copier.keeps_create_time for each in trials} == {True, False}
-    assert {each.report.outcome for each in trials if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
+def test_verify_of_random_copies_reports_each_fault_and_nothing_else(trials: list[Trial]) -> None:
+    assert _wrong(trials) == []
 
 
 @pytest.mark.timeout(300)
-def test_trials_have_messages_of_both_old_formats(brokers: TwoBrokers) -> None:
-    trials = [each for each in run_trials(brokers, _SEEDS) if each.source and each.source.old_magics]
-    assert set[int]().union(*(each.source.old_magics for each in trials if each.source)) == {0, 1}
-    assert {each.report.outcome for each in trials if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
+def test_trials_have_copies_with_either_time_of_a_record(trials: list[Trial]) -> None:
+    found = [each for each in trials if each.source and each.source.has_two_times]
+    assert {each.copier.keeps_create_time for each in found} == {True, False}
+    assert {each.report.outcome for each in found if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
+
+
+@pytest.mark.timeout(300)
+def test_trials_have_messages_of_both_old_formats(trials: list[Trial]) -> None:
+    found = [each for each in trials if each.source and each.source.old_magics]
+    assert set[int]().union(*(each.source.old_magics for each in found if each.source)) == {0, 1}
+    assert {each.report.outcome for each in found if each.report} >= {Outcome.EQUAL, Outcome.DIFFERENT}
 
 
 @pytest.mark.long
@@ -200,4 +213,4 @@ def test_trials_have_messages_of_both_old_formats(brokers: TwoBrokers) -> None:
 def test_verify_of_many_random_copies_reports_each_fault_and_nothing_else(
     brokers: TwoBrokers, first: int
 ) -> None:
-    assert _complaints(brokers, range(first, first + 50)) == []
+    assert _wrong(run_trials(brokers, range(first, first + 50))) == []
