@@ -381,6 +381,19 @@ def test_verify_after_compaction_of_a_deleted_key_with_a_record_not_mirrored_yet
     assert (report.outcome, report.removed, report.not_mirrored) == (Outcome.EQUAL, 1, (4, 6))
 
 
+def test_verify_names_a_lost_record_whose_tombstone_is_not_mirrored_yet(sides: Sides) -> None:
+    sides.plain(2)
+    again = [sides.items[0]._replace(timestamp=NOW_MS + 1000, value=b"again")]
+    sides.add(encode(again, base_offset=sides.end), again)
+    sides.mirror()
+    tombstone = [sides.items[0]._replace(timestamp=NOW_MS + 2000, value=None)]
+    sides.add(encode(tombstone, base_offset=sides.end), tombstone)
+    # The position shows that the record itself has taken the only offset at the end.
+    lay_out(sides.brokers, [encode(sides.items[1:2], deltas=[1], size=3)])
+    report = sides.report()
+    assert (report.outcome, report.missing) == (Outcome.DIFFERENT, [(0, 1), (2, 3)])
+
+
 def test_verify_after_compaction_of_the_source_and_retention_of_the_copy_is_equal(sides: Sides) -> None:
     sides.plain(10)
     kept = items(40, 200)

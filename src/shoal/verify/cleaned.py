@@ -49,8 +49,8 @@ class Mirrored(NamedTuple):
     Attributes:
         end: The offset behind the last that is certain.
         log_end: The end of the log.
-        gap: The number of offsets without a record at the other side's end. As many of the next records may
-            have been there, and removed since.
+        gap: The number of offsets at the other side's end that no record is known to have had. As many of
+            the next records may have been there, and removed since.
 
     """
 

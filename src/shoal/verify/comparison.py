@@ -280,8 +280,18 @@ class PartitionComparison:
         behind = self._attempt.not_mirrored
         if behind is None:
             return Mirrored(logs.source_log.end, logs.source_log.end)
-        gap = logs.destination_log.end - self.tally.destination_offset
-        return Mirrored(behind.start, logs.source_log.end, gap)
+        return Mirrored(behind.start, logs.source_log.end, self._free_at_the_end(logs))
+
+    def _free_at_the_end(self, logs: LogPair) -> int:
+        """Count the destination's last offsets that neither its own records nor known missing ones take."""
+        alignment, end = self._attempt.alignment, logs.destination_log.end
+        start = max(self.tally.same_end, alignment.destination_offset if alignment else 0)
+        free = end - start - self.tally.behind_same
+        for finding in self._attempt.beside_gaps:
+            gap = finding.gaps[0]
+            if gap is not None and gap.end >= end:
+                free -= sum(each.records for each in finding.source)
+        return max(0, free)
 
     def _leave_unexplained(self) -> None:
         """Judge the other records beside gaps by the sizes of these alone."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from .digest import Entry
-from .finding import AnyFinding, Finding, Kind, Part, SameBatches, SameRecords
+from .digest import DigestRun, Entry
+from .finding import AnyFinding, Finding, Kind, Part, SameBatches, SameRecords, SameRun
 from .report import Difference, DifferenceKind, NotCompared, OffsetRange, Side
 
 __all__ = ["MOST_RANGES", "Ranges", "Tally"]
@@ -164,6 +164,8 @@ class Tally:
         not_compared: Ranges that could not be compared.
         doubled: The number of extra records that double others.
         first_same: The destination's first offset of records that are the same; None if there are none.
+        same_end: The destination's offset behind the last of these; 0 if there are none.
+        behind_same: The number of the destination's records behind that offset.
         removed: The number of records that only one side has, since the other's log cleaner removed them.
 
     """
@@ -180,6 +182,8 @@ class Tally:
         self.removed = 0
         self.doubled = 0
         self.first_same: int | None = None
+        self.same_end = 0
+        self.behind_same = 0
         self._records_by_kind: dict[DifferenceKind, int] = {}
 
     @property
@@ -198,7 +202,7 @@ class Tally:
             return
         self.reach(finding)
         if finding.kind is Kind.SAME:
-            self._note_same(finding.destination[0].base_offset)
+            self._note_same(finding.destination[0])
             self.batches += 1
             self.records += finding.source[0].records
         elif finding.kind in _DIFFERENCES:
@@ -216,6 +220,9 @@ class Tally:
             self.source_offset = max(self.source_offset, finding.source[-1].next_offset)
         if finding.destination:
             self.destination_offset = max(self.destination_offset, finding.destination[-1].next_offset)
+        self.behind_same += sum(
+            each.records for each in finding.destination if each.base_offset >= self.same_end
+        )
 
     @property
     def extra_before_same(self) -> int:
@@ -230,12 +237,15 @@ class Tally:
             and each.destination.end <= self.first_same
         )
 
-    def _note_same(self, destination_offset: int) -> None:
+    def _note_same(self, same: Part | DigestRun | SameRun) -> None:
         if self.first_same is None:
-            self.first_same = destination_offset
+            self.first_same = same.base_offset
+        if same.next_offset > self.same_end:
+            self.same_end = same.next_offset
+            self.behind_same = 0
 
     def _reach(self, same: SameBatches | SameRecords) -> None:
-        self._note_same(same.destination.base_offset)
+        self._note_same(same.destination)
         self.source_offset = max(self.source_offset, same.source.next_offset)
         self.destination_offset = max(self.destination_offset, same.destination.next_offset)
         self.records += same.source.records
