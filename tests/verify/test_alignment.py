@@ -176,6 +176,21 @@ def test_verify_after_retention_compares_repeated_records_behind_foreign_ones(
     assert report.extra == [(1, 42)]
 
 
+def test_verify_after_retention_of_all_that_both_had_ignores_one_repeated_record(
+    brokers: TwoBrokers, history: History
+) -> None:
+    beat = Item(1, b"beat", b"")
+    early, late = (
+        [Item(number, b"k", b"%d" % number) for number in found] for found in (range(2, 12), range(50, 90))
+    )
+    brokers.source.log("topic").store(encode([*early, beat, *late, beat, *late[:5]]))
+    lay_out(brokers, [encode([*early, beat])])
+    brokers.source.log("topic").delete_records(15)
+    report = partition(brokers, group="none")
+    assert (report.outcome, report.differences) == (Outcome.NOT_COMPARED, ())
+    assert "from no place on are most records the same" in str(report.reason)
+
+
 def test_verify_after_retention_finds_damage(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
     brokers.destination.log("topic").delete_records(11)

@@ -22,6 +22,7 @@ from .diff import LOOK_AHEAD_BATCHES, diff
 from .doubled import doubled_before
 from .errors import DamagedLog, NotComparable
 from .finding import AnyFinding, Finding, Kind
+from .log_head import PROVING_ANCHORS
 from .plan import PartitionPlan
 from .reading import LogReader
 from .report import (
@@ -210,9 +211,11 @@ class PartitionComparison:
                 break
         if best is None:
             return
-        # A doubled record is on both sides, too; and another program may have written before the copy.
+        # A doubled record is on both sides, too. Another program may have written before a copy, but a few
+        # repeated records are no copy: retention may have deleted all that both sides had.
         tally = best.tally
-        unlike = best.differing - tally.doubled - tally.extra_before_same
+        foreign = tally.extra_before_same if tally.records >= PROVING_ANCHORS else 0
+        unlike = best.differing - tally.doubled - foreign
         is_alike = tally.records >= unlike if tally.records else not best.differing
         if not is_proven and logs.start != CommonStart(0, 0) and not is_alike:
             self._attempt = _Attempt()
