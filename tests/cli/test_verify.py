@@ -6,7 +6,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,9 @@ from rich.console import Console
 from shoal.broker import Broker
 from shoal.cli import main
 from shoal.cli.verify_report import line, print_report, progress_to
+from shoal.client.cluster import Cluster
+from shoal.client.config import ClientConfig
+from shoal.client.metadata import Metadata
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
 from shoal.verify import (
@@ -240,6 +243,24 @@ def test_unreachable_cluster_is_exit_code_3(
     err = capsys.readouterr().err
     assert "the source cluster" in err
     assert len(err.splitlines()) == 1
+
+
+def test_follow_retries_its_first_contact(
+    brokers: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[ClientConfig] = []
+    connect = Cluster.refresh
+
+    def counted(cluster: Cluster, topics: Iterable[str] | None = None) -> Metadata:
+        attempts.append(cluster.config)
+        return connect(cluster, topics)
+
+    monkeypatch.setattr(Cluster, "refresh", counted)
+    monkeypatch.setattr("shoal.cli.verify.DEFAULT_PATIENCE_S", 1.0)
+    command = ["verify", "--from", "127.0.0.1:1", "--to", brokers[1].bootstrap, "--topics", "a", "--follow"]
+    assert main(command) == 3
+    assert "the source cluster" in capsys.readouterr().err
+    assert len([each for each in attempts if each.bootstrap[0].port == 1]) > 2
 
 
 # Views

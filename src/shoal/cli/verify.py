@@ -190,7 +190,7 @@ def run(args: argparse.Namespace) -> int:
     selection = parse_topics(args)
     options = MirrorOptions.parse(source, destination, selection, {**vars(args), **_NOT_OF_A_MIRROR})
     extent = Extent.parse(vars(args))
-    _reach(source, destination)
+    _reach(source, destination, at_once=not args.follow)
     if args.follow:
         follower = Follower(
             source,
@@ -307,9 +307,14 @@ def _check(args: argparse.Namespace) -> int:
     return exit_code
 
 
-def _reach(*clusters: ClientConfig) -> None:
+def _reach(*clusters: ClientConfig, at_once: bool) -> None:
     """
-    Connect once, so that a wrong address is reported at once: all later requests are retried.
+    Connect to all brokers, and warn of those that do not answer.
+
+    Args:
+        clusters: Both clusters.
+        at_once: Whether a cluster that does not answer is an error, so that a wrong address is reported at
+            once. All later requests are retried, and a supervisor gives up if ``--follow`` ends too often.
 
     Raises:
         Disconnected: A cluster does not answer.
@@ -317,7 +322,8 @@ def _reach(*clusters: ClientConfig) -> None:
     """
     for config in clusters:
         with Cluster(config) as cluster:
-            cluster.refresh([])
+            if at_once:
+                cluster.refresh([])
             for warning in check_advertised(cluster):
                 warn(warning)
 
