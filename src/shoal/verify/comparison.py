@@ -290,11 +290,8 @@ class PartitionComparison:
         alignment, end = self._attempt.alignment, logs.destination_log.end
         start = max(self.tally.same_end, alignment.destination_offset if alignment else 0)
         free = end - start - self.tally.behind_same
-        for finding in self._attempt.beside_gaps:
-            gap = finding.gaps[0]
-            if gap is not None and gap.end >= end:
-                free -= sum(each.records for each in finding.source)
-        return max(0, free)
+        last = (each for each in self._attempt.beside_gaps if each.gaps[0] and each.gaps[0].end >= end)
+        return max(0, free - sum(part.records for each in last for part in each.source))
 
     def _leave_unexplained(self) -> None:
         """Judge the other records beside gaps by the sizes of these alone."""
