@@ -55,9 +55,11 @@ def test_torn_tail_alone_is_cut(
     size = len(whole) // 3
     left = int(len(whole) * share)
     (segment,) = segments(data)
-    segment.write_bytes(whole[:left] + garbage)
+    torn = whole[:left] + garbage
+    segment.write_bytes(torn)
     with serving(data) as (_, wire):
-        kept = left // size
+        # The garbage may be what was there.
+        kept = max(number for number in range(4) if torn.startswith(whole[: number * size]))
         assert wire.end_offset("topic") == 2 * kept
         assert segment.read_bytes() == whole[: kept * size]
         assert wire.produce("topic", batch(1)).base_offset == 2 * kept
