@@ -121,8 +121,8 @@ def test_end_of_block_ends_all_processes(run: Run) -> None:
         _,
         counted,
     ):
-        while len(pids := counted.pids()) < 2:
-            time.sleep(0.02)
+        wait_until(lambda: len(counted.pids()) >= 2, "both processes to be counted")
+        pids = counted.pids()
     assert not any(map(psutil.pid_exists, pids))
 
 
