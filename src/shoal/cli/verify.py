@@ -322,9 +322,7 @@ def _reach(*clusters: ClientConfig, at_once: bool) -> None:
     """
     for config in clusters:
         with Cluster(config) as cluster:
-            if at_once:
-                cluster.refresh([])
-            for warning in check_advertised(cluster):
+            for warning in check_advertised(cluster, must_answer=at_once):
                 warn(warning)
 
 

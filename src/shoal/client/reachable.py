@@ -22,7 +22,9 @@ __all__ = ["check_advertised", "unreachable_brokers"]
 _PATIENCE_S = 3.0
 
 
-def check_advertised(cluster: Cluster, patience_s: float = _PATIENCE_S) -> list[str]:
+def check_advertised(
+    cluster: Cluster, patience_s: float = _PATIENCE_S, *, must_answer: bool = False
+) -> list[str]:
     """
     Connect to all advertised brokers at the same time, and close the connections.
 
@@ -30,12 +32,14 @@ def check_advertised(cluster: Cluster, patience_s: float = _PATIENCE_S) -> list[
         cluster: The cluster. If it does not answer, the check ends without an error, unless no name resolves:
             the caller's own requests may wait longer.
         patience_s: The limit for all brokers together.
+        must_answer: Whether it is an error if the cluster does not answer.
 
     Returns:
         A warning for each broker that cannot be reached, if others can.
 
     Raises:
         Unreachable: No broker can be reached, or no server's name resolves.
+        Disconnected: The cluster does not answer, and must.
 
     """
     try:
@@ -43,6 +47,8 @@ def check_advertised(cluster: Cluster, patience_s: float = _PATIENCE_S) -> list[
     except Unreachable:
         raise
     except Disconnected:
+        if must_answer:
+            raise
         return []
     others = [each for each in brokers if each not in cluster.config.bootstrap]
     errors = unreachable_brokers(cluster, others, patience_s)
