@@ -24,10 +24,13 @@ from bench.rows import Clusters, Row, Section, Settings
 from bench.shoal_movers import Code, code_before, has_native
 from bench.small import AGENT
 from bench.start import START
+from bench.steady import STEADY
 from bench.verify_speed import VERIFY
 from rig import KAFKA_VERSION
 
-ROWS = {row.name: row for row in (*COMPARISONS, VERIFY, GROWTH, ALIGNING, SIZE, LAG, START, FAR, AGENT)}
+ROWS = {
+    row.name: row for row in (*COMPARISONS, *STEADY, VERIFY, GROWTH, ALIGNING, SIZE, LAG, START, FAR, AGENT)
+}
 
 _ROOT = Path(__file__).parents[1]
 _RESULTS = Path(__file__).parent / "results.md"
@@ -119,8 +122,8 @@ def _heading(settings: Settings, loads: tuple[float, float]) -> str:
 {machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, loopback; \
 {versions("confluent-kafka", "pyspark", "shoal-native")}; {paths}.{beside}{trial}
 Movers in turn, {settings.repeat} turns: the median, and the extremes in parentheses. \
-All processes of a mover are counted, {counted}, from a tenth of its records to the last; \
-nothing is a difference of two runs.
+All processes of a mover are counted, {counted}, from a tenth of its records to the last, or from half of \
+them in rows of the steady state; nothing is a difference of two runs.
 A GB is one of uncompressed records of 1,000 bytes, a wire GB one of the batches as they are stored. \
 A ratio is that of the same turn, and is quoted only if three turns repeat within 15 %. \
 The yardstick is the CPU of a fixed loop beside each run: compare rows only where it is the same.

@@ -2,6 +2,7 @@
 
     python -m bench.before_after                 the table, on standard output
     python -m bench.before_after --append        the table to results.md, and before_after.svg
+    python -m bench.before_after --svg FILE      the chart there; --json FILE has all runs
 
 The charts are those of KIP-712 and of Pinterest's article: CPU, memory, garbage collection, batch sizes and
 message conversions, before and after.
@@ -13,7 +14,9 @@ batches. Movers take turns, N times. The filling and the brokers share the machi
 """
 
 import argparse
+import dataclasses
 import itertools
+import json
 import os
 import tempfile
 import threading
@@ -289,6 +292,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--append", action="store_true", help=f"append to {_RESULTS.name}, and draw {_CHART.name}"
     )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the chart into this file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs with their samples as JSON")
     return parser.parse_args(arguments)
 
 
@@ -309,6 +314,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
     text = _heading(parsed.megabytes, parsed.repeat, load_before) + "\n" + table(runs)
     print(text)
+    if parsed.json:
+        parsed.json.write_text(json.dumps([dataclasses.asdict(run) for run in runs], indent=1) + "\n")
+    if parsed.svg:
+        parsed.svg.write_text(chart(runs))
     if parsed.append:
         _CHART.write_text(chart(runs))
         with _RESULTS.open("a") as file:

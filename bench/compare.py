@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from bench.figures import Figure, Figures, Key, Ratio
-from bench.measure import GIGABYTE, MoverFailed, Window, measure
-from bench.mover import Job, Mover
+from bench.measure import BEGINS_AT, GIGABYTE, MoverFailed, Window, measure
+from bench.mover import Job, Mover, Tls
 from bench.movers import MIRROR_MAKER_2
 from bench.report import markdown, say
 from bench.rows import Row, Section, Settings, delete_topics, in_turn
-from bench.topics import TOPICS, Shape, load
+from bench.topics import RECORD_BYTES, TOPICS, Shape, load
 from rig import KafkaCluster, digest_topic
 from rig.read import PartitionDigest
 
@@ -33,12 +33,14 @@ class Topic:
     Attributes:
         gigabytes: Uncompressed.
         wire_gigabytes: Its batches, as they are stored and sent.
+        records: Number of its records, without markers of transactions.
     """
 
     name: str
     shape: Shape
     gigabytes: float
     wire_gigabytes: float
+    records: int
 
 
 def loaded(source: KafkaCluster, shape: Shape, megabytes: float) -> Topic:
@@ -48,7 +50,7 @@ def loaded(source: KafkaCluster, shape: Shape, megabytes: float) -> Topic:
     size = load(source.bootstrap, shape, name, megabytes)
     directories = [source.partition_dir(name, partition) for partition in range(shape.partitions)]
     stored = sum(segment.stat().st_size for path in directories for segment in path.glob("*.log"))
-    return Topic(name, shape, size / GIGABYTE, stored / GIGABYTE)
+    return Topic(name, shape, size / GIGABYTE, stored / GIGABYTE, size // RECORD_BYTES)
 
 
 def compare(
@@ -57,12 +59,16 @@ def compare(
     movers: Sequence[Mover],
     repeat: int,
     addresses: Mapping[str, str] | None = None,
+    begins_at: float = BEGINS_AT,
+    tls: Tls | None = None,
 ) -> dict[str, list[Window]]:
     """Let the movers copy a topic in turn; return their windows by their names.
 
     Args:
         addresses: Bootstrap servers that the movers get instead of a cluster's own, for the keys ``source``
             and ``destination``.
+        begins_at: The part of the records that is not measured.
+        tls: Listeners with TLS that the movers use.
 
     Raises:
         MoverFailed: A mover failed, or its first copy has other records.
@@ -80,8 +86,10 @@ def compare(
                 codec=topic.shape.codec,
                 directory=Path(directory),
                 partitions=topic.shape.partitions,
+                records=topic.records,
+                tls=tls,
             )
-            window, copy = measure(mover, job, source, destination)
+            window, copy = measure(mover, job, source, destination, begins_at=begins_at)
         windows[mover.name].append(window)
         say(
             f"{topic.shape.name}, {mover.name}, turn {turn + 1}: "

@@ -14,21 +14,26 @@ __all__ = ["CONFLUENT_LOOP"]
 
 
 def _arguments(job: Job) -> list[str]:
-    places = [job.source, job.destination, job.topic, job.copy, job.codec]
-    return [sys.executable, "-m", "bench.confluent_loop", *places]
+    places = [job.reads_from, job.writes_to, job.topic, job.copy, job.codec]
+    tls = [] if job.tls is None else ["--authority", str(job.tls.authority)]
+    return [sys.executable, "-m", "bench.confluent_loop", *places, *tls]
 
 
 CONFLUENT_LOOP = PlainCommand("confluent-kafka loop", _arguments)
 
 
-def copy(source: str, destination: str, topic: str, to: str, codec: str) -> None:
-    """Copy a topic from its beginning up to the end offsets at the start."""
+def copy(source: str, destination: str, topic: str, to: str, codec: str, authority: str | None) -> None:
+    """Copy a topic from its beginning to its end, over TLS if there is an authority's file."""
+    tls = {} if authority is None else {"security.protocol": "ssl", "ssl.ca.location": authority}
     consumer = Consumer(
         {
             "bootstrap.servers": source,
             "group.id": "confluent-loop",  # required by librdkafka, never joined
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            # The last offset of a partition may be a transaction's marker, and is no message then.
+            "enable.partition.eof": True,
+            **tls,
         }
     )
     producer = Producer(
@@ -40,29 +45,30 @@ def copy(source: str, destination: str, topic: str, to: str, codec: str) -> None
             "linger.ms": 100,
             "queue.buffering.max.messages": 100_000,
             "delivery.report.only.error": True,
+            **tls,
         }
     )
     unread = _assign(consumer, topic)
     while unread:
         for message in consumer.consume(1000, timeout=1):
-            if (error := message.error()) is not None:
+            error = message.error()
+            if error is None:
+                _send(producer, to, message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unread.discard(message.partition())
+            else:
                 raise SystemExit(f"{topic}: {error}")
-            _send(producer, to, message)
-            partition, offset = message.partition(), message.offset()
-            if offset is not None and partition in unread and offset + 1 >= unread[partition]:
-                del unread[partition]
         producer.poll(0)
     if unsent := producer.flush(120):
         raise SystemExit(f"{unsent} records were not acknowledged")
     consumer.close()
 
 
-def _assign(consumer: Consumer, topic: str) -> dict[int, int]:
-    """Assign all partitions from their beginning; return the end offsets of those with records."""
+def _assign(consumer: Consumer, topic: str) -> set[int | None]:
+    """Assign all partitions from their beginning, and return them."""
     partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in partitions}
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-    return {p: end for p, end in ends.items() if end > 0}
+    return set(partitions)
 
 
 def _send(producer: Producer, topic: str, message: Message) -> None:
@@ -91,4 +97,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for place in ("source", "destination", "topic", "to", "codec"):
         parser.add_argument(place)
+    parser.add_argument("--authority")
     copy(**vars(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""Run a mover once, and count what it uses from a tenth of its records to the last.
+"""Run a mover once, and count what it uses from a tenth of its records (or a later part) to the last.
 
 By then its processes are warm and its connections open, so a start is no part of the figure; nothing is
 computed as the difference of two runs. The records are counted at the destination, by its end offsets.
@@ -19,6 +19,7 @@ from rig import KafkaCluster, TimedOut
 from rig.process import tail
 
 __all__ = [
+    "BEGINS_AT",
     "GIGABYTE",
     "MoverFailed",
     "Window",
@@ -30,7 +31,7 @@ __all__ = [
 
 GIGABYTE = 1_000_000_000
 
-_BEGINS_AT = 0.1
+BEGINS_AT = 0.1
 _LOOK_INTERVAL_S = 0.02
 _MEMORY_INTERVAL_S = 2.0
 _ENDS_S = 120.0
@@ -47,10 +48,10 @@ class MoverFailed(Exception):
 
 @dataclass(frozen=True)
 class Window:
-    """The usage of a mover from a tenth of its records to the last.
+    """The usage of a mover from a tenth of its records, or a later part, to the last.
 
     Attributes:
-        part: The part of the records that it copied in this time, about 0.9.
+        part: The part of the records that it copied in this time, such as 0.9.
         seconds: The time between the first and the last of them.
         cpu_s: User and system time of all its processes.
         jvm_cpu_s: Of it, that of Java processes.
@@ -77,9 +78,18 @@ class Window:
 
 
 def measure(
-    mover: Mover, job: Job, source: KafkaCluster, destination: KafkaCluster, timeout_s: float = 1800
+    mover: Mover,
+    job: Job,
+    source: KafkaCluster,
+    destination: KafkaCluster,
+    timeout_s: float = 1800,
+    begins_at: float = BEGINS_AT,
 ) -> tuple[Window, str | None]:
     """Let a mover copy a topic.
+
+    Args:
+        timeout_s: Timeout of the whole run.
+        begins_at: The part of the records that is not measured.
 
     Returns:
         The usage, and the destination topic, None if there is none.
@@ -89,7 +99,7 @@ def measure(
         TimedOut: The mover was still running after this time.
     """
     with mover.command(job) as command, Yardstick() as yardstick:
-        run = _Run(job, source, destination, yardstick, time.monotonic() + timeout_s)
+        run = _Run(job, source, destination, yardstick, time.monotonic() + timeout_s, begins_at)
         with running(command.arguments, run.log, command.environment, command.directory) as (
             process,
             account,
@@ -125,11 +135,18 @@ class _Run:
     """The measurement of one run."""
 
     def __init__(
-        self, job: Job, source: KafkaCluster, destination: KafkaCluster, yardstick: Yardstick, deadline: float
+        self,
+        job: Job,
+        source: KafkaCluster,
+        destination: KafkaCluster,
+        yardstick: Yardstick,
+        deadline: float,
+        begins_at: float,
     ) -> None:
         self.log = job.directory / "mover.log"
         self.deadline = deadline
-        self.expected = sum(end_offsets(job.source, job.topic))
+        self.expected = sum(end_offsets(job.source, job.topic)) if job.records is None else job.records
+        self._begins_at = begins_at
         self._job = job
         self._clusters = source, destination
         self._yardstick = yardstick
@@ -148,7 +165,7 @@ class _Run:
             return found, self._read(account)
 
         _, first = reach(1)
-        at, begin = reach(max(1, int(_BEGINS_AT * self.expected)))
+        at, begin = reach(max(1, int(self._begins_at * self.expected)))
         _, end = reach(self.expected)
         self._look_at_memory(account, at_once=True)
         return Window(

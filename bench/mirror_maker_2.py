@@ -42,8 +42,11 @@ class MirrorMaker2:
 def _properties(job: Job, alias: str, linger_ms: int) -> str:
     return f"""
 clusters = {alias}, destination
-{alias}.bootstrap.servers = {job.source}
-destination.bootstrap.servers = {job.destination}
+{alias}.bootstrap.servers = {job.reads_from}
+destination.bootstrap.servers = {job.writes_to}
+{_for_both(job, alias)}
+# As shoal reads, and librdkafka: without the records of aborted transactions.
+{alias}.consumer.isolation.level = read_committed
 {alias}->destination.enabled = true
 {alias}->destination.topics = {job.topics}
 tasks.max = {job.partitions}
@@ -61,3 +64,10 @@ status.storage.replication.factor = 1
 config.storage.replication.factor = 1
 sync.topic.acls.enabled = false
 """
+
+
+def _for_both(job: Job, alias: str) -> str:
+    clusters = (alias, "destination")
+    return "".join(
+        f"{each}.{key} = {value}\n" for each in clusters for key, value in job.java_properties.items()
+    )

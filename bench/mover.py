@@ -18,7 +18,22 @@ from bench.topics import PARTITIONS
 from rig import create_topic
 from rig.load import Codec
 
-__all__ = ["Command", "Job", "Mover", "PlainCommand"]
+__all__ = ["Command", "Job", "Mover", "PlainCommand", "Tls"]
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Two clusters' listeners with TLS.
+
+    Attributes:
+        source: Bootstrap servers of the source's listener.
+        destination: The same of the destination's.
+        authority: A PEM file: the authority that signed the certificates of all brokers.
+    """
+
+    source: str
+    destination: str
+    authority: Path
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,10 @@ class Job:
         directory: An empty directory, deleted after the run.
         beside: Another topic of the source, which a mover that does not end by itself also copies.
         partitions: Number of partitions of the topic.
+        records: Number of records of the topic, if its offsets are not all records': markers of transactions
+            have offsets, too.
+        tls: The listeners with TLS to connect to instead, if any. The bench itself uses ``source`` and
+            ``destination``.
     """
 
     source: str
@@ -44,6 +63,26 @@ class Job:
     directory: Path
     beside: str | None = None
     partitions: int = PARTITIONS
+    records: int | None = None
+    tls: Tls | None = None
+
+    @property
+    def reads_from(self) -> str:
+        """The source's bootstrap servers for a mover."""
+        return self.source if self.tls is None else self.tls.source
+
+    @property
+    def writes_to(self) -> str:
+        """The destination's bootstrap servers for a mover."""
+        return self.destination if self.tls is None else self.tls.destination
+
+    @property
+    def java_properties(self) -> Mapping[str, str]:
+        """A Java client's further properties for both clusters."""
+        if self.tls is None:
+            return {}
+        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.tls.authority)}
+        return {"security.protocol": "SSL", **trusted}
 
     @property
     def topics(self) -> str:

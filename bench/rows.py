@@ -1,19 +1,22 @@
 """The input of a row of the bench, and its result."""
 
 import itertools
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from confluent_kafka.admin import AdminClient
 
 from bench.figures import Figures
-from bench.mover import Mover
+from bench.mover import Mover, Tls
 from bench.report import say
 from bench.shoal_movers import Code
 from bench.topics import TOPICS, load
 from rig import BENCH_JVM, KafkaCluster, digest_topic, two_clusters
+from rig.authority import Authority, tls_listener
 
 __all__ = ["PATIENT", "Clusters", "Row", "Section", "Settings", "delete_topics", "in_turn"]
 
@@ -21,6 +24,7 @@ __all__ = ["PATIENT", "Clusters", "Row", "Section", "Settings", "delete_topics",
 PATIENT = {"broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 2000}
 
 _HEAP = "1g"
+_TLS = "TLS"
 _WARM_UP_MEGABYTES = 60
 
 
@@ -30,6 +34,7 @@ class Clusters:
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._pair: tuple[KafkaCluster, KafkaCluster] | None = None
+        self._authority: Path | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +49,13 @@ class Clusters:
         """
         if self._pair is None:
             say("starting two clusters")
-            clusters = two_clusters(jvm=BENCH_JVM, heap=_HEAP, config=PATIENT)
+            directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-tls-")))
+            authority = Authority()
+            self._authority = directory / "ca.pem"
+            self._authority.write_text(authority.pem)
+            own = authority.issue("broker", "127.0.0.1").write_pem(directory / "broker.pem")
+            config = {**PATIENT, **tls_listener(_TLS, own, self._authority)}
+            clusters = two_clusters(jvm=BENCH_JVM, heap=_HEAP, config=config, listeners={_TLS: "SSL"})
             self._pair = self._stack.enter_context(clusters)
             for cluster, shape in itertools.product(self._pair, TOPICS[:2]):
                 topic = f"{shape.name}_warm"
@@ -52,6 +63,13 @@ class Clusters:
                 digest_topic(cluster.bootstrap, topic)
                 delete_topics(cluster, topic)
         return self._pair
+
+    def tls(self) -> Tls:
+        """Return the listeners with TLS of the running pair."""
+        assert self._pair is not None, "call pair first"
+        assert self._authority is not None
+        source, destination = self._pair
+        return Tls(source.listener(_TLS), destination.listener(_TLS), self._authority)
 
     def close(self) -> None:
         """Stop them, for a row that starts clusters of its own."""

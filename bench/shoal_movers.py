@@ -19,6 +19,7 @@ from bench.measure import MoverFailed
 from bench.mover import Command, Job, PlainCommand
 from bench.report import say
 from rig import TimedOut, create_topic, wait_until
+from rig.cluster import java_properties
 from shoal.native import NATIVE
 
 __all__ = [
@@ -132,7 +133,11 @@ class Shoal:
         await_archive(Path(self._state.name))
 
     def _mirror(self, job: Job) -> Sequence[str]:
-        between = ["--from", job.source, "--to", job.destination]
+        between = ["--from", job.reads_from, "--to", job.writes_to]
+        if job.java_properties:
+            properties = job.directory / "tls.properties"
+            properties.write_text(java_properties(job.java_properties))
+            between += ["--from-config", str(properties), "--to-config", str(properties)]
         topics = ["--topics", job.topic, "--rename", f"{job.topic}={job.copy}"]
         # A separate group: each run copies everything.
         group = ["--group", job.copy]

@@ -6,9 +6,10 @@ from typing import Literal
 
 from rig.load import Codec, load_plain
 
-__all__ = ["PARTITIONS", "TOPICS", "Shape", "load"]
+__all__ = ["PARTITIONS", "RECORD_BYTES", "TOPICS", "Shape", "load"]
 
 PARTITIONS = 4
+RECORD_BYTES = 1000
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class Shape:
         stored_with: The ``compression.type`` of the destination's topic. If a batch has another codec, the
             destination's broker compresses it again.
         partitions: Number of partitions.
+        batches_per_transaction: Number of batches that a committed transaction has in each partition, with a
+            marker behind them. None for a topic without transactions.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Shape:
     age_days: int = 0
     stored_with: Codec | Literal["producer"] = "producer"
     partitions: int = PARTITIONS
+    batches_per_transaction: int | None = None
 
 
 TOPICS = (
@@ -48,7 +52,8 @@ def load(bootstrap: str, shape: Shape, topic: str, megabytes: float) -> int:
     """Create and load a topic of this shape; return its uncompressed bytes."""
     # An hour for the records' own milliseconds: a broker refuses timestamps in its future.
     age_ms = shape.age_days * 86_400_000 + 3_600_000
-    return 1000 * load_plain(
+    batches = shape.batches_per_transaction
+    return RECORD_BYTES * load_plain(
         bootstrap,
         topic,
         shape.codec,
@@ -56,4 +61,5 @@ def load(bootstrap: str, shape: Shape, topic: str, megabytes: float) -> int:
         int(megabytes * 1_000_000),
         partitions=shape.partitions,
         first_timestamp_ms=int(time.time() * 1000) - age_ms,
+        records_per_transaction=batches and batches * shape.records_per_batch * shape.partitions,
     )

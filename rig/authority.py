@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-__all__ = ["Authority", "Identity"]
+__all__ = ["Authority", "Identity", "tls_listener"]
 
 _DAY = datetime.timedelta(days=1)
 
@@ -105,6 +105,23 @@ class Authority:
             capture_output=True,
         )
         return path
+
+
+def tls_listener(name: str, own: Path, authority: Path) -> dict[str, object]:
+    """Return a broker's settings for a listener with TLS.
+
+    Args:
+        name: The listener's name, in any case.
+        own: The broker's key and certificates, as `Identity.write_pem` writes them.
+        authority: The authority's certificate as PEM.
+    """
+    prefix = f"listener.name.{name.lower()}"
+    return {
+        f"{prefix}.ssl.keystore.type": "PEM",
+        f"{prefix}.ssl.keystore.location": own,
+        f"{prefix}.ssl.truststore.type": "PEM",
+        f"{prefix}.ssl.truststore.location": authority,
+    }
 
 
 def _now() -> datetime.datetime:

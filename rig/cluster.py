@@ -427,10 +427,16 @@ def two_clusters(
     config: Mapping[str, object] | None = None,
     heap: str = "768m",
     jvm: Sequence[str] = QUICK_JVM,
+    listeners: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    """Run a source and a destination cluster of the same shape, started in parallel."""
+    """Run a source and a destination cluster of the same shape, started in parallel.
+
+    Args:
+        listeners: Further listeners of each broker, as of `KafkaCluster`.
+    """
     source, destination = (
-        KafkaCluster(brokers=brokers, config=config or {}, heap=heap, jvm=jvm) for _ in range(2)
+        KafkaCluster(brokers=brokers, config=config or {}, heap=heap, jvm=jvm, listeners=listeners or {})
+        for _ in range(2)
     )
     with start_in_parallel(source, destination):
         yield source, destination

@@ -300,6 +300,7 @@ def load_plain(
     seed: int = 0,
     create: bool = True,
     first_timestamp_ms: int = FIRST_TIMESTAMP,
+    records_per_transaction: int | None = None,
 ) -> int:
     """Load a large topic quickly: records of 1,000 bytes, JSON of random words and a running number.
 
@@ -309,6 +310,7 @@ def load_plain(
         total_bytes: Size of all values, before compression.
         create: False to add to an existing topic.
         first_timestamp_ms: Timestamp of the first record; each following one is a millisecond later.
+        records_per_transaction: As for `load_values`.
 
     Returns:
         Number of records sent.
@@ -321,7 +323,7 @@ def load_plain(
         (number // records_per_batch % partitions, first_timestamp_ms + number, values.numbered(number))
         for number in range(count)
     )
-    load_values(bootstrap, topic, codec, records_per_batch, records, partitions)
+    load_values(bootstrap, topic, codec, records_per_batch, records, partitions, records_per_transaction)
     return count
 
 
@@ -332,6 +334,7 @@ def load_values(
     records_per_batch: int,
     records: Iterable[tuple[int, int, bytes | str]],
     partitions: int = 1,
+    records_per_transaction: int | None = None,
 ) -> None:
     """Send values quickly, with idempotent producers.
 
@@ -340,22 +343,31 @@ def load_values(
     Args:
         records: Partition, timestamp in milliseconds and value of each.
         partitions: Number of partitions that may have a batch in flight.
+        records_per_transaction: Commit them in transactions of this size. None for no transactions.
 
     Raises:
         LoadFailed: The broker did not acknowledge all records.
     """
     failures: list[KafkaError] = []
     delivered = _collect(failures)
-    limits = {
+    limits: dict[str, object] = {
         "batch.num.messages": records_per_batch,
         # Limits the producer's queue; if it is full, the loader waits for librdkafka to catch up.
         "queue.buffering.max.messages": max(20_000, 4 * records_per_batch * partitions),
         # Only failures call back: a callback for each record would halve the speed.
         "delivery.report.only.error": True,
     }
+    if records_per_transaction is not None:
+        limits["transactional.id"] = topic
     producer = _producer(bootstrap, codec, idempotent=True, more=limits)
+    if records_per_transaction is not None:
+        producer.init_transactions(60)
+        producer.begin_transaction()
     _know(producer, topic)
-    for partition, timestamp_ms, value in records:
+    for number, (partition, timestamp_ms, value) in enumerate(records):
+        if records_per_transaction is not None and number and number % records_per_transaction == 0:
+            producer.commit_transaction(60)
+            producer.begin_transaction()
         while True:
             try:
                 producer.produce(
@@ -365,6 +377,8 @@ def load_values(
             except BufferError:
                 producer.poll(0.1)
     _flush(producer, failures)
+    if records_per_transaction is not None:
+        producer.commit_transaction(60)
 
 
 class _JsonValues:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from rig.authority import Authority, Identity
+from rig.authority import Authority, Identity, tls_listener
 from rig.cluster import KafkaCluster
 from rig.jars import KAFKA_VERSION
 from rig.wait import wait_until
@@ -186,10 +186,8 @@ def _config(directory: Path) -> dict[str, object]:
         prefix = f"listener.name.{name.lower()}"
         if protocol.endswith("SSL"):
             own = directory / f"{name.lower()}.pem"
-            config[f"{prefix}.ssl.keystore.type"] = "PEM"
-            config[f"{prefix}.ssl.keystore.location"] = own if own.exists() else directory / "broker.pem"
-            config[f"{prefix}.ssl.truststore.type"] = "PEM"
-            config[f"{prefix}.ssl.truststore.location"] = directory / "ca.pem"
+            own = own if own.exists() else directory / "broker.pem"
+            config |= tls_listener(name, own, directory / "ca.pem")
         if protocol.startswith("SASL") and name != "OAUTH":
             config[f"{prefix}.plain.sasl.jaas.config"] = f"{_PLAIN} required {users};"
             for mechanism in ("scram-sha-256", "scram-sha-512"):
