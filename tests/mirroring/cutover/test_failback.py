@@ -65,6 +65,22 @@ def test_mirror_that_is_not_the_way_back_of_the_cut(
         (replace(HERE, end=9), THERE, []),
         (replace(HERE, start=9), THERE, []),
         (replace(HERE, topic_id=None), replace(THERE, topic_id=None), []),
+        (replace(HERE, cut_epoch_end=9), replace(THERE, cut_epoch_end=11), []),
+        (
+            replace(HERE, cut_epoch_end=7),
+            replace(THERE, cut_epoch_end=10),
+            [
+                "west.orders-0 has lost its records from 7 up to the cut at 9 and has others there: leader "
+                "epoch 5 ends at 7 now",
+                "orders-0 has lost its records from 10 up to the cut at 11 and has others there: leader "
+                "epoch 3 ends at 10 now",
+            ],
+        ),
+        (
+            replace(HERE, end=8, cut_epoch_end=7),
+            THERE,
+            ["west.orders-0 ends at 8 now, before the cut at 9: it has lost records"],
+        ),
         (None, THERE, ["there is no west.orders-0 any more"]),
         (replace(HERE, topic_id="new"), THERE, ["topic west.orders was created again after the cut"]),
         (HERE, replace(THERE, topic_id="new"), ["topic orders was created again after the cut"]),
@@ -103,6 +119,7 @@ def test_first_position_is_both_ends_of_the_cut() -> None:
     assert (position.source_offset, position.destination_offset) == position.origin == (9, 11)
     assert (position.source_topic_id, position.destination_topic_id) == ("B-id", "A-id")
     assert (position.last_batch, position.destination_leader_epoch, position.rules) == (None, 4, "other")
+    assert position.source_leader_epoch == 5
 
 
 @pytest.mark.parametrize(

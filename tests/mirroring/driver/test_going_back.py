@@ -15,7 +15,7 @@ from shoal.mirroring.model.first_start import FirstStart
 from shoal.mirroring.positions import GroupPositions
 from shoal.topic_partition import TopicPartition
 from tests.group_member import GroupMember
-from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, content_of, die_after, lagging
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, content_of, die_after, lagging, lose_tail
 from tests.way_back import WayBack, certificate_of, reversed_brokers, started_way_back
 
 TOPIC = TopicPartition("topic", 0)
@@ -66,6 +66,35 @@ def test_go_back_sees_writes_to_the_old_source_that_its_followers_lack(way_back:
     History(lagging(way_back.two.destination, "topic", end)).plain(1)
     with pytest.raises(ConfigError, match="it was written to since"):
         way_back.begin()
+
+
+@pytest.mark.parametrize("is_source", [True, False])
+def test_go_back_is_refused_if_a_log_lost_records_before_the_cut_and_grew_again(
+    way_back: WayBack, is_source: bool
+) -> None:
+    broker = way_back.two.source if is_source else way_back.two.destination
+    end = broker.log("topic").log_end_offset
+    torn = lose_tail(broker, "topic", end - 1)
+    lost = end - torn.log_end_offset
+    History(torn).plain(lost + 4 if is_source else lost)
+    with pytest.raises(ConfigError, match=rf"lost its records from {end - lost} up to the cut at {end}"):
+        way_back.begin()
+
+
+def test_go_back_begins_under_a_new_leader_that_has_all_records(way_back: WayBack) -> None:
+    for broker in (way_back.two.source, way_back.two.destination):
+        broker.log("topic").begin_leader_epoch(3)
+    History(way_back.two.source.log("topic")).plain(4)
+    assert way_back.begin() == [0]
+
+
+def test_failback_notices_a_lost_tail_before_its_first_record(back: TwoBrokers) -> None:
+    torn = lose_tail(back.source, "topic", back.source.log("topic").log_end_offset - 1)
+    History(torn).plain(9)
+    before = content_of(back.destination.log("topic"))
+    (stopped,) = back.run().stopped
+    assert (stopped.offset, "its log on the source cluster" in stopped.reason) == (8, True)
+    assert content_of(back.destination.log("topic")) == before
 
 
 def test_go_back_is_refused_while_the_mirror_of_the_cutover_runs(way_back: WayBack) -> None:

@@ -13,7 +13,9 @@ what A had at the cut, under the same names, exactly once:
   from before the cut is replaced: its mirror ran before an earlier cut-over, in the same direction.
 - Every partition is checked before any position is committed. A must end where it ended at the cut: records
   behind it would be between both copies. B must not have deleted records behind the cut: they would be lost.
-  Neither topic may have been created again.
+  Neither topic may have been created again. Equal ends do not show that a log is the one of the cut: it may
+  have lost its end in an unclean election, and have grown again. So the leader epoch of the cut must end at
+  the cut or later in both logs (KIP-320). The first position has the epoch at B.
 - The writer is new at A, since the cut has no producer there. There is no last batch to recognize either:
   the position says so (``last_batch`` is None), and resuming compares what lies behind it alone.
 - The offset map begins at the cut (``is_whole`` is false). An offset of B before it translates by the map of
@@ -44,6 +46,7 @@ class FailbackLog:
         topic_id: The topic's id as text; None without topic ids.
         start: The log's first offset.
         leader_epoch: The leader's epoch; -1 without epochs.
+        cut_epoch_end: The end of the leader epoch of the cut in this log; None if the log has no epochs.
 
     """
 
@@ -51,6 +54,7 @@ class FailbackLog:
     start: int
     end: int
     leader_epoch: int = -1
+    cut_epoch_end: int | None = None
 
 
 def cluster_problem(
@@ -123,11 +127,25 @@ def failback_problems(
             f"{TopicPartition(cut.destination.topic, cut.partition)} ends at {source.end:,} now, before the "
             f"cut at {cut.destination.end:,}: it has lost records"
         )
+    elif source is not None:
+        yield from _changed_before_cut(cut.destination, cut.partition, source)
     if destination is not None and destination.end != cut.source.end:
         what = "was written to" if destination.end > cut.source.end else "has lost records"
         yield (
             f"{cut.source_partition} ended at {cut.source.end:,} at the cut and ends at {destination.end:,} "
             f"now: it {what} since"
+        )
+    elif destination is not None:
+        yield from _changed_before_cut(cut.source, cut.partition, destination)
+
+
+def _changed_before_cut(cut: CutLog, partition: int, now: FailbackLog) -> Iterator[str]:
+    """Yield a phrase if a log has lost records of the cut, and has others in their place."""
+    if now.cut_epoch_end is not None and now.cut_epoch_end < cut.end:
+        yield (
+            f"{TopicPartition(cut.topic, partition)} has lost its records from {now.cut_epoch_end:,} up to "
+            f"the cut at {cut.end:,} and has others there: leader epoch {cut.leader_epoch} ends at "
+            f"{now.cut_epoch_end:,} now"
         )
 
 
@@ -182,8 +200,9 @@ def _position(
         destination_topic_id=destination.topic_id,
         destination_leader_epoch=leader_epoch,
         rules=rules,
-        # The epoch of the leader is not always that of its last batch. The ends were compared instead.
-        source_leader_epoch=-1,
+        # The last batch may be older than this epoch, which still ends before the cut if the log loses
+        # records of the cut.
+        source_leader_epoch=source.leader_epoch,
         first_start=first_start,
         milestones=OffsetMap.begun_at(
             source.end, destination.end, is_whole=source.end == destination.end == 0

@@ -159,6 +159,8 @@ class Observer:
         copies = [each.destination for each in seen]
         ends = _answered(list_offsets(self._destination, dict.fromkeys(copies, LATEST)))
         starts = _answered(list_offsets(self._destination, dict.fromkeys(copies, EARLIEST)))
+        # A leader of a later epoch than that of the metadata, which the certificate gets, refuses this.
+        _answered(log_ends(self._destination, ends))
         return {
             each.source: (
                 _log(self._source, each.source, each.start, each.end),

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from ...client.admin import init_producer_id
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, group_assignment
-from ...client.offsets import EARLIEST, LATEST, list_offsets
+from ...client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets
 from ...errors import BrokerError, ConfigError, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
-from ..cutover.certificate import Certificate, CutPartition, read_certificate
+from ..cutover.certificate import Certificate, CutLog, CutPartition, read_certificate
 from ..cutover.failback import (
     FailbackLog,
     begins_at_cut,
@@ -108,15 +108,18 @@ def _find(
     }
     _check_stopped(certificate, selected.values(), destination)
     cuts = {each: cut for each, cut in selected.items() if begins_at_cut(cut, state.positions.get(each))}
-    here = _logs(source, cuts)
-    there = _logs(destination, (cut.source_partition for cut in cuts.values()))
+    here = _logs(source, {each: cut.destination for each, cut in cuts.items()})
+    there = _logs(destination, {cut.source_partition: cut.source for cut in cuts.values()})
     problems = [
         problem
         for each, cut in sorted(cuts.items())
         for problem in failback_problems(cut, here.get(each), there.get(cut.source_partition))
     ]
     if problems:
-        reason = f"the way back cannot begin at the cut: {first_few(problems, most=3)}"
+        reason = (
+            f"the way back cannot begin at the cut: {first_few(problems, most=3)}. Mirror back into topics "
+            "of other names (--rename), without --from-certificate"
+        )
         raise ConfigError(reason)
     return _WayBack(cuts, there)
 
@@ -189,22 +192,30 @@ def _go_back(
     return sorted(begun)
 
 
-def _logs(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, FailbackLog]:
-    """Return the logs of those partitions that exist."""
+def _logs(cluster: Cluster, cuts: Mapping[TopicPartition, CutLog]) -> Mapping[TopicPartition, FailbackLog]:
+    """Return the logs of those partitions that exist; ``cuts`` are the logs at the cut."""
     known = cluster.metadata.topics
     present = [
-        each for each in partitions if each.topic in known and each.partition in known[each.topic].partitions
+        each for each in cuts if each.topic in known and each.partition in known[each.topic].partitions
     ]
     starts = list_offsets(cluster, dict.fromkeys(present, EARLIEST))
     ends = log_ends(cluster, list_offsets(cluster, dict.fromkeys(present, LATEST)))
+    epochs = {each: cuts[each].leader_epoch for each in present if cuts[each].leader_epoch >= 0}
+    epoch_ends = epoch_end_offsets(cluster, epochs)
     found = {}
     for each in present:
-        start, end = starts[each], ends[each]
-        if isinstance(start, ShoalError):
-            raise start
-        if isinstance(end, ShoalError):
-            raise end
         topic = known[each.topic]
-        topic_id = None if topic.topic_id is None else str(topic.topic_id)
-        found[each] = FailbackLog(topic_id, start, end, topic.partitions[each.partition].leader_epoch)
+        found[each] = FailbackLog(
+            None if topic.topic_id is None else str(topic.topic_id),
+            _answer(starts[each]),
+            _answer(ends[each]),
+            topic.partitions[each.partition].leader_epoch,
+            None if (end := epoch_ends.get(each)) is None else _answer(end),
+        )
     return found
+
+
+def _answer(answer: int | ShoalError) -> int:
+    if isinstance(answer, ShoalError):
+        raise answer
+    return answer
