@@ -206,9 +206,9 @@ def _add_follow_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--sync-acls",
         choices=[each.value for each in KeptAcls],
-        help="create the ACLs of mirrored topics and of groups at the destination, at the start and at each "
-        "--refresh. read: READ and DESCRIBE, which consumers need. all: each operation on topics. No ACL is "
-        "deleted",
+        help="create the ACLs of mirrored topics, and of the groups of --groups, at the destination, at the "
+        "start and at each --refresh. read: READ and DESCRIBE, which consumers need. all: each operation on "
+        "topics. No ACL is deleted",
     )
 
 

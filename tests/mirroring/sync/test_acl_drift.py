@@ -12,7 +12,7 @@ from shoal.mirroring.sync.acl_drift import AclDrift, acl_drift, translate_acls
 
 NAMES = {"orders": "orders", "orders.eu": "orders.eu", "payments": "payments"}
 COPIES = {name: f"copy.{name}" for name in NAMES}
-SHUFFLED = {"orders": "copy.orders", "orders.eu": "eu.orders", "payments": "payments"}
+GROUPS = {"app", "app-2", "pay", "*"}
 
 MAY_READ = AclBinding(
     Resource.TOPIC, PatternType.LITERAL, "orders", "User:alice", "*", AclOperation.READ, True
@@ -29,7 +29,7 @@ OF_GROUP = replace(MAY_READ, resource=Resource.GROUP, name="app")
 def translated(
     *bindings: AclBinding, names: dict[str, str] = COPIES, kept: KeptAcls = KeptAcls.READ
 ) -> set[AclBinding]:
-    return set(translate_acls(bindings, names, "shoal-1", kept))
+    return set(translate_acls(bindings, names, GROUPS, kept))
 
 
 def named(binding: AclBinding, *names: str) -> set[AclBinding]:
@@ -53,21 +53,11 @@ def test_principal_and_host_are_kept() -> None:
     assert translated(binding) == named(binding, "copy.orders")
 
 
-def test_prefix_stays_if_topics_keep_their_names() -> None:
-    assert translated(OF_PREFIX, names=NAMES) == {OF_PREFIX}
-
-
-def test_prefix_is_renamed_if_all_of_its_topics_are_alike() -> None:
-    assert translated(OF_PREFIX) == named(OF_PREFIX, "copy.orders")
-
-
-def test_prefix_becomes_names_if_its_topics_are_renamed_apart() -> None:
-    assert translated(OF_PREFIX, names=SHUFFLED) == named(MAY_READ, "copy.orders", "eu.orders")
-
-
-def test_prefix_that_would_cover_all_topics_becomes_names() -> None:
-    names = {"old.a": "a", "old.b": "b"}
-    assert translated(replace(OF_PREFIX, name="old."), names=names) == named(MAY_READ, "a", "b")
+@pytest.mark.parametrize("binding", [OF_PREFIX, replace(OF_PREFIX, allows=False)])
+@pytest.mark.parametrize("names", [NAMES, COPIES])
+def test_prefix_becomes_the_names_of_the_copies(names: dict[str, str], binding: AclBinding) -> None:
+    literal = replace(binding, pattern=PatternType.LITERAL)
+    assert translated(binding, names=names) == named(literal, names["orders"], names["orders.eu"])
 
 
 def test_acl_of_all_topics_becomes_one_of_each_mirrored_topic() -> None:
@@ -99,14 +89,22 @@ def test_acl_of_a_group_keeps_its_name_and_lets_it_read(kept: KeptAcls) -> None:
     assert translated(OF_GROUP, may_delete, kept=kept) == {OF_GROUP}
 
 
-@pytest.mark.parametrize("pattern", PatternType)
-def test_acl_of_groups_by_pattern_is_kept(pattern: PatternType) -> None:
-    binding = replace(OF_GROUP, pattern=pattern, name="*" if pattern is PatternType.LITERAL else "app-")
-    assert translated(binding) == {binding}
+@pytest.mark.parametrize("allows", [True, False])
+def test_acl_of_groups_by_pattern_becomes_the_names_of_selected_groups(allows: bool) -> None:
+    by_prefix = replace(OF_GROUP, pattern=PatternType.PREFIXED, allows=allows)
+    of_all = replace(OF_GROUP, name="*", allows=allows)
+    of_group = replace(OF_GROUP, allows=allows)
+    assert translated(by_prefix) == named(of_group, "app", "app-2")
+    assert translated(of_all) == named(of_group, "app", "app-2", "pay")
 
 
-def test_acl_of_the_mirror_group_is_not_kept() -> None:
+def test_acl_of_a_group_that_is_not_selected_is_not_kept() -> None:
     assert translated(replace(OF_GROUP, name="shoal-1")) == set()
+
+
+def test_empty_prefix_of_groups_never_becomes_the_name_of_all() -> None:
+    by_prefix = replace(OF_GROUP, pattern=PatternType.PREFIXED, name="")
+    assert translated(by_prefix) == named(OF_GROUP, "app", "app-2", "pay")
 
 
 def drift(wanted: set[AclBinding], present: set[AclBinding], kept: KeptAcls = KeptAcls.READ) -> AclDrift:
@@ -139,7 +137,6 @@ def test_drift_of_a_prefix_that_was_deleted_at_the_source_names_that_of_the_copi
 def test_drift_of_a_prefix_whose_copies_have_acls_of_their_own_is_empty() -> None:
     wanted = {MAY_READ, replace(MAY_READ, name="orders.eu")}
     assert drift(wanted, {*wanted, OF_PREFIX}).surplus == ()
-    assert drift({OF_PREFIX}, {OF_PREFIX, MAY_READ}).surplus == ()
 
 
 def test_drift_names_a_surplus_write_only_if_writes_are_kept() -> None:

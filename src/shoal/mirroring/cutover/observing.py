@@ -207,7 +207,13 @@ class Observer:
         follow = self._options.mirror.follow
         try:
             report = follow_acls(
-                self._source, self._destination, self.topics, self.group, follow, compare_only=True
+                self._source,
+                self._destination,
+                self.topics,
+                self.group,
+                follow,
+                self._options.selection,
+                compare_only=True,
             )
         except BrokerError as error:
             if error.code is not ErrorCode.SECURITY_DISABLED:

@@ -258,7 +258,14 @@ class _DryRunner:
         if not names:
             return ()
         return tuple(
-            compare_followers(self._options.follow, changes.group, self._source, self._destination, names)
+            compare_followers(
+                self._options.follow,
+                changes.group,
+                self._source,
+                self._destination,
+                names,
+                self._options.group_selection,
+            )
         )
 
     def _following(self, group: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from functools import partial
 from ...client.cluster import Cluster, is_transient
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
 from ..model.follow_options import Follower, FollowOptions
+from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..monitoring.followed import Followed, FollowRound
@@ -112,7 +113,8 @@ class Following(Lookout):
         return _configs_round(report, self._options.follow)
 
     def _acls(self, source: Cluster, destination: Cluster, names: Mapping[str, str]) -> FollowRound:
-        report = follow_acls(source, destination, names, self._group, self._options.follow)
+        selection = self._options.group_selection
+        report = follow_acls(source, destination, names, self._group, self._options.follow, selection)
         if report.created:
             self._notify(f"ACLs created at the destination: {first_few(report.created)}")
         for error in report.refused.values():
@@ -121,13 +123,20 @@ class Following(Lookout):
 
 
 def compare_followers(
-    follow: FollowOptions, group: str, source: Cluster, destination: Cluster, names: Mapping[str, str]
+    follow: FollowOptions,
+    group: str,
+    source: Cluster,
+    destination: Cluster,
+    names: Mapping[str, str],
+    selection: GroupSelection | None = None,
 ) -> Iterator[str]:
     """
     Compare both clusters, and change nothing.
 
     Args:
+        group: The mirror's group; its ACLs stay at the source.
         names: The topics that exist at both: their names at the destination, by those at the source.
+        selection: The groups whose ACLs are compared; None for none.
 
     Yields:
         A sentence for each difference, and for each comparison that this principal may not make.
@@ -139,7 +148,7 @@ def compare_followers(
     except ShoalError as error:
         yield f"{Follower.CONFIGS.value} are not compared: {_problem(error)}"
     try:
-        acls = follow_acls(source, destination, names, group, follow, compare_only=True)
+        acls = follow_acls(source, destination, names, group, follow, selection, compare_only=True)
         yield from _acls_round(acls, follow).sentences
     except ShoalError as error:
         if follow.has(Follower.ACLS):

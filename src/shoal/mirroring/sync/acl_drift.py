@@ -1,18 +1,22 @@
 """
 The ACLs that the destination needs so that clients can go on there. The module sends no requests.
 
-``--sync-acls read`` keeps what lets consumers go on: READ and DESCRIBE of the mirrored topics, and of groups.
+``--sync-acls read`` keeps what lets consumers go on: READ and DESCRIBE of the mirrored topics, and of the
+groups that ``--groups`` selects.
 ``--sync-acls all`` keeps each operation on the mirrored topics, and the same of groups. ALL becomes READ and
 DESCRIBE if only these are kept.
 
-No principal gets more at the destination than at the source, and other topics stay as they are:
+No principal gets more at the destination than at the source, and other topics and groups stay as they are.
+So each ACL that shoal creates is literal:
 
-- A literal ACL of a mirrored topic is one of its copy.
-- A prefix stays a prefix if ``--rename`` maps it to one: each mirrored topic that begins with it keeps the
-  rest of its name behind one new prefix. Otherwise each of these topics gets an ACL of its own.
-- An ACL of all topics (``*``) becomes one of each mirrored topic.
-- ACLs of groups keep their names, but those of the mirror's own group.
+- An ACL of topics becomes one of the copy of each mirrored topic that it covers, by name, by prefix, or as
+  ``*``. A topic that is mirrored later gets its ACLs in the next round.
+- An ACL of groups becomes one of each selected group that it covers, without the mirror's own group, and
+  never ``*``.
 - A denial is kept as an allowance is. It is created first, so that no moment is without it.
+
+A prefix never stays a prefix. At the destination it would also cover topics that are no copies, now or later:
+the cluster does not reserve the names that ``--rename`` makes, and another user may create one of them.
 
 ACLs are created, and never deleted: those that say more of a copy than the source's are
 :attr:`AclDrift.surplus`, also if the source has no ACL of the topic left. ACLs of all topics (``*``) and of
@@ -21,8 +25,7 @@ groups may be the destination's own.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...client.acls import AclBinding, AclOperation, PatternType, Resource
@@ -65,40 +68,27 @@ def acl_drift(
         kept: As for ``wanted``: other operations are no surplus.
 
     """
-    asked = _asked_patterns(wanted)
     surplus = (
         each
         for each in present
         if each.resource is Resource.TOPIC
+        and each.name != _ALL_NAMES
         and each not in wanted
         and (kept is KeptAcls.ALL or each.operation in (*_TO_READ, AclOperation.ALL))
-        and not all(_is_asked(each, copy, asked) for copy in _covered(each, copies))
+        and not all(_is_asked(each, copy, wanted) for copy in _covered(each, copies))
     )
     missing = (each for each in wanted if each not in present and not _is_covered(each, present))
     return AclDrift(tuple(sorted(missing, key=_denials_first)), tuple(sorted(surplus)))
 
 
-def _asked_patterns(wanted: Iterable[AclBinding]) -> Mapping[AclBinding, Collection[AclBinding]]:
-    """Return the ACLs of topics by what they say, whichever topics they name."""
-    asked: dict[AclBinding, list[AclBinding]] = defaultdict(list)
-    for each in wanted:
-        if each.resource is Resource.TOPIC:
-            asked[_of_any_topic(each)].append(each)
-    return asked
-
-
-def _of_any_topic(binding: AclBinding) -> AclBinding:
-    return replace(binding, pattern=PatternType.LITERAL, name="")
-
-
-def _is_asked(binding: AclBinding, copy: str, asked: Mapping[AclBinding, Collection[AclBinding]]) -> bool:
+def _is_asked(binding: AclBinding, copy: str, wanted: Collection[AclBinding]) -> bool:
     """Whether an ACL of the source says the same of a copy, or of ALL operations on it."""
-    same = _of_any_topic(binding)
-    return any(
-        _covered(each, (copy,))
-        for operation in (binding.operation, AclOperation.ALL)
-        for each in asked.get(replace(same, operation=operation), ())
-    )
+    same = _literal(binding, copy)
+    return same in wanted or _is_covered(same, wanted)
+
+
+def _literal(binding: AclBinding, name: str) -> AclBinding:
+    return replace(binding, pattern=PatternType.LITERAL, name=name)
 
 
 def _denials_first(binding: AclBinding) -> tuple[bool, AclBinding]:
@@ -111,7 +101,7 @@ def _is_covered(binding: AclBinding, others: Collection[AclBinding]) -> bool:
 
 
 def translate_acls(
-    bindings: Iterable[AclBinding], names: Mapping[str, str], own_group: str, kept: KeptAcls
+    bindings: Iterable[AclBinding], names: Mapping[str, str], groups: Collection[str], kept: KeptAcls
 ) -> frozenset[AclBinding]:
     """
     Return the ACLs that the destination should have.
@@ -119,24 +109,19 @@ def translate_acls(
     Args:
         bindings: The source's ACLs of topics and groups.
         names: The mirrored topics: their names at the destination, by those at the source.
-        own_group: The mirror's group, which stays at the source.
+        groups: The groups whose ACLs follow. A group that is named ``*`` is left out: its ACL is one of all.
         kept: The operations to keep.
 
     """
     wanted: set[AclBinding] = set()
     for binding in bindings:
-        if binding.resource is Resource.TOPIC:
-            for operation in _operations(binding.operation, kept):
-                wanted.update(_on_copies(replace(binding, operation=operation), names))
-        elif not _is_of_group(binding, own_group):
+        is_of_topic = binding.resource is Resource.TOPIC
+        for name in _covered(binding, names if is_of_topic else groups):
             # Groups of the destination keep their other operations (DELETE) to its own administrators.
-            for operation in _operations(binding.operation, KeptAcls.READ):
-                wanted.add(replace(binding, operation=operation))
-    return frozenset(wanted)
-
-
-def _is_of_group(binding: AclBinding, group: str) -> bool:
-    return binding.pattern is PatternType.LITERAL and binding.name == group
+            for operation in _operations(binding.operation, kept if is_of_topic else KeptAcls.READ):
+                literal = _literal(binding, names[name] if is_of_topic else name)
+                wanted.add(replace(literal, operation=operation))
+    return frozenset(each for each in wanted if each.name != _ALL_NAMES)
 
 
 def _operations(operation: AclOperation, kept: KeptAcls) -> Collection[AclOperation]:
@@ -147,31 +132,10 @@ def _operations(operation: AclOperation, kept: KeptAcls) -> Collection[AclOperat
     return (operation,) if operation in _TO_READ else ()
 
 
-def _on_copies(binding: AclBinding, names: Mapping[str, str]) -> Iterator[AclBinding]:
-    """Yield the ACLs of the copies that follow from one of topics."""
-    is_of_all = binding.pattern is PatternType.LITERAL and binding.name == _ALL_NAMES
-    covered = list(names) if is_of_all else _covered(binding, names)
-    if binding.pattern is PatternType.PREFIXED:
-        prefix = _new_prefix(binding.name, [(name, names[name]) for name in covered])
-        if prefix is not None:
-            yield replace(binding, name=prefix)
-            return
-    for name in covered:
-        yield replace(binding, pattern=PatternType.LITERAL, name=names[name])
-
-
 def _covered(binding: AclBinding, names: Collection[str]) -> Collection[str]:
-    """Return the names that an ACL has, or begins."""
+    """Return the names that an ACL has, or begins; all of them for ``*``."""
     if binding.pattern is PatternType.PREFIXED:
         return [name for name in names if name.startswith(binding.name)]
+    if binding.name == _ALL_NAMES:
+        return names
     return [binding.name] if binding.name in names else []
-
-
-def _new_prefix(prefix: str, covered: Collection[tuple[str, str]]) -> str | None:
-    """Return the one prefix that all copies have in its place; None if there is none, or no topic."""
-    prefixes = {copy.removesuffix(name[len(prefix) :]) for name, copy in covered}
-    if len(prefixes) != 1:
-        return None
-    (new,) = prefixes
-    keeps_rest = all(new + name[len(prefix) :] == copy for name, copy in covered)
-    return new if new and keeps_rest else None

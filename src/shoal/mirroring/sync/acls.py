@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ...client.acls import AclBinding, Resource, create_acls, describe_acls
+from ...client.acls import AclBinding, PatternType, Resource, create_acls, describe_acls
 from ...client.cluster import Cluster
+from ...client.group_listing import list_groups
 from ...errors import BrokerError
 from ..model.follow_options import Follower, FollowOptions
+from ..model.group_selection import GroupSelection
 from .acl_drift import acl_drift, translate_acls
 
 __all__ = ["AclsReport", "follow_acls"]
@@ -45,17 +47,19 @@ def follow_acls(
     names: Mapping[str, str],
     own_group: str,
     follow: FollowOptions,
+    selection: GroupSelection | None = None,
     *,
     compare_only: bool = False,
 ) -> AclsReport:
     """
-    Compare the ACLs of the mirrored topics and of all groups; create those missing if the options say so.
+    Compare the ACLs of mirrored topics and selected groups; create those missing if the options say so.
 
     A denial is created before any permission, and if one is refused, no permission follows.
 
     Args:
         names: The mirrored topics: their names at the destination, by those at the source.
         own_group: The mirror's group, which stays at the source.
+        selection: The groups whose ACLs follow; None for none.
         compare_only: Whether to create nothing all the same.
 
     Raises:
@@ -65,7 +69,9 @@ def follow_acls(
 
     """
     kept = follow.kept_acls
-    wanted = translate_acls(_all_of(source), names, own_group, kept)
+    bindings = _all_of(source)
+    groups = () if selection is None else _selected_groups(source, bindings, selection, own_group)
+    wanted = translate_acls(bindings, names, groups, kept)
     drift = acl_drift(wanted, _all_of(destination), frozenset(names.values()), kept)
     if compare_only or not follow.has(Follower.ACLS) or not drift.missing:
         return AclsReport(drift.missing, drift.surplus)
@@ -82,3 +88,20 @@ def follow_acls(
 
 def _all_of(cluster: Cluster) -> frozenset[AclBinding]:
     return frozenset().union(*(describe_acls(cluster, resource) for resource in Resource))
+
+
+def _selected_groups(
+    source: Cluster, bindings: Collection[AclBinding], selection: GroupSelection, own_group: str
+) -> frozenset[str]:
+    """
+    Return the selected groups: those that the source lists, and those that an ACL names.
+
+    If a broker does not answer, its groups get their ACLs in a later round.
+    """
+    named = {
+        each.name
+        for each in bindings
+        if each.resource is Resource.GROUP and each.pattern is PatternType.LITERAL
+    }
+    found = named.union(list_groups(source).groups)
+    return frozenset(name for name in found if name != own_group and selection.matches(name))
