@@ -102,7 +102,9 @@ def test_decide_before_the_log_start_begins_there() -> None:
     """Otherwise a consumer with auto.offset.reset=latest would skip all records."""
     decision = decided(Translation(90, EXACT), None, log_start=95)
     assert decision == (Action.WRITE, Translation(95, EXACT), decision.mark, True)
-    present = marked(100, 95)
+    assert decision.mark is not None
+    assert decision.mark.exactness is AT_LEAST  # nothing may count on from it
+    present = value(95, decision.mark.to_metadata())
     assert decided(Translation(90, EXACT), present, log_start=95).action is Action.UNCHANGED
 
 

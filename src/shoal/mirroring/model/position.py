@@ -13,6 +13,7 @@ does a shoal that lacks a kind of stretch which the map has.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,13 +24,25 @@ from .first_start import FirstStart
 from .json_values import typed
 from .offset_map import OffsetMap, Stretch
 
-__all__ = ["SEQUENCES", "MirrorPosition", "ProducerIdentity", "is_another_topic", "topic_id_of"]
+__all__ = [
+    "SEQUENCES",
+    "MirrorPosition",
+    "ProducerIdentity",
+    "is_another_topic",
+    "is_position",
+    "topic_id_of",
+]
 
 #: The prefix of the JSON. The number is the version of its layout.
 _ANY_VERSION = "shoal"
 _PREFIX = _ANY_VERSION + "2"
 #: Without an offset map.
 _FORMER_PREFIX = _ANY_VERSION + "1"
+
+#: The whole form of all layouts, also of later ones.
+_FORM = re.compile(_ANY_VERSION + r"\d{1,4}(\{.*\})", re.DOTALL)
+#: The values that each layout has.
+_VALUES = frozenset({"destination", "producer", "origin", "topics"})
 
 #: The most characters of the metadata. The map of a position that would have more is thinned further.
 _MOST_CHARACTERS = 3_500
@@ -212,6 +225,22 @@ class MirrorPosition:
             FirstStart.from_json_object(values["first"]) if "first" in values else None,
             offsets,
         )
+
+
+def is_position(metadata: str) -> bool:
+    """
+    Whether metadata have the whole form of a mirror's position, in the layout of any version.
+
+    A consumer may commit metadata that begin likewise, such as ``shoal-team consumer 3``.
+    """
+    match = _FORM.fullmatch(metadata) if metadata.startswith(_ANY_VERSION) else None
+    if match is None:
+        return False
+    try:
+        values = json.loads(match[1])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and values.keys() >= _VALUES
 
 
 def is_another_topic(then: str | None, now: str | uuid.UUID | None) -> bool:

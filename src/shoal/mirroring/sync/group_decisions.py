@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ...client.cluster import is_transient
+from ...client.committed_offsets import Committed
 from ...client.group_listing import GroupType, ListedGroup
 from ...error_codes import ErrorCode, named_code
 from ...errors import ShoalError
 from ...protocol.offset_fetch import CommittedValue, FetchedGroup, FetchedTopic
 from ...topic_partition import TopicPartition
+from ..model.first_start import is_start_mark, read_first_start
 from ..model.offset_map import Exactness, Translation
+from ..model.position import is_position
 from .commit import ToCommit
 from .copies import Copies, MirroredCopy
 from .log_bounds import LogBounds
@@ -32,9 +35,6 @@ __all__ = ["Decided", "DecidedGroup", "GroupDecisions", "OneGroup"]
 #: How long an unchanged offset keeps its decision. An incident may move its translation, and the position
 #: that shows this is not decoded meanwhile.
 _SETTLED_S = 300.0
-
-#: The prefixes of the metadata of a mirror's own positions and start marks.
-_OF_A_MIRROR = ("shoal", "start1")
 
 #: Actions that do not depend on the mirror's position, unless the group is ahead of it.
 _SETTLED = frozenset({Action.UNCHANGED, Action.ACTIVE, Action.FURTHER})
@@ -296,16 +296,19 @@ class GroupDecisions:
             )
         except ShoalError as error:
             return Decided(replace(row, action=Action.REFUSED, detail=str(error)), None)
+        late = self._late_beginning(copy, committed)
+        log_start = self._log_starts.of(counterpart) or 0
         decision = decide_offset(
             committed,
             translation,
             there,
             self._clusters,
             is_active=is_active,
-            log_start=self._log_starts.of(counterpart) or 0,
+            log_start=log_start,
+            begins_late=bool(late),
             had_incident=copy.had_incident,
         )
-        missing = self._missing(copy, committed, is_clamped=decision.is_clamped)
+        missing = f"{self._written} has deleted earlier records" if decision.is_clamped else late
         outcome = replace(
             row,
             counterpart=counterpart,
@@ -320,10 +323,8 @@ class GroupDecisions:
             return Decided(outcome, None)
         return Decided(outcome, ToCommit(counterpart, decision.translation.offset, decision.mark))
 
-    def _missing(self, copy: MirroredCopy, committed: CommittedValue, *, is_clamped: bool) -> str:
-        """Return a phrase: why the other cluster lacks the records of an offset; empty if it has them."""
-        if is_clamped:
-            return f"{self._written} has deleted earlier records"
+    def _late_beginning(self, copy: MirroredCopy, committed: CommittedValue) -> str:
+        """Return a phrase if the mirror began behind an offset; empty otherwise."""
         began = copy.offsets.milestones[0].source
         is_before = copy.offsets.is_whole and committed.offset < began
         if self._direction is Direction.FORWARD and is_before:
@@ -344,7 +345,9 @@ class GroupDecisions:
             return known
         taken = self._copies.taken_of(copy.source)
         if there is not None and not copy.had_incident:
-            further = further_from(Mark.read(there), self._clusters.read, offset, taken)
+            log_start = self._log_starts.of(copy.destination) or 0
+            mark = Mark.read(there)
+            further = further_from(mark, self._clusters.read, offset, taken, log_start=log_start)
             if further is not None:
                 return further
         return copy.offsets.to_destination(offset, taken)
@@ -363,10 +366,17 @@ def _why_left_out(group: OneGroup) -> str:
 def _has_positions(offsets: FetchedGroup) -> bool:
     """Whether some of the offsets are a mirror's positions: one of each topic shows that."""
     firsts = (next(iter(topic.partitions.values()), None) for topic in offsets.topics.values())
-    return any(each is not None and each.metadata.startswith(_OF_A_MIRROR) for each in firsts)
+    return any(each is not None and _is_of_a_mirror(each) for each in firsts)
 
 
 def _has_only_positions(offsets: FetchedGroup) -> bool:
     """Whether no consumer has continued in the group of a mirror."""
     every = (each for topic in offsets.topics.values() for each in topic.partitions.values())
-    return all(each.metadata.startswith(_OF_A_MIRROR) for each in every if each.offset >= 0)
+    return all(_is_of_a_mirror(each) for each in every if each.offset >= 0)
+
+
+def _is_of_a_mirror(value: CommittedValue) -> bool:
+    """Whether an offset is a mirror's position, or the start mark of a partition without one."""
+    committed = Committed(value.offset, value.metadata)
+    is_mark = is_start_mark(committed) and read_first_start(committed) is not None
+    return is_mark or is_position(value.metadata)

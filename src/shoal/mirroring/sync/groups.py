@@ -12,7 +12,7 @@ that a group is gone, but its coordinator does (OffsetFetch).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...client.cluster import Cluster, is_transient, patiently
@@ -30,7 +30,7 @@ from .copies import Copies, TakenOf
 from .group_decisions import DecidedGroup, GroupDecisions, OneGroup
 from .log_bounds import LogBounds
 from .offset_rules import Action, ClusterIds, Direction
-from .report import GroupOffset, GroupReport, GroupsReport
+from .report import GroupOffset, GroupReport, GroupsReport, OffsetProof
 from .way_there import WayThere
 
 __all__ = ["GroupSync"]
@@ -43,6 +43,8 @@ _LOG_STARTS_S = 60.0
 #: How long the other cluster's offsets are believed. The commits of thousands of groups take longer, and a
 #: consumer may come, commit and go meanwhile.
 _FRESH_S = 0.5
+
+_PROVED_WRONG = "not committed: --prove found another record there. Compare the copy by shoal verify"
 
 _COMMITTED_SINCE: Outcome = (Action.ACTIVE, "a consumer has just committed this offset")
 
@@ -97,7 +99,13 @@ class GroupSync:
         )
 
     def round(
-        self, topics: Mapping[str, str], *, apply: bool, afresh: bool = False, stable: bool = False
+        self,
+        topics: Mapping[str, str],
+        *,
+        apply: bool,
+        afresh: bool = False,
+        stable: bool = False,
+        prove: Callable[[GroupOffset], OffsetProof | None] | None = None,
     ) -> GroupsReport:
         """
         Read, decide, and commit.
@@ -108,6 +116,7 @@ class GroupSync:
             afresh: Whether to decide everything again, even if nothing has changed.
             stable: Whether to refuse offsets that an open transaction would change. The next round of a
                 running mirror has them, and others have no next round.
+            prove: Compares the next records of a translated offset. One with other records is not committed.
 
         Raises:
             ShoalError: A cluster does not respond, or refuses to show the mirror's positions.
@@ -149,6 +158,8 @@ class GroupSync:
             ),
             ClusterIds(self._read.metadata.cluster_id, self._written.metadata.cluster_id),
         )
+        if prove is not None:
+            decided = [_proved(each, prove) for each in decided]
         reports = [
             self._commit(each, read_at) if apply and each.to_commit else each.report for each in decided
         ]
@@ -222,6 +233,23 @@ def _has_offsets(answer: FetchedGroup | ShoalError | None) -> bool:
 
 def _is_unauthorized(answer: FetchedGroup | ShoalError) -> bool:
     return isinstance(answer, BrokerError) and answer.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _proved(group: DecidedGroup, prove: Callable[[GroupOffset], OffsetProof | None]) -> DecidedGroup:
+    """Return a group with proofs, and without the commits of offsets whose next record is another one."""
+    offsets = [_refused_if_wrong(replace(each, proof=prove(each))) for each in group.report.offsets]
+    refused = {each.counterpart for each in offsets if each.action is Action.REFUSED}
+    return DecidedGroup(
+        replace(group.report, offsets=offsets),
+        [each for each in group.to_commit if each.partition not in refused],
+    )
+
+
+def _refused_if_wrong(offset: GroupOffset) -> GroupOffset:
+    is_wrong = offset.proof is not None and offset.proof.is_same is False
+    if not is_wrong or offset.action is not Action.WRITE:
+        return offset
+    return replace(offset, action=Action.REFUSED, detail=_PROVED_WRONG)
 
 
 def _with_outcome(offset: GroupOffset, outcomes: Mapping[TopicPartition, Outcome]) -> GroupOffset:

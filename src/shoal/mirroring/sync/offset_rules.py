@@ -107,7 +107,9 @@ UNREAD: Taken = _Unread()
 _INCIDENTS = frozenset({Stretch.BROKEN, Stretch.REPEATED})
 
 
-def further_from(mark: Mark | None, cluster_id: str | None, offset: int, taken: Taken) -> Translation | None:
+def further_from(
+    mark: Mark | None, cluster_id: str | None, offset: int, taken: Taken, *, log_start: int = 0
+) -> Translation | None:
     """
     Return the exact translation of an offset, counted from that of an earlier round.
 
@@ -119,6 +121,8 @@ def further_from(mark: Mark | None, cluster_id: str | None, offset: int, taken: 
         cluster_id: The id of the cluster that is read.
         offset: The group's offset there.
         taken: Which source offsets a copy would take.
+        log_start: The first offset at the other cluster. Older versions of shoal marked an offset as exact
+            that they had moved to it, so nothing is counted from such a place.
 
     Returns:
         The translation, or None if the mark is of no use. Only right for a copy without an incident.
@@ -129,7 +133,7 @@ def further_from(mark: Mark | None, cluster_id: str | None, offset: int, taken: 
     """
     if mark is None or not mark.is_from(cluster_id) or mark.exactness is not Exactness.EXACT:
         return None
-    if offset <= mark.offset:
+    if offset <= mark.offset or mark.translation <= log_start:
         return None
     counted = taken.count(mark.offset, offset)
     if counted is None or not counted.is_complete:
@@ -145,6 +149,7 @@ def decide_offset(
     *,
     is_active: bool,
     log_start: int = 0,
+    begins_late: bool = False,
     had_incident: bool = True,
 ) -> OffsetDecision:
     """
@@ -157,6 +162,7 @@ def decide_offset(
         is_active: Whether the group has members at the other cluster.
         log_start: The first offset of the partition at the other cluster. A consumer that begins before it
             would be reset by its own policy, perhaps to the end.
+        begins_late: Whether the copy begins behind the offset.
         had_incident: Whether the partition ever had one; see :func:`had_incident`.
 
     """
@@ -167,7 +173,9 @@ def decide_offset(
     clamped = translation.offset < log_start
     if clamped:
         translation = translation._replace(offset=log_start)
-    mark = Mark.of(clusters.read, committed, translation)
+    # No later round may count on from a place that is not this offset's own.
+    marked = translation._replace(exactness=Exactness.AT_LEAST) if clamped or begins_late else translation
+    mark = Mark.of(clusters.read, committed, marked)
     is_there = present is not None and present.offset == translation.offset
     if is_there and (ours is None or mark.was_committed_as(ours)):
         return OffsetDecision(Action.UNCHANGED, translation, None, clamped)

@@ -15,7 +15,7 @@ from ..model.topics import TopicSelection
 from ..prepare.unmatched import why_nothing_matches
 from .groups import GroupSync
 from .offset_rules import Direction
-from .prove import prove
+from .prove import proofs
 from .report import GroupsReport
 from .taken import SourceTaken
 from .way_there import WayThere
@@ -63,6 +63,7 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
         destination.refresh(topics.values())
         group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         settings = CopySettings.of(mirror.copy, mirror.source, mirror.destination, group)
+        direction = Direction.REVERSE if options.reverse else Direction.FORWARD
         sync = GroupSync(
             source,
             destination,
@@ -70,14 +71,15 @@ def translate_groups(options: GroupsOptions) -> GroupsReport:
             options.selection,
             lambda partition: SourceTaken(source, partition, settings),
             way_there=WayThere(source, destination, settings),
-            direction=Direction.REVERSE if options.reverse else Direction.FORWARD,
+            direction=direction,
             with_lag=True,
             patience_s=_PATIENCE_S,
         )
-        report = patiently(
-            lambda: sync.round(topics, apply=options.apply, stable=options.apply), patience_s=_PATIENCE_S
+        prove = proofs(source, destination, settings, direction) if options.prove else None
+        return patiently(
+            lambda: sync.round(topics, apply=options.apply, stable=options.apply, prove=prove),
+            patience_s=_PATIENCE_S,
         )
-        return prove(report, source, destination, settings) if options.prove else report
 
 
 def translate_offsets(

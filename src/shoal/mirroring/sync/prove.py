@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -17,7 +17,7 @@ from ..model.offset_map import Exactness
 from .offset_rules import Direction
 from .report import GroupOffset, GroupsReport, OffsetProof
 
-__all__ = ["prove"]
+__all__ = ["proofs", "prove"]
 
 _BUFFER_BYTES = 1024 * 1024
 
@@ -87,23 +87,31 @@ def _compared(ours: Record | None, theirs: Record | None, exactness: Exactness |
     return OffsetProof(None, f"{found}: records may be read twice")
 
 
-def prove(
-    report: GroupsReport, source: Cluster, destination: Cluster, settings: CopySettings
-) -> GroupsReport:
+def proofs(
+    source: Cluster, destination: Cluster, settings: CopySettings, direction: Direction
+) -> Callable[[GroupOffset], OffsetProof | None]:
     """
-    Return the report with a proof of each translation.
+    Return a function that proves one translation.
 
     Args:
-        report: The outcome of a round.
-        source: The source cluster of the mirror, with metadata of its topics.
-        destination: Its destination cluster, with metadata of the copies.
+        source: The source cluster of the mirror, with metadata of its topics by the first proof.
+        destination: Its destination cluster, with metadata of the copies by the first proof.
         settings: The mirror's settings, which decide which records it copies.
+        direction: From which cluster the offsets were read.
 
     """
     prover = _Prover(source, destination, settings)
+    return lambda offset: prover.proof(offset, direction)
+
+
+def prove(
+    report: GroupsReport, source: Cluster, destination: Cluster, settings: CopySettings
+) -> GroupsReport:
+    """Return the report of a round with a proof of each translation; see :func:`proofs`."""
+    proof = proofs(source, destination, settings, report.direction)
 
     def proved(offsets: Sequence[GroupOffset]) -> list[GroupOffset]:
-        return [replace(each, proof=prover.proof(each, report.direction)) for each in offsets]
+        return [replace(each, proof=proof(each)) for each in offsets]
 
     groups = [replace(group, offsets=proved(group.offsets)) for group in report.groups]
     return GroupsReport(report.direction, groups, report.warnings, report.elapsed_s)
