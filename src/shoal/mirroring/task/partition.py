@@ -189,6 +189,7 @@ class PartitionCopy:
         self.source_topic_id = topic_id_of(position.source_topic_id)
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = False
+        self.suspicions.forget_log()
         self.state.happens(Event.ALIGN)
         self.intake.rewind(position)
         self._reaches_end()

@@ -57,6 +57,16 @@ class Suspicions:
 
     def __init__(self) -> None:
         self.open: dict[tuple[int, bool], Suspicion] = {}
+        self._changed_log: tuple[int, int] | None = None
+
+    def is_same_log(self, start: int, end: int) -> bool:
+        """Keep the ends of a log that seemed to change; return whether they were the same last time."""
+        is_same, self._changed_log = self._changed_log == (start, end), (start, end)
+        return is_same
+
+    def forget_log(self) -> None:
+        """Forget the ends of a log that seemed to change: the copy is aligned with it."""
+        self._changed_log = None
 
     def next_try(self, offset: int, patience_s: float | None) -> str | None:
         """

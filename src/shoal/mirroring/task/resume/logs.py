@@ -14,7 +14,7 @@ from ....client.metadata import Metadata
 from ....client.offsets import EARLIEST, LATEST, epoch_end_offsets, list_offsets, log_end_offsets
 from ....client.scan import read_batches, read_decided, read_one_batch_each
 from ....error_codes import ErrorCode
-from ....errors import BrokerError, ShoalError
+from ....errors import BrokerError, PartitionStopped, ShoalError
 from ....records import BatchHeader, Decision, Record, RecordBatch
 from ....topic_partition import TopicPartition
 from ...model.copy_options import CopySettings
@@ -289,6 +289,7 @@ class PartitionLogs:
 
         Raises:
             BrokerError: Retriable: the offset is not in the log any more, or another error of the leader.
+            PartitionStopped: The leader reports twice that the log has the offset, and refuses it.
 
         """
         if self.last_batch is not None and offset == self.log.end - 1:
@@ -301,10 +302,21 @@ class PartitionLogs:
                 raise
             raise self.changed() from error
 
-    def changed(self) -> BrokerError:
-        """Return the retriable error that the destination's log is not the one whose end was asked for."""
+    def changed(self) -> ShoalError:
+        """
+        Return the retriable error that the destination's log is not the one whose end was asked for.
+
+        If its start and end were the same the last time, nothing changed, and the partition stops.
+        """
         where = f"{self.copy.destination} on {self.clusters.destination}"
-        return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
+        if not self.copy.suspicions.is_same_log(self.log.start, self.log.end):
+            return BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, "its log changed meanwhile")
+        reason = (
+            f"{where}: what the broker sends is not the log from offset {self.log.start} to {self.log.end} "
+            "that it reports, twice in a row. Look for the reason in the broker's log, or mirror the "
+            "partition with a new group into an empty topic"
+        )
+        return PartitionStopped(*self.copy.source, self.copy.next_offset, reason)
 
 
 def offset_at(

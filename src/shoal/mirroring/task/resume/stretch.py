@@ -113,7 +113,8 @@ class CopyStretch:
 
     def _batches(self) -> Iterator[WrittenBatch]:
         read = self._markers = 0
-        for batch in self._logs.destination_batches(self._start):
+        # The first batch may begin before the log does: DeleteRecords takes any offset.
+        for batch in self._logs.destination_batches(max(self._start, self._logs.log.start)):
             header = batch.header
             if header.base_offset >= self._end:
                 return
