@@ -1,11 +1,15 @@
 """Real unclean leader elections: the destination's lost tail is mirrored again; the source's is detected.
 
-Workers without Spark, from one topic of a cluster to another: only its brokers matter.
+Workers without Spark, from one topic of a cluster to another: only its brokers matter. The command does what
+a worker does not: it plans the ranges.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -27,6 +31,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
+from tests.integration.mirror_process import shoal
 from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)
@@ -178,3 +183,29 @@ def test_records_lost_in_an_unclean_source_election_are_found_by_epochs(
     assert (result.stopped, incidents) == ((), [["source-reset", 0, True]])
     assert values(read_topic(cluster.bootstrap, destination)[0]) == values(kept + lost + new)
     assert mirror(settings(cluster, group), source.name, destination)[0].complete
+
+
+def test_once_stops_if_an_unclean_election_left_other_records_up_to_the_same_offset(
+    cluster: KafkaCluster, topic: str, tmp_path: Path
+) -> None:
+    source = Fragile(cluster, f"{topic}-from")
+    servers = "--from", cluster.bootstrap, "--to", cluster.bootstrap
+    names = "--topics", source.name, "--rename", f"{re.escape(source.name)}={topic}-to"
+    command = "mirror", *servers, *names, "--group", f"group of {topic}", "--once", "--json"
+    kept = load(cluster, source.name, 0)
+    source.follower_falls_behind()
+    lost = load(cluster, source.name, 1)
+    assert shoal(*command, state=tmp_path).returncode == 0
+    source.follower_takes_over()
+    new = load(cluster, source.name, 2)
+    assert len(new) == len(lost)
+    assert values(read_topic(cluster.bootstrap, source.name)[0]) == values(kept + new)
+
+    ended = shoal(*command, state=tmp_path)
+    summary = json.loads(ended.stdout.splitlines()[-1])
+    assert ended.returncode == 1
+    assert [(each["kind"], each["continued"]) for each in summary["incidents"]] == [("source-reset", False)]
+    assert f"only up to offset {len(kept)}" in summary["stopped"][f"{source.name}-0"]
+
+    assert shoal(*command, "--on-source-reset", "continue", state=tmp_path).returncode == 4
+    assert values(read_topic(cluster.bootstrap, f"{topic}-to")[0]) == values(kept + lost + new)

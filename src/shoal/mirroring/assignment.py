@@ -6,14 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
-from ..client.offsets import LATEST, list_offsets
+from ..client.offsets import LATEST, epoch_end_offsets, list_offsets
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ShoalError
 from ..topic_partition import TopicPartition
+from .model.position import MirrorPosition, is_another_topic
 from .model.ranges import CopyRange
 
 __all__ = [
     "assign_tasks",
+    "doubted_sources",
     "end_offsets",
     "partitions_of",
     "plan_ranges",
@@ -116,6 +118,37 @@ def _all_answered(answers: Mapping[TopicPartition, int | ShoalError]) -> dict[To
     return {partition: answer for partition, answer in answers.items() if not isinstance(answer, ShoalError)}
 
 
+def doubted_sources(
+    cluster: Cluster, positions: Mapping[TopicPartition, MirrorPosition], ends: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    """
+    Return the partitions at their end whose log is not shown to be the one that was mirrored.
+
+    An end offset that equals the position does not show this: the topic may be another one, or its log may
+    have lost its tail and have grown again (KIP-320). This sends one request to each leader.
+
+    Args:
+        cluster: The source, with metadata of the partitions.
+        positions: The committed positions.
+        ends: The logs' ends. Every other partition has a range to copy, so its task examines it anyway.
+
+    """
+    at_end = {each: position for each, position in positions.items() if position.source_offset == ends[each]}
+    epochs = {each: position.source_leader_epoch for each, position in at_end.items()}
+    same_up_to = epoch_end_offsets(cluster, epochs)
+    return [
+        each
+        for each, position in at_end.items()
+        if is_another_topic(position.source_topic_id, cluster.topic_id(each.topic))
+        or not _reaches(same_up_to[each], position.source_offset)
+    ]
+
+
+def _reaches(same_up_to: int | ShoalError | None, offset: int) -> bool:
+    """Whether a log is the same up to an offset; also if it keeps no leader epochs, so nothing shows that."""
+    return same_up_to is None or (isinstance(same_up_to, int) and same_up_to >= offset)
+
+
 def plan_ranges(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
@@ -131,12 +164,12 @@ def plan_ranges(
         ends: The first offsets that are not to be copied.
         positions: The committed source offsets.
         destinations: The destination topics' names by source topic.
-        doubted: Partitions whose copy differs from their position.
+        doubted: Partitions whose copy differs from their position, or whose log may be another one.
 
     Returns:
         A range for each partition with offsets to copy. Others have a range, too, so that a task
         examines them: partitions without a position (the task commits the first one), with a
-        position past the end, or with a copy in doubt.
+        position past the end, or in doubt.
 
     """
     ranges = []

@@ -15,6 +15,7 @@ from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.assignment import (
     assign_tasks,
+    doubted_sources,
     partitions_of,
     plan_ranges,
     start_offsets,
@@ -196,6 +197,7 @@ class Planner:
             with Cluster(destination_config) as destination:
                 destination.refresh(destinations.values())
                 doubted = self._doubted(destination, positions, destinations)
+                doubted += doubted_sources(cluster, positions, ends)
                 ranges = plan_ranges(starts, ends, next_offsets, destinations, doubted)
                 leaders = {each.source: leaders_of(each, cluster, destination) for each in ranges}
         return assign_tasks(ranges, tasks_worth_having(len(ranges), leaders, options.tasks), leaders)
