@@ -26,7 +26,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..nearest import did_you_mean
-from .parser import verb_parser
+from .parser import no_end_time, verb_parser
 
 __all__ = ["DIRECTORIES", "FILES", "add_config_option", "with_config_file"]
 
@@ -116,7 +116,8 @@ def _key(action: argparse.Action) -> str:
 
 
 def _unknown(key: str, value: object, known: Mapping[str, object]) -> str:
-    near = did_you_mean(key.lstrip("-").replace("_", "-"), known)
+    name = key.lstrip("-").replace("_", "-")
+    near = no_end_time(name, known) or did_you_mean(name, known)
     if isinstance(value, dict) and not near:
         return (
             f"there is no section [{key}]. One file describes one mirror. Remove the line [{key}] and "

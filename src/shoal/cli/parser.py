@@ -16,10 +16,15 @@ from typing import Any, NoReturn, TypeAlias
 from ..errors import ConfigError, OptionError, ShoalError
 from ..nearest import did_you_mean
 
-__all__ = ["Parser", "Spelling", "sentence_of", "spelling", "verb_parser", "verbs_of"]
+__all__ = ["Parser", "Spelling", "no_end_time", "sentence_of", "spelling", "verb_parser", "verbs_of"]
 
 #: A function from the name of an option's field to its spelling on the command line.
 Spelling: TypeAlias = Callable[[str], str]
+
+#: Names that other programs give an end time.
+_END_TIMES = frozenset(
+    {"until", "end", "end-at", "end-time", "stop-at", "stop-time", "to-time", "to-timestamp"}
+)
 
 _NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 
@@ -46,8 +51,9 @@ class Parser(argparse.ArgumentParser):
     def _refuse_unknown(self, args: Sequence[str]) -> None:
         known = [name for name in self._option_string_actions if name.startswith("--")]
         for option in self._unknown_options(args):
-            near = did_you_mean(f"--{option.lstrip('-')}", known)
-            self.error(f"there is no option {option}{near}")
+            name = option.lstrip("-")
+            meant = no_end_time(name, known) or did_you_mean(f"--{name}", known)
+            self.error(f"there is no option {option}{meant}")
 
     def _unknown_options(self, args: Sequence[str]) -> Iterator[str]:
         takes_value = False
@@ -73,6 +79,13 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             raise argparse.ArgumentError(None, f"there is no verb {value!r}{near or _list_of(choices)}")
         raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(choices)}{near}")
+
+
+def no_end_time(name: str, known: Iterable[str]) -> str:
+    """Return the rest of a sentence about an unknown option that means an end time; empty for others."""
+    if name not in _END_TIMES or not {"once", "--once"} & set(known):
+        return ""
+    return ": a mirror has no end time yet. --once ends at the present end of each partition"
 
 
 def verbs_of(parser: argparse.ArgumentParser) -> dict[str, tuple[argparse.ArgumentParser, str]]:
