@@ -38,6 +38,8 @@ def phase_line(progress: Progress) -> str:
 def _parts(progress: Progress) -> Iterator[str]:
     if progress.phase == Phase.STOPPING.value:
         yield "stopping"
+    for name in progress.clusters_down:
+        yield f"{name} does not answer"
     if progress.stopped:
         yield f"{len(progress.stopped):,} stopped"
     if progress.waiting:
@@ -46,7 +48,7 @@ def _parts(progress: Progress) -> Iterator[str]:
         if count := progress.states.get(state):
             yield f"{count:,} {state}"
     yield f"{progress.done:,}/{progress.partitions:,} up to date"
-    yield f"lag {progress.lag_records:,} records"
+    yield f"lag {'' if progress.lag_is_known else 'at least '}{progress.lag_records:,} records"
     if progress.held_back_records:
         yield f"{progress.held_back_records:,} in open transactions"
     yield f"{progress.records_per_s:,.0f} records/s"

@@ -261,7 +261,11 @@ def _state_rows(summary: Summary) -> list[tuple[str, str]]:
     age = "" if not summary.lag_s else f", {summary.lag_s:,.1f} s"
     rows = [
         ("up to date", "yes" if summary.up_to_date else f"no: {', '.join(others)}"),
-        ("lag", f"{summary.lag_records:,} records{age}"),
+        ("lag", f"{'' if summary.lag_is_known else 'at least '}{summary.lag_records:,} records{age}"),
+        *[
+            (f"{name} down", f"{each.sentence}: {each.reason}")
+            for name, each in summary.clusters_down.items()
+        ],
     ]
     if summary.held_back_records:
         rows.append(

@@ -14,6 +14,7 @@ from ..control import ControlServer
 from ..model.progress import Phase, Progress
 from ..model.text import first_few
 from ..monitoring.metrics import Metrics
+from .cluster_watch import ClusterWatch
 from .retrying import StoppedRetries
 from .schedule import PartitionSchedule
 from .signals import Signals
@@ -45,6 +46,7 @@ class AtWork:
         work: The partitions to copy.
         retries: The stopped partitions to try again; None if the mirror never does.
         ends_when_stopped: Whether the first partition that is stopped ends the mirror.
+        clusters: Looks whether both clusters answer; None if nothing does.
 
     """
 
@@ -53,6 +55,7 @@ class AtWork:
     work: PartitionSchedule
     retries: StoppedRetries | None
     ends_when_stopped: bool
+    clusters: ClusterWatch | None = None
 
 
 class DriverLoop:
@@ -114,6 +117,8 @@ class DriverLoop:
             reported_at = now
             if self._at_work is not None:
                 self._look_after(self._at_work)
+                if self._at_work.clusters is not None:
+                    self._at_work.clusters.look()
             if self._silence is not None and not self._is_stopping:
                 self._silence.look()
             self._report()

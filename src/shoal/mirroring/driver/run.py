@@ -48,6 +48,7 @@ from ..monitoring.prometheus import MetricsServer
 from ..positions import GroupPositions
 from ..prepare.create import Prepared
 from .beginnings import Beginnings, find_beginnings
+from .cluster_watch import ClusterWatch
 from .engine import CopyJob, Engine
 from .group_lock import MirrorIdentity
 from .loop import AtWork, DriverLoop, GroupPlace
@@ -326,10 +327,13 @@ class MirrorRun:
         """
         self.metrics.enter(Phase.STARTING_SPARK)
         log_file = self._await_engine()
-        with self.signals:  # again: an engine may have installed handlers of its own
+        watch = ClusterWatch(self.options, self.metrics, self.warn, self.notify)
+        with watch, self.signals:  # again: an engine may have installed handlers of its own
             try:
                 self.metrics.enter(Phase.STARTING_TASKS)
-                self._loop.begin_work(AtWork(control, place, schedule, self._retries, ends_when_stopped))
+                self._loop.begin_work(
+                    AtWork(control, place, schedule, self._retries, ends_when_stopped, watch)
+                )
                 on_engine_started()
                 if not self._stop.is_set():
                     job = CopyJob(self.options, prepared, control, self.first_start, self.is_first_start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from ...errors import OptionError
@@ -125,7 +125,8 @@ class SteeringCommands:
             f"partitions: {progress.partitions:,} ({states})",
             f"records: {progress.records:,}, {progress.records_per_s:,.0f}/s",
             f"bytes: {progress.bytes_out:,}, {progress.bytes_per_s:,.0f}/s",
-            f"lag: {progress.lag_records:,} records",
+            f"lag: {'' if progress.lag_is_known else 'at least '}{progress.lag_records:,} records",
+            *[f"{each.sentence}: {each.reason}" for each in progress.clusters_down.values()],
             *_latencies(status.latency_ms),
             *status.sentences,
         ]
@@ -141,13 +142,14 @@ class SteeringCommands:
                 "bytes_per_s": progress.bytes_per_s,
                 "lag_records": progress.lag_records,
                 "lag_s": progress.lag_s,
+                "clusters_down": {name: asdict(each) for name, each in progress.clusters_down.items()},
                 "steering": status.to_json_object(),
             },
         )
 
     def _topics(self, words: _Words) -> Answer:
         partitions: dict[str, list[PartitionMetrics]] = defaultdict(list)
-        for partition, metrics in self._metrics.partitions().items():
+        for partition, metrics in self._metrics.shown_partitions().items():
             partitions[partition.topic].append(metrics)
         status = self._steering.status
         rows: list[dict[str, Any]] = []
@@ -215,11 +217,16 @@ class SteeringCommands:
         if self._reactions.refresh is None:
             raise OptionError("refresh: a mirror with --once copies the topics that it found at its start")
         self._reactions.refresh()
-        return Answer("looking for new topics and partitions")
+        return self._requested("looking for new topics and partitions")
 
     def _commit(self, words: _Words) -> Answer:
         self._steering.commit()
-        return Answer("committing: the positions are committed within a second")
+        return self._requested("committing: the positions are committed within a second")
+
+    def _requested(self, sentence: str) -> Answer:
+        """Answer that something is under way, and what it has to wait for."""
+        silent = [each.sentence for each in self._metrics.clusters.values() if each is not None]
+        return Answer(", and ".join(silent) + ". It has to answer first" if silent else sentence)
 
     def _stop(self, words: _Words) -> Answer:
         self._reactions.stop()

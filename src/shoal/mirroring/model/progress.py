@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from typing import Any
 
 from ...exit_codes import EXIT_CONTINUED, EXIT_DONE, EXIT_FAILED
@@ -12,6 +13,7 @@ from .processes import GarbageCollection
 
 __all__ = [
     "LONG_TRANSACTION_S",
+    "ClusterSilence",
     "HeldBack",
     "PartitionIncident",
     "Phase",
@@ -51,6 +53,33 @@ class HeldBack:
 
     records: int
     since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSilence:
+    """
+    A cluster that does not answer: no broker of it has answered for a while.
+
+    Attributes:
+        name: ``source`` or ``destination``.
+        since: Unix time of its last answer.
+        reason: The error of the last request, as a phrase.
+
+    """
+
+    name: str
+    since: float
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The silence as a clause, the same until the cluster answers."""
+        return f"the {self.name} cluster does not answer since {self.since_text}"
+
+    @property
+    def since_text(self) -> str:
+        """The time of the last answer, as ``2026-11-24 14:58:16 UTC``."""
+        return f"{datetime.fromtimestamp(self.since, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +135,7 @@ class Totals:
         lost_before: The known losses of those, if the partition continued.
         consumer_groups: The state of the consumer groups that follow the records (``GroupsStatus``); None if
             none do.
+        clusters_down: The clusters that do not answer, by name. Their partitions count as waiting.
 
     """
 
@@ -127,6 +157,12 @@ class Totals:
     incidents_before: int = 0
     lost_before: int = 0
     consumer_groups: Mapping[str, Any] | None = None
+    clusters_down: Mapping[str, ClusterSilence] = field(default_factory=dict)
+
+    @property
+    def lag_is_known(self) -> bool:
+        """Whether the ends of the source's logs are current: the source answers."""
+        return "source" not in self.clusters_down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """
 The health of a mirror for Kubernetes and load balancers: ``/healthz`` and ``/readyz`` of ``--metrics``.
 
-Both answer without the token of ``--http-token-file``: a kubelet sends none, and they contain only the phase.
+Both answer without the token of ``--http-token-file``: a kubelet sends none, and they contain only the phase,
+and which cluster does not answer.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ def _healthz(metrics: Metrics) -> Answer:
 
 
 def _readyz(metrics: Metrics) -> Answer:
-    """Answer whether tasks copy: 503 before, and once the mirror stops."""
+    """Answer whether tasks copy: 503 before, once the mirror stops, and while a cluster does not answer."""
     phase = metrics.phase
-    status = HTTPStatus.OK if phase is Phase.COPYING else HTTPStatus.SERVICE_UNAVAILABLE
-    return _answer(phase.value, status)
+    silent = [each.sentence for each in metrics.clusters.values() if each is not None]
+    is_ready = phase is Phase.COPYING and not silent
+    status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return _answer(", ".join([phase.value, *silent]), status)
 
 
 def _answer(text: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:

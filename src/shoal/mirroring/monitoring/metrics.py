@@ -20,7 +20,7 @@ from ..model.groups_status import GroupsStatus
 from ..model.incidents import IncidentKind
 from ..model.offset_map import AcknowledgedRun
 from ..model.processes import ProcessRole, ProcessUsage
-from ..model.progress import HeldBack, PartitionIncident, Phase, Progress, lost_of
+from ..model.progress import ClusterSilence, HeldBack, PartitionIncident, Phase, Progress, lost_of
 from ..model.reports import CopyReport, ProcessReport, TaskReport
 from ..model.steering_status import SteeringStatus
 from .followed import Followed
@@ -104,6 +104,8 @@ class Metrics:
         self._unmirrored_since: dict[TopicPartition, float] = {}
         self._held_back_since: dict[str, tuple[int, float]] = {}
         self._groups: GroupsStatus | None = None
+        #: The clusters that were looked at, each with its silence; None if it answers.
+        self._clusters: Mapping[str, ClusterSilence | None] = {}
 
     def enter(self, phase: Phase) -> None:
         """Enter a phase. Stopping is the last one: later calls have no effect."""
@@ -255,9 +257,35 @@ class Metrics:
             return self._version
 
     def partitions(self) -> dict[TopicPartition, PartitionMetrics]:
-        """Return the current metrics of all partitions."""
+        """Return the current metrics of all partitions, as tasks have reported them."""
         with self._lock:
             return dict(self._partitions)
+
+    def shown_partitions(self) -> dict[TopicPartition, PartitionMetrics]:
+        """Return the same for users: while a cluster does not answer, all partitions wait for it."""
+        with self._lock:
+            silence = self._first_silence
+            if silence is None:
+                return dict(self._partitions)
+            return {name: each.waiting_at_least(silence) for name, each in self._partitions.items()}
+
+    def set_clusters(self, clusters: Mapping[str, ClusterSilence | None]) -> None:
+        """Set which of the clusters that were looked at do not answer; None for one that does."""
+        with self._lock:
+            if clusters != self._clusters:
+                self._clusters = dict(clusters)
+                self._version += 1
+
+    @property
+    def clusters(self) -> Mapping[str, ClusterSilence | None]:
+        """The clusters that were looked at, each with its silence; None if it answers."""
+        with self._lock:
+            return self._clusters
+
+    @property
+    def _first_silence(self) -> str | None:
+        """The silence that partitions wait for; None if all clusters answer."""
+        return next((each.sentence for each in self._clusters.values() if each is not None), None)
 
     def workers(self) -> list[ProcessUsage]:
         """Return the usage of the tasks' processes with a recent report."""
@@ -314,13 +342,14 @@ class Metrics:
 
     def _progress(self) -> Progress:
         records_per_s, bytes_per_s = self._rates()
+        states, waiting = self._states_and_waiting()
         return Progress(
             elapsed_s=time.monotonic() - self._started,
             partitions=len(self._partitions),
-            done=self._states[PartitionStatus.UP_TO_DATE],
-            states={state.value: self._states[state] for state in PartitionStatus},
+            done=states[PartitionStatus.UP_TO_DATE],
+            states={state.value: states[state] for state in PartitionStatus},
             stopped={name: each.reason for name, each in self._stopped.items()},
-            waiting=dict(self._waiting),
+            waiting=waiting,
             records=self._records,
             batches=sum(count for name, count in self._decisions.items() if name not in DROPS),
             bytes_in=self._bytes_in,
@@ -344,7 +373,21 @@ class Metrics:
                 for partition, (records, since) in self._held_back_since.items()
             },
             consumer_groups=None if self._groups is None else self._groups.to_json_object(time.time()),
+            clusters_down={name: each for name, each in self._clusters.items() if each is not None},
         )
+
+    def _states_and_waiting(self) -> tuple[Mapping[PartitionStatus, int], dict[str, str]]:
+        """Return the states of :meth:`shown_partitions`, and why partitions wait."""
+        silence = self._first_silence
+        if silence is None:
+            return self._states, dict(self._waiting)
+        stopped = self._states[PartitionStatus.STOPPED]
+        waiting = {
+            str(name): each.waits_for or silence
+            for name, each in self._partitions.items()
+            if each.state is not PartitionStatus.STOPPED
+        }
+        return Counter({PartitionStatus.STOPPED: stopped, PartitionStatus.WAITING: len(waiting)}), waiting
 
     def _lag_s(self) -> float | None:
         if self._unmirrored_since:

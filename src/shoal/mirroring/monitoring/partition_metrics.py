@@ -122,6 +122,10 @@ class PartitionMetrics:
             return PartitionStatus.UNKNOWN
         return PartitionStatus.BEHIND if self.lag_records else PartitionStatus.UP_TO_DATE
 
+    def waiting_at_least(self, reason: str) -> PartitionMetrics:
+        """Return the partition waiting, for this reason unless it has one of its own."""
+        return self if self.stopped or self.waits_for else replace(self, waiting_for=reason)
+
     def lag_s(self, now: float) -> float | None:
         """
         Return the lag in time: 0 without lag, None while it is unknown.

@@ -87,6 +87,7 @@ class Exposition:
         others = [
             _incidents(self._metrics),
             _last_report(self._metrics),
+            _clusters(self._metrics),
             *_of_followed(self._metrics.followed),
             *_steering(self._metrics.steering),
             _build(self._version),
@@ -101,7 +102,7 @@ class Exposition:
         version = self._metrics.version
         if self._cached is not None and self._cached[0] == version:
             return self._cached[1]
-        partitions = self._metrics.partitions()
+        partitions = self._metrics.shown_partitions()
         text = generate_latest(_Families(_of_partitions(partitions, time.time())))
         lag_grows = any(each.unmirrored_since is not None for each in partitions.values())
         self._cached = None if lag_grows else (version, text)
@@ -209,6 +210,15 @@ def _last_report(metrics: Metrics) -> Metric:
     )
     if (reported_at := metrics.last_report_at) is not None:
         family.add_metric((), reported_at)
+    return family
+
+
+def _clusters(metrics: Metrics) -> Metric:
+    family = GaugeMetricFamily(
+        "shoal_cluster_up", "1 if the cluster answers, 0 if no broker of it does.", labels=("cluster",)
+    )
+    for name, silence in metrics.clusters.items():
+        family.add_metric((name,), silence is None)
     return family
 
 

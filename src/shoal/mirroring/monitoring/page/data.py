@@ -19,7 +19,7 @@ from ....printable import printable, printable_values
 from ....records import Decision
 from ....topic_partition import TopicPartition
 from ...model.processes import ProcessRole, ProcessUsage
-from ...model.progress import LONG_TRANSACTION_S, PartitionIncident, Progress, Summary
+from ...model.progress import LONG_TRANSACTION_S, ClusterSilence, PartitionIncident, Progress, Summary
 from ..followed import Followed
 from ..partition_metrics import PartitionMetrics, PartitionStatus
 from .history import Sample, columns
@@ -69,6 +69,9 @@ class Ending:
             return cls(
                 False, f"{copied}. The mirror was interrupted, and the next run continues there.", cpu_s
             )
+        if summary.clusters_down:
+            silent = ", and ".join(each.sentence for each in summary.clusters_down.values())
+            return cls(False, f"{copied}, but {silent}.", cpu_s)
         if summary.incidents:
             return cls(False, f"{copied}. The mirror continued after incidents.", cpu_s)
         return cls(True, f"{copied}.", cpu_s)
@@ -129,7 +132,9 @@ class PageData:
         about, metrics = self._sampler.about, self._sampler.metrics
         progress = metrics.progress()
         processes = self._sampler.processes()
-        look = _Look(time.monotonic(), metrics.partitions(), {each.name: each.cpu_s for each in processes})
+        look = _Look(
+            time.monotonic(), metrics.shown_partitions(), {each.name: each.cpu_s for each in processes}
+        )
         rates = _Rates(self._earlier(look), look)
         slowest = sorted(look.partitions, key=lambda name: _slowness(look.partitions[name], now))
         shown = slowest if every_partition else slowest[:_SLOWEST]
@@ -145,6 +150,7 @@ class PageData:
             "ending": None,
             "warnings": list(about.warnings),
             "totals": _totals(progress, samples[-1], metrics.last_report_at, now),
+            "clusters_down": [_silence(each) for each in progress.clusters_down.values()],
             "stopped": _named(progress.stopped),
             "waiting": _named(progress.waiting),
             "held_back": _held_back(progress, now),
@@ -228,6 +234,10 @@ def _totals(progress: Progress, sample: Sample, reported_at: float | None, now: 
 
 def _rss_bytes(sample: Sample) -> int:
     return sample.driver_rss_bytes + sample.jvm_rss_bytes + sample.tasks_rss_bytes
+
+
+def _silence(silence: ClusterSilence) -> dict[str, str]:
+    return {"cluster": silence.name, "sentence": silence.sentence, "reason": silence.reason}
 
 
 def _named(reasons: Mapping[str, str]) -> dict[str, Any]:

@@ -101,6 +101,8 @@ function state(data) {
   const stopped = data.stopped.count;
   if (ending) return ending.good ? ["good", "Ended"] : ["bad", "Ended with problems"];
   if (totals.phase === "stopping") return ["busy", "Stopping"];
+  const down = data.clusters_down.map(({ cluster }) => cluster);
+  if (down.length) return ["bad", `${capital(down.join(" and "))} down`];
   if (totals.last_report_age_s > SILENT_S) return ["warn", "Silent"];
   if (stopped) return ["bad", plural(stopped, "partition") + " stopped"];
   if (data.waiting.count) return ["warn", plural(data.waiting.count, "partition") + " waiting"];
@@ -112,6 +114,9 @@ function headline(data) {
   const { totals, ending } = data;
   if (ending) return ending.sentence;
   if (totals.phase === "stopping") return "The mirror completes the requests in flight, commits, and ends.";
+  if (data.clusters_down.length) {
+    return data.clusters_down.map(({ sentence, reason }) => `${capital(sentence)}: ${reason}.`).join(" ");
+  }
   if (totals.last_report_age_s === null) {
     return `${capital(totals.phase)} for ${duration(totals.phase_s)}; no task has reported yet.`;
   }

@@ -1,0 +1,181 @@
+"""A cluster that does not answer is reported by everything that a mirror shows, also without traffic."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from rig import wait_until
+from shoal.broker import Broker
+from shoal.mirroring.driver.control_socket import ask_mirror
+from tests.integration.mirror_process import MirrorProcess
+from tests.server_process import ServerProcess
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+TOPIC, PARTITIONS, RECORDS = "orders", 3, 30
+
+REFRESH_S = 5
+
+
+def load(bootstrap: str, records: int = RECORDS) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for number in range(records):
+        producer.produce(TOPIC, b"value %d" % number, partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+class Watched:
+    """A mirror without traffic, and the ways in which an operator looks at it."""
+
+    def __init__(self, mirror: MirrorProcess, socket: str, port: int) -> None:
+        self.mirror = mirror
+        self._socket = socket
+        self._at = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"{self._at}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metric(self, name: str) -> float:
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics")[1], re.MULTILINE)
+        return float(found[1]) if found else math.nan
+
+    def status(self) -> dict[str, Any]:
+        answer = ask_mirror(self._socket, "status")
+        assert answer["ok"], answer["text"]
+        return answer
+
+    def ask(self, command: str) -> str:
+        return str(ask_mirror(self._socket, command)["text"])
+
+    def is_up_to_date(self, line: dict[str, Any]) -> bool:
+        return bool(line.get("states", {}).get("up to date") == PARTITIONS)
+
+    def assert_well(self) -> None:
+        self.mirror.wait_for(self.is_up_to_date)
+        wait_until(lambda: self.get("/readyz")[0] == 200, "the mirror to be ready")
+        for cluster in ("source", "destination"):
+            wait_until(lambda: self.metric(f'shoal_cluster_up{{cluster="{cluster}"}}') == 1, cluster)  # noqa: B023
+        assert self.metric('shoal_partitions{state="up to date"}') == PARTITIONS
+        assert "does not answer" not in self.status()["text"]
+
+    def assert_silent(self, silent: str, other: str) -> None:
+        sentence = f"the {silent} cluster does not answer since "
+        line = self.mirror.wait_for(lambda line: bool(line.get("clusters_down")))
+        assert list(line["clusters_down"]) == [silent]
+        assert line["clusters_down"][silent]["since"] > 0
+        assert (line["states"]["up to date"], line["states"]["waiting"]) == (0, PARTITIONS)
+        assert all("answer" in reason or "connection" in reason for reason in line["waiting"].values())
+        assert len(line["waiting"]) == PARTITIONS
+        status, reason = self.get("/readyz")
+        assert (status, f"the {silent} cluster does not answer" in reason) == (503, True), reason
+        assert self.get("/healthz")[0] == 200  # a restart does not help
+        assert self.metric(f'shoal_cluster_up{{cluster="{silent}"}}') == 0
+        assert self.metric(f'shoal_cluster_up{{cluster="{other}"}}') == 1
+        assert self.metric('shoal_partitions{state="up to date"}') == 0
+        assert self.metric('shoal_partitions{state="waiting"}') == PARTITIONS
+        assert self.metric(f'shoal_partition_waiting{{partition="0",topic="{TOPIC}"}}') == 1
+        answer = self.status()
+        assert sentence in answer["text"]
+        assert answer["states"]["up to date"] == 0
+        assert list(answer["clusters_down"]) == [silent]
+        for command in ("refresh", "commit"):
+            assert sentence in self.ask(command)
+
+
+@contextmanager
+def watching(source: str, destination: str, directory: Path) -> Iterator[Watched]:
+    with ExitStack() as stack:
+        path, port = str(directory / "control.sock"), free_port()
+        mirror = stack.enter_context(
+            MirrorProcess(
+                *("--from", source, "--to", destination, "--topics", TOPIC, "--control", path),
+                *("--refresh", str(REFRESH_S), "--metrics", f"127.0.0.1:{port}"),
+                state=directory / "state",
+            )
+        )
+        watched = Watched(mirror, path, port)
+        watched.assert_well()
+        yield watched
+
+
+def free_port() -> int:
+    with Broker() as broker:
+        return broker.port
+
+
+@contextmanager
+def stalled(server: ServerProcess) -> Iterator[None]:
+    """Stop a broker's process: it takes connections, and answers none."""
+    os.kill(server.process_id, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.process_id, signal.SIGCONT)
+
+
+@contextmanager
+def refusing(broker: Broker) -> Iterator[None]:
+    """Close a broker's port: it refuses connections."""
+    broker.stop()
+    try:
+        yield
+    finally:
+        broker.start()
+
+
+@pytest.mark.parametrize(("silent", "other"), [("source", "destination"), ("destination", "source")])
+@pytest.mark.parametrize("how", ["refuses", "stalls"])
+def test_silent_cluster_is_reported_everywhere_until_it_answers(
+    silent: str, other: str, how: str, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        addresses: dict[str, str] = {}
+        break_it: Callable[[], Any]
+        running = stack.enter_context(Broker())
+        addresses[other] = running.bootstrap
+        if how == "refuses":
+            broken = stack.enter_context(Broker())
+            addresses[silent], break_it = broken.bootstrap, lambda: refusing(broken)
+        else:
+            server = ServerProcess("broker", tmp_path / "broker.log", ["--listen", "127.0.0.1:0"])
+            stack.enter_context(server.running())
+            addresses[silent], break_it = server.address, lambda: stalled(server)
+        create(addresses["source"])
+        load(addresses["source"])
+        with watching(addresses["source"], addresses["destination"], tmp_path) as watched:
+            with break_it():
+                watched.assert_silent(silent, other)
+            watched.assert_well()
+            with break_it():
+                watched.mirror.wait_for(lambda line: bool(line.get("clusters_down")))
+                watched.mirror.send_signal(signal.SIGTERM)
+                summary = watched.mirror.wait()
+            stderr = watched.mirror.stderr
+    assert summary["type"] == "summary"
+    assert (summary["up_to_date"], list(summary["clusters_down"])) == (False, [silent])
+    assert f"warning: the {silent} cluster does not answer since " in stderr
+    assert f"the {silent} cluster answers again" in stderr
+    assert f"the {other} cluster does not answer" not in stderr
+
+
+def create(bootstrap: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
