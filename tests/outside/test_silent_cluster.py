@@ -191,7 +191,7 @@ def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:
             def idle_lines() -> list[str]:
                 return [each for each in log.read_text().splitlines() if " 0 records/s" in each]
 
-            wait_until(idle_lines, "an idle line", 120)
+            wait_until(lambda: bool(idle_lines()), "an idle line", 120)
             began_at = time.monotonic()
             # Three of the intervals in which a mirror that copies prints a line.
             wait_until(lambda: time.monotonic() - began_at > 31, "three intervals", 60)
