@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.model.window import WindowPlan
 from shoal.topic_partition import TopicPartition
@@ -33,6 +34,9 @@ class Events:
 
     def in_trouble(self) -> Mapping[TopicPartition, str]:
         return self._in_trouble()
+
+    def accepted(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, IncidentKind]:
+        return {}
 
     def has(self, partition: TopicPartition) -> bool:
         return True

@@ -287,6 +287,15 @@ def test_progress_on_a_pipe_is_a_line_per_interval(capsys: pytest.CaptureFixture
     assert [text.split("/")[0] for text in err.splitlines()] == ["shoal: 10", "shoal: 21"]
 
 
+def test_progress_without_a_change_is_a_line_every_ten_minutes(capsys: pytest.CaptureFixture[str]) -> None:
+    report = PlainReport()
+    idle = replace(PROGRESS, records_per_s=0.0, bytes_per_s=0.0, remaining_s=None)
+    for elapsed_s in range(10, 1300):
+        report.progress(replace(idle, elapsed_s=elapsed_s, lag_records=200 if elapsed_s < 1000 else 0))
+    lines = capsys.readouterr().err.splitlines()
+    assert [text.split("lag ")[1].split()[0] for text in lines] == ["200", "200", "0"]
+
+
 def test_stopped_and_waiting_partitions_are_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     report = PlainReport()
     trouble = replace(

@@ -6,6 +6,8 @@ import math
 import os
 import re
 import signal
+import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,11 +17,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
+from rig.process import spawn
 from shoal.broker import Broker
 from shoal.mirroring.driver.control_socket import ask_mirror
-from tests.integration.mirror_process import MirrorProcess
+from tests.integration.mirror_process import MirrorProcess, environment_of
 from tests.server_process import ServerProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -174,8 +178,31 @@ def test_silent_cluster_is_reported_everywhere_until_it_answers(
     assert f"the {other} cluster does not answer" not in stderr
 
 
-def create(bootstrap: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
+def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:
+    with Broker() as source, Broker() as destination:
+        create(source.bootstrap)
+        load(source.bootstrap)
+        log = tmp_path / "log"
+        command = [sys.executable, "-m", "shoal", "mirror", "--from", source.bootstrap]
+        command += ["--to", destination.bootstrap, "--topics", TOPIC]
+        mirror = spawn(command, log, environment_of(tmp_path / "state"))
+        try:
 
+            def idle_lines() -> list[str]:
+                return [each for each in log.read_text().splitlines() if " 0 records/s" in each]
+
+            wait_until(lambda: bool(idle_lines()), "an idle line", 120)
+            began_at = time.monotonic()
+            # Three of the intervals in which a mirror that copies prints a line.
+            wait_until(lambda: time.monotonic() - began_at > 31, "three intervals", 60)
+            assert len(idle_lines()) == 1, log.read_text()
+            load(source.bootstrap)
+            wait_until(lambda: len(idle_lines()) == 2, "a change", 60)
+        finally:
+            mirror.terminate()
+            assert mirror.wait(60) == 0
+
+
+def create(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)

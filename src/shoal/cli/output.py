@@ -42,8 +42,9 @@ __all__ = [
     "warn",
 ]
 
-#: Time between two plain lines.
+#: Time between two plain lines with news, and between two without.
 _PLAIN_INTERVAL_S = 10.0
+_IDLE_INTERVAL_S = 600.0
 #: Time between two JSON objects.
 _JSON_INTERVAL_S = 1.0
 
@@ -140,11 +141,13 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 class PlainReport:
-    """A line every ten seconds on stderr, and a table at the end on stdout."""
+    """A line every ten seconds on stderr, or every ten minutes without news, and a table on stdout."""
 
     def __init__(self, interval_s: float = _PLAIN_INTERVAL_S) -> None:
         self._interval_s = interval_s
         self._next_s = interval_s
+        self._idle_until_s = 0.0
+        self._last: tuple[int, str] | None = None
         self._phase = Phase.COPYING.value
         self._news = News(say)
 
@@ -161,8 +164,17 @@ class PlainReport:
         if is_news and progress.phase != Phase.COPYING.value:
             say(progress.phase)
         elif is_news or progress.elapsed_s >= self._next_s:
-            say(line(progress))
-            self._next_s = progress.elapsed_s + self._interval_s
+            self._say_line(progress, is_news=is_news)
+
+    def _say_line(self, progress: Progress, *, is_news: bool) -> None:
+        """Print the progress, unless it is that of the last line: a log needs no copies of it."""
+        now = progress.records, line(progress)
+        if not is_news and now == self._last and progress.elapsed_s < self._idle_until_s:
+            return
+        say(now[1])
+        self._last = now
+        self._next_s = progress.elapsed_s + self._interval_s
+        self._idle_until_s = progress.elapsed_s + _IDLE_INTERVAL_S
 
     def _enters(self, progress: Progress) -> bool:
         """Whether the mirror has entered another phase since the last report."""

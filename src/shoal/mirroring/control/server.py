@@ -19,6 +19,7 @@ from ...net.listener import Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover, InheritedPosition
+from ..model.incidents import IncidentKind
 from ..model.json_values import typed
 from ..model.position import MirrorPosition
 from ..model.reports import TaskReport, left_out_report
@@ -67,6 +68,9 @@ class DriverEvents(Protocol):
 
     def in_trouble(self) -> Mapping[TopicPartition, str]:
         """Return the partitions that wait, with the reason that they reported last."""
+
+    def accepted(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, IncidentKind]:
+        """Return the kinds of incidents that an operator has accepted once, of some partitions."""
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether a task may take a partition; a shared group may have revoked it since the plan."""
@@ -344,6 +348,7 @@ class ControlServer:
             self._handovers.take(wanted, attempt),
             {each: in_trouble[each] for each in wanted if each in in_trouble},
             frozenset(given_up).union(each for each in asked if each not in wanted),
+            self._events.accepted(wanted),
         )
         with self._changed:
             # In one line: a paused topic is not fetched for a moment, either.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
+from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
+from ..model.incidents import IncidentKind
 from ..model.reports import TaskReport
 from ..model.steering_status import SteeringStatus
 from ..model.window import WindowPlan
@@ -43,6 +45,8 @@ class PartitionSchedule:
         self._topics = dict(topics)
         self._metrics = metrics
         self._records: dict[TopicPartition, int] = {}
+        #: The kind that an operator accepts once, and the very stop that the operator saw.
+        self._accepted: dict[TopicPartition, tuple[IncidentKind, PartitionStopped]] = {}
         self._share: frozenset[TopicPartition] | None = frozenset() if shares else None
         self._streams = streams
 
@@ -78,6 +82,10 @@ class PartitionSchedule:
     def apply(self, report: TaskReport) -> None:
         """Count what a task, or the driver itself, reports."""
         self._metrics.apply(report)
+        with self._lock:
+            for each in report.partitions if self._accepted else ():
+                if any(incident.continued for incident in each.counters.incidents):
+                    self._accepted.pop(each.partition, None)
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether a task may take a partition."""
@@ -117,6 +125,27 @@ class PartitionSchedule:
     def try_again(self, partitions: Iterable[TopicPartition]) -> None:
         """Have stopped partitions copied again, from the next window on."""
         self._metrics.try_again(partitions)
+
+    def accept(self, partitions: Iterable[TopicPartition], kind: IncidentKind) -> None:
+        """Have stopped partitions copied again, which may continue once after an incident of this kind."""
+        now = self._metrics.partitions()
+        with self._lock:
+            for partition in partitions:
+                stopped = now[partition].stopped
+                if stopped is not None:
+                    self._accepted[partition] = kind, stopped
+        self.try_again(partitions)
+
+    def accepted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, IncidentKind]:
+        """Return the accepted kinds of partitions that have neither continued nor stopped since."""
+        now = self._metrics.partitions()
+        with self._lock:
+            self._accepted = {
+                partition: (kind, stopped)
+                for partition, (kind, stopped) in self._accepted.items()
+                if partition in now and now[partition].stopped is stopped
+            }
+            return {each: self._accepted[each][0] for each in partitions if each in self._accepted}
 
     def held_up(self) -> list[TopicPartition]:
         """Return the partitions that wait, or are stopped or paused: no task reports their ends."""

@@ -41,6 +41,9 @@ COMMANDS: Mapping[str, _Command] = {
     "limit": _Command("BYTES [TOPICS]", 1, 2, "limit the bytes a second of the mirror, or of topics"),
     "unlimit": _Command("[TOPICS]", 0, 1, "end one limit of topics, or all limits"),
     "priority": _Command("[TOPICS[,TOPICS]|none]", 0, 1, "let topics catch up first, the first ones first"),
+    "continue": _Command(
+        "TOPIC[-PARTITION] KIND", 2, 2, "accept the incident that stopped partitions, this once"
+    ),
     "refresh": _Command("", 0, 0, "look for new topics and partitions now"),
     "commit": _Command("", 0, 0, "commit the positions now"),
     "stop": _Command("", 0, 0, "end the mirror, as SIGTERM does"),
@@ -58,12 +61,15 @@ class Reactions:
         refresh: Looks for new topics and partitions; None for ``--once``.
         stop: Ends the mirror.
         notify: Prints a sentence about a change.
+        continue_after: Lets stopped partitions continue, by their name and the kind of their incident, and
+            returns a sentence about it; None for ``--once``.
 
     """
 
     refresh: Callable[[], object] | None
     stop: Callable[[], object]
     notify: Callable[[str], object]
+    continue_after: Callable[[str, str], str] | None = None
 
 
 class SteeringCommands:
@@ -82,6 +88,7 @@ class SteeringCommands:
             "limit": self._limit,
             "unlimit": self._unlimit,
             "priority": self._priority,
+            "continue": self._continue,
             "refresh": self._refresh,
             "commit": self._commit,
             "stop": self._stop,
@@ -212,6 +219,15 @@ class SteeringCommands:
             return self._changed(f"priority: {', '.join(entries) or 'none'}")
         now = self._steering.status.priority
         return Answer(f"priority: {', '.join(now) or 'none'}", {"priority": list(now)})
+
+    def _continue(self, words: _Words) -> Answer:
+        if self._reactions.continue_after is None:
+            raise OptionError(
+                "continue: a mirror with --once ends with its stopped partitions. Run it again with "
+                "--on-{kind} continue",
+                kind=words[1],
+            )
+        return self._changed(self._reactions.continue_after(*words))
 
     def _refresh(self, words: _Words) -> Answer:
         if self._reactions.refresh is None:

@@ -7,6 +7,7 @@ Without ``--once`` the selection is looked up again at each ``--refresh``, and s
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
+from ..model.copy_options import CopyOptions
+from ..model.incidents import IncidentKind
 from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
@@ -30,6 +33,7 @@ from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
 from ..prepare.create import Prepared, PreparedTopic, prepare
 from ..sync.follower import GroupFollower
+from .continuing import Continuing
 from .control_socket import Answer, ControlSocket
 from .copy_watch import CopyWatch
 from .discovery import Discovery
@@ -123,7 +127,13 @@ class TopicMirror:
         steering = Steering(self._options, directory, control, schedule, run.metrics, run.warn, run.notify)
         resources.enter_context(steering)
         refresh = None if self._discovery is None else self._discovery.hurry
-        reactions = Reactions(refresh, lambda: run.signals.end_by("the control socket"), run.notify)
+        continuing = Continuing(schedule, run.metrics, control, self._create_lost)
+        reactions = Reactions(
+            refresh,
+            lambda: run.signals.end_by("the control socket"),
+            run.notify,
+            None if self._options.once else continuing.continue_after,
+        )
         self._commands = SteeringCommands(steering, run.metrics, reactions)
 
     def _take(self, group: str, resources: contextlib.ExitStack) -> None:
@@ -243,10 +253,17 @@ class TopicMirror:
             )
         )
 
-    def _create_again(self, topics: Collection[str]) -> Sequence[str]:
+    def _create_lost(self, topic: str) -> None:
+        """Create the copy of a source topic if it is gone, since an operator accepts its loss."""
+        copy = self._options.copy
+        accepting = replace(copy, continue_on=copy.continue_on | {IncidentKind.DESTINATION_LOSS})
+        for warning in self._create_again([re.escape(topic)], accepting):
+            self._run.warn_in_report(warning)
+
+    def _create_again(self, topics: Collection[str], copy: CopyOptions | None = None) -> Sequence[str]:
         """Create the copies of source topics; return warnings."""
         selection = replace(self._options.topics, topics=",".join(topics))
-        options = replace(self._options, topics=selection)
+        options = replace(self._options, topics=selection, copy=copy or self._options.copy)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
             return prepare(options, source, destination, patience_s=START_PATIENCE_S).warnings
 

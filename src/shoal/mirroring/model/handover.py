@@ -8,6 +8,7 @@ from typing import Any
 
 from ...client.committed_offsets import Committed
 from ...topic_partition import TopicPartition
+from .incidents import IncidentKind
 from .position import MirrorPosition
 
 __all__ = ["Handover", "InheritedPosition", "inherited_from_json", "inherited_to_json"]
@@ -67,12 +68,14 @@ class Handover:
         left: The positions of partitions that a former task left in good order.
         in_trouble: Partitions that waited at their last report, with the reason, which is transient.
         given_up: Partitions that no longer belong to this mirror.
+        accepted: The kind of incident that an operator has accepted once, by stopped partition.
 
     """
 
     left: Mapping[TopicPartition, InheritedPosition] = field(default_factory=dict)
     in_trouble: Mapping[TopicPartition, str] = field(default_factory=dict)
     given_up: frozenset[TopicPartition] = frozenset()
+    accepted: Mapping[TopicPartition, IncidentKind] = field(default_factory=dict)
 
     def to_json_object(self) -> dict[str, Any]:
         """Return the driver's answer to a task that requests partitions, as JSON."""
@@ -80,6 +83,7 @@ class Handover:
             "left": inherited_to_json(self.left),
             "in_trouble": [[*partition, reason] for partition, reason in self.in_trouble.items()],
             "given_up": list(self.given_up),
+            "accepted": [[*partition, kind.value] for partition, kind in self.accepted.items()],
         }
 
     @classmethod
@@ -87,4 +91,6 @@ class Handover:
         """Read the JSON of :meth:`to_json_object`."""
         left = inherited_from_json(values["left"])
         in_trouble = {TopicPartition(topic, number): reason for topic, number, reason in values["in_trouble"]}
-        return cls(left, in_trouble, frozenset(TopicPartition(*each) for each in values["given_up"]))
+        given_up = frozenset(TopicPartition(*each) for each in values["given_up"])
+        accepted = {TopicPartition(topic, number): kind for topic, number, kind in values["accepted"]}
+        return cls(left, in_trouble, given_up, {each: IncidentKind(kind) for each, kind in accepted.items()})

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ...errors import PartitionStopped
 from ...records import Decision
+from ..model.incidents import IncidentKind
 from ..model.reports import CopyReport
 
 __all__ = ["DROPS", "PartitionMetrics", "PartitionStatus", "newer"]
@@ -60,6 +61,7 @@ class PartitionMetrics:
         waiting_for: The temporary problem that copying waits for.
         commit_waits_for: The temporary problem that the commit waits for, while copying continues.
         stopped: The reason why the partition is stopped.
+        stopped_by: The kind of the incident that stopped it; None if it was none.
         is_tried_again: Whether the mirror retries the stopped partition; it counts
             as stopped until it has moved.
         process: The worker of the last report, as ``host:pid``.
@@ -83,6 +85,7 @@ class PartitionMetrics:
     waiting_for: str | None = None
     commit_waits_for: str | None = None
     stopped: PartitionStopped | None = None
+    stopped_by: IncidentKind | None = None
     is_tried_again: bool = False
     process: str | None = field(default=None, compare=False)
 
@@ -199,7 +202,7 @@ class PartitionMetrics:
                 commit_waits_for=report.commit_waits_for,
                 process=newer(process, self.process),
             )
-            ._stopped_or_healed(report.stopped, report.source_offset)
+            ._stopped_or_healed(report)
             .seen_at(now, report.held_back, moved=report.end_offset != self.end_offset)
         )
 
@@ -210,15 +213,21 @@ class PartitionMetrics:
             return end
         return max(end, position)
 
-    def _stopped_or_healed(self, stopped: PartitionStopped | None, position: int | None) -> PartitionMetrics:
+    def _stopped_or_healed(self, report: CopyReport) -> PartitionMetrics:
         """Return it stopped; or no longer so, if a retry has moved it or found nothing left to copy."""
+        stopped, position = report.stopped, report.source_offset
         if stopped is not None:
-            return replace(self, stopped=stopped, is_tried_again=False)
+            kinds = [each.kind for each in report.counters.incidents if not each.continued]
+            return replace(
+                self, stopped=stopped, stopped_by=kinds[-1] if kinds else None, is_tried_again=False
+            )
         if self.stopped is None or not self.is_tried_again or position is None:
             return self
         has_moved = position > self.stopped.offset
         is_at_its_end = self.waiting_for is None and position == self.end_offset
-        return replace(self, stopped=None, is_tried_again=False) if has_moved or is_at_its_end else self
+        if not has_moved and not is_at_its_end:
+            return self
+        return replace(self, stopped=None, stopped_by=None, is_tried_again=False)
 
     def seen_at(self, now: float, held_back: int | None = None, *, moved: bool = False) -> PartitionMetrics:
         """

@@ -94,6 +94,7 @@ class PartitionCopy:
         *,
         inherited: InheritedPosition | None = None,
         waiting_for: str | None = None,
+        accepted: IncidentKind | None = None,
     ) -> None:
         """
         Begin without a position.
@@ -102,10 +103,12 @@ class PartitionCopy:
             copy_range: The source offsets to copy.
             inherited: The position that a former task handed over.
             waiting_for: The reason why a former task could not go on, for reports.
+            accepted: The kind of incident that an operator has accepted once.
 
         """
         self.range = copy_range
         self._settings = settings
+        self._accepted = accepted
         self.source = copy_range.source
         self.destination = copy_range.destination
         self.state = StateMachine()
@@ -183,6 +186,10 @@ class PartitionCopy:
 
     # Alignment
 
+    def continues_after(self, kind: IncidentKind) -> bool:
+        """Whether the next alignment continues after an incident: by an option, or as accepted once."""
+        return kind is self._accepted or self._settings.continues_after(kind)
+
     def align(self, position: MirrorPosition) -> None:
         """Go on from a position that the destination's log end confirms."""
         self._position.put(position)
@@ -190,6 +197,7 @@ class PartitionCopy:
         self.destination_topic_id = topic_id_of(position.destination_topic_id)
         self.out_of_range = False
         self.suspicions.forget_log()
+        self._accepted = None  # later incidents stop the partition again
         self.state.happens(Event.ALIGN)
         self.intake.rewind(position)
         self._reaches_end()
@@ -471,7 +479,7 @@ class PartitionCopy:
         worker's last report.
 
         """
-        successor = PartitionCopy(self.range, self._settings)
+        successor = PartitionCopy(self.range, self._settings, accepted=self._accepted)
         successor._position.put(self.position)
         successor.commit_waits_for = self.commit_waits_for
         successor.out_of_range = self.out_of_range

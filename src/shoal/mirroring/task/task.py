@@ -145,6 +145,7 @@ class _TaskWorkers:
                 self._settings,
                 inherited=handover.left.get(each.source),
                 waiting_for=handover.in_trouble.get(each.source),
+                accepted=handover.accepted.get(each.source),
             )
             leaders = self._leaders_of(copy)
             groups[leaders, copy.source in handover.in_trouble or None in leaders].append(copy)

@@ -80,7 +80,7 @@ def behind_what_is_there(
         if preceding is Preceding.SHOWN:
             return place, tail.fingerprint.crc
     kind = IncidentKind.SOURCE_RESET
-    continues = clusters.settings.continues_after(kind)
+    continues = copy.continues_after(kind)
     begins_anyhow = clusters.settings.allow_nonempty and preceding is not Preceding.NOT_SHOWN
     if begins_anyhow and not continues:
         return start, None

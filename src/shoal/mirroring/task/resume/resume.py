@@ -110,7 +110,7 @@ class Resumption:
 
         """
         self._clusters.expect_same_topics(self._copy)
-        if go_on is None or not self._clusters.settings.continues_after(kind):
+        if go_on is None or not self._copy.continues_after(kind):
             self._incidents.append(Incident(kind, reason))
             where = *self._copy.source, self.position.source_offset
             raise PartitionStopped(*where, f"{reason}. {advice}", unmirrored_from, can_heal=False)

@@ -1,0 +1,130 @@
+"""
+Let stopped partitions of a running mirror continue after the incident that stands now (``shoal control``).
+
+The options ``--on-KIND continue`` hold for all topics and all later incidents. This is for one topic, and
+once: the partition is handed to the next task with the kind that an operator accepts. As soon as it is
+aligned again, or has stopped again, nothing is accepted any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from ...errors import ConfigError, OptionError, ShoalError
+from ...topic_partition import TopicPartition
+from ..control import ControlServer
+from ..model.incidents import IncidentKind
+from ..model.text import first_few
+from ..monitoring.metrics import Metrics
+from ..monitoring.partition_metrics import PartitionMetrics
+from .schedule import PartitionSchedule
+
+__all__ = ["Continuing"]
+
+#: The kinds that an option of ``shoal mirror`` lets continue.
+_KINDS = {each.value: each for each in IncidentKind if each is not IncidentKind.SEND_FAILURE}
+
+_Stopped = Mapping[TopicPartition, PartitionMetrics]
+
+
+class Continuing:
+    """Carries out ``continue``, in any thread."""
+
+    def __init__(
+        self,
+        schedule: PartitionSchedule,
+        metrics: Metrics,
+        control: ControlServer,
+        create_lost: Callable[[str], object],
+    ) -> None:
+        """
+        Prepare.
+
+        Args:
+            schedule: The partitions to copy.
+            metrics: The stopped ones, with their incidents.
+            control: The connection to the tasks, which end so that the next ones take the partitions.
+            create_lost: Creates the copy of a source topic if it is gone.
+
+        """
+        self._schedule = schedule
+        self._metrics = metrics
+        self._control = control
+        self._create_lost = create_lost
+
+    def continue_after(self, name: str, kind_name: str) -> str:
+        """
+        Try stopped partitions again, and let them continue after an incident of a kind, once.
+
+        Args:
+            name: A source topic, or one partition of it, as ``orders`` or ``orders-3``.
+            kind_name: The kind of the incident.
+
+        Returns:
+            A sentence about the partitions.
+
+        Raises:
+            OptionError: The kind or the partition is unknown, or no such incident stops it.
+            ConfigError: The deleted copy cannot be created again.
+
+        """
+        kind = _KINDS.get(kind_name)
+        if kind is None:
+            raise OptionError(
+                "continue: {value!r} is not one of {kinds}", value=kind_name, kinds=", ".join(_KINDS)
+            )
+        stopped = self._stopped(name, kind)
+        if kind is IncidentKind.DESTINATION_LOSS:
+            topic = next(iter(stopped)).topic
+            try:
+                self._create_lost(topic)
+            except ShoalError as error:
+                raise ConfigError(
+                    f"continue: the copy of {topic} cannot be created again: {error}"
+                ) from error
+        self._schedule.accept(stopped, kind)
+        self._control.give_up(stopped)
+        self._control.end_window()
+        return f"{first_few(sorted(stopped))} may continue after {kind.value}, this once"
+
+    def _stopped(self, name: str, kind: IncidentKind) -> _Stopped:
+        """Return the partitions of this name that an incident of the kind stops, and that may continue."""
+        named = self._named(name)
+        stopped = {each: metrics for each, metrics in named.items() if metrics.stopped is not None}
+        if not stopped:
+            raise OptionError("continue: {value!r} is not stopped", value=name)
+        found = {each: metrics for each, metrics in stopped.items() if metrics.stopped_by is kind}
+        if not found:
+            raise OptionError(
+                "continue: {value!r} is not stopped by {kind}, but by {others}. No partition continues",
+                value=name,
+                kind=kind.value,
+                others=_causes(stopped),
+            )
+        waiting = {each: metrics for each, metrics in found.items() if not metrics.is_tried_again}
+        if not waiting:
+            raise OptionError(
+                "continue: {value!r} is tried again already. Wait until it has continued or stopped",
+                value=name,
+            )
+        return waiting
+
+    def _named(self, name: str) -> _Stopped:
+        known = self._metrics.partitions()
+        if of_topic := {each: metrics for each, metrics in known.items() if each.topic == name}:
+            return of_topic
+        number = re.fullmatch(r"(.+)-(\d{1,9})", name)
+        partition = TopicPartition(number[1], int(number[2])) if number else None
+        if partition is None or partition not in known:
+            raise OptionError("continue: the mirror has no topic and no partition {value!r}", value=name)
+        return {partition: known[partition]}
+
+
+def _causes(stopped: _Stopped) -> str:
+    """Return the kinds that stop partitions, or the reason of one that no incident stops."""
+    kinds = {each.stopped_by.value for each in stopped.values() if each.stopped_by is not None}
+    if kinds:
+        return ", ".join(sorted(kinds))
+    reason = next(each.stopped.reason for each in stopped.values() if each.stopped is not None)
+    return f"no incident: {reason}"
