@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,6 +84,31 @@ def test_silent_connection_makes_room_for_a_client(cluster: BrokerCluster, conne
         for wire in silent:
             assert wire.receive_frame() is None
         assert connect(behind.address()).receive_frame() is None
+
+
+def test_gateway_starts_no_thread_without_a_slot(cluster: BrokerCluster, connect: Connect) -> None:
+    most, seen = 10, [0]
+    before = gateway_threads()
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.0005):
+            seen.append(gateway_threads() - before)
+
+    with gateway_before(cluster, most_connections=most) as behind:
+        listeners = gateway_threads() - before
+        looking = threading.Thread(target=look)
+        looking.start()
+        for _ in range(500):
+            connect(behind.address())
+        wait_until(lambda: gateway_threads() - before == listeners + most, "the last ones are served")
+        is_over.set()
+        looking.join()
+    assert max(seen) == listeners + most
+
+
+def gateway_threads() -> int:
+    return sum(each.name.startswith("shoal-gateway") for each in threading.enumerate())
 
 
 # Addresses

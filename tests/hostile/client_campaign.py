@@ -8,7 +8,7 @@ arrive. An honest client is served all the time. After each step, these promises
   processes wait for a CPU;
 - the honest client was served each time, within :data:`SERVED_S`;
 - threads and sockets are back to their numbers before the first step, within :data:`BACK_S`;
-- the server never has more threads or sockets than its connections need;
+- the server never has more threads or sockets than its limit of connections allows;
 - if a gateway requires a login, it serves no client without one, and disconnects each of them;
 - the process never needed more memory than :data:`MOST_BYTES`.
 """
@@ -19,22 +19,19 @@ import contextlib
 import itertools
 import os
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
-
-import psutil
 
 from rig.process import peak_rss_of
 from shoal.gateway.login.credential import HASHES, salted
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from tests.broker.wire import Wire
+from tests.held import Held, Watch, held
 from tests.integration.gateway_process import gateway_process
 from tests.server_process import ServerProcess
 
@@ -60,17 +57,15 @@ SERVERS = ("broker", "gateway", "gateway-users", "gateway-pass-through")
 _WITH_LOGIN = SERVERS[2:]
 
 _CONNECTIONS = 32
-#: Of a gateway that requires a login: more than the campaign has at a time, except for a flood.
-_MOST_CONNECTIONS = 100
+#: The limit that each server gets. Those that require a login get less than a flood, and more than the rest
+#: of the campaign has at a time; the others get more than the campaign has.
+_MOST_CONNECTIONS = {"broker": 500, "gateway": 500, "gateway-users": 100, "gateway-pass-through": 100}
+#: The sockets of one connection: to the client, and from a gateway to the broker of its listener. A gateway
+#: with a login of its own may open one more to each broker, of which there is one.
+_SOCKETS_OF_EACH = {"broker": 1, "gateway": 3, "gateway-users": 3, "gateway-pass-through": 2}
 _FLOOD = 500
 #: So many that a flood comes faster than its passwords can be checked.
 _ITERATIONS = 40_000
-#: A gateway has at most one connection to the cluster for each client, and refuses the others: it may be
-#: closing some of these. On a busy machine the highest number seen is 299. A flood alone has 500.
-_MOST_SOCKETS = 2 * _MOST_CONNECTIONS + 150
-#: Threads of open and recently closed connections. On a busy machine the highest number seen is 276. If
-#: logins have no bound, it is 888.
-_MOST_THREADS = 450
 _BOMBS_IN_A_STEP = 2
 _FOREIGN = ("Traceback (most recent call last)", "Exception in thread", "a request failed", "unexpected ")
 
@@ -83,11 +78,28 @@ class Target:
         name: One of :data:`SERVERS`.
         process: The server to attack.
         behind: The servers behind a gateway; the broker comes last.
+        most_connections: Its limit.
     """
 
     name: str
     process: ServerProcess
     behind: tuple[ServerProcess, ...] = ()
+    most_connections: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.most_connections = _MOST_CONNECTIONS[self.name]
+
+    def most(self, at_rest: Held) -> Held:
+        """Return the most that it may hold, from its limit and from what it holds without clients.
+
+        A connection has one thread. If it took the place of another one, the thread of that one has closed
+        its socket, and may need a moment to exit. At rest all sockets are listeners, and each of them may
+        have one more connection that it is about to admit or to close.
+        """
+        return Held(
+            at_rest.threads + 2 * self.most_connections,
+            2 * at_rest.sockets + self.most_connections * _SOCKETS_OF_EACH[self.name],
+        )
 
     @property
     def address(self) -> tuple[str, int]:
@@ -110,8 +122,12 @@ class Target:
         with ExitStack() as stack:
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
             arguments = ["--listen", "127.0.0.1:0", "--data", str(room / "data")]
+            most = _MOST_CONNECTIONS[name]
+            limits = ("--max-connections", str(most))
             if name == "broker":
                 arguments += [
+                    "--config",
+                    f"max.connections={most}",
                     "--config",
                     "shoal.old.versions=true",
                     "--config",
@@ -120,7 +136,6 @@ class Target:
             broker = stack.enter_context(ServerProcess("broker", room / "broker.log", arguments).running())
             behind: tuple[ServerProcess, ...] = (broker,)
             if name in _WITH_LOGIN:
-                limits = ("--max-connections", str(_MOST_CONNECTIONS))
                 options = (*_users(room), *(limits if name == "gateway-users" else ()))
                 locked = stack.enter_context(gateway_process(broker.address, *options))
                 behind = (locked, broker)
@@ -128,7 +143,7 @@ class Target:
                 case "broker":
                     yield cls(name, broker)
                 case "gateway":
-                    yield cls(name, stack.enter_context(gateway_process(broker.address)), behind)
+                    yield cls(name, stack.enter_context(gateway_process(broker.address, *limits)), behind)
                 case "gateway-users":
                     yield cls(name, locked, (broker,))
                 case _:
@@ -210,9 +225,9 @@ def attack_server(
     began = time.monotonic()
     numbers = itertools.count(first)
     _begin_anew(target)
-    baseline = [_held(each) for each in target.processes]
+    baseline = [held(each.process_id) for each in target.processes]
     while result.requests < requests and time.monotonic() < deadline and not result.problems:
-        step = _Step(target, seed, result, bombs)
+        step = _Step(target, seed, result, bombs, target.most(baseline[0]))
         step.run(list(itertools.islice(numbers, min(step_requests, requests - result.requests))))
         step.check(baseline)
         result.steps += 1
@@ -226,12 +241,13 @@ class _Step:
     seed: int
     result: ClientResult
     bombs: Sequence[str]
+    most: Held
 
     def run(self, numbers: list[int]) -> None:
         _begin_anew(self.target)
         with (
             Probe(self.target.process.address, self.target.log_in) as probe,
-            _Watch(self.target.process) as watch,
+            Watch(self.target.process.process_id) as watch,
             Crowd(self.target.address, self.seed, self.result.steps) as crowd,
         ):
             clock = FairClock([os.getpid(), *(each.process_id for each in self.target.processes)])
@@ -241,12 +257,12 @@ class _Step:
             inputs = self._inputs(numbers)
             self.result.add(attack(self.target.address, inputs, _CONNECTIONS, clock.now, self.target.log_in))
             self.result.without_cpu_s += time.monotonic() - began - clock.now()
-        self.result.most_threads = max(self.result.most_threads, watch.most_threads)
-        self.result.most_sockets = max(self.result.most_sockets, watch.most_sockets)
-        if watch.most_threads > _MOST_THREADS:
-            self._complain(f"it had {watch.most_threads} threads: more than {_MOST_THREADS}")
-        if watch.most_sockets > _MOST_SOCKETS:
-            self._complain(f"it had {watch.most_sockets} sockets: more than {_MOST_SOCKETS}")
+        self.result.most_threads = max(self.result.most_threads, watch.most.threads)
+        self.result.most_sockets = max(self.result.most_sockets, watch.most.sockets)
+        if watch.most.threads > self.most.threads:
+            self._complain(f"it had {watch.most.threads} threads: more than {self.most.threads}")
+        if watch.most.sockets > self.most.sockets:
+            self._complain(f"it had {watch.most.sockets} sockets: more than {self.most.sockets}")
         self.result.crowd += crowd.clients
         self.result.served += probe.served
         self.result.longest_served_s = max(self.result.longest_served_s, probe.longest_s)
@@ -271,14 +287,14 @@ class _Step:
             else:
                 yield draw_input(self.seed, number)
 
-    def check(self, baseline: list[tuple[int, int]]) -> None:
+    def check(self, baseline: list[Held]) -> None:
         for process, before in zip(self.target.processes, baseline, strict=True):
             self._check_process(process, before)
         self.result.peak_bytes = peak_rss_of(self.target.process.process_id)
         if self.result.peak_bytes > MOST_BYTES:
             self._complain(f"it needed {self.result.peak_bytes // _MEGABYTE} MB")
 
-    def _check_process(self, process: ServerProcess, before: tuple[int, int]) -> None:
+    def _check_process(self, process: ServerProcess, before: Held) -> None:
         if not process.runs():
             self._complain("the process ended")
             return
@@ -287,55 +303,14 @@ class _Step:
             if (at := printed.find(foreign)) >= 0:
                 self._complain(f"it printed {printed[max(0, at - 500) : at + 3000]!r}")
         deadline = time.monotonic() + BACK_S
-        while _is_more(held := _held(process), before):
+        while (now := held(process.process_id)).exceeds(before):
             if time.monotonic() > deadline:
-                self._complain(f"threads and sockets {held} did not go back to {before} in {BACK_S:.0f} s")
+                self._complain(f"{now} did not go back to {before} in {BACK_S:.0f} s")
                 return
             time.sleep(0.05)
 
     def _complain(self, problem: str) -> None:
         self.result.problems.append(f"{self.target.name}, step {self.result.steps}: {problem}")
-
-
-class _Watch:
-    """Records the largest numbers of threads and sockets of a process; a context manager."""
-
-    def __init__(self, process: ServerProcess) -> None:
-        self._process = process
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.most_threads = 0
-        self.most_sockets = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):  # another check finds this
-            while not self._ended.wait(0.05):
-                threads, sockets = _held(self._process)
-                self.most_threads = max(self.most_threads, threads)
-                self.most_sockets = max(self.most_sockets, sockets)
-
-
-def _held(process: ServerProcess) -> tuple[int, int]:
-    """Return the numbers of a process's threads and sockets; its files are segments, which may grow."""
-    found = psutil.Process(process.process_id)
-    descriptors = Path(f"/proc/{process.process_id}/fd")
-    sockets = 0
-    for each in descriptors.iterdir():
-        with contextlib.suppress(OSError):
-            sockets += str(each.readlink()).startswith("socket:")
-    return found.num_threads(), sockets
-
-
-def _is_more(held: tuple[int, int], before: tuple[int, int]) -> bool:
-    return held[0] > before[0] or held[1] > before[1]
 
 
 def _begin_anew(target: Target) -> None:

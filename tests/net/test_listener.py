@@ -8,17 +8,18 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import pytest
 
-from shoal.net.listener import Listener
+from shoal.net.listener import Admitted, Listener
 
 PATIENCE_S = 20
 
 
 @contextmanager
 def listening(serve: Callable[[socket.socket], None]) -> Iterator[Listener]:
-    listener = Listener("127.0.0.1", 0, serve, "test")
+    listener = Listener("127.0.0.1", 0, lambda each: Admitted(partial(serve, each)), "test")
     listener.start()
     try:
         yield listener
@@ -40,6 +41,43 @@ def test_listener_serves_each_connection_in_its_thread() -> None:
         for _ in range(3):
             with connect(listener.port) as client:
                 assert (client.recv(100), client.recv(100)) == (b"once", b"")
+
+
+def test_refused_connection_is_closed_without_a_thread() -> None:
+    threads: list[threading.Thread] = []
+
+    def refuse(_: socket.socket) -> None:
+        threads[:] = threading.enumerate()
+
+    listener = Listener("127.0.0.1", 0, refuse, "refusing")
+    listener.start()
+    for _ in range(3):
+        with connect(listener.port) as client:
+            assert client.recv(100) == b""
+        assert [each.name for each in threads if each.name.startswith("refusing")] == [
+            f"refusing-{listener.port}"
+        ]
+    listener.stop()
+
+
+def test_place_is_freed_after_the_socket_is_closed() -> None:
+    descriptors: list[int] = []
+    is_free = threading.Event()
+
+    def admit(connected: socket.socket) -> Admitted:
+        def leave() -> None:
+            descriptors.append(connected.fileno())
+            is_free.set()
+
+        return Admitted(lambda: None, leave)
+
+    listener = Listener("127.0.0.1", 0, admit, "test")
+    listener.start()
+    with connect(listener.port) as client:
+        assert client.recv(100) == b""
+    assert is_free.wait(PATIENCE_S)
+    assert descriptors == [-1]
+    listener.stop()
 
 
 def test_listener_stop_ends_waits_and_frees_the_port() -> None:
@@ -71,7 +109,7 @@ def test_listener_stop_with_patience_leaves_stuck_threads() -> None:
 
 def test_listener_start_on_taken_port_raises_and_leaves_nothing() -> None:
     with listening(echo) as listener:
-        other = Listener("127.0.0.1", listener.port, echo, "test")
+        other = Listener("127.0.0.1", listener.port, lambda _: None, "test")
         with pytest.raises(OSError, match="in use"):
             other.start()
         other.stop()
@@ -79,11 +117,12 @@ def test_listener_start_on_taken_port_raises_and_leaves_nothing() -> None:
 
 _FEW_FILES = """
 import resource, sys
-from shoal.net.listener import Listener
+from functools import partial
+from shoal.net.listener import Admitted, Listener
 def echo(connected):
     while data := connected.recv(100):
         connected.sendall(data)
-listener = Listener("127.0.0.1", 0, echo, "test")
+listener = Listener("127.0.0.1", 0, lambda each: Admitted(partial(echo, each)), "test")
 listener.start()
 resource.setrlimit(resource.RLIMIT_NOFILE, (12, 12))
 print(listener.port, flush=True)

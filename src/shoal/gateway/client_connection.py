@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -70,6 +71,12 @@ class Client:
         if has_hung_up(self._socket):
             raise ClientGone("it hung up within its login")
         self._hurry()
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long before the next answer, or until another thread ends the connection."""
+        poll = select.poll()
+        poll.register(self._socket, 0)  # with no event, it reports only that both directions are closed
+        poll.poll(seconds * 1000)
 
     def check_answer(self) -> None:
         """

@@ -16,7 +16,7 @@ from ..client.refused_logins import logins
 from ..errors import ConfigError, Disconnected, ProtocolError, ShoalError
 from ..net.address import Address
 from ..net.converting import serving
-from ..net.listener import Listener, addresses_of
+from ..net.listener import Admitted, Listener, addresses_of
 from ..net.server_tls import server_context
 from ..printable import logger
 from .client_connection import Client, ClientGone, begin_tls
@@ -149,7 +149,7 @@ class Gateway:
 
     def _listener(self, node_id: int | None, port: int) -> Listener:
         name = "shoal-gateway" if node_id is None else f"shoal-gateway-{node_id}"
-        return Listener(self._settings.host, port, partial(self._serve, node_id), name)
+        return Listener(self._settings.host, port, partial(self._admit, node_id), name)
 
     def _start_bootstrap(self) -> None:
         try:
@@ -202,25 +202,27 @@ class Gateway:
 
     # Clients
 
-    def _serve(self, node_id: int | None, connected: socket.socket) -> None:
-        """Serve one client, in a thread of its own."""
-        with self._lock:
-            if self._stopped:
-                return
+    def _admit(self, node_id: int | None, connected: socket.socket) -> Admitted | None:
+        """Give a client a slot, before it gets a thread."""
         try:
             address = str(connected.getpeername()[0])
         except OSError:
-            return  # the client has gone already
+            return None  # the client has gone already
         try:
-            slot = self._slots.enter(address, partial(_hang_up, connected, threading.get_ident()))
+            slot = self._slots.enter(address, partial(_hang_up, connected))
         except NoRoom as refusal:
             self._warn(str(refusal))
-            return
-        try:
-            with serving(slot.network):
-                self._run(node_id, connected, slot)
-        finally:
-            self._slots.leave(slot)
+            return None
+        return Admitted(partial(self._serve, node_id, connected, slot), partial(self._slots.leave, slot))
+
+    def _serve(self, node_id: int | None, connected: socket.socket, slot: ClientSlot) -> None:
+        """Serve one client, in a thread of its own."""
+        slot.thread = threading.current_thread()
+        with self._lock:
+            if self._stopped:
+                return
+        with serving(slot.network):
+            self._run(node_id, connected, slot)
 
     def _run(self, node_id: int | None, connected: socket.socket, slot: ClientSlot) -> None:
         own = connected
@@ -235,12 +237,13 @@ class Gateway:
                 self._nodes,
                 node_id,
                 client,
-                self._connect,
+                partial(self._connect, slot),
                 self._warn,
                 self._topic_limits,
                 self._memory,
                 slot.prove,
             )
+            slot.abort = session.abort
             with self._lock:
                 self._sessions.add(session)
             try:
@@ -251,13 +254,13 @@ class Gateway:
         except ClientGone as reason:
             _log.debug("a client's connection ends: %s", reason)
         except LoginFailed as error:
-            self._warn(f"a login from {slot.address} failed: {error}")
+            self._warn_of(slot, f"a login from {slot.address} failed: {error}")
         except TooLarge as error:
-            self._warn(f"{error}. The gateway closed the client's connection")
+            self._warn_of(slot, f"{error}. The gateway closed the client's connection")
         except Disconnected as error:
-            self._warn(f"no connection to {error.address}: {error.reason}")
+            self._warn_of(slot, f"no connection to {error.address}: {error.reason}")
         except ShoalError as error:
-            self._warn(str(error))
+            self._warn_of(slot, str(error))
         except OSError as error:
             _log.debug("a client's connection ends: %s", error)
         except Exception:
@@ -267,7 +270,14 @@ class Gateway:
                 with contextlib.suppress(OSError):
                     own.close()
 
-    def _connect(self, node_id: int | None, on_begun: Callable[[Connection], object]) -> Connection:
+    def _connect(
+        self, slot: ClientSlot, node_id: int | None, on_begun: Callable[[Connection], object]
+    ) -> Connection:
+        def begun(connection: Connection) -> None:
+            on_begun(connection)
+            if slot.leaves:  # since before another thread could abort it
+                connection.abort()
+
         errors: list[ShoalError] = []
         for address in self._nodes.addresses(node_id):
             security, upstream = self._settings.client_security, self._settings.upstream
@@ -279,18 +289,25 @@ class Gateway:
                         client_id=upstream.client_id,
                         timeout_s=upstream.request_timeout_s,
                         security=security,
-                        on_begun=on_begun,
+                        on_begun=begun,
                         sizes=upstream.answer_sizes,
                     )
             except (Disconnected, ProtocolError) as error:
-                self._nodes.remember(address, failed=True)
                 errors.append(error)
-                if self._stopped:
+                if self._stopped or slot.leaves:
                     break
+                self._nodes.remember(address, failed=True)
                 continue
             self._nodes.remember(address, failed=False)
             return connection
         raise errors[0]
+
+    def _warn_of(self, slot: ClientSlot, sentence: str) -> None:
+        """Warn of an error in a connection, unless it was closed for another one."""
+        if slot.leaves:
+            _log.debug("a client's connection ends for another one: %s", sentence)
+        else:
+            self._warn(sentence)
 
     def _warn(self, sentence: str) -> None:
         """Warn, at most once a minute with the same sentence; not before the start, which raises errors."""
@@ -305,11 +322,13 @@ class Gateway:
         _log.warning("%s", sentence)
 
 
-def _hang_up(connected: socket.socket, thread: int) -> None:
+def _hang_up(connected: socket.socket, slot: ClientSlot) -> None:
     """End a connection that another thread serves, without TLS's close_notify, which could block."""
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
-    wake_login(thread)
+    slot.abort()
+    if slot.thread is not None:
+        wake_login(slot.thread.ident)
 
 
 def _check_address(settings: GatewaySettings) -> None:

@@ -1,4 +1,8 @@
-"""Accept connections in one thread, and serve each one in a thread of its own."""
+"""
+Accept connections in one thread, and serve each admitted one in a thread of its own.
+
+A connection gets its place before its thread, so a server never has more of both than it has places.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from ..errors import ConfigError
 from ..printable import logger
 
-__all__ = ["Listener", "addresses_of"]
+__all__ = ["Admitted", "Listener", "addresses_of"]
 
 _log = logger("shoal.net.listener")
 
@@ -37,6 +43,21 @@ def addresses_of(host: str) -> Sequence[ipaddress.IPv4Address | ipaddress.IPv6Ad
     return [ipaddress.ip_address(str(address).partition("%")[0]) for address in found]
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """
+    A connection with a place on its server.
+
+    Attributes:
+        serve: Serves the connection. It must return soon after the socket is shut down.
+        leave: Frees the place, after the socket is closed.
+
+    """
+
+    serve: Callable[[], object]
+    leave: Callable[[], object] = lambda: None
+
+
 class Listener:
     """
     Listens on one address from :meth:`start` to :meth:`stop`.
@@ -46,21 +67,23 @@ class Listener:
 
     """
 
-    def __init__(self, host: str, port: int, serve: Callable[[socket.socket], None], name: str) -> None:
+    def __init__(
+        self, host: str, port: int, admit: Callable[[socket.socket], Admitted | None], name: str
+    ) -> None:
         """
         Prepare a listener; :meth:`start` binds the address.
 
         Args:
             host: The address to bind.
             port: The port, or 0 for a free one, which is kept for every later start.
-            serve: Serves a connection in a thread of its own; the socket is closed when it returns. It must
-                return soon after the socket is shut down.
+            admit: Gives a connection a place, or returns None to refuse it. The thread that accepts calls it,
+                so other connections wait meanwhile.
             name: The name of the threads.
 
         """
         self.port = port
         self._host = host
-        self._serve = serve
+        self._admit = admit
         self._name = name
         self._listener: socket.socket | None = None
         self._threads: set[threading.Thread] = set()
@@ -87,7 +110,7 @@ class Listener:
         self.port = listener.getsockname()[1]
         with self._lock:
             self._listener = listener
-            self._run(self._accept, listener)
+            self._run(listener, partial(self._accept, listener))
 
     def stop(self, patience_s: float | None = None) -> None:
         """
@@ -108,14 +131,17 @@ class Listener:
         for thread in threads:
             thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
 
-    def _run(self, target: Callable[[socket.socket], None], sock: socket.socket) -> None:
+    def _run(
+        self, sock: socket.socket, serve: Callable[[], object], leave: Callable[[], object] = lambda: None
+    ) -> None:
         """Start a thread that ends with its socket; under the lock, so that a stop sees both or neither."""
 
         def run() -> None:
             try:
-                target(sock)
+                serve()
             finally:
                 sock.close()
+                leave()
                 with self._lock:
                     self._sockets.discard(sock)
                     self._threads.discard(thread)
@@ -142,10 +168,15 @@ class Listener:
             self._begin(client, listener)
 
     def _begin(self, client: socket.socket, listener: socket.socket) -> None:
+        admitted = self._admit(client)
+        if admitted is None:
+            client.close()
+            return
         with self._lock:
             if self._listener is listener:
                 # If there is no thread for it, the client has to connect again.
                 with contextlib.suppress(RuntimeError):
-                    self._run(self._serve, client)
+                    self._run(client, admitted.serve, admitted.leave)
                     return
         client.close()
+        admitted.leave()

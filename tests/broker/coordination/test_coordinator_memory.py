@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +330,5 @@ def test_counted_bytes_of_transactional_ids_match_their_memory() -> None:
 
 def test_default_limit_serves_500_connections() -> None:
     quotas = ConnectionQuotas(BrokerConfig({}))
-    with ExitStack() as stack:
-        served = [stack.enter_context(quotas.counted("127.0.0.1")) for _ in range(501)]
+    served = [quotas.enter("127.0.0.1") for _ in range(501)]
     assert served == [True] * 500 + [False]

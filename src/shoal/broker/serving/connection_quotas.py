@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from ...printable import logger
 
@@ -25,9 +24,8 @@ class ConnectionQuotas:
         self._lock = threading.Lock()
         self._was_refused = False
 
-    @contextmanager
-    def counted(self, host: str) -> Iterator[bool]:
-        """Count a connection of an address while the context is open; give whether there is room for it."""
+    def enter(self, host: str) -> bool:
+        """Count a connection of an address; return False if there is no room for it."""
         with self._lock:
             exceeded = self._exceeded(host)
             if exceeded is None:
@@ -36,14 +34,14 @@ class ConnectionQuotas:
             self._was_refused = exceeded is not None
         if says_so:
             _log.warning("connections from %s are refused: %s", host, exceeded)
-        try:
-            yield exceeded is None
-        finally:
-            if exceeded is None:
-                with self._lock:
-                    self._by_host[host] -= 1
-                    if not self._by_host[host]:
-                        del self._by_host[host]
+        return exceeded is None
+
+    def leave(self, host: str) -> None:
+        """Stop counting a connection that entered."""
+        with self._lock:
+            self._by_host[host] -= 1
+            if not self._by_host[host]:
+                del self._by_host[host]
 
     def _exceeded(self, host: str) -> str | None:
         if self._by_host.get(host, 0) >= self._most_per_ip:

@@ -17,7 +17,7 @@ from typing import Protocol
 from ...net.converting import serving
 from ...net.gathered import send_gathered
 from ...net.hung_up import has_hung_up
-from ...net.listener import Listener
+from ...net.listener import Admitted, Listener
 from ...net.memory_budget import MemoryBudget
 from ...printable import logger
 from .connection_quotas import ConnectionQuotas
@@ -84,7 +84,7 @@ class Server:
         self._quotas = quotas
         self._max_request_bytes = max_request_bytes
         self._answer = answer
-        self._listener = Listener(host, port, self._serve, "shoal-broker")
+        self._listener = Listener(host, port, self._admit, "shoal-broker")
 
     @property
     def port(self) -> int:
@@ -105,12 +105,19 @@ class Server:
         """Close every connection, and wait for the end of all threads."""
         self._listener.stop()
 
-    def _serve(self, client: socket.socket) -> None:
+    def _admit(self, client: socket.socket) -> Admitted | None:
         try:
             host = client.getpeername()[0]
-            with self._quotas.counted(host) as has_room, serving(host):
-                if has_room:
-                    self._serve_requests(client, host)
+        except OSError:
+            return None  # the client has gone already
+        if not self._quotas.enter(host):
+            return None
+        return Admitted(partial(self._serve, client, host), partial(self._quotas.leave, host))
+
+    def _serve(self, client: socket.socket, host: str) -> None:
+        try:
+            with serving(host):
+                self._serve_requests(client, host)
         except CloseConnection as reason:
             _log.debug("closing a connection: %s", reason)
             with contextlib.suppress(OSError):

@@ -8,7 +8,6 @@ closes the connection, and so does a refused token (Kafka's ``SaslServerAuthenti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,7 +101,7 @@ class GatewayLogin:
             mechanisms=list(self._mechanisms),
         )
         if not is_offered:
-            time.sleep(_FAILED_DELAY_S)
+            self._client.pause(_FAILED_DELAY_S)
         self._send(request, answer)
         if not is_offered:
             raise ClientGone(f"it asked for the SASL mechanism {mechanism!r}")
@@ -123,7 +122,7 @@ class GatewayLogin:
             answer = exchange.receive(bytes(token))
         except LoginFailed as error:
             code, sentence, failed = ErrorCode.SASL_AUTHENTICATION_FAILED, str(error), error
-            time.sleep(_FAILED_DELAY_S)
+            self._client.pause(_FAILED_DELAY_S)
         # The lifetime stays 0: the gateway requires no second login (KIP-368).
         self._send(
             request,
@@ -143,7 +142,7 @@ class GatewayLogin:
         try:
             answer = exchange.receive(token)
         except LoginFailed:
-            time.sleep(_FAILED_DELAY_S)
+            self._client.pause(_FAILED_DELAY_S)
             raise
         self._client.send(INT32.pack(len(answer)) + answer)
         return True

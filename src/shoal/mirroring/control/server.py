@@ -11,11 +11,12 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ...client.coordinator import MemberId
 from ...errors import Disconnected
-from ...net.listener import Listener
+from ...net.listener import Admitted, Listener
 from ...printable import logger
 from ...topic_partition import TopicPartition
 from ..model.handover import Handover, InheritedPosition
@@ -30,7 +31,7 @@ from .clock import ReferenceClock
 from .handover import Handovers
 from .protocol import INSTALLED, NOT_UNDERSTOOD, lease_clock_s, line, partition_of
 from .steered import SteeredTasks
-from .strangers import Strangers
+from .strangers import Strangers, first_line
 
 __all__ = ["ControlServer", "DriverEvents"]
 
@@ -130,7 +131,7 @@ class ControlServer:
         self._lease_until = lease_clock_s()
         self._last_report_at = time.monotonic()
         self._strangers = Strangers()
-        self._listener = Listener(host, 0, self._serve, "shoal-control")
+        self._listener = Listener(host, 0, self._admit, "shoal-control")
         try:
             self._listener.start()
         except OSError as error:
@@ -139,13 +140,19 @@ class ControlServer:
 
     # One connection
 
+    def _admit(self, connection: socket.socket) -> Admitted | None:
+        if not self._strangers.enter(connection):
+            return None
+        return Admitted(partial(self._serve, connection), partial(self._strangers.leave, connection))
+
     def _serve(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(_TELL_TIMEOUT_S, 0))
         attempt = Attempt(connection, 0.0)
         try:
-            words = json.loads(self._strangers.first_line(connection))
+            words = json.loads(first_line(connection))
             if not hmac.compare_digest(words["hello"].encode(), self.token.encode()):
                 return
+            self._strangers.leave(connection)
             self._last_report_at = time.monotonic()
             connection.settimeout(_ANSWER_TIMEOUT_S)
             subject = words.get("for")

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-__all__ = ["Strangers"]
+__all__ = ["Strangers", "first_line"]
 
 #: More than tasks that connect at the same moment. Each task sends its first line at once.
 _MOST = 256
@@ -15,46 +15,59 @@ _MOST = 256
 #: The time for the whole first line, and not for each byte of it.
 _PATIENCE_S = 10.0
 
+#: The longest wait for the end of a closed connection's thread, on a busy machine.
+_LEAVING_S = 1.0
+
 #: The longest first line of a task.
 _LONGEST_LINE = 4096
 
 
 class Strangers:
     """
-    Receives first lines. If too many connections wait, the oldest is closed.
+    The connections that have not sent the token. If there are too many, the oldest is closed.
 
     A task sends its line when it connects, so its connection never becomes the oldest.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._waiting: dict[socket.socket, None] = {}
+        self._leaving: set[socket.socket] = set()
 
-    def first_line(self, connection: socket.socket) -> bytes:
-        """
-        Receive the first line of a connection, which sends nothing more before it has an answer.
-
-        Raises:
-            OSError: The line did not arrive in time, or the connection was the oldest of too many.
-
-        """
-        with self._lock:
+    def enter(self, connection: socket.socket) -> bool:
+        """Give a connection a place, before it has a thread; return False if no place became free in time."""
+        with self._changed:
             if len(self._waiting) >= _MOST:
-                self._send_away(next(iter(self._waiting)))
+                self._send_oldest_away()
+            if not self._changed.wait_for(lambda: len(self._waiting) < _MOST, _LEAVING_S):
+                return False
             self._waiting[connection] = None
-        try:
-            return _receive_line(connection, time.monotonic() + _PATIENCE_S)
-        finally:
-            with self._lock:
-                self._waiting.pop(connection, None)
+            return True
 
-    def _send_away(self, connection: socket.socket) -> None:
-        del self._waiting[connection]
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the line
+    def leave(self, connection: socket.socket) -> None:
+        """Free the place of a connection that has sent the token, or has ended."""
+        with self._changed:
+            self._waiting.pop(connection, None)
+            self._leaving.discard(connection)
+            self._changed.notify_all()
+
+    def _send_oldest_away(self) -> None:
+        oldest = next((each for each in self._waiting if each not in self._leaving), None)
+        if oldest is not None:
+            self._leaving.add(oldest)
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for the line
 
 
-def _receive_line(connection: socket.socket, deadline: float) -> bytes:
+def first_line(connection: socket.socket) -> bytes:
+    """
+    Receive the first line of a connection, which sends nothing more before it has an answer.
+
+    Raises:
+        OSError: The line did not arrive in time, or the connection was the oldest of too many.
+
+    """
+    deadline = time.monotonic() + _PATIENCE_S
     line = b""
     while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
         left_s = deadline - time.monotonic()

@@ -1,0 +1,164 @@
+"""A server holds the connections that its limit allows and not more, however many clients connect at a time.
+
+Each bound is computed from the server's own limit: a connection has one thread and one socket, and, if a
+gateway forwards it, one more socket to the broker. Each listener may have one more that it has just accepted,
+until it admits or closes it. If a connection took the place of another one, the thread of that one has
+closed its socket, and may need a moment to exit.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rig import wait_until
+from shoal.gateway import make_entry
+from tests.broker.wire import PATIENCE_S, framed
+from tests.held import Held, Watch, held
+from tests.integration.gateway_process import gateway_process
+from tests.server_process import ServerProcess
+
+MOST = 10
+CLIENTS = 500
+
+#: The gateway asks the broker for its versions before it answers this, and waits for a login then.
+ASK_VERSIONS = framed(struct.pack(">hhih", 18, 0, 7, -1))
+SILENCE = b""
+
+
+def wrong_login(number: int) -> bytes:
+    token = f"\0alice\0wrong {number}".encode()
+    handshake = struct.pack(">hhihh", 17, 1, 7, -1, 5) + b"PLAIN"
+    return framed(handshake) + framed(struct.pack(">hhih", 36, 0, 8, -1) + framed(token))
+
+
+@contextmanager
+def broker(room: Path, *options: str) -> Iterator[ServerProcess]:
+    with ServerProcess("broker", room / "broker.log", ["--listen", "127.0.0.1:0", *options]).running() as it:
+        yield it
+
+
+def users(room: Path) -> tuple[str, ...]:
+    file = room / "users.toml"
+    file.touch(mode=0o600)
+    file.write_text(make_entry("alice", "alice-secret"))
+    return ("--users", str(file), "--sasl-mechanisms", "PLAIN")
+
+
+@contextmanager
+def started(name: str, room: Path) -> Iterator[ServerProcess]:
+    """Start a server whose limit is `MOST` connections."""
+    limit = ("--max-connections", str(MOST))
+    with ExitStack() as stack:
+        if name == "broker":
+            yield stack.enter_context(broker(room, "--config", f"max.connections={MOST}"))
+            return
+        behind = stack.enter_context(broker(room))
+        match name:
+            case "gateway":
+                options: tuple[str, ...] = ()
+            case "gateway with users":
+                options = users(room)
+            case _:
+                behind = stack.enter_context(gateway_process(behind.address, *users(room)))
+                config = room / "upstream.properties"
+                config.write_text("security.protocol=SASL_PLAINTEXT\n")
+                options = ("--sasl-pass-through", "--broker-ids", "1", "--upstream-config", str(config))
+        yield stack.enter_context(gateway_process(behind.address, *limit, *options))
+
+
+def at_rest(server: ServerProcess) -> Held:
+    """Return what the server holds without clients; its sockets are its listeners."""
+    at_last = held(server.process_id)
+
+    def rests() -> bool:
+        nonlocal at_last
+        before, at_last = at_last, held(server.process_id)
+        return before == at_last
+
+    wait_until(rests, "the server's start to end", interval_s=0.5)
+    return at_last
+
+
+class Crowd:
+    """Clients that connect one right after the other, send what they have, and stay."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        host, port = server.address.rsplit(":", 1)
+        self._address = (host, int(port))
+        self._stack = ExitStack()
+        self._open: list[socket.socket] = []
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    def come(self, words: bytes) -> None:
+        client = self._stack.enter_context(socket.create_connection(self._address, PATIENCE_S))
+        try:
+            client.sendall(words)
+        except ConnectionError:
+            return  # the server has closed it already
+        client.setblocking(False)
+        self._open.append(client)
+
+    def served(self) -> int:
+        """Return the number of clients on which the server has not hung up."""
+        self._open = [each for each in self._open if _is_open(each)]
+        return len(self._open)
+
+
+def _is_open(client: socket.socket) -> bool:
+    try:
+        while client.recv(4096):
+            pass  # an answer
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+    return False
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "sockets_of_each", "exiting"),
+    [
+        ("broker", SILENCE, 1, 0),
+        ("gateway", SILENCE, 1, MOST),
+        ("gateway with users", SILENCE, 1, MOST),
+        ("gateway that passes logins", ASK_VERSIONS, 2, MOST),
+    ],
+)
+def test_server_holds_as_many_connections_as_its_limit(
+    name: str, words: bytes, sockets_of_each: int, exiting: int, tmp_path: Path
+) -> None:
+    with started(name, tmp_path) as server:
+        rest = at_rest(server)
+        full = Held(rest.threads + MOST, rest.sockets + MOST * sockets_of_each)
+        accepted = rest.sockets  # one for each listener
+        with Watch(server.process_id) as watch, Crowd(server) as crowd:
+            for _ in range(CLIENTS):
+                crowd.come(words)
+            wait_until(lambda: crowd.served() == MOST, f"{MOST} clients to be left")
+            wait_until(lambda: held(server.process_id) == full, f"the server to hold {full}")
+        assert full.threads <= watch.most.threads <= full.threads + exiting
+        assert full.sockets <= watch.most.sockets <= full.sockets + accepted
+        wait_until(lambda: held(server.process_id) == rest, f"the server to hold {rest} again")
+
+
+def test_flood_of_wrong_passwords_takes_no_more_than_the_limit(tmp_path: Path) -> None:
+    with started("gateway with users", tmp_path) as server:
+        rest = at_rest(server)
+        with Watch(server.process_id) as watch, Crowd(server) as crowd:
+            for number in range(CLIENTS):
+                crowd.come(wrong_login(number))
+            wait_until(lambda: crowd.served() == 0, "the server to refuse all")
+        assert watch.most.threads <= rest.threads + 2 * MOST
+        assert watch.most.sockets <= rest.sockets + MOST + rest.sockets
+        wait_until(lambda: held(server.process_id) == rest, f"the server to hold {rest} again")
