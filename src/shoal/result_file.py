@@ -1,4 +1,9 @@
-"""Files of results: checked before the work begins, and written in one step at its end."""
+"""
+Files of results: checked before the work begins, and written in one step at its end.
+
+A file replaces what has its name, also a symbolic link: another user of a shared directory could have put
+one there, which leads to a file of this user.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +29,8 @@ def check_result_file(option: str, file: str) -> None:
         OptionError: The file cannot be written.
 
     """
-    path = Path(file).resolve()
-    if path.exists() and not path.is_file():
+    path = _place(file)
+    if not _is_free(path):
         raise OptionError("{option} {file}: not a file", option=option, file=file)
     try:
         # The new file replaces an existing one, so the directory must be writable.
@@ -51,7 +56,7 @@ def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666) -> 
         ShoalError: The file cannot be written.
 
     """
-    path = Path(file).resolve()
+    path = _place(file)
     # An unpredictable name: in a shared directory another user could have put a link at a predictable one.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -67,3 +72,17 @@ def write_result_file(kind: str, file: str, text: str, *, mode: int = 0o666) -> 
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise ShoalError(f"the {kind} {file} cannot be written: {error.strerror}") from error
+
+
+def _place(file: str) -> Path:
+    """Return the path of a file in its real directory; its own name may be that of a link."""
+    path = Path(file)
+    return path.parent.resolve() / path.name
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a file may take this path: nothing is there, or a file, or a link that a file may replace."""
+    if path.is_symlink():
+        # /dev/stdout is a link into /proc, which belongs to the machine.
+        return not str(path.readlink()).startswith("/proc/") and (path.is_file() or not path.exists())
+    return path.is_file() or not path.exists()

@@ -145,3 +145,26 @@ def test_threads_share_one_request(source: Source) -> None:
     for each in threads:
         each.join()
     assert {each.value for each in found} == {"token-1"}
+
+
+def test_old_token_serves_other_threads_while_one_asks_the_source() -> None:
+    now, begun, over = [0.0], threading.Event(), threading.Event()
+
+    def ask(_: OAuthLogin) -> AccessToken:
+        if now[0]:
+            begun.set()
+            assert over.wait(60)
+        return AccessToken(f"token at {now[0]:g}", "", 100)
+
+    tokens = HeldTokens(ask, lambda: now[0])
+    assert tokens.token(LOGIN).value == "token at 0"
+    now[0] = 90.0
+    asking = threading.Thread(target=tokens.token, args=(LOGIN,))
+    asking.start()
+    assert begun.wait(60)
+    try:
+        assert tokens.token(LOGIN).value == "token at 0"
+    finally:
+        over.set()
+        asking.join()
+    assert tokens.token(LOGIN).value == "token at 90"

@@ -36,10 +36,12 @@ class Held(Generic[_Value]):
     """
     The token or ticket of one login, and the last failure of its source.
 
-    Callers hold ``lock``. Times are those of the monotonic clock.
+    ``lock`` guards the fields, and a thread holds ``asking`` while it asks the source. Meanwhile an old value
+    serves other threads until it expires. Times are those of the monotonic clock.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+    asking: threading.Lock = field(default_factory=threading.Lock)
     value: _Value | None = None
     refresh_at: float = 0.0
     expires_at: float = 0.0
@@ -49,7 +51,7 @@ class Held(Generic[_Value]):
 
     def current(self, source: Callable[[], tuple[_Value, float]], clock: Callable[[], float]) -> _Value:
         """
-        Return the value, requested again if it is old.
+        Return the value, requested again if it is old. One thread at a time asks the source.
 
         Args:
             source: Returns a new value and the seconds that it lives; 0 if it serves for one login.
@@ -59,20 +61,35 @@ class Held(Generic[_Value]):
             NoCredentials: The source gives none, and there is none that is still valid.
 
         """
-        if self.value is not None and clock() < self.refresh_at:
-            return self.value
-        failure = self.failure
-        if failure is None or clock() >= self.retry_at:
+        if not self.asking.acquire(blocking=False):
+            with self.lock:
+                if self.value is not None and clock() < self.expires_at:
+                    return self.value
+            self.asking.acquire()
+        try:
+            return self._renewed(source, clock)
+        finally:
+            self.asking.release()
+
+    def _renewed(self, source: Callable[[], tuple[_Value, float]], clock: Callable[[], float]) -> _Value:
+        with self.lock:
+            if self.value is not None and clock() < self.refresh_at:
+                return self.value
+            failure = self.failure if clock() < self.retry_at else None
+        if failure is None:
             try:
                 value, lives_s = source()
             except NoCredentials as error:
                 failure = error
-                self._fail(error, clock())
+                with self.lock:
+                    self._fail(error, clock())
             else:
-                self._keep(value, lives_s, clock())
+                with self.lock:
+                    self._keep(value, lives_s, clock())
                 return value
-        if self.value is not None and clock() < self.expires_at:
-            return self.value
+        with self.lock:
+            if self.value is not None and clock() < self.expires_at:
+                return self.value
         # A new object: each raise would lengthen the traceback of the old one.
         raise type(failure)(failure.reason, may_pass=failure.may_pass)
 

@@ -67,15 +67,16 @@ class HeldTickets:
                 if login.keytab is None:
                     raise
         tickets = self._of(login)
-        with tickets.held.lock:
-            return tickets.held.current(lambda: self._new(login, tickets), self._clock)
+        return tickets.held.current(lambda: self._new(login, tickets), self._clock)
 
     def _new(self, login: KerberosLogin, tickets: _Tickets) -> tuple[Any, float]:
         assert login.keytab is not None
-        if not tickets.cache:
-            tickets.cache, tickets.made_at = f"MEMORY:shoal-{next(_names)}", self._clock()
+        cache = tickets.cache
+        if not cache:
+            cache = f"MEMORY:shoal-{next(_names)}"
+            tickets.cache, tickets.made_at = cache, self._clock()
         # libkrb5 replaces the tickets of a cache if half of their lifetime has passed, so these are new.
-        return _of_keytab(login, login.keytab, tickets.cache)
+        return _of_keytab(login, login.keytab, cache)
 
     def discard(self, login: KerberosLogin) -> None:
         """Forget the tickets of a keytab after a broker has refused one: its key may have changed."""

@@ -19,6 +19,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from ..tls import tls_context, tls_refusal
 from .assertion import JWT_BEARER, make_assertion
+from .deadline import Deadline
 from .sources import ClientCredentials, TokenEndpoint, shown_url
 from .token import AccessToken, NoToken, read_token
 
@@ -71,17 +72,19 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _post(endpoint: TokenEndpoint, where: str) -> dict[str, Any]:
     """Send the request, and return the JSON object of the answer."""
-    opener = urllib.request.build_opener(
-        urllib.request.HTTPSHandler(context=tls_context(endpoint.tls)), _NoRedirect()
-    )
-    try:
-        with opener.open(_request(endpoint), timeout=endpoint.timeout_ms / 1000) as response:
-            answer = _json(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise _refusal(error, endpoint, where) from None
-    except (OSError, http.client.HTTPException, UnicodeError) as error:  # a label too long for DNS
-        raise _no_answer(error, endpoint, where) from None
+    with Deadline(endpoint.timeout_ms / 1000) as deadline:
+        opener = urllib.request.build_opener(*deadline.handlers(tls_context(endpoint.tls)), _NoRedirect())
+        try:
+            with opener.open(_request(endpoint), timeout=endpoint.timeout_ms / 1000) as response:
+                answer = _json(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error, endpoint, where) from None
+        except (OSError, http.client.HTTPException, UnicodeError) as error:  # a label too long for DNS
+            cause = TimeoutError() if deadline.has_passed else error
+            raise _no_answer(cause, endpoint, where) from None
+        if deadline.has_passed:
+            raise _no_answer(TimeoutError(), endpoint, where)
     if answer is None:
         raise NoToken(f"{where} sent an answer that is not a JSON object. Check {_URL}")
     return answer

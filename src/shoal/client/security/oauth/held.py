@@ -37,7 +37,9 @@ class HeldTokens:
 
     def token(self, login: OAuthLogin) -> AccessToken:
         """
-        Return a token for a login. One thread asks the source at a time, and the others wait for it.
+        Return a token for a login.
+
+        One thread asks the source at a time. The others get the old token while it is valid, or wait.
 
         Raises:
             NoToken: The source gives none, and there is none that is still valid.
@@ -46,9 +48,7 @@ class HeldTokens:
         if isinstance(login.source, TokenFile):
             # A file is cheap to read, and its program decides when the token is replaced.
             return self._source(login)
-        held = self._of(login)
-        with held.lock:
-            return held.current(lambda: self._new(login), self._clock)
+        return self._of(login).current(lambda: self._new(login), self._clock)
 
     def _new(self, login: OAuthLogin) -> tuple[AccessToken, float]:
         token = self._source(login)

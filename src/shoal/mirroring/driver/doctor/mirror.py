@@ -118,7 +118,7 @@ def check_disk(options: MirrorOptions, *, spell: Callable[[str], str]) -> Iterat
     for file, option in ((options.report, "report"), (options.steering.control, "control")):
         if file is None:
             continue
-        directory = Path(file).resolve().parent
+        directory = Path(file).parent.resolve()
         if directory.is_dir():
             remedies.setdefault(directory, spell(option))
         else:
