@@ -355,6 +355,12 @@ class TwoBrokers:
         source = replace(self.settings.source, isolation_level=IsolationLevel.READ_UNCOMMITTED)
         return self.with_settings(source=source)
 
+    def impatient(self) -> TwoBrokers:
+        """Wait shortly for each answer, for tests of fetches that a broker answers only after its wait."""
+        source = replace(self.settings.source, request_timeout_ms=500)
+        destination = replace(self.settings.destination, request_timeout_ms=500)
+        return self.with_settings(source=source, destination=destination)
+
     # Contents
 
     def topic(self, name: str = "topic", partitions: int = 1, **destination_config: str) -> list[History]:
@@ -578,6 +584,11 @@ class Held:
 
 def _partitions_named(request: Any) -> set[int]:
     return {each.partition for topic in request.topics for each in topic.partitions}
+
+
+def may_compact(broker: Broker, topic: str = "topic") -> None:
+    """Set a topic's policy to ``compact``: without it, a log has no gap at its end."""
+    broker.topics.alter(broker.topics.topic(topic), {"cleanup.policy": "compact"})
 
 
 def begin_at(log: Log, offset: int) -> None:

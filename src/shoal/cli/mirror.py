@@ -267,8 +267,8 @@ _INCIDENTS = {
     "recreated. continue: mirror the records again that the source still has",
     IncidentKind.SOURCE_RESET: "the source lost mirrored records, or its topic was recreated. "
     "continue: mirror the source's present records behind the earlier ones",
-    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored. continue: "
-    "skip to its first offset",
+    IncidentKind.SOURCE_RETENTION: "the source deleted records before they were mirrored, or does not "
+    "send those at its log's end. continue: skip these offsets",
 }
 
 

@@ -83,7 +83,7 @@ def local_log_start_offset(cluster: Cluster, partition: TopicPartition) -> int |
     """
     Return the first offset on the leader's own disks; earlier records are in remote storage (KIP-405).
 
-    Brokers with ListOffsets before v8 have no remote storage, and return the log's start.
+    A broker with ListOffsets before v8 does not report that, and returns the log's start.
     """
     try:
         connection = cluster.connection(cluster.partition(partition).leader)

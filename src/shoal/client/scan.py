@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
+from typing import NamedTuple
 
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CorruptBatch, ProtocolError, ShoalError, raise_for
 from ..protocol.fetch import FetchedPartition
 from ..records import Decision, RecordBatch, scan
 from ..topic_partition import TopicPartition
+from .admin import describe_topic_configs
 from .cluster import Cluster
 from .config import IsolationLevel
 from .connection import Connection
@@ -24,8 +26,10 @@ from .fetch import Fetcher, FetchFrom
 from .offsets import local_log_start_offset
 
 __all__ = [
+    "ANSWERS_OF_A_GAP",
+    "GapLook",
     "PartitionReader",
-    "is_gap",
+    "look_for_gap",
     "read_answers",
     "read_batches",
     "read_decided",
@@ -43,8 +47,14 @@ _MOST_THROTTLED = 100
 _TOGETHER = 256
 _SMALL_BATCH_BYTES = 64 * 1024
 
-#: The number of empty answers in a row after which :func:`is_gap` takes them for a gap.
+#: The number of empty answers in a row after which a reader calls :func:`look_for_gap`.
 ANSWERS_OF_A_GAP = 5
+
+#: A look for a gap needs no more than one batch.
+_LOOK_BYTES = 256 * 1024
+
+#: The codes of a topic whose configuration this principal may not read.
+_NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 
 class PartitionReader:
@@ -64,6 +74,7 @@ class PartitionReader:
         buffer_bytes: int = _BUFFER_BYTES,
         *,
         shares_connection: bool = False,
+        wait_s: float = _MAX_WAIT_MS / 1000,
     ) -> None:
         """
         Connect to the leader that the cluster's metadata name.
@@ -75,6 +86,7 @@ class PartitionReader:
             buffer_bytes: The size of the response buffer.
             shares_connection: Whether to use the cluster's own connection to the leader. Then the cluster may
                 not be used between :meth:`ask` and :meth:`receive`.
+            wait_s: The time that the leader may wait for records, in seconds.
 
         Raises:
             BrokerError: The partition has no leader, or its topic does not exist.
@@ -86,10 +98,12 @@ class PartitionReader:
         self._where = ""
         self._shares_connection = shares_connection
         leader = cluster.partition(partition).leader
+        timeout_s = cluster.config.request_timeout_s + wait_s
         self._fetcher = _fetcher_of_a_scan(
-            cluster.connection(leader) if shares_connection else cluster.connect(leader),
+            cluster.connection(leader) if shares_connection else cluster.connect(leader, timeout_s=timeout_s),
             isolation_level,
             buffer_bytes,
+            max_wait_ms=int(wait_s * 1000),
         )
 
     def ask(self, offset: int) -> None:
@@ -137,13 +151,14 @@ def _fetcher_of_a_scan(
     buffer_bytes: int,
     *,
     partition_max_bytes: int | None = None,
+    max_wait_ms: int = _MAX_WAIT_MS,
 ) -> Fetcher:
     """Return a fetcher without a session: a log is read once, and a broker has few sessions."""
     return Fetcher(
         connection,
         buffer_bytes=buffer_bytes,
         isolation_level=isolation_level,
-        max_wait_ms=_MAX_WAIT_MS,
+        max_wait_ms=max_wait_ms,
         partition_max_bytes=partition_max_bytes,
         in_session=False,
     )
@@ -222,12 +237,15 @@ def read_answers(
                 raise CorruptBatch("the response ends before the batch does", offset)
             else:
                 empty_answers += 1
-                if is_gap(cluster, partition, offset, empty_answers):
+                if empty_answers < ANSWERS_OF_A_GAP:
+                    continue
+                end = fetched.end_offset(committed=committed)
+                look = look_for_gap(cluster, partition, offset, isolation_level)
+                if look.end is not None and look.end >= end:
                     return
-                if empty_answers > ANSWERS_OF_A_GAP:
-                    where = f"fetching {partition} at offset {offset} from {cluster}"
-                    empty = "its answers are empty, but its log has more"
-                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, empty)
+                where = f"fetching {partition} at offset {offset} from {cluster}"
+                empty = f"its answers have no records, but its log ends at {end}: {look.why}"
+                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, empty)
     finally:
         reader.close()
 
@@ -346,15 +364,65 @@ def _batch_at(offset: int, record_set: memoryview) -> RecordBatch | None:
     return None
 
 
-def is_gap(cluster: Cluster, partition: TopicPartition, offset: int, empty_answers: int) -> bool:
+class GapLook(NamedTuple):
     """
-    Whether the log has no records from an offset to its end, because compaction removed them.
+    The result of :func:`look_for_gap`.
 
-    One empty answer is no proof: a fetch from remote storage that takes too
-    long is answered with nothing (DelayedRemoteFetch). So the source must
-    repeat it, and the offset must lie in the leader's local log.
+    Attributes:
+        end: The offset up to which the log has no records; None if that is not certain.
+        why: Why it is not certain.
+
     """
-    if empty_answers < ANSWERS_OF_A_GAP:
-        return False
+
+    end: int | None
+    why: str
+
+
+def look_for_gap(
+    cluster: Cluster, partition: TopicPartition, offset: int, isolation_level: IsolationLevel
+) -> GapLook:
+    """
+    Find out whether compaction removed all records from an offset to the log's end.
+
+    Empty answers are no proof: a broker whose read from remote storage takes too long sends one, too
+    (DelayedRemoteFetch). So the offset must lie on the leader's own disks, as far as it reports them. Only a
+    cleaner leaves gaps. The last proof is a fetch of this partition alone, for which the leader may wait as
+    long as for any request.
+
+    Args:
+        cluster: The cluster, with metadata of the partition.
+        offset: An offset at which several fetches brought no records.
+        isolation_level: The isolation level of those fetches.
+
+    Raises:
+        ShoalError: The cluster does not answer, or refuses a request.
+
+    """
     local_start = local_log_start_offset(cluster, partition)
-    return not isinstance(local_start, ShoalError) and local_start <= offset
+    if isinstance(local_start, ShoalError):
+        raise local_start
+    if local_start > offset:
+        return GapLook(None, f"its leader's own disks begin at offset {local_start}")
+    if not _may_be_compacted(cluster, partition.topic):
+        return GapLook(None, "the topic's cleanup.policy is not compact, so no records may be missing")
+    wait_s = cluster.config.request_timeout_s
+    reader = PartitionReader(cluster, partition, isolation_level, _LOOK_BYTES, wait_s=wait_s)
+    with closing(reader):
+        reader.ask(offset)
+        fetched = reader.receive()
+    if len(fetched.record_set):
+        return GapLook(None, "a fetch with a longer wait brought records")
+    end = fetched.end_offset(committed=isolation_level is IsolationLevel.READ_COMMITTED)
+    return GapLook(end, f"its log ended at offset {end} then")
+
+
+def _may_be_compacted(cluster: Cluster, topic: str) -> bool:
+    """Return whether a topic has the policy ``compact``, or this principal may not read its policy."""
+    try:
+        configs = describe_topic_configs(cluster, [topic])
+    except BrokerError as error:
+        if error.code not in _NOT_ALLOWED:
+            raise
+        return True
+    policy = configs.get(topic, {}).get("cleanup.policy")
+    return policy is not None and "compact" in (policy.value or "").split(",")

@@ -26,6 +26,8 @@ class Decision(enum.Enum):
     REBUILD_MAGIC = "rebuilt: old format"
     REBUILD_APPEND_TIME = "rebuilt: append time"
     JOIN = "joined"
+    #: Counts offsets, not batches: the log ends with them, and the source sent no batch that has them.
+    SKIP_GAP = "skipped: gap"
 
     @property
     def is_drop(self) -> bool:
@@ -33,7 +35,7 @@ class Decision(enum.Enum):
         return self in _DROPS
 
 
-_DROPS = frozenset({Decision.DROP_CONTROL, Decision.DROP_ABORTED, Decision.DROP_EMPTY})
+_DROPS = frozenset({Decision.DROP_CONTROL, Decision.DROP_ABORTED, Decision.DROP_EMPTY, Decision.SKIP_GAP})
 
 
 def decide(

@@ -40,6 +40,7 @@ from tests.two_brokers import (
     leads_elsewhere,
     let_pass,
     lose_tail,
+    may_compact,
     second_node,
     wait_until,
 )
@@ -502,6 +503,8 @@ def test_slow_records_in_remote_storage_are_no_gap(
 def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
     brokers: TwoBrokers, history: History
 ) -> None:
+    brokers = brokers.impatient()
+    may_compact(brokers.source)
     history.plain(1)
     history.store(history.batch(1, flags=0x10, producer_id=9, producer_epoch=0))
     history.gap_at_the_end(3)

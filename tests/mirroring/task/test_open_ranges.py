@@ -24,6 +24,7 @@ from tests.two_brokers import (
     Watched,
     answers,
     begin_at,
+    may_compact,
     wait_until,
 )
 
@@ -72,6 +73,14 @@ class Mirror:
 @pytest.fixture
 def mirror(brokers: TwoBrokers, histories: list[History]) -> Iterator[Mirror]:
     running = Mirror(brokers, histories)
+    yield running
+    running.end()
+
+
+@pytest.fixture
+def impatient_mirror(brokers: TwoBrokers, histories: list[History]) -> Iterator[Mirror]:
+    may_compact(brokers.source)
+    running = Mirror(brokers.impatient(), histories)
     yield running
     running.end()
 
@@ -237,21 +246,21 @@ def test_records_that_an_answer_leaves_out_are_copied_later(
 
 
 def test_gap_at_the_end_is_passed_and_later_records_are_copied(
-    brokers: TwoBrokers, histories: list[History], mirror: Mirror
+    brokers: TwoBrokers, histories: list[History], impatient_mirror: Mirror
 ) -> None:
     for history in histories[:3]:
         history.plain(3)
-    mirror.wait_until_copied()
+    impatient_mirror.wait_until_copied()
     for length in (4, 2):
         for history in histories[:2]:
             history.gap_at_the_end(length)
         for number, history in enumerate(histories[:2]):
-            wait_until(lambda: position_of(mirror, number) == history.next_offset)  # noqa: B023
+            wait_until(lambda: position_of(impatient_mirror, number) == history.next_offset)  # noqa: B023
         histories[1].plain(2)
-        mirror.wait_until_copied()
+        impatient_mirror.wait_until_copied()
     histories[0].plain(2)
-    mirror.wait_until_copied()
-    assert mirror.end().stopped == ()
+    impatient_mirror.wait_until_copied()
+    assert impatient_mirror.end().stopped == ()
     assert brokers.position("topic", 0).source_offset == histories[0].next_offset
 
 
@@ -267,17 +276,17 @@ def position_of(mirror: Mirror, partition: int) -> int | None:
 
 
 def test_gap_is_passed_while_others_are_busy(
-    brokers: TwoBrokers, histories: list[History], mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+    brokers: TwoBrokers, histories: list[History], impatient_mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "_LONGEST_LEFT_OUT_S", 0.05)
     histories[0].plain(3).gap_at_the_end(4)
 
     def passed() -> bool:
         histories[1].plain(1)
-        return position_of(mirror, 0) == 7
+        return position_of(impatient_mirror, 0) == 7
 
     wait_until(passed)
-    mirror.wait_until_copied()
+    impatient_mirror.wait_until_copied()
 
 
 def test_end_that_the_source_withdraws_is_awaited_and_reported(

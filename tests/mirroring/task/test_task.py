@@ -24,6 +24,7 @@ from tests.two_brokers import (
     answers,
     batches_of,
     let_pass,
+    may_compact,
     wait_until,
 )
 
@@ -137,6 +138,8 @@ def test_range_that_ends_in_a_gap_is_complete(brokers: TwoBrokers, history: Hist
 
 
 def test_range_that_ends_after_the_last_record_is_complete(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.impatient()
+    may_compact(brokers.source)
     history.plain(3).gap_at_the_end(4)
     assert brokers.run().complete
     assert brokers.position().source_offset == 7

@@ -244,7 +244,7 @@ class CopyOptions:
 
     def continues_after(self, kind: IncidentKind) -> bool:
         """Whether a partition continues after an incident of this kind; otherwise it stops."""
-        return kind in self.continue_on
+        return not self.continue_on.isdisjoint({kind, kind.policy})
 
     @property
     def allows_other_writers(self) -> bool:

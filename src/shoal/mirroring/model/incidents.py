@@ -28,16 +28,23 @@ class IncidentKind(enum.Enum):
     SOURCE_RETENTION = "source-retention"
     #: The destination refused a batch that was sent to it (see ``abort.on.send.failure`` of MirrorMaker).
     SEND_FAILURE = "send-failure"
+    #: The source sends no records before its log's end, and nothing shows that compaction removed them.
+    SOURCE_GAP = "source-gap"
+
+    @property
+    def policy(self) -> IncidentKind:
+        """The kind whose option is this kind's policy: offsets that the source does not have, or not send."""
+        return IncidentKind.SOURCE_RETENTION if self is IncidentKind.SOURCE_GAP else self
 
     @property
     def option(self) -> str:
         """The name of the policy's option, as :class:`~shoal.errors.OptionError` has it."""
-        return f"on_{self.value.replace('-', '_')}"
+        return f"on_{self.policy.value.replace('-', '_')}"
 
     @property
     def continuing(self) -> str:
         """The option that lets a partition continue, as the beginning of a sentence."""
-        return f"Option on-{self.value}=continue"
+        return f"Option on-{self.policy.value}=continue"
 
 
 #: Errors about the writer, not about the batch. Skipping a batch for one would skip all later batches, too.

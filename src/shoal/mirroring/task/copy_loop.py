@@ -27,7 +27,6 @@ from typing import NamedTuple, Self
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.fetch import Fetcher, FetchFrom
-from ...client.scan import is_gap
 from ...error_codes import ErrorCode, named_code
 from ...errors import ProtocolError
 from ...protocol.fetch import FetchedPartition, FetchResponse
@@ -39,6 +38,7 @@ from .destination_leader import DestinationLeader
 from .fair_turns import FairTurns
 from .partition import PartitionCopy
 from .pump import Pump
+from .source_gaps import SourceGaps
 from .throttle import LEAST_FETCH_BYTES, Throttle
 
 __all__ = ["FETCH_MAX_WAIT_MS", "CopyLoop", "Turn"]
@@ -92,6 +92,7 @@ class CopyLoop:
         settings: CopySettings,
         control: WorkerControl,
         throttle: Throttle,
+        gaps: SourceGaps,
     ) -> None:
         """
         Prepare the loop; :meth:`send_fetch` sends the first request.
@@ -103,6 +104,7 @@ class CopyLoop:
             destination: The cluster to write, for names in messages and for leader epochs.
             control: Holds the lease, which is checked before each fetch and each request.
             throttle: The worker's throttle: it decides what :meth:`send_fetch` may ask for.
+            gaps: Decides about partitions of which the source sends nothing, though their logs go on.
         """
         self._copies = {copy.source: copy for copy in copies}
         #: Partitions whose part of the fetch request may have to change, in this order.
@@ -116,6 +118,7 @@ class CopyLoop:
         self._settings = settings
         self._control = control
         self._throttle = throttle
+        self._gaps = gaps
         #: Topics that the throttle holds, and since when: they are not in the fetch request.
         self._held: dict[str, float] = {}
         #: Whether the throttle holds everything: there is no fetch on its way.
@@ -364,10 +367,7 @@ class CopyLoop:
         elif copy.range.is_open and end <= offset:
             pass  # that is all, for now
         elif copy.range.is_open or end >= copy.range.end_offset:
-            if is_gap(self._source, copy.source, offset, copy.intake.count_empty_answer()):
-                copy.skip_gap()
-            else:
-                copy.wait(f"{self._source} to send offset {offset}, or to return another empty response")
+            self._gaps.take_empty_answer(copy, end)
         else:
             copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
 

@@ -70,7 +70,7 @@ class Intake:
         """
         self.fetch_offset = -1
         self.source_leader_epoch = -1
-        self._dropped: deque[tuple[int, Decision]] = deque()
+        self._dropped: deque[tuple[int, Decision, int]] = deque()
         self.empty_answers = 0
         self.taken_bytes = 0
         self._outbound = outbound
@@ -94,9 +94,10 @@ class Intake:
         self._dropped.clear()
 
     def count_dropped(self, end_offset: int, counters: Counters) -> None:
-        """Count the dropped batches before a source offset that are not counted yet, by the reason."""
+        """Count the dropped batches and offsets before a source offset, each once, by the reason."""
         while self._dropped and self._dropped[0][0] <= end_offset:
-            counters.decisions[self._dropped.popleft()[1]] += 1
+            _, decision, count = self._dropped.popleft()
+            counters.decisions[decision] += count
 
     def take(
         self,
@@ -203,7 +204,7 @@ class Intake:
         elif decision.is_drop:
             if header.last_offset < self.fetch_offset:
                 return  # all of it lies before the range
-            self._dropped.append((header.next_offset, decision))
+            self._dropped.append((header.next_offset, decision, 1))
         elif header.last_offset < self.fetch_offset:
             return
         else:
@@ -224,8 +225,18 @@ class Intake:
         self.empty_answers += 1
         return self.empty_answers
 
-    def skip_gap(self, end_offset: int, leader_epoch: int) -> None:
-        """Go on at an offset, since the log has nothing before it; ``leader_epoch`` is the leader's own."""
+    def skip_gap(self, end_offset: int, leader_epoch: int, *, unproved: bool = False) -> None:
+        """
+        Go on at an offset, since the log has nothing before it.
+
+        Args:
+            end_offset: The offset.
+            leader_epoch: The leader's own epoch.
+            unproved: Whether no batch behind the gap proves it, so that its offsets are counted.
+
+        """
+        if unproved and end_offset > self.fetch_offset:
+            self._dropped.append((end_offset, Decision.SKIP_GAP, end_offset - self.fetch_offset))
         self.fetch_offset = max(self.fetch_offset, end_offset)
         # No batch says in which epoch the gap lies: it may be later than that of the last batch, whose
         # epoch then ends before this offset. The leader that was asked has the log up to here in its own.

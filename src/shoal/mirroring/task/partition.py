@@ -272,6 +272,11 @@ class PartitionCopy:
         self.intake.skip_gap(self.end_offset, self.leader_epochs[0])
         self.state.report_waiting(None)
 
+    def skip_unproved_gap(self, end_offset: int) -> None:
+        """Go on at an offset, though no batch shows that the log has nothing before it; count the offsets."""
+        self.intake.skip_gap(end_offset, self.leader_epochs[0], unproved=True)
+        self.state.report_waiting(None)
+
     # Landed batches, which move the position
 
     def acknowledge(self) -> None:

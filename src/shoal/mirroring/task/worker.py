@@ -46,6 +46,7 @@ from .partition_state import PartitionState
 from .reports import WorkerReports
 from .resume import Watch, leader_epochs_of, resume_partitions, take_over
 from .session import QUIET_S, REPORT_INTERVAL_S
+from .source_gaps import SourceGaps
 from .throttle import Throttle
 
 __all__ = ["LeaderPairWorker", "Stop"]
@@ -143,6 +144,7 @@ class LeaderPairWorker:
         self._destination = destination
         self._commits = Commits(settings, control, source.known)
         self._throttle = Throttle(control)
+        self._gaps = SourceGaps(source, settings)
         self._buffer_bytes = buffer_bytes
         self._metadata = FreshMetadata(source, destination, known_at)
         self._reports = WorkerReports(report)
@@ -278,7 +280,7 @@ class LeaderPairWorker:
             ShoalError: The last commit failed.
 
         """
-        with self._source, self._destination, self._commits:
+        with self._source, self._destination, self._commits, closing(self._gaps):
             try:
                 while self._has_work and not self._control.stop_requested:
                     self._step()
@@ -474,6 +476,7 @@ class LeaderPairWorker:
                 settings=self._settings,
                 control=self._control,
                 throttle=self._throttle,
+                gaps=self._gaps,
             ) as loop,
         ):
             loop.send_fetch()

@@ -37,6 +37,7 @@ from tests.two_brokers import (
     die_after,
     lagging,
     lose_tail,
+    may_compact,
     wait_until,
 )
 
@@ -530,6 +531,8 @@ def test_empty_answer_under_a_quota_does_not_end_a_search(brokers: TwoBrokers, h
 
 
 def test_search_ends_at_the_end_of_the_log(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.impatient()
+    may_compact(brokers.source)
     history.plain(1).gap_at_the_end(3)
     brokers.destination.log("topic").store(memoryview(batches.batch(3)))
     stopped_with(brokers, "its last batch is not in the source")
@@ -639,6 +642,7 @@ def compact(brokers: TwoBrokers, keep: Callable[[int], bool] | None, last: int =
         keep: Which offsets are left; None takes the batches out whole.
         last: So many of the last batches.
     """
+    may_compact(brokers.destination)
     log = brokers.destination.log("topic")
     end = log.log_end_offset
     cleaned = batches_of(log)[-last:]
@@ -664,6 +668,7 @@ LEFT: dict[str, Callable[[int], bool] | None] = {
 def test_destination_that_compacted_the_last_mirrored_records_continues(
     brokers: TwoBrokers, history: History, keep: Callable[[int], bool] | None, last: int
 ) -> None:
+    brokers = brokers.impatient()
     history.plain(1, 2, 3)
     brokers.run()
     compact(brokers, keep, last)
@@ -679,6 +684,7 @@ def test_destination_that_compacted_the_last_mirrored_records_continues(
 def test_destination_that_compacted_records_of_a_dead_task_continues(
     brokers: TwoBrokers, history: History, keep: Callable[[int], bool] | None, last: int
 ) -> None:
+    brokers = brokers.impatient()
     history.plain(1, 2, 3, 2)
     die_after(brokers, 3)
     compact(brokers, keep, last)
@@ -691,6 +697,7 @@ def test_destination_that_compacted_records_of_a_dead_task_continues(
 def test_destination_that_compacted_all_records_of_a_dead_task_stops_the_partition(
     brokers: TwoBrokers, history: History
 ) -> None:
+    brokers = brokers.impatient()
     history.plain(1, 2)
     brokers.run()
     history.plain(3, 2)
@@ -700,6 +707,8 @@ def test_destination_that_compacted_all_records_of_a_dead_task_stops_the_partiti
 
 
 def test_gap_behind_an_election_is_not_taken_for_a_lost_tail(brokers: TwoBrokers, history: History) -> None:
+    brokers = brokers.impatient()
+    may_compact(brokers.source)
     history.plain(3, 3)
     history.log.begin_leader_epoch(1)
     # Compaction took the first batch of the new epoch; the next one is not visible yet.

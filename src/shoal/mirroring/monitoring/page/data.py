@@ -284,11 +284,12 @@ def _conversions(progress: Progress) -> dict[str, Any]:
     """
     unopened = progress.decisions.get(Decision.COPY.value, 0)
     opened = progress.batches - unopened
+    skipped_offsets = progress.decisions.get(Decision.SKIP_GAP.value, 0)  # no batches
     return {
         "unopened": unopened,
         "unopened_bytes": None if opened else progress.bytes_out,
         "opened": opened,
-        "dropped": sum(progress.decisions.values()) - progress.batches,
+        "dropped": sum(progress.decisions.values()) - progress.batches - skipped_offsets,
     }
 
 

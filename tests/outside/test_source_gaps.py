@@ -1,0 +1,219 @@
+"""Sources that answer Fetch without records: commands in, records, exit codes, counts and messages out."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
+from shoal.error_codes import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.fetch import FetchResponse
+from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
+from tests.two_brokers import ABORT, COMMIT, TwoBrokers, answers, may_compact, wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+#: The longest wait for one fetch. The mirror waits ten times as long before it has an incident.
+TIMEOUT_MS = 1_000
+
+#: More empty answers than prove anything.
+SEVERAL = 10
+FOR_EVER = 1_000_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_spark() -> Iterator[None]:
+    yield
+    close_shared_spark()
+
+
+def options_of(two: TwoBrokers, state: Path, timeout_ms: int) -> list[str]:
+    config = state / "source.properties"
+    config.write_text(f"request.timeout.ms={timeout_ms}\n", encoding="utf-8")
+    clusters = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap]
+    return [*clusters, "--from-config", str(config), "--topics", "topic.*", "--group", "group"]
+
+
+def mirror_once(
+    two: TwoBrokers, state: Path, *options: str, timeout_ms: int = TIMEOUT_MS
+) -> tuple[int, dict[str, Any], str]:
+    """Return the exit code, the summary and the messages."""
+    clusters = options_of(two, state, timeout_ms)
+    done = shoal("mirror", *clusters, "--once", "--json", *options, state=state, timeout_s=120)
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def without_records(response: FetchResponse) -> FetchResponse:
+    parts = [replace(each, record_set=memoryview(b"")) for each in response.partitions]
+    return replace(response, partitions=parts)
+
+
+def quick_fetches_bring_nothing(broker: Broker) -> None:
+    """Let the broker send records only if a fetch may wait for the whole timeout."""
+    before = broker.apis[ApiKey.FETCH]
+
+    def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
+        response: FetchResponse = before.handle(state, call, request)
+        return response if request.max_wait_ms >= TIMEOUT_MS else without_records(response)
+
+    broker.apis = {**broker.apis, ApiKey.FETCH: replace(before, handle=handle)}
+
+
+def reports_no_local_start(broker: Broker) -> None:
+    """Let the broker support no ListOffsets that reports the first offset on its own disks."""
+    before = broker.apis[ApiKey.LIST_OFFSETS]
+    broker.apis = {**broker.apis, ApiKey.LIST_OFFSETS: replace(before, newest=7)}
+
+
+@pytest.mark.parametrize("prepare", [lambda _: None, reports_no_local_start])
+def test_records_that_come_after_several_empty_answers_are_copied(
+    tmp_path: Path, prepare: Callable[[Broker], None]
+) -> None:
+    with TwoBrokers.started() as two:
+        (history,) = two.topic()
+        history.plain(*[1] * 30)
+        prepare(two.source)
+        answers(two.source, ApiKey.FETCH, without_records, SEVERAL)
+
+        code, summary, messages = mirror_once(two, tmp_path, timeout_ms=30_000)
+
+        assert (code, summary["incidents"]) == (0, []), messages
+        assert summary["decisions"] == {"copied": 30}
+        assert two.copied() == history.committed
+
+
+def test_source_that_sends_no_records_ends_once_as_an_incident_and_skips_nothing(tmp_path: Path) -> None:
+    with TwoBrokers.started() as two:
+        (history,) = two.topic()
+        history.plain(3)
+        assert mirror_once(two, tmp_path)[0] == 0
+        history.plain(2, 2)
+        faultless = two.source.apis
+        answers(two.source, ApiKey.FETCH, without_records, FOR_EVER)
+
+        code, summary, messages = mirror_once(two, tmp_path)
+
+        assert code == 1, messages
+        assert [(each["kind"], each["continued"]) for each in summary["incidents"]] == [("source-gap", False)]
+        reason = summary["stopped"]["topic-0"]
+        assert "does not send offset 3" in reason
+        assert "its log reaches to offset 7" in reason
+        assert "on-source-retention=continue" in reason
+        assert two.copied() == history.committed[:3]
+
+        two.source.apis = faultless
+        assert mirror_once(two, tmp_path)[0] == 0
+        assert two.copied() == history.committed
+
+
+def test_offsets_that_the_source_does_not_send_are_skipped_and_counted_by_option(tmp_path: Path) -> None:
+    with TwoBrokers.started() as two:
+        (history,) = two.topic()
+        history.plain(3)
+        assert mirror_once(two, tmp_path)[0] == 0
+        history.plain(2, 2)
+        faultless = two.source.apis
+        answers(two.source, ApiKey.FETCH, without_records, FOR_EVER)
+        report = tmp_path / "report.html"
+
+        code, summary, messages = mirror_once(
+            two, tmp_path, "--on-source-retention", "continue", "--report", str(report)
+        )
+
+        assert code == 4, messages
+        (incident,) = summary["incidents"]
+        assert (incident["kind"], incident["lost"], incident["continued"]) == ("source-gap", 4, True)
+        assert summary["decisions"] == {"skipped: gap": 4}
+        assert "skipped: gap" in report.read_text(encoding="utf-8")
+        assert two.copied() == history.committed[:3]
+
+        two.source.apis = faultless
+        history.plain(1)
+        code, summary, messages = mirror_once(two, tmp_path)
+        assert (code, summary["incidents"]) == (0, []), messages
+        assert two.copied() == [*history.committed[:3], *history.committed[7:]]
+
+
+@pytest.mark.parametrize("may_ask", [True, False])
+def test_gap_at_the_end_of_a_compacted_log_is_counted(tmp_path: Path, may_ask: bool) -> None:
+    def refuse(response: Any) -> Any:
+        for each in response.results:
+            each.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return response
+
+    with TwoBrokers.started() as two:
+        (history,) = two.topic()
+        may_compact(two.source)
+        history.plain(3).gap_at_the_end(4)
+        if not may_ask:
+            answers(two.source, ApiKey.DESCRIBE_CONFIGS, refuse, FOR_EVER)
+
+        code, summary, messages = mirror_once(two, tmp_path)
+
+        assert (code, summary["incidents"], summary["up_to_date"]) == (0, [], True), messages
+        assert summary["decisions"] == {"copied": 1, "skipped: gap": 4}
+        history.plain(2)
+        assert mirror_once(two, tmp_path)[0] == 0
+        assert two.copied() == history.committed
+
+
+def test_compacted_source_that_needs_longer_for_its_records_is_not_skipped(tmp_path: Path) -> None:
+    with TwoBrokers.started() as two:
+        (history,) = two.topic()
+        may_compact(two.source)
+        history.plain(2, 2)
+        quick_fetches_bring_nothing(two.source)
+
+        code, summary, messages = mirror_once(two, tmp_path)
+
+        assert code == 1, messages
+        assert "a fetch with a longer wait brought records" in summary["stopped"]["topic-0"]
+        assert summary["decisions"] == {}
+
+
+def test_logs_that_end_without_a_gap_are_complete_at_once(tmp_path: Path) -> None:
+    names = [f"topic-{name}" for name in ("empty", "emptied", "trimmed", "marker", "aborted", "open")]
+    with TwoBrokers.started() as two:
+        histories = {name: two.topic(name)[0] for name in names}
+        for name in names[1:]:
+            histories[name].plain(2, 3)
+        two.source.log("topic-emptied").delete_records(5)
+        two.source.log("topic-trimmed").delete_records(2)
+        histories["topic-marker"].transaction(2, ends=COMMIT)
+        histories["topic-aborted"].transaction(2, ends=ABORT)
+        opened = histories["topic-open"]
+        opened.store(opened.batch(2, flags=0x10, producer_id=9, producer_epoch=0))
+
+        code, summary, messages = mirror_once(two, tmp_path)
+
+        assert (code, summary["incidents"], summary["up_to_date"]) == (0, [], True), messages
+        assert not {each for each in summary["decisions"] if each.startswith("skipped")}
+        assert summary["retries"] == 0
+        assert two.copied("topic-emptied") == []
+        assert two.copied("topic-trimmed") == histories["topic-trimmed"].committed[2:]
+        for name in ("topic-marker", "topic-aborted"):
+            assert two.copied(name) == histories[name].committed
+
+
+def test_running_mirror_waits_at_a_gap_until_the_next_record(tmp_path: Path) -> None:
+    with TwoBrokers.started() as two:
+        (history,) = two.topic()
+        history.plain(3).gap_at_the_end(4)
+        with MirrorProcess(*options_of(two, tmp_path, TIMEOUT_MS), state=tmp_path) as mirror:
+            said = mirror.wait_for(lambda line: "is not compact" in json.dumps(line.get("waiting", "")))
+            assert "its log reaches to offset 7" in json.dumps(said["waiting"])
+            history.plain(2)
+            wait_until(lambda: two.copied() == history.committed, 60)
+            mirror.send_signal(signal.SIGTERM)
+            summary = mirror.wait()
+        assert mirror.exit_code == 0, mirror.stderr
+        assert summary["decisions"] == {"copied": 2}
