@@ -20,6 +20,7 @@ from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
 from ..control import ControlServer
 from ..cutover.certificate import read_certificate
+from ..model.incidents import IncidentKind
 from ..model.options import checkpoint_name
 from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
@@ -87,6 +88,8 @@ class TopicMirror:
         if not self._options.once:
             resources.enter_context(following)
             self._look_out(prepared, schedule, control, lock, resources)
+        elif self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
+            self._watch_copies(prepared, schedule, control, resources)
         with run.signals.interrupting():
             self._steer(prepared.group, schedule, control, resources)
         if self._groups is None:
@@ -231,6 +234,17 @@ class TopicMirror:
         self._discovery = resources.enter_context(
             Discovery(self._options, prepared.topics, schedule, found, run.warn_in_report)
         )
+        self._watch_copies(prepared, schedule, control, resources)
+
+    def _watch_copies(
+        self,
+        prepared: Prepared,
+        schedule: PartitionSchedule,
+        control: ControlServer,
+        resources: contextlib.ExitStack,
+    ) -> None:
+        """Find lost copies until the end of the run."""
+        run = self._run
         resources.enter_context(
             CopyWatch(
                 self._options,

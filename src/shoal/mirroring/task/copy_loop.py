@@ -37,6 +37,7 @@ from ..control import WorkerControl
 from ..model.copy_options import CopySettings
 from .destination_leader import DestinationLeader
 from .fair_turns import FairTurns
+from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
 from .pump import Pump
 from .throttle import LEAST_FETCH_BYTES, Throttle
@@ -368,7 +369,7 @@ class CopyLoop:
                 copy.skip_gap()
             else:
                 copy.wait(f"{self._source} to send offset {offset}, or to return another empty response")
-        else:
+        elif not ends_with_the_log(copy, self._source, self._settings):
             copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
 
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:
