@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from shoal.broker import Broker
+from shoal.protocol.apis import ApiKey
 from tests import batches
 from tests.integration.mirror_process import close_shared_spark, shoal
-from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
+from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -101,3 +104,120 @@ def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrok
 
     ended = mirror_once(brokers, "cut,anew,same", tmp_path)
     assert (ended.exit_code, ended.incidents, ended.summary["records"]) == (0, [], 0)
+
+
+# Changes while it runs
+
+ALL, SOME = 400, 10
+"""The records of each topic, and the least that are mirrored before the change."""
+
+
+def change_while_it_runs(
+    two: TwoBrokers, state: Path, change: Callable[[], object], *options: str
+) -> tuple[Ended, int]:
+    """Mirror the topics slow and quick, and change slow meanwhile; return how many of it were there then."""
+    for topic in ("slow", "quick"):
+        two.source.create_topic(topic, 1)
+        fill(History(two.source.log(topic)), long(topic), ALL)
+    fault = two.destination.faults.add(ApiKey.PRODUCE, times=None, delay_s=0.1, topic="slow")
+    with ThreadPoolExecutor(1) as thread:
+        # A buffer of less than a hundred records: the rest is fetched later.
+        buffer = "--fetch-buffer-bytes", str(1_048_576), *options
+        ended = thread.submit(mirror_once, two, "slow,quick", state, *buffer)
+        wait_until(lambda: copied(two, "slow") >= SOME or ended.done(), 100)
+        there = copied(two, "slow")
+        change()
+        two.destination.faults.remove(fault)
+        return ended.result(), there
+
+
+def long(topic: str) -> str:
+    return topic + "." * 10_000
+
+
+def copied(two: TwoBrokers, topic: str) -> int:
+    return two.destination.log(topic).log_end_offset if two.destination.topics.get(topic) else 0
+
+
+def delete(broker: Broker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(20)
+
+
+@pytest.mark.parametrize(("policy", "exit_code"), [("fail", 1), ("continue", 4)])
+def test_deleted_source_topic_ends_its_partition(
+    brokers: TwoBrokers, tmp_path: Path, policy: str, exit_code: int
+) -> None:
+    ended, there = change_while_it_runs(
+        brokers, tmp_path, lambda: delete(brokers.source, "slow"), "--on-source-reset", policy
+    )
+    assert ended.exit_code == exit_code
+    assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]
+    assert "was deleted while it was mirrored, up to offset" in ended.summary["incidents"][0]["reason"]
+    found = values(brokers.destination, "slow")
+    assert found == numbered(long("slow"), len(found))
+    assert len(found) >= there
+    if policy == "continue":
+        assert ended.summary["lost"] == ALL - len(found)
+    else:
+        assert list(ended.summary["stopped"]) == ["slow-0"]
+    assert values(brokers.destination, "quick") == numbered(long("quick"), ALL)
+
+
+def test_source_topic_deleted_after_its_last_record_ends_the_run(brokers: TwoBrokers, tmp_path: Path) -> None:
+    """Everything is copied, and only the position cannot be committed any more."""
+    for topic in ("gone", "other"):
+        brokers.source.create_topic(topic, 1)
+        fill(History(brokers.source.log(topic)), topic, SOME)
+    fault = brokers.destination.faults.add(ApiKey.PRODUCE, times=1, delay_s=4, topic="gone")
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(mirror_once, brokers, "gone,other", tmp_path)
+        # The answer to the last batch comes late, so its position is not committed yet.
+        assert brokers.destination.faults.wait_for(fault, timeout_s=100)
+        delete(brokers.source, "gone")
+        result = ended.result()
+    assert result.exit_code == 1
+    assert result.incidents == [("gone-0", "source-reset", False)]
+    assert values(brokers.destination, "other") == numbered("other", SOME)
+
+
+def test_deleted_copy_stops_its_partition(brokers: TwoBrokers, tmp_path: Path) -> None:
+    ended, _ = change_while_it_runs(brokers, tmp_path, lambda: delete(brokers.destination, "slow"))
+    assert ended.exit_code == 1
+    assert ended.incidents == [("slow-0", "destination-loss", False)]
+    assert "was deleted since it was mirrored" in ended.summary["stopped"]["slow-0"]
+    assert values(brokers.destination, "quick") == numbered(long("quick"), ALL)
+    assert brokers.destination.topics.get("slow") is None
+
+
+def test_deleted_copy_is_created_again_if_the_policy_is_to_continue(
+    brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    ended, _ = change_while_it_runs(
+        brokers,
+        tmp_path,
+        lambda: delete(brokers.destination, "slow"),
+        *("--on-destination-loss", "continue", "--refresh", "5"),
+    )
+    assert ended.exit_code == 4
+    assert ended.incidents == [("slow-0", "destination-loss", True)]
+    assert values(brokers.destination, "slow") == numbered(long("slow"), ALL)
+
+
+@pytest.mark.parametrize(("policy", "exit_code"), [("fail", 1), ("continue", 4)])
+def test_lost_tail_of_the_source_ends_its_partition(
+    brokers: TwoBrokers, tmp_path: Path, policy: str, exit_code: int
+) -> None:
+    kept = ALL - SOME
+    ended, there = change_while_it_runs(
+        brokers, tmp_path, lambda: lose_tail(brokers.source, "slow", kept), "--on-source-reset", policy
+    )
+    assert there < kept
+    assert ended.exit_code == exit_code
+    assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]
+    assert f"ends at offset {kept}, and it ended at {ALL} or later" in ended.summary["incidents"][0]["reason"]
+    assert values(brokers.destination, "slow") == numbered(long("slow"), kept)
+    assert values(brokers.destination, "quick") == numbered(long("quick"), ALL)
+
+    again = mirror_once(brokers, "slow,quick", tmp_path)
+    assert (again.exit_code, again.incidents, again.summary["up_to_date"]) == (0, [], True)

@@ -38,6 +38,7 @@ class CopyWatch(Lookout):
     Compares all copies at each look.
 
     The watch reacts once to each finding, since a task may still be working on it at the next look.
+    With ``--once`` it only creates copies again: the tasks find everything else, and stop by themselves.
 
     """
 
@@ -91,6 +92,8 @@ class CopyWatch(Lookout):
         written = {each: self._positions[each] for each in there if each in self._positions}
         self._meet_deleted(written, copies, destination)
         self._create_unwritten({each: copies[each] for each in there}, written, destination)
+        if self._options.once:
+            return
         found = compare_copies(destination, positions, copies)
         # Records that follow a position are the mirror's own, and will be committed.
         lost = {

@@ -91,6 +91,8 @@ class TopicMirror:
         if not self._options.once:
             resources.enter_context(following)
             self._look_out(prepared, schedule, control, lock, resources)
+        elif self._options.copy.continues_after(IncidentKind.DESTINATION_LOSS):
+            self._watch_copies(prepared, schedule, control, resources)
         with run.signals.interrupting():
             self._steer(prepared.group, schedule, control, resources)
         if self._groups is None:
@@ -241,6 +243,17 @@ class TopicMirror:
         self._discovery = resources.enter_context(
             Discovery(self._options, prepared.topics, schedule, found, run.warn_in_report)
         )
+        self._watch_copies(prepared, schedule, control, resources)
+
+    def _watch_copies(
+        self,
+        prepared: Prepared,
+        schedule: PartitionSchedule,
+        control: ControlServer,
+        resources: contextlib.ExitStack,
+    ) -> None:
+        """Find lost copies until the end of the run."""
+        run = self._run
         resources.enter_context(
             CopyWatch(
                 self._options,

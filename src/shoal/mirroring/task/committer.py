@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Self
@@ -118,12 +118,15 @@ class Commits:
         """Let the next call of :meth:`now_and_then` commit, whatever the interval."""
         self._began_at = -math.inf
 
-    def the_rest(self, copies: Iterable[PartitionCopy]) -> None:
+    def the_rest(self, copies: Iterable[PartitionCopy], look: Callable[[], object]) -> None:
         """
         Commit all that was acknowledged, and wait for it.
 
         If the driver requested the end, the commit has less time, and may fail for a reason that time can
         heal: the next tasks commit the positions, or the next start resumes.
+
+        Args:
+            look: Called before each retry, to find topics that are gone, and the group's positions with them.
 
         Raises:
             Stopped: The driver is gone.
@@ -134,6 +137,7 @@ class Commits:
         def pause(seconds: float) -> None:
             # Not the control's wait, which returns at once after a request to end.
             self._control.check_lease()
+            look()
             time.sleep(seconds)
 
         is_asked_to, patience_s = self._control.stop_requested, self._patience_s
@@ -173,6 +177,7 @@ class Commits:
             copy: position
             for copy in copies
             if copy.state.current is not PartitionState.HANDED_ON
+            and not copy.source_is_gone
             and (all_anew or not self.has(copy))
             and (position := copy.mark())
         }

@@ -36,6 +36,7 @@ from ..control import WorkerControl
 from ..model.copy_options import CopySettings
 from .destination_leader import DestinationLeader
 from .fair_turns import FairTurns
+from .lost_range import ends_with_the_log
 from .partition import PartitionCopy
 from .pump import Pump
 from .source_gaps import SourceGaps
@@ -368,7 +369,7 @@ class CopyLoop:
             pass  # that is all, for now
         elif copy.range.is_open or end >= copy.range.end_offset:
             self._gaps.take_empty_answer(copy, end)
-        else:
+        elif not ends_with_the_log(copy, self._source, self._settings):
             copy.wait(f"{self._source}'s log ends at {end}, before offset {copy.range.end_offset}")
 
     def _source_refuses(self, copy: PartitionCopy, error_code: int) -> None:

@@ -81,6 +81,7 @@ class PartitionCopy:
             has no topic ids.
         destination_topic_id: The id of the topic that may be written to; None as for the source.
         end_is_former: Whether the range ends at the log end of a former topic.
+        source_is_gone: Whether the source topic was deleted, and the group's position with it.
         newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
             the first, or if its header does not have one.
         held_back: The number of offsets that open transactions held back in the source's last response.
@@ -125,6 +126,7 @@ class PartitionCopy:
         self.source_topic_id: uuid.UUID | None = None
         self.destination_topic_id: uuid.UUID | None = None
         self.end_is_former = False
+        self.source_is_gone = False
         self.committed_offset: int | None = None
         self.newest_ms: int | None = None
         self.held_back: int | None = None
@@ -220,6 +222,13 @@ class PartitionCopy:
         self.end_is_former = False
         self.state.happens(Event.MOVE_END)
         self._reaches_end()
+
+    def end_without_source(self) -> None:
+        """Let the range end at the position, since the source topic was deleted."""
+        self.range = self.range._replace(end_offset=self.next_offset)
+        if self.state.current is not PartitionState.DONE:
+            self.state.happens(Event.REACH_END)
+        self.state.report_waiting(None)
 
     def take_skipped(self) -> Skipped | None:
         """Return the batches that the destination refused and the position has to skip, once."""

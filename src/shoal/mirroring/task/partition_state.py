@@ -7,17 +7,20 @@ A missing entry is a defect in shoal, and :class:`StateMachine` raises::
     [*] --> NEW
     NEW --> ALIGNED: align
     NEW --> NEW: lose_track
+    NEW --> DONE: reach_end
     ALIGNED --> COPYING: acknowledge
     ALIGNED --> DONE: reach_end
     ALIGNED --> ALIGNED: move_end
     COPYING --> COPYING: acknowledge
     COPYING --> DONE: reach_end
+    COPYING --> COPYING: move_end
     DONE --> ALIGNED: move_end
     ALIGNED --> UNALIGNED: lose_track
     COPYING --> UNALIGNED: lose_track
     DONE --> UNALIGNED: lose_track
     UNALIGNED --> UNALIGNED: lose_track
     UNALIGNED --> ALIGNED: align
+    UNALIGNED --> DONE: reach_end
     NEW --> HANDED_ON: hand_on
     UNALIGNED --> HANDED_ON: hand_on
     NEW --> STOPPED: stop
@@ -37,6 +40,7 @@ Only an aligned partition fetches and sends: its log end at the destination is t
 A stopping one is aligned, too. It fetches no more, and stops once everything before the refused batch is
 acknowledged.
 After an unknown outcome it is unaligned, and the worker asks the destination before anything else.
+It reaches the end from there, and from NEW, only if the source topic was deleted: nothing is left to copy.
 ALIGNED and COPYING differ by one acknowledged request. Before it, one request is in flight
 alone, since a broker that does not know the producer id accepts any sequence.
 
@@ -84,7 +88,7 @@ class Event(enum.Enum):
     ALIGN = "align"
     ACKNOWLEDGE = "acknowledge"
     REACH_END = "reach_end"
-    #: The range ends elsewhere, since the source's topic is another one.
+    #: The range ends elsewhere, since the source's topic is another one, or has lost its tail.
     MOVE_END = "move_end"
     LOSE_TRACK = "lose_track"
     REFUSE = "refuse"
@@ -97,10 +101,13 @@ class Event(enum.Enum):
 TRANSITIONS: Mapping[tuple[PartitionState, Event], PartitionState] = {
     (PartitionState.NEW, Event.ALIGN): PartitionState.ALIGNED,
     (PartitionState.NEW, Event.LOSE_TRACK): PartitionState.NEW,
+    # A range whose source topic was deleted ends at the position.
+    (PartitionState.NEW, Event.REACH_END): PartitionState.DONE,
     (PartitionState.NEW, Event.STOP): PartitionState.STOPPED,
     (PartitionState.NEW, Event.HAND_ON): PartitionState.HANDED_ON,
     (PartitionState.UNALIGNED, Event.ALIGN): PartitionState.ALIGNED,
     (PartitionState.UNALIGNED, Event.LOSE_TRACK): PartitionState.UNALIGNED,
+    (PartitionState.UNALIGNED, Event.REACH_END): PartitionState.DONE,
     (PartitionState.UNALIGNED, Event.STOP): PartitionState.STOPPED,
     (PartitionState.UNALIGNED, Event.HAND_ON): PartitionState.HANDED_ON,
     (PartitionState.ALIGNED, Event.ACKNOWLEDGE): PartitionState.COPYING,
@@ -111,6 +118,8 @@ TRANSITIONS: Mapping[tuple[PartitionState, Event], PartitionState] = {
     (PartitionState.ALIGNED, Event.STOP): PartitionState.STOPPED,
     (PartitionState.COPYING, Event.ACKNOWLEDGE): PartitionState.COPYING,
     (PartitionState.COPYING, Event.REACH_END): PartitionState.DONE,
+    # A range whose end the source lost.
+    (PartitionState.COPYING, Event.MOVE_END): PartitionState.COPYING,
     (PartitionState.COPYING, Event.LOSE_TRACK): PartitionState.UNALIGNED,
     (PartitionState.COPYING, Event.REFUSE): PartitionState.STOPPING,
     (PartitionState.COPYING, Event.STOP): PartitionState.STOPPED,

@@ -41,6 +41,7 @@ from .committer import Commits, can_heal
 from .copy_loop import FETCH_MAX_WAIT_MS, CopyLoop
 from .destination_leader import DestinationLeader
 from .fresh_metadata import FreshMetadata
+from .lost_range import end_deleted, end_deleted_source
 from .partition import PartitionCopy
 from .partition_state import PartitionState
 from .reports import WorkerReports
@@ -266,7 +267,7 @@ class LeaderPairWorker:
                 copy.position, self._commits.has(copy), self._commits.doubted_for_s, copy.leader_epochs
             )
             for copy in self.copies
-            if copy.state.is_aligned and copy.position and not copy.state.stopped
+            if copy.state.is_aligned and copy.position and not copy.state.stopped and not copy.source_is_gone
         }
 
     # Its own thread
@@ -289,7 +290,7 @@ class LeaderPairWorker:
                 self._take_admitted()  # they are not done
                 # In any case, commit the positions of acknowledged batches.
                 self._phase = WorkerPhase.ENDING
-                self._commits.the_rest(self.copies)
+                self._commits.the_rest(self.copies, self._end_uncommitted)
                 self._reports.send(self.copies)
 
     @property
@@ -310,6 +311,8 @@ class LeaderPairWorker:
         due = [copy for copy in self._unfinished() if copy.state.is_due]
         self._attempt(self._check_lease, due)
         self._attempt(self._refresh, due)
+        end_deleted(due, self._metadata, self._settings)
+        due = [copy for copy in due if not copy.state.is_over]
         self._attempt(self._align, [copy for copy in due if not copy.state.is_aligned])
         groups = list(self._by_leaders(due).values())
         self._loops = len(groups)
@@ -318,6 +321,23 @@ class LeaderPairWorker:
             same = [copy for copy in copies if copy.state.is_aligned and copy.state.is_due]
             self._attempt(partial(self._copy, alone=len(groups) == 1), same)
         self._reports.now_and_then(self.copies)
+
+    def _end_uncommitted(self) -> None:
+        """End partitions whose position cannot be committed, since their source topic was deleted."""
+        refused = [
+            copy
+            for copy in self.copies
+            if copy.commit_waits_for
+            and not copy.range.is_open
+            and not copy.state.stopped
+            and copy.state.current is not PartitionState.HANDED_ON
+        ]
+        if not refused:
+            return
+        with suppress(ShoalError):
+            self._metadata.refresh_source(refused)
+            for copy in refused:
+                end_deleted_source(copy, self._metadata, self._settings)
 
     def _take_admitted(self) -> None:
         while not self._admitted.empty():
