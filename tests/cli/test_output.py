@@ -72,8 +72,8 @@ def test_incident_is_printed_once(
     report.progress(replace(PROGRESS, incidents=(FOREIGN, RETENTION, RESET)))
     told = [line for line in capsys.readouterr().err.splitlines() if "continued" in line]
     assert told == [
-        "shoal: a-1 continued after source-retention (3 lost): the log begins at 7",
-        "shoal: a-2 continued after source-reset (an unknown number lost): it was created again",
+        "shoal: a-1 continued after source-retention (3 source offsets lost): the log begins at 7",
+        "shoal: a-2 continued after source-reset (an unknown number of records lost): it was created again",
     ]
 
 
@@ -97,7 +97,9 @@ def test_summary_with_lost_records_counts_them_and_has_exit_code_4(
     assert replace(summary, stopped={"a-0": "x"}).exit_code == 1
     assert replace(summary, interrupted=True).exit_code == 1
     PlainReport().summary(summary)
-    assert "a-1 after source-retention (3 lost): the log begins at 7" in capsys.readouterr().out
+    assert (
+        "a-1 after source-retention (3 source offsets lost): the log begins at 7" in capsys.readouterr().out
+    )
     JsonReport().summary(summary)
     printed = json.loads(capsys.readouterr().out)
     assert printed["lost"] == 3

@@ -97,9 +97,9 @@ def test_each_kind_of_incident_stops_its_partition_until_allowed(
     assert {each["kind"] for each in summary["incidents"]} == set(KINDS)
     assert not any(each["continued"] for each in summary["incidents"])
     for name, kind in zip(topics, KINDS, strict=True):
-        assert f"Option on-{kind}=continue" in summary["stopped"][f"{name}-0"]
+        assert f"--on-{kind} continue" in summary["stopped"][f"{name}-0"]
     for name in idle:
-        assert "Option on-destination-loss=continue" in summary["stopped"][f"{name}-0"]
+        assert "--on-destination-loss continue" in summary["stopped"][f"{name}-0"]
     assert (
         deleted not in AdminClient({"bootstrap.servers": destination_cluster.bootstrap}).list_topics().topics
     )

@@ -72,7 +72,7 @@ def stop(brokers: TwoBrokers, kind: IncidentKind) -> None:
     control = Watched()
     (stopped,) = brokers.start(control=control).result().stopped
     assert incidents(control) == [[kind.value, 0, False]]
-    assert kind.continuing in stopped.reason
+    assert f"--on-{kind.value} continue" in stopped.reason
     assert brokers.destination.log("topic").log_end_offset == end
 
 
@@ -711,7 +711,7 @@ def test_truncated_source_without_epochs_is_found_by_its_refusal(
     run(brokers)  # nothing was asked of it that it does not have
     ranges = [CopyRange("topic", 0, "topic", 0, 9)]
     (stopped,) = brokers.start(ranges).result().stopped
-    assert "only up to offset 3, and 6 was mirrored already" in stopped.reason
+    assert "only before offset 3, and the offsets before 6 were mirrored already" in stopped.reason
     control = Watched()
     running = going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control)
     wait_until(lambda: incidents(control) == [["source-reset", 0, True]])

@@ -107,7 +107,7 @@ def test_source_that_sends_no_records_ends_once_as_an_incident_and_skips_nothing
         reason = summary["stopped"]["topic-0"]
         assert "does not send offset 3" in reason
         assert "its log reaches to offset 7" in reason
-        assert "on-source-retention=continue" in reason
+        assert "--on-source-retention continue" in reason
         assert two.copied() == history.committed[:3]
 
         two.source.apis = faultless

@@ -287,9 +287,11 @@ def _state_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def incident_text(incident: PartitionIncident) -> str:
-    """Return an incident as ``source-retention (200 lost): the source cluster … has no offset 7 …``."""
-    lost = "an unknown number" if incident.lost is None else f"{incident.lost:,}"
-    return f"{incident.kind} ({lost} lost): {incident.reason}"
+    """Return an incident as ``source-retention (200 source offsets lost): the source has no offset 7 …``."""
+    lost = "an unknown number of" if incident.lost is None else f"{incident.lost:,}"
+    # Not each offset that retention deleted had a record.
+    unit = "source offset" if incident.kind == IncidentKind.SOURCE_RETENTION.value else "record"
+    return f"{incident.kind} ({lost} {unit}{'s' * (incident.lost != 1)} lost): {incident.reason}"
 
 
 def _garbage_collection_row(summary: Summary) -> list[tuple[str, str]]:

@@ -191,6 +191,7 @@ class SparkEngine:
             job.prepared.group,
             producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
             first_start=job.first_start,
+            surface=options.surface,
         )
         host, port = job.control.address
         if not is_on_this_machine(options.master):

@@ -18,6 +18,7 @@ from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ConfigError, OptionError
 from shoal.mirroring.model.copy_options import CopyOptions, CopySettings
 from shoal.mirroring.model.option_values import check_range, parse_flag, parse_whole
+from shoal.mirroring.model.surface import Surface
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.properties_file import read_properties_file
 from shoal.spark.rows import RowKind
@@ -216,7 +217,7 @@ def _copy_settings(source: ClientConfig, destination: ClientConfig, left: dict[s
             if (spelled := _camel_case(each.name).lower()) in left
         }
     )
-    return CopySettings.of(options, source, destination, left.pop("group"))
+    return CopySettings.of(options, source, destination, left.pop("group"), surface=Surface.SPARK)
 
 
 def _client(name: str, left: dict[str, str], prefix: str) -> ClientConfig:

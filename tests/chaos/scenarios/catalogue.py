@@ -445,7 +445,7 @@ class PositionsLost(Scenario):
         r"times in the source",
         r"is not in the source",
         r"holds the position",
-        r"option adopt",
+        r"--adopt",
     )
 
     def promise(self, found: Findings) -> list[str]:

@@ -228,7 +228,7 @@ def test_copy_deleted_while_idle_stops_its_partition(mirrored: TwoBrokers) -> No
     driver.look()
     (stopped,) = driver.metrics.partitions().values()
     assert stopped.state is PartitionStatus.STOPPED
-    assert "was deleted since it was mirrored. Option on-destination-loss=continue" in str(stopped.stopped)
+    assert "was deleted since it was mirrored. --on-destination-loss continue" in str(stopped.stopped)
     (incident,) = driver.metrics.progress().incidents
     assert (incident.kind, incident.continued) == ("destination-loss", False)
     driver.look()  # once is enough

@@ -28,6 +28,7 @@ from ..model.position import MirrorPosition
 from ..model.progress import Phase, Summary
 from ..model.reports import stopped_report
 from ..model.steering_options import NOTHING_SET
+from ..model.surface import Surface
 from ..model.text import first_few
 from ..positions import GroupPositions, warning_of_others
 from ..prepare.copies import stops_of_deleted
@@ -200,7 +201,7 @@ class TopicMirror:
             next_offsets |= self._starts
             ends = end_offsets(cluster, partitions, level, all_of_them=False)
             self._run.metrics.expect(next_offsets, ends, _held_back(cluster, ends))
-        _stop_deleted(prepared, partitions, state.positions, schedule)
+        _stop_deleted(prepared, partitions, state.positions, schedule, self._options.surface)
         return partitions
 
     def _go_back(self, file: str, group: str, control: ControlServer) -> None:
@@ -286,6 +287,7 @@ def _stop_deleted(
     partitions: Sequence[TopicPartition],
     positions: Mapping[TopicPartition, MirrorPosition],
     schedule: PartitionSchedule,
+    surface: Surface,
 ) -> None:
     """Report the partitions whose copies were deleted as stopped, since no task can find that out."""
     reasons = {
@@ -294,7 +296,7 @@ def _stop_deleted(
         if (reason := prepared.topics[partition.topic].deleted) is not None
     }
     if reasons:
-        schedule.apply(stopped_report(stops_of_deleted(reasons, positions)))
+        schedule.apply(stopped_report(stops_of_deleted(reasons, positions, surface)))
 
 
 def _held_back(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

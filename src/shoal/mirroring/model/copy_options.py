@@ -32,6 +32,7 @@ from .option_values import (
     parse_whole,
     read_by,
 )
+from .surface import Surface
 
 __all__ = [
     "COPY_DEFAULTS",
@@ -350,6 +351,7 @@ class CopySettings(CopyOptions):
         producer_id_expiration_ms: The time without a new batch after which the destination's brokers forget
             a producer id (broker configuration ``producer.id.expiration.ms``).
         first_start: The group's first start, stored in each position.
+        surface: How sentences spell options.
 
     """
 
@@ -359,6 +361,7 @@ class CopySettings(CopyOptions):
     rules: str
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
     first_start: FirstStart | None = None
+    surface: Surface = Surface.SHELL
 
     @classmethod
     def of(

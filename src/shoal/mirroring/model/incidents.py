@@ -41,11 +41,6 @@ class IncidentKind(enum.Enum):
         """The name of the policy's option, as :class:`~shoal.errors.OptionError` has it."""
         return f"on_{self.policy.value.replace('-', '_')}"
 
-    @property
-    def continuing(self) -> str:
-        """The option that lets a partition continue, as the beginning of a sentence."""
-        return f"Option on-{self.policy.value}=continue"
-
 
 #: Errors about the writer, not about the batch. Skipping a batch for one would skip all later batches, too.
 #: After most of them, Java's producer can send nothing, and MirrorMaker ends.

@@ -34,6 +34,7 @@ from .option_values import (
     read_by,
 )
 from .steering_options import NOT_STEERED, SteeringOptions
+from .surface import Surface
 from .topics import TopicSelection
 
 __all__ = [
@@ -178,6 +179,7 @@ class MirrorOptions:
         follow: The options for what follows the records.
         steering: The options that pause, limit and order the copying.
         copy: The options of copying, which tasks receive.
+        surface: How sentences of tasks spell options.
 
     """
 
@@ -206,6 +208,7 @@ class MirrorOptions:
     follow: FollowOptions = NOTHING_FOLLOWS
     steering: SteeringOptions = NOT_STEERED
     copy: CopyOptions = COPY_DEFAULTS
+    surface: Surface = Surface.SHELL
 
     @classmethod
     def parse(

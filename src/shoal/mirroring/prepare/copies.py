@@ -19,6 +19,7 @@ from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.incidents import Incident, IncidentKind
 from ..model.position import MirrorPosition, is_another_topic
+from ..model.surface import Surface
 
 __all__ = [
     "CopyState",
@@ -114,7 +115,9 @@ def deleted_reason(topic: str, destination: Cluster) -> str:
 
 
 def stops_of_deleted(
-    reasons: Mapping[TopicPartition, str], positions: Mapping[TopicPartition, MirrorPosition]
+    reasons: Mapping[TopicPartition, str],
+    positions: Mapping[TopicPartition, MirrorPosition],
+    surface: Surface,
 ) -> dict[TopicPartition, tuple[PartitionStopped, Incident]]:
     """
     Return how partitions stop whose copies are gone.
@@ -122,12 +125,13 @@ def stops_of_deleted(
     Args:
         reasons: By source partition; see :func:`deleted_reason`.
         positions: The committed ones; a partition that was added since the deletion has none.
+        surface: How the sentences spell options.
 
     """
     kind = IncidentKind.DESTINATION_LOSS
     advice = (
-        f"{kind.continuing} creates it again and mirrors the records that the source still has. A new "
-        "group mirrors it as a new topic"
+        f"{surface.continuing(kind)} creates it again and mirrors the records that the source still has. A "
+        "new group mirrors it as a new topic"
     )
     stops = {}
     for partition, reason in reasons.items():

@@ -49,7 +49,7 @@ def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: C
     else:
         copy.count_incidents([Incident(kind, reason)])
         copy.stop(
-            f"{reason}. The copy keeps the mirrored records. {kind.continuing} counts the missing offsets "
+            f"{reason}. The copy keeps the mirrored records. {settings.surface.continuing(kind)} counts the missing offsets "
             "as lost",
             can_heal=False,
         )
@@ -64,7 +64,7 @@ def _end_deleted_copy(copy: PartitionCopy, metadata: FreshMetadata, settings: Co
         reason = f"topic {copy.destination.topic} on {metadata.destination} was deleted since it was mirrored"
         copy.count_incidents([Incident(kind, reason)])
         copy.stop(
-            f"{reason}. {kind.continuing} creates it again and mirrors the records that the source still "
+            f"{reason}. {settings.surface.continuing(kind)} creates it again and mirrors the records that the source still "
             "has. A new group mirrors it as a new topic",
             can_heal=False,
         )
@@ -102,7 +102,7 @@ def ends_with_the_log(copy: PartitionCopy, source: Cluster, settings: CopySettin
         copy.count_incidents([Incident(kind, reason)])
         copy.stop(
             f"{reason}. Everything before is mirrored, so the next start continues there. "
-            f"{kind.continuing} counts the missing offsets as lost",
+            f"{settings.surface.continuing(kind)} counts the missing offsets as lost",
             can_heal=False,
         )
     return True

@@ -468,10 +468,10 @@ class PartitionCopy:
         self._advance()
         self.stop_with(PartitionStopped(*self.source, self.next_offset, reason, can_heal=can_heal))
 
-    def stop_for(self, incident: Incident) -> None:
-        """Stop this partition for an incident: only an option lets it go on."""
+    def stop_for(self, incident: Incident, advice: str) -> None:
+        """Stop this partition for an incident: only an option lets it go on, which the advice names."""
         self.count_incidents([incident])
-        self.stop(incident.reason, can_heal=False)
+        self.stop(f"{incident.reason}. {advice}", can_heal=False)
 
     def stop_with(self, error: PartitionStopped) -> None:
         """Stop this partition for an error."""

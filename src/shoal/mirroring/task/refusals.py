@@ -220,15 +220,26 @@ def land_elsewhere(
     expected = first.destination_offset
     is_later = base_offset > expected
     kind = IncidentKind.FOREIGN_RECORDS if is_later else IncidentKind.DESTINATION_LOSS
-    why = "another program writes to this partition" if is_later else "the destination lost its tail"
-    incident = Incident(
-        kind,
+    continuing = settings.surface.continuing(kind)
+    reason = (
         f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
-        f"{copy.destination} on {destination} instead of {expected}: {why}",
+        f"{copy.destination} on {destination} instead of {expected}: the destination lost its tail"
     )
+    advice = f"{continuing} mirrors again the records that the source still has"
+    if is_later:
+        reason = (
+            f"the batch at source offset {first.source_start} landed at offset {base_offset} of "
+            f"{copy.destination} on {destination} instead of {expected}, where a foreign record is: another "
+            "program writes to this partition"
+        )
+        advice = (
+            f"Stop that program. {continuing} then leaves its records there and resumes behind them, and no "
+            "record is copied twice"
+        )
+    incident = Incident(kind, reason)
     shared = settings.allows_other_writers
     if not shared and not settings.continues_after(kind):
-        copy.stop_for(incident)
+        copy.stop_for(incident, advice)
     elif not is_later:
         # The broker may have taken the batch for an older one, and written nothing. The alignment reads the
         # end of the log. If it finds nothing that explains the answer, no further try would, either.

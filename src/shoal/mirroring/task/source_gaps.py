@@ -106,7 +106,8 @@ class SourceGaps:
             return
         copy.count_incidents([Incident(kind, reason)])
         self._silences.pop(copy.source).close()
-        copy.stop(f"{reason}. {kind.continuing} skips the offsets up to {end}", can_heal=False)
+        continuing = self._settings.surface.continuing(kind)
+        copy.stop(f"{reason}. {continuing} skips the offsets before {end}", can_heal=False)
 
 
 class _Silence:

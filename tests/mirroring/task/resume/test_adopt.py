@@ -119,7 +119,7 @@ def test_copy_that_began_later_is_refused_with_the_missing_records_and_the_optio
         "begins later than the source. From offset 0 on the source has 6 records before the copy's first "
         "one, which is at offset 6 there: 6 records would be missing for good"
     ) in said
-    assert "Use option adopt-from-later if they are not wanted" in said
+    assert "Use --adopt-from-later if they are not wanted" in said
 
 
 def test_records_before_a_copy_count_as_missing_only_if_they_are_to_be_mirrored(
@@ -369,14 +369,14 @@ def test_copy_of_which_nothing_is_left_is_refused(adopting: TwoBrokers, history:
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     adopting.destination.log("topic").delete_records(6)
-    assert "option adopt: " in refused(adopting)
+    assert "--adopt: " in refused(adopting)
 
 
 def test_copy_of_which_the_source_has_nothing_left_is_refused(adopting: TwoBrokers, history: History) -> None:
     varied(history, 4, 4)
     recut(adopting, history.committed[:6])
     history.log.delete_records(8)
-    assert "option adopt: " in refused(adopting)
+    assert "--adopt: " in refused(adopting)
 
 
 def test_copy_whose_records_are_in_the_source_several_times_is_refused(

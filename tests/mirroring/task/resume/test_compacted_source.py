@@ -237,7 +237,7 @@ def test_another_group_s_records_that_the_source_compacted_stop_a_former_group(
     source.clean()
     before = copied(brokers)
     (stopped,) = one.start().result().stopped
-    assert "Group 'other' holds the position of this copy, up to source offset 5" in stopped.reason
+    assert "Group 'other' holds the position of this copy, before source offset 5" in stopped.reason
     assert "Use group 'other' to continue there" in stopped.reason
     assert copied(brokers) == before
     other.run()
@@ -258,10 +258,9 @@ def test_records_of_a_group_that_is_gone_are_not_advised_to_be_mirrored_again(br
     before = copied(brokers)
     (stopped,) = one.start().result().stopped
     assert "The source has some of these records, too: another mirror wrote them" in stopped.reason
-    assert "with a new group into an empty topic (option rename)" in stopped.reason
+    assert "with a new group into an empty topic (--rename)" in stopped.reason
     assert (
-        "Option on-foreign-records=continue resumes behind them, and mirrors these records again"
-        in stopped.reason
+        "--on-foreign-records continue resumes behind them, and mirrors these records again" in stopped.reason
     )
     assert copied(brokers) == before
     going_on = one.with_settings(continue_on=frozenset({IncidentKind.FOREIGN_RECORDS}))

@@ -67,10 +67,9 @@ def test_copy_of_another_group_names_that_group_and_its_position(
     twins(history.plain(2))
     brokers.with_settings(group="shoal.a.b").run()
     said = reason(brokers)
-    assert "Group 'shoal.a.b' holds the position of this copy, up to source offset 5" in said
+    assert "Group 'shoal.a.b' holds the position of this copy, before source offset 5" in said
     assert (
-        "Use group 'shoal.a.b' to continue there, or option adopt to let group 'mirror' take the copy over"
-        in said
+        "Use group 'shoal.a.b' to continue there, or --adopt to let group 'mirror' take the copy over" in said
     )
     assert "allow-nonempty" not in said
 
@@ -131,9 +130,9 @@ def test_last_batch_that_is_several_times_in_the_source_warns_of_duplicates(
     twins(history.plain(2))
     lay_out(brokers, [batches.batch([b"twin"], base_timestamp=NOW_MS)])
     said = reason(brokers)
-    assert "Use option adopt to compare all of the copy with the source and continue behind it" in said
+    assert "Use --adopt to compare all of the copy with the source and continue behind it" in said
     assert (
-        "With option allow-nonempty all records from source offset 0 on follow: those that the copy holds "
+        "With --allow-nonempty all records from source offset 0 on follow: those that the copy holds "
         "already will be there twice"
     ) in said
 
@@ -143,7 +142,7 @@ def test_copy_in_other_batches_is_reported_as_another_programs(brokers: TwoBroke
     recut(brokers, history.committed[:9], 2, 3)
     said = reason(brokers)
     assert "the source has its last record in another batch: it is another program's copy" in said
-    assert "Stop that program, such as MirrorMaker 2. Use option adopt" in said
+    assert "Stop that program, such as MirrorMaker 2. Use --adopt" in said
     assert "created again" not in said
     assert "?" not in said
 
@@ -183,7 +182,7 @@ def test_last_batch_of_another_program_may_be_of_a_former_topic(
     said = reason(brokers)
     assert "its last batch is not in the source" in said
     assert "?" not in said
-    assert "Option on-source-reset=continue does the same" in said
+    assert "--on-source-reset continue does the same" in said
 
 
 def test_committed_by_groups_yields_each_group_that_committed_something(brokers: TwoBrokers) -> None:
@@ -237,7 +236,7 @@ def test_other_records_before_the_last_batch_are_not_passed_over(
     store_copy(new.plain(*others), last)
     said = reason(brokers.with_settings(continue_on=policy))
     assert "its last batch is in the source, but behind other records than in the copy" in said
-    assert "Mirror into an empty topic (option rename)" in said
+    assert "Mirror into an empty topic (--rename)" in said
 
 
 def test_other_records_are_not_passed_over_with_start_latest(brokers: TwoBrokers, history: History) -> None:
@@ -565,8 +564,8 @@ def test_copy_without_evidence_stops_with_and_without_allow_nonempty(
     brokers.forget_pairs()
     said = reason(brokers.with_settings(allow_nonempty=allow))
     assert "nothing shows that the records were mirrored" in said
-    assert "Use option adopt to compare all of the copy with the source" in said
-    assert "Option allow-nonempty does not apply, since it would copy them twice" in said
+    assert "Use --adopt to compare all of the copy with the source" in said
+    assert "--allow-nonempty does not apply, since it would copy them twice" in said
 
 
 def test_allow_nonempty_behind_other_records_begins_at_the_start(

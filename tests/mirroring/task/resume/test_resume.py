@@ -82,7 +82,7 @@ def test_destination_emptied_by_retention_is_not_taken_for_a_new_one(
     history.plain(1)
     (stopped,) = brokers.run().stopped
     assert "all deleted since" in stopped.reason
-    assert "option allow-nonempty" in stopped.reason
+    assert "--allow-nonempty" in stopped.reason
 
 
 @pytest.mark.parametrize("requests", range(6))
@@ -150,8 +150,9 @@ def test_foreign_record_after_the_position_stops_the_partition(brokers: TwoBroke
     history.plain(1)
     stopped_with(
         brokers,
-        f"topic-0 on the destination cluster at {brokers.destination.bootstrap} holds records",
-        "from offset 3 to 4",
+        f"topic-0 on the destination cluster at {brokers.destination.bootstrap} has a foreign record",
+        "at offset 3,",
+        "--on-foreign-records continue then leaves its records there",
         "another program wrote there",
     )
 
@@ -173,7 +174,7 @@ def test_record_in_place_of_the_last_one_stops_the_partition(brokers: TwoBrokers
     log.store(memoryview(batches.batch(2, base_offset=1)))
     history.plain(1)
     stopped_with(
-        brokers, "does not hold before offset 3", "up to source offset 3", "another program wrote there"
+        brokers, "does not hold before offset 3", "before source offset 3", "another program wrote there"
     )
 
 
@@ -183,7 +184,7 @@ def test_lost_tail_stops_the_partition(brokers: TwoBrokers, history: History) ->
     lose_tail(brokers.destination, "topic", 1)
     history.plain(1)
     stopped_with(
-        brokers, "ends at offset 1", "up to source offset 3, end at 3", "the destination lost its tail"
+        brokers, "ends at offset 1", "before source offset 3, end at 3", "the destination lost its tail"
     )
 
 
@@ -218,7 +219,7 @@ def test_source_that_lost_its_tail_stops_the_partition(brokers: TwoBrokers, hist
     brokers.run()
     lose_tail(brokers.source, "topic", 1)
     (stopped,) = brokers.run([CopyRange("topic", 0, "topic", 0, 3)]).stopped
-    assert "only up to offset 1, and 3 was mirrored already" in stopped.reason
+    assert "only before offset 1, and the offsets before 3 were mirrored already" in stopped.reason
 
 
 def test_other_rules_than_those_of_the_position_stop_the_partition(
@@ -425,9 +426,9 @@ def test_destination_whose_last_batch_is_not_in_the_source_is_refused(
     stopped_with(
         brokers,
         "group 'mirror' has no committed position for it",
-        "holds records up to offset 3",
+        "holds records before offset 3",
         "its last batch is not in the source",
-        "option allow-nonempty",
+        "--allow-nonempty",
     )
 
 
@@ -479,7 +480,7 @@ def test_destination_without_its_records_is_copied_again_only_if_that_is_allowed
         assert brokers.with_settings(allow_nonempty=True).run().complete
         assert brokers.copied() == history.committed
     else:
-        stopped_with(brokers, "held records up to offset 3, all deleted since", "option allow-nonempty")
+        stopped_with(brokers, "held records before offset 3, all deleted since", "--allow-nonempty")
 
 
 @pytest.mark.parametrize("requests", range(4))

@@ -124,7 +124,12 @@ class _Adoption:
         return self._position(report.reached[0], origin, report.records)
 
     def _stop(self, reason: str) -> PartitionStopped:
-        return PartitionStopped(*self._copy.source, self._copy.range.start_offset, f"option adopt: {reason}")
+        return PartitionStopped(
+            *self._copy.source, self._copy.range.start_offset, f"{self._option('adopt')}: {reason}"
+        )
+
+    def _option(self, field: str) -> str:
+        return self._clusters.settings.surface.option(field)
 
     # Another writer
 
@@ -146,8 +151,8 @@ class _Adoption:
             raise BrokerError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 self._name,
-                f"option adopt: a transaction is open from offset {end} on. If the program that wrote it is "
-                "stopped, the destination aborts it after its timeout",
+                f"{self._option('adopt')}: a transaction is open from offset {end} on. If the program "
+                "that wrote it is stopped, the destination aborts it after its timeout",
             )
 
     def _check_end(self) -> None:
@@ -209,9 +214,8 @@ class _Adoption:
             try:
                 return running.result(_LOOK_INTERVAL_S)
             except TimeoutError:
-                reason = (
-                    f"the copy to be compared with the source (option adopt), {comparison.fraction:.0%} done"
-                )
+                adopt, fraction = self._option("adopt"), comparison.fraction
+                reason = f"the copy to be compared with the source ({adopt}), {fraction:.0%} done"
                 self._watch.report(self._copy, reason)
             except Stopped:
                 raise self._ended() from None
@@ -225,7 +229,7 @@ class _Adoption:
             return
         raise self._stop(
             f"{self._name} is not shown to be a faithful copy: {_first_of(report)}. Nothing was written. "
-            f"{_advice(report)}"
+            f"{self._advice(report)}"
         )
 
     def _check_evidence(
@@ -244,7 +248,7 @@ class _Adoption:
             raise self._stop(
                 f"the source holds only the last {report.records} records of {self._name}, too few that "
                 "differ from each other to show that they are the same. Mirror into an empty topic "
-                "(option rename)"
+                f"({self._option('rename')})"
             )
 
     def _check_unique(self, origin: tuple[int, int], source_log: OffsetRange, records: int) -> None:
@@ -256,7 +260,7 @@ class _Adoption:
             raise self._stop(
                 f"the source has the records of {self._name} in several places, as from offset {origin[0]} "
                 f"and from offset {place} on, and nothing shows which of them were copied. Mirror into an "
-                "empty topic (option rename)"
+                f"empty topic ({self._option('rename')})"
             )
 
     def _check_beginning(self, origin: tuple[int, int], source_log: OffsetRange) -> None:
@@ -270,10 +274,11 @@ class _Adoption:
             return
         had = f", and the copy deleted no more than {deleted} before it" if deleted else ""
         reason = (
-            f"option adopt: {self._name} begins later than the source. From offset {wanted_from} on the "
-            f"source has {before} records before the copy's first one, which is at offset {first} "
+            f"{self._option('adopt')}: {self._name} begins later than the source. From offset {wanted_from} "
+            f"on the source has {before} records before the copy's first one, which is at offset {first} "
             f"there{had}: {before - deleted} records would be missing for good. Nothing was written. Use "
-            "option adopt-from-later if they are not wanted, or mirror into an empty topic (option rename)"
+            f"{self._option('adopt_from_later')} if they are not wanted, or mirror into an empty topic "
+            f"({self._option('rename')})"
         )
         start = self._copy.range.start_offset
         raise PartitionStopped(*self._copy.source, start, reason, wanted_from, can_heal=False)
@@ -282,13 +287,23 @@ class _Adoption:
         """Return how many records the source has to mirror between two offsets."""
         count = 0
         self._watch.report(
-            self._copy, "the source's records before the copy's first to be counted (option adopt)"
+            self._copy,
+            f"the source's records before the copy's first to be counted ({self._option('adopt')})",
         )
         for each in counts_of_batches(self._logs, start_offset, end_offset):
             if self._watch.stop_requested():
                 raise self._ended()
             count += each
         return count
+
+    def _advice(self, report: PartitionReport) -> str:
+        if report.aborted:
+            return (
+                "MirrorMaker 2 copies aborted transactions by default. To take over such a copy, set "
+                "isolation.level=read_uncommitted for the source cluster"
+            )
+        rename = self._option("rename")
+        return f"shoal verify lists all that differs. Mirror into an empty topic ({rename})"
 
     # The position
 
@@ -312,15 +327,6 @@ class _Adoption:
 def _can_heal(failure: ShoalError) -> bool:
     is_retention = isinstance(failure, BrokerError) and failure.code is ErrorCode.OFFSET_OUT_OF_RANGE
     return is_retention or is_transient(failure)
-
-
-def _advice(report: PartitionReport) -> str:
-    if report.aborted:
-        return (
-            "MirrorMaker 2 copies aborted transactions by default. To take over such a copy, set "
-            "isolation.level=read_uncommitted for the source cluster"
-        )
-    return "shoal verify lists all that differs. Mirror into an empty topic (option rename)"
 
 
 def _first_of(report: PartitionReport) -> str:

@@ -16,6 +16,7 @@ from ....client.offsets import EARLIEST
 from ....client.scan import read_batches
 from ....errors import CorruptBatch, PartitionStopped, UnsupportedBatch
 from ....records import Record
+from ...model.copy_options import CopySettings
 from ...model.incidents import Incident, IncidentKind
 from .logs import DestinationLog, PartitionLogs
 from .places import retention_is_faster
@@ -31,11 +32,6 @@ __all__ = ["behind_what_is_there"]
 #: The most source batches that are decoded to find one record by its time. Records of the same millisecond
 #: may come before it.
 _MOST_DECODED_BATCHES = 64
-
-_ADOPT = (
-    "Use option adopt to compare all of the copy with the source and continue behind it, or mirror into an "
-    "empty topic (option rename)"
-)
 
 
 class _HeldRecords(NamedTuple):
@@ -114,19 +110,25 @@ def _look_at(
     log = logs.log
     other = others.position_of(logs.copy.source)
     if other:
-        return _of_another_group(other, log, logs.settings.group, can_adopt=tail is not None)
+        return _of_another_group(other, log, logs.settings, can_adopt=tail is not None)
     start = logs.copy.range.start_offset
+    surface = logs.settings.surface
+    allow, rename = surface.option("allow_nonempty"), surface.option("rename")
+    adopt = (
+        f"Use {surface.option('adopt')} to compare all of the copy with the source and continue behind it, "
+        f"or mirror into an empty topic ({rename})"
+    )
     if tail is None:
-        what = f"held records up to offset {log.end}, all deleted since"
+        what = f"held records before offset {log.end}, all deleted since"
         return _HeldRecords(
             what,
-            "Nothing shows how far the source was mirrored. Mirror into an empty topic (option rename), or "
-            f"use option allow-nonempty to copy from source offset {start} on, also records that were here "
+            f"Nothing shows how far the source was mirrored. Mirror into an empty topic ({rename}), or "
+            f"use {allow} to copy from source offset {start} on, also records that were here "
             "before",
         )
-    holds = f"holds records up to offset {log.end}"
+    holds = f"holds records before offset {log.end}"
     twice = (
-        f"With option allow-nonempty all records from source offset {start} on follow: those that the copy "
+        f"With {allow} all records from source offset {start} on follow: those that the copy "
         "holds already will be there twice"
     )
     if preceding is Preceding.CONTRADICTED:
@@ -134,43 +136,42 @@ def _look_at(
             f"{holds}, and its last batch is in the source, but behind other records than in the copy: the "
             "source topic was deleted and filled again, or another program wrote to the copy"
         )
-        return _HeldRecords(what, f"Mirror into an empty topic (option rename). {twice}")
+        return _HeldRecords(what, f"Mirror into an empty topic ({rename}). {twice}")
     if preceding is Preceding.NOT_SHOWN:
         what = (
             f"{holds}, and its last batch is in the source, but nothing shows that the records were mirrored "
             "which the source has before it: the source topic was deleted and filled again, or the copy "
             "began later than this mirror, or one side holds too little that can be compared"
         )
-        return _HeldRecords(
-            what, f"{_ADOPT}. Option allow-nonempty does not apply, since it would copy them twice"
-        )
+        return _HeldRecords(what, f"{adopt}. {allow} does not apply, since it would copy them twice")
     if batch and batch.places:
         what = f"{holds}, and its last batch is {len(batch.places)} times in the source"
-        return _HeldRecords(what, f"{_ADOPT}. {twice}")
+        return _HeldRecords(what, f"{adopt}. {twice}")
     if (batch and batch.has_last_record) or _is_last_record_in_source(logs):
         what = (
             f"{holds}, and the source has its last record in another batch: it is another program's copy, or "
             "the source was compacted"
         )
-        return _HeldRecords(what, f"Stop that program, such as MirrorMaker 2. {_ADOPT}. {twice}")
+        return _HeldRecords(what, f"Stop that program, such as MirrorMaker 2. {adopt}. {twice}")
     what = (
         f"{holds}, and its last batch is not in the source: another program wrote it, or the source deleted "
         "or compacted it, or the source topic was deleted and created again"
     )
-    kept = f"{IncidentKind.SOURCE_RESET.continuing} does the same"
-    return _HeldRecords(what, f"Mirror into an empty topic (option rename). {twice}. {kept}", is_reset=True)
+    kept = f"{surface.continuing(IncidentKind.SOURCE_RESET)} does the same"
+    return _HeldRecords(what, f"Mirror into an empty topic ({rename}). {twice}. {kept}", is_reset=True)
 
 
 def _of_another_group(
-    other: OtherPosition, log: DestinationLog, group: str, *, can_adopt: bool
+    other: OtherPosition, log: DestinationLog, settings: CopySettings, *, can_adopt: bool
 ) -> _HeldRecords:
     what = (
-        f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, up to source "
+        f"ends at offset {log.end}. Group {other.group!r} holds the position of this copy, before source "
         f"offset {other.position.source_offset}"
     )
     advice = f"Use group {other.group!r} to continue there"
     if can_adopt:
-        advice += f", or option adopt to let group {group!r} take the copy over"
+        adopt = settings.surface.option("adopt")
+        advice += f", or {adopt} to let group {settings.group!r} take the copy over"
     return _HeldRecords(what, advice)
 
 

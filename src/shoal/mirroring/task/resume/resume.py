@@ -11,6 +11,7 @@ from ....records import fingerprint
 from ...model.incidents import Incident, IncidentKind
 from ...model.offset_map import OffsetMap, Stretch
 from ...model.position import MirrorPosition, is_another_topic
+from ...model.text import offsets
 from ...other_groups import OtherGroups, topic_id
 from .already_mirrored import place_behind_already_mirrored
 from .begin import new_identity
@@ -114,8 +115,23 @@ class Resumption:
             self._incidents.append(Incident(kind, reason))
             where = *self._copy.source, self.position.source_offset
             raise PartitionStopped(*where, f"{reason}. {advice}", unmirrored_from, can_heal=False)
+        before = self.position.source_offset
         lost = go_on()
+        if kind is IncidentKind.DESTINATION_LOSS and self.position.source_offset < before:
+            again = offsets(self.position.source_offset, before - 1)
+            reason = f"{reason}, and source {again} are copied again"
         self._incidents.append(Incident(kind, reason, lost, continued=True))
+
+    @property
+    def _behind(self) -> str:
+        """The destination's offsets behind the position, as a phrase with their last one."""
+        return offsets(self.position.destination_offset, self._log.end - 1)
+
+    def _continuing(self, kind: IncidentKind) -> str:
+        return self._clusters.settings.surface.continuing(kind)
+
+    def _option(self, field: str) -> str:
+        return self._clusters.settings.surface.option(field)
 
     def _check_rules(self) -> None:
         settings = self._clusters.settings
@@ -139,10 +155,16 @@ class Resumption:
                 f"topic {partition.topic} on {destination} was deleted and created again since it was "
                 f"mirrored (its id was {then} and is {now}), and now it ends at offset {self._log.end}"
             )
+            if self._clusters.settings.continues_after(IncidentKind.DESTINATION_LOSS) and not self._log.end:
+                # The mirror itself may have created it a moment ago.
+                reason = (
+                    f"topic {partition.topic} on {destination} was deleted since it was mirrored (its id was "
+                    f"{then}), and the topic of this name is empty now"
+                )
         elif self._written < 0:
             reason = (
                 f"{partition} on {destination} ends at offset {self._log.end}, but the acknowledged records, "
-                f"up to source offset {self.position.source_offset}, end at "
+                f"those before source offset {self.position.source_offset}, end at "
                 f"{self.position.destination_offset}: the destination lost its tail "
                 "(unclean leader election?)"
             )
@@ -155,7 +177,8 @@ class Resumption:
             IncidentKind.DESTINATION_LOSS,
             reason,
             self._mirror_again,
-            f"{IncidentKind.DESTINATION_LOSS.continuing} mirrors again the records that the source still has",
+            f"{self._continuing(IncidentKind.DESTINATION_LOSS)} mirrors again the records that the source "
+            "still has",
             self._lost_from(),
         )
 
@@ -234,22 +257,23 @@ class Resumption:
         if is_another_topic(then, now):
             self._meet(
                 IncidentKind.SOURCE_RESET,
-                f"topic {partition.topic} on {source} was deleted and created again since it was mirrored up "
-                f"to offset {self.position.source_offset} (its id was {then} and is {now})",
+                f"topic {partition.topic} on {source} was deleted and created again since it was mirrored "
+                f"before offset {self.position.source_offset} (its id was {then} and is {now})",
                 self._go_on_in_new_topic,
-                f"{IncidentKind.SOURCE_RESET.continuing} mirrors the new topic behind the old one's "
-                "records. Otherwise mirror it with a new group into an empty topic (option rename)",
+                f"{self._continuing(IncidentKind.SOURCE_RESET)} mirrors the new topic behind the old one's "
+                "records. Otherwise mirror it with a new group into an empty topic "
+                f"({self._option('rename')})",
                 self._source.start,
             )
         elif self._source.same_up_to is not None and self._source.same_up_to < self.position.source_offset:
             same_up_to = self._source.same_up_to
             self._meet(
                 IncidentKind.SOURCE_RESET,
-                f"its log on {source} is the one that was mirrored only up to offset {same_up_to}, and "
-                f"{self.position.source_offset} was mirrored already: the source lost its tail "
-                "(unclean leader election?)",
+                f"its log on {source} is the one that was mirrored only before offset {same_up_to}, and "
+                f"the offsets before {self.position.source_offset} were mirrored already: the source lost "
+                "its tail (unclean leader election?)",
                 lambda: self._go_on_at_source(same_up_to, lost=0),
-                f"{IncidentKind.SOURCE_RESET.continuing} copies the source's present records after "
+                f"{self._continuing(IncidentKind.SOURCE_RESET)} copies the source's present records after "
                 "those already mirrored. Otherwise mirror it with a new group into an empty topic",
                 same_up_to,
             )
@@ -304,8 +328,8 @@ class Resumption:
             f"{source} does not have offset {self.position.source_offset} any more, its log begins at "
             f"{self._source.start}: its retention overtook the mirror",
             self._skip_deleted,
-            f"{IncidentKind.SOURCE_RETENTION.continuing} resumes at {self._source.start}. Otherwise mirror "
-            "it with a new group into an empty topic",
+            f"{self._continuing(IncidentKind.SOURCE_RETENTION)} resumes at {self._source.start}. Otherwise "
+            "mirror it with a new group into an empty topic",
         )
 
     def _skip_deleted(self) -> int:
@@ -332,8 +356,8 @@ class Resumption:
         elif is_ours(tail.header, self.position.identity):
             self._meet(
                 IncidentKind.SOURCE_RESET,
-                f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-                f"{self.position.destination_offset} to {self._log.end} that were mirrored from source "
+                f"{self._copy.destination} on {self._clusters.destination} holds records at {self._behind} "
+                f"that were mirrored from source "
                 f"offset {self.position.source_offset} on and not committed, and the source does not have "
                 "them now: compaction, retention or an election changed the source meanwhile",
                 None,
@@ -356,8 +380,8 @@ class Resumption:
         except Undecided as error:
             kind = IncidentKind.SOURCE_RESET
             reason = (
-                f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-                f"{self.position.destination_offset} to {self._log.end} that were mirrored from source "
+                f"{self._copy.destination} on {self._clusters.destination} holds records at {self._behind} "
+                f"that were mirrored from source "
                 f"offset {self.position.source_offset} on and not committed: {error}"
             )
             self._incidents.append(Incident(kind, reason))
@@ -397,30 +421,43 @@ class Resumption:
         if self._lost_what_was_acknowledged():
             self._meet_loss(
                 f"{self._copy.destination} on {self._clusters.destination} does not hold before offset "
-                f"{self.position.destination_offset} the acknowledged records, up to source offset "
+                f"{self.position.destination_offset} the acknowledged records, those before source offset "
                 f"{self.position.source_offset}: it lost its tail (unclean leader election?), and another "
                 "program wrote there"
             )
             return
         self._check_other_group()
         reason = (
-            f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-            f"{min(self.position.destination_offset, first_offset)} to {self._log.end} that are "
-            f"neither those mirrored up to source offset {self.position.source_offset} nor the next ones: "
+            f"{self._copy.destination} on {self._clusters.destination} has a foreign record at offset "
+            f"{self._first_foreign(first_offset)}, where the mirror's records from source offset "
+            f"{self.position.source_offset} on belong (its log ends behind offset {self._log.end - 1}): "
             "another program wrote there"
         )
         advice = (
-            f"{IncidentKind.FOREIGN_RECORDS.continuing} resumes behind them. Otherwise mirror it with a new "
+            f"Stop that program. {self._continuing(IncidentKind.FOREIGN_RECORDS)} then leaves its records "
+            "there and resumes behind them, and no record is copied twice. Otherwise mirror it with a new "
             "group into a topic that no other program writes to"
         )
         if are_copies(self._places, self.position):
             reason = f"{reason}. The source has some of these records, too: another mirror wrote them"
             advice = (
-                "Stop that mirror, and mirror the topic with a new group into an empty topic (option "
-                f"rename). {IncidentKind.FOREIGN_RECORDS.continuing} resumes behind them, and "
-                "mirrors these records again"
+                "Stop that mirror, and mirror the topic with a new group into an empty topic "
+                f"({self._option('rename')}). {self._continuing(IncidentKind.FOREIGN_RECORDS)} resumes "
+                "behind them, and mirrors these records again"
             )
         self._meet(IncidentKind.FOREIGN_RECORDS, reason, self._go_on_behind_others, advice)
+
+    def _first_foreign(self, known: int) -> int:
+        """Return the offset of the first foreign record; one is known."""
+        begin = self.position.destination_offset
+        if known < begin:
+            return known
+        foreign = (
+            each.header.base_offset
+            for each in self._places.destination_batches(begin)
+            if not is_by(each.header, self.position.identity)
+        )
+        return next(foreign, known)
 
     def _check_other_group(self) -> None:
         """Stop under every policy if a group that is further wrote there: its records would be doubled."""
@@ -428,10 +465,10 @@ class Resumption:
         if other is None or other.position.destination_offset <= self.position.destination_offset:
             return
         reason = (
-            f"{self._copy.destination} on {self._clusters.destination} holds records from offset "
-            f"{self.position.destination_offset} to {self._log.end} that follow the records mirrored up to "
+            f"{self._copy.destination} on {self._clusters.destination} holds records at {self._behind} "
+            "that follow the records mirrored before "
             f"source offset {self.position.source_offset}, but are not in the source as they were. "
-            f"Group {other.group!r} holds the position of this copy, up to "
+            f"Group {other.group!r} holds the position of this copy, before "
             f"source offset {other.position.source_offset}"
         )
         self._incidents.append(Incident(IncidentKind.FOREIGN_RECORDS, reason))
@@ -459,7 +496,7 @@ class Resumption:
         if place is None:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} holds records of other programs "
-                f"from offset {self.position.destination_offset} to {self._log.end}, and the "
+                f"at {self._behind}, and the "
                 f"{own.run.size} mirrored ones among them do not follow source offset "
                 f"{self.position.source_offset}. Mirror it with a new group into an empty topic"
             )
@@ -477,6 +514,6 @@ class Resumption:
             raise self._stop(
                 f"{self._copy.destination} on {self._clusters.destination} has lost records from offset "
                 f"{self.position.destination_offset} on, which were not committed: retention or compaction "
-                f"removed them, and {error}. Mirror it with a new group into an empty topic (option start "
-                "sets its first offset)"
+                f"removed them, and {error}. Mirror it with a new group into an empty topic "
+                f"({self._option('start')} sets its first offset)"
             ) from None

@@ -1,0 +1,36 @@
+"""The spelling of options in sentences that tasks write: as the command line, Python or Spark takes them."""
+
+from __future__ import annotations
+
+import enum
+
+from .incidents import IncidentKind
+
+__all__ = ["Surface"]
+
+
+class Surface(enum.Enum):
+    """Where the user of a mirror gave its options."""
+
+    SHELL = "shell"
+    PYTHON = "python"
+    SPARK = "spark"
+
+    def option(self, field: str) -> str:
+        """Return an option by its field's name, as ``--allow-nonempty`` or ``option allowNonempty``."""
+        match self:
+            case Surface.SHELL:
+                return f"--{field.replace('_', '-')}"
+            case Surface.PYTHON:
+                return f"option {field}"
+        first, *rest = field.split("_")
+        return f"option {first}{''.join(map(str.capitalize, rest))}"
+
+    def continuing(self, kind: IncidentKind) -> str:
+        """Return the option that lets a partition continue after a kind of incident."""
+        match self:
+            case Surface.SHELL:
+                return f"{self.option(kind.option)} continue"
+            case Surface.PYTHON:
+                return f"continue_on={[kind.policy.value]}"
+        return f"{self.option('continue_on')}={kind.policy.value}"
