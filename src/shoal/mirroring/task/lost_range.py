@@ -49,8 +49,8 @@ def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: C
     else:
         copy.count_incidents([Incident(kind, reason)])
         copy.stop(
-            f"{reason}. The copy keeps the mirrored records. {settings.surface.continuing(kind)} counts the missing offsets "
-            "as lost",
+            f"{reason}. The copy keeps the mirrored records. {settings.surface.continuing(kind)} counts the "
+            "missing offsets as lost",
             can_heal=False,
         )
     copy.source_is_gone = True
@@ -64,8 +64,8 @@ def _end_deleted_copy(copy: PartitionCopy, metadata: FreshMetadata, settings: Co
         reason = f"topic {copy.destination.topic} on {metadata.destination} was deleted since it was mirrored"
         copy.count_incidents([Incident(kind, reason)])
         copy.stop(
-            f"{reason}. {settings.surface.continuing(kind)} creates it again and mirrors the records that the source still "
-            "has. A new group mirrors it as a new topic",
+            f"{reason}. {settings.surface.continuing(kind)} creates it again and mirrors the records that the "
+            "source still has. A new group mirrors it as a new topic",
             can_heal=False,
         )
 
