@@ -64,8 +64,8 @@ def _end_deleted_copy(copy: PartitionCopy, metadata: FreshMetadata, settings: Co
         reason = f"topic {copy.destination.topic} on {metadata.destination} was deleted since it was mirrored"
         copy.count_incidents([Incident(kind, reason)])
         copy.stop(
-            f"{reason}. {settings.surface.continuing(kind)} creates it again and mirrors the records that the "
-            "source still has. A new group mirrors it as a new topic",
+            f"{reason}. {settings.surface.continuing(kind)} creates it again and mirrors the records that "
+            "the source still has. A new group mirrors it as a new topic",
             can_heal=False,
         )
 
