@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,11 @@ TOPIC, PARTITIONS, RECORDS = "orders", 3, 30
 REFRESH_S = 5
 
 
-def load(bootstrap: str, records: int = RECORDS) -> None:
+def load(bootstrap: str, records: int = RECORDS, partitions: Sequence[int] = range(PARTITIONS)) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(records):
-        producer.produce(TOPIC, b"value %d" % number, partition=number % PARTITIONS)
+        partition = partitions[number % len(partitions)]
+        producer.produce(TOPIC, b"value %d" % number, partition=partition)
     assert producer.flush(60) == 0
 
 
@@ -201,6 +202,34 @@ def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:
         finally:
             mirror.terminate()
             assert mirror.wait(60) == 0
+
+
+def test_lag_stays_as_it_is_while_the_destination_is_down(tmp_path: Path) -> None:
+    lags: list[int] = []
+
+    def is_seen(line: dict[str, Any]) -> bool:
+        lags.append(line["lag_records"])
+        return False
+
+    with Broker() as source, Broker() as destination:
+        create(source.bootstrap)
+        load(source.bootstrap)
+        arguments = ["--from", source.bootstrap, "--to", destination.bootstrap, "--topics", TOPIC]
+        arguments += ["--refresh", "3", "--slice", "5"]
+        with MirrorProcess(*arguments, state=tmp_path / "state") as mirror:
+            mirror.wait_for(lambda line: line.get("states", {}).get("up to date") == PARTITIONS)
+            with refusing(destination):
+                for number in range(3):  # one partition after the other
+                    load(source.bootstrap, 20 * PARTITIONS, [number])
+                mirror.wait_for(lambda line: line["lag_records"] == 60 * PARTITIONS)
+                # Over the ends of windows, and over refreshes.
+                with pytest.raises(AssertionError, match="timed out"):
+                    mirror.wait_for(is_seen, timeout_s=40)
+            mirror.wait_for(lambda line: line["states"]["up to date"] == PARTITIONS)
+            mirror.send_signal(signal.SIGTERM)
+            mirror.wait()
+    assert len(lags) > 10
+    assert set(lags) == {60 * PARTITIONS}
 
 
 def create(bootstrap: str) -> None:

@@ -207,8 +207,14 @@ class PartitionMetrics:
         )
 
     def _end_after(self, report: CopyReport) -> int | None:
-        """Return the end after a report: at least the position of a task at work, which is in the log."""
+        """
+        Return the end after a report: at least the position of a task at work, which is in the log.
+
+        A task that waits fetches nothing, so its end may be older than the one that the driver has read.
+        """
         end, position = newer(report.end_offset, self.end_offset), report.source_offset
+        if end is not None and self.end_offset is not None and report.waiting_for and self.waiting_for:
+            return max(end, self.end_offset)
         if end is None or position is None or report.waiting_for or report.stopped:
             return end
         return max(end, position)

@@ -13,7 +13,7 @@ import pytest
 from shoal.mirroring.model.follow_options import Follower
 from shoal.mirroring.model.groups_status import GroupsStatus
 from shoal.mirroring.model.http_access import HttpAccess
-from shoal.mirroring.model.progress import PartitionIncident, Phase, Summary
+from shoal.mirroring.model.progress import ClusterSilence, PartitionIncident, Phase, Summary
 from shoal.mirroring.monitoring.followed import FollowRound
 from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.mirroring.monitoring.page import About, MirrorPage
@@ -314,6 +314,23 @@ def test_counts_of_the_states_add_up_on_the_page(browser: Browser) -> None:
         browser.open(url(shown))
         browser.wait_for_text("1,200", "#tiles")
         assert "0 up to date, 1,198 behind, 1 waiting, 1 stopped" in browser.text("#tiles")
+
+
+def test_cluster_that_does_not_answer_makes_the_page_red(browser: Browser) -> None:
+    metrics = busy()
+    down = ClusterSilence("destination", 1_700_000_000.0, "Connection refused")
+    with watch(metrics) as shown:
+        browser.open(url(shown))
+        browser.wait_for_text("1 partition stopped", "#state")
+        metrics.set_clusters({"source": None, "destination": down})
+        browser.wait_for_text("Destination down", "#state")
+        assert "bad" in browser.script("return document.getElementById('state').className")
+        sentence = (
+            "The destination cluster does not answer since 2023-11-14 22:13:20 UTC: Connection refused."
+        )
+        assert browser.text("#headline") == sentence
+        metrics.set_clusters({"source": None, "destination": None})
+        browser.wait_for_text("1 partition stopped", "#state")
 
 
 def test_phase_of_the_start_is_shown_and_no_partition_copies_yet(browser: Browser) -> None:
