@@ -179,7 +179,7 @@ def test_refresh_skips_a_stalled_broker_if_others_respond(broker: Broker, stalle
     started = time.monotonic()
     with Cluster(config) as cluster:
         assert "topic" in cluster.refresh().topics
-    assert time.monotonic() - started < 15.0  # not the 30 s of a request
+    assert time.monotonic() - started < config.request_timeout_ms / 1000
 
 
 @pytest.mark.usefixtures("little_patience")
@@ -203,7 +203,7 @@ def test_refresh_drops_a_last_responding_broker_that_stalls(broker: Broker) -> N
             stall = broker.faults.add(ApiKey.METADATA, delay_s=600.0, times=None)
             started = time.monotonic()
             assert "topic" in cluster.refresh().topics
-            assert time.monotonic() - started < 15.0
+            assert time.monotonic() - started < config.request_timeout_ms / 1000
         with Cluster(config) as another:
             another.refresh()
         assert stall.hits == 1

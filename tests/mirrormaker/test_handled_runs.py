@@ -276,7 +276,7 @@ def test_slow_handler_does_not_delay_the_end(makers: Makers) -> None:
     wait_until(lambda: sum(map(len, makers.copied())) > 0, 30)
     began_at = time.monotonic()
     assert maker.end().exit_code == 0
-    assert time.monotonic() - began_at < 30
+    assert time.monotonic() - began_at < 75
     copied = makers.copied()
     assert makers.committed() == {number: len(each) for number, each in enumerate(copied)}
     assert [each[: len(part)] for each, part in zip(makers.of_source(), copied, strict=True)] == copied

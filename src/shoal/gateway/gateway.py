@@ -20,7 +20,7 @@ from ..net.listener import Admitted, Listener, addresses_of
 from ..net.server_tls import server_context
 from ..printable import logger
 from .client_connection import Client, ClientGone, begin_tls
-from .login import LoginFailed, wake_login
+from .login import LoginFailed, is_checked, wake_login
 from .message_memory import MessageMemory
 from .nodes import Nodes
 from .session import Session
@@ -70,7 +70,9 @@ class Gateway:
         self._bootstrap = self._listener(None, settings.port)
         self._listeners = [self._bootstrap]
         self._sessions: set[Session] = set()
-        self._slots = ClientSlots(settings.most_connections, settings.most_connections_per_address)
+        self._slots = ClientSlots(
+            settings.most_connections, settings.most_connections_per_address, _cannot_leave
+        )
         self._warned_at: dict[str, float] = {}
         self._started = self._stopped = False
         self._lock = threading.Lock()
@@ -329,6 +331,10 @@ def _hang_up(connected: socket.socket, slot: ClientSlot) -> None:
     slot.abort()
     if slot.thread is not None:
         wake_login(slot.thread.ident)
+
+
+def _cannot_leave(slot: ClientSlot) -> bool:
+    return slot.thread is not None and is_checked(slot.thread.ident)
 
 
 def _check_address(settings: GatewaySettings) -> None:

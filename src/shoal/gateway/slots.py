@@ -17,8 +17,9 @@ from ..net.making_room import first_to_leave, network_of
 
 __all__ = ["ClientSlot", "ClientSlots", "NoRoom"]
 
-#: A thread that has its connection closed ends at once, unless it computes: then another one has to end.
-_NEXT_LEAVES_S = 0.01
+#: A thread ends at once after its connection is closed. If it does not, for example within an attempt to
+#: connect to a broker, another one has to end.
+_NEXT_LEAVES_S = 1.0
 
 #: The longest wait for the end of a thread, beyond the 4 s of an attempt to connect to a broker.
 _LONGEST_WAIT_S = 10.0
@@ -59,7 +60,12 @@ class ClientSlot:
 class ClientSlots:
     """The open connections. For all threads."""
 
-    def __init__(self, most: int, most_of_address: int | None = None) -> None:
+    def __init__(
+        self,
+        most: int,
+        most_of_address: int | None = None,
+        cannot_leave: Callable[[ClientSlot], bool] = lambda _: False,
+    ) -> None:
         """
         Begin without connections.
 
@@ -67,9 +73,11 @@ class ClientSlots:
             most: The limit for all clients.
             most_of_address: The limit for one address, or one IPv6 network of 64 bits; None for no limit of
                 its own.
+            cannot_leave: Returns whether the thread of a slot would end late, so that others leave first.
 
         """
         self._most = most
+        self._cannot_leave = cannot_leave
         self._most_of_address = most_of_address
         self._slots: dict[ClientSlot, None] = {}
         self._ending: list[threading.Thread] = []
@@ -130,7 +138,7 @@ class ClientSlots:
         """Close the connection of an unproven slot, and wait for a change."""
         unproven = [each for each in crowd if not each.is_proven and not each.leaves]
         if unproven:
-            leaving = first_to_leave(unproven)
+            leaving = first_to_leave([each for each in unproven if not self._cannot_leave(each)] or unproven)
             leaving.leaves = True
             leaving.hang_up(leaving)
             if leaving not in self._slots:

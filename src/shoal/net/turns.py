@@ -52,6 +52,7 @@ class Turns:
         self._free = places
         self._waiting: list[_Waiting] = []
         self._use: dict[Hashable, _Use] = {}
+        self._working: set[Hashable] = set()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -67,13 +68,21 @@ class Turns:
         """
         self._begin(_Waiting(clients), check)
         before_s = time.thread_time()
+        with self._lock:
+            self._working.add(clients[-1])
         try:
             yield
         finally:
             cpu_s = time.thread_time() - before_s
             with self._lock:
+                self._working.discard(clients[-1])
                 self._add(clients, cpu_s)
                 self._pass_on()
+
+    def works(self, connection: Hashable) -> bool:
+        """Return whether a turn whose last name is this connection is under way."""
+        with self._lock:
+            return connection in self._working
 
     def look(self, connection: Hashable) -> None:
         """Make the wait whose last name is this connection call its ``check`` at once."""

@@ -191,9 +191,7 @@ def test_task_without_driver_has_no_lease_and_no_stop_request(driver: Driver) ->
         wait_until(lambda: lapses(control))
         assert not control.stop_requested
         control.report(TaskReport())  # no task receives it, without an error
-        started = time.monotonic()
-        control.wait(20.0)
-        assert time.monotonic() - started < 10.0
+        control.wait(3600.0)  # it returns at once
 
 
 def test_wait_ends_at_a_stop_request(driver: Driver) -> None:
@@ -302,7 +300,7 @@ def test_connections_without_token_do_not_keep_tasks_out(
 def test_first_line_has_one_deadline(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.mirroring.control.strangers._PATIENCE_S", 0.5)
     with socket.create_connection(driver.server.address, timeout=0.05) as slow:
-        wait_until(lambda: is_let_go(slow, b" "), 5)
+        wait_until(lambda: is_let_go(slow, b" "))
 
 
 def test_failing_callback_does_not_end_the_task(caplog: pytest.LogCaptureFixture) -> None:
@@ -589,7 +587,7 @@ def test_orphan_without_records_to_send_ends(brokers: TwoBrokers, history: Histo
 def test_orphan_that_waits_ends(
     brokers: TwoBrokers, history: History, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 20_000, 20_000))
+    monkeypatch.setattr(partition_state, "Backoff", partial(Backoff, 600_000, 600_000))
     history.plain(1)
     leads_elsewhere(brokers.source, "topic", 0)
     with driver.connect() as control:
@@ -602,7 +600,7 @@ def test_orphan_that_waits_ends(
         driver.server.close()
         started = time.process_time()
         with pytest.raises(Stopped):
-            running.result(10.0)
+            running.result(60.0)
         assert time.process_time() - started < 2.0
 
 

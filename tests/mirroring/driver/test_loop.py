@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -88,16 +87,17 @@ def test_progress_is_reported_from_the_first_phase() -> None:
         (Phase.COPYING, "finishing and committing the batches in flight"),
     ],
 )
-def test_stop_is_answered_within_half_a_second(control: ControlServer, phase: Phase, answer: str) -> None:
+def test_stop_is_answered_before_the_second_report(control: ControlServer, phase: Phase, answer: str) -> None:
     mirror = Mirror()
     mirror.metrics.enter(phase)
     mirror.begin_work(control)
     with mirror.loop:
         mirror.signals.received = "SIGTERM"
-        stopped_at = time.monotonic()
+        reports = len(mirror.reported)
         mirror.stop.set()
         wait_until(lambda: bool(mirror.reported) and mirror.reported[-1].phase == "stopping")
-        assert time.monotonic() - stopped_at < 0.5
+        # One report may have been under way.
+        assert "stopping" in {each.phase for each in mirror.reported[reports : reports + 2]}
         wait_until(lambda: control.stop_requested)
     assert mirror.notices == [f"stopping on SIGTERM: {answer}"]
 

@@ -6,7 +6,7 @@ Either the gateway has users of its own (:mod:`.users`), and checks the logins o
 (:mod:`.pass_through_login`).
 """
 
-from .exchange import MECHANISMS, LoginFailed, wake_login
+from .exchange import MECHANISMS, LoginFailed, is_checked, wake_login
 from .gateway_login import GatewayLogin
 from .pass_through_login import PassThroughLogin
 from .users import UserFile, make_entry
@@ -17,6 +17,7 @@ __all__ = [
     "LoginFailed",
     "PassThroughLogin",
     "UserFile",
+    "is_checked",
     "make_entry",
     "wake_login",
 ]

@@ -11,7 +11,7 @@ from ...net.turns import Turns
 from .credential import HASHES
 from .users import UserFile
 
-__all__ = ["MECHANISMS", "LoginExchange", "LoginFailed", "begin_exchange", "wake_login"]
+__all__ = ["MECHANISMS", "LoginExchange", "LoginFailed", "begin_exchange", "is_checked", "wake_login"]
 
 #: All mechanisms that the gateway supports.
 MECHANISMS = ("PLAIN", *HASHES)
@@ -49,6 +49,11 @@ class LoginExchange(Protocol):
 def wake_login(connection: Hashable) -> None:
     """Make a login that waits for its turn check at once if its connection is still open."""
     _TURNS.look(connection)
+
+
+def is_checked(connection: Hashable) -> bool:
+    """Return whether the password of a connection is being checked, which nothing can interrupt."""
+    return _TURNS.works(connection)
 
 
 def begin_exchange(mechanism: str, users: UserFile, check: Callable[[], object]) -> LoginExchange:
