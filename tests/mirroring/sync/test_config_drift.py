@@ -40,10 +40,10 @@ def drift(
     ("source", "destination", "expected"),
     [
         pytest.param(topic(), topic(), {}, id="equal"),
-        pytest.param(topic(segment_ms="5"), topic(segment_ms="5"), {}, id="set alike"),
-        pytest.param(topic(segment_ms="5"), topic(), {"segment.ms": "5"}, id="set at the source"),
-        pytest.param(topic(segment_ms="5"), topic(segment_ms="6"), {"segment.ms": "5"}, id="changed"),
-        pytest.param(topic(), topic(segment_ms="6"), {"segment.ms": None}, id="removed at the source"),
+        pytest.param(topic(segment_ms="5000"), topic(segment_ms="5000"), {}, id="set alike"),
+        pytest.param(topic(segment_ms="5000"), topic(), {"segment.ms": "5000"}, id="set at the source"),
+        pytest.param(topic(segment_ms="5000"), topic(segment_ms="6000"), {"segment.ms": "5000"}, id="changed"),
+        pytest.param(topic(), topic(segment_ms="6000"), {"segment.ms": None}, id="removed at the source"),
         pytest.param(topic(min_insync_replicas="2"), topic(), {}, id="excluded at the source"),
         pytest.param(topic(), topic(min_insync_replicas="2"), {}, id="excluded at the destination"),
         pytest.param(topic(message_timestamp_type="LogAppendTime"), topic(), {}, id="time type"),
@@ -65,7 +65,7 @@ def test_config_drift_of_retention_follows_the_default_of_the_source_too() -> No
 
 
 def test_config_drift_with_own_exclude_has_the_default_ones_too() -> None:
-    source = topic(min_insync_replicas="2", segment_ms="5")
+    source = topic(min_insync_replicas="2", segment_ms="5000")
     assert drift(source, topic(), "segment.*") == {"min.insync.replicas": "2"}
 
 

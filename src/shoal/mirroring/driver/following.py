@@ -18,6 +18,7 @@ from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
 from ..model.text import first_few
 from ..monitoring.followed import Followed, FollowRound
+from ..prepare.topic_configs import harm_sentence
 from ..sync.acls import AclsReport, follow_acls
 from ..sync.configs import ConfigsReport, follow_configs
 from .lookout import Lookout
@@ -110,6 +111,9 @@ class Following(Lookout):
             self._notify(f"topic {copy}: {_values(report.drift[copy])}, as at the source")
         for error in report.refused.values():
             self._warn(str(error))
+        if self._options.follow.has(Follower.CONFIGS):
+            for name, values in report.harmful.items():
+                self._warn(harm_sentence(name, values))
         return _configs_round(report, self._options.follow)
 
     def _acls(self, source: Cluster, destination: Cluster, names: Mapping[str, str]) -> FollowRound:

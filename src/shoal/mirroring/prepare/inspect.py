@@ -31,7 +31,15 @@ from .changes import PlannedTopic, TopicChanges
 from .copies import confirmed_deleted, deleted_reason
 from .descriptions import NOT_ALLOWED, BrokerConfigs, describe_brokers, describe_topics
 from .growth import creation_error, grow_topic
-from .topic_configs import ConfigFinding, Configs, TopicState, compare, configs_of_copy
+from .topic_configs import (
+    ConfigFinding,
+    Configs,
+    TopicState,
+    compare,
+    configs_of_copy,
+    harm_sentence,
+    harmful_values,
+)
 from .unmatched import idle_expressions, near_topics, why_nothing_matches
 
 __all__ = ["inspect_topics"]
@@ -338,6 +346,8 @@ class _Inspection:
 
     def _creation(self, name: str, copy: str, source_configs: Configs) -> NewTopic:
         source = _state(self._source.metadata.topics[name], source_configs)
+        if harmful := harmful_values(source_configs):
+            self._warnings.append(harm_sentence(name, harmful))
         return NewTopic(
             copy,
             source.partitions,

@@ -20,6 +20,8 @@ __all__ = [
     "TopicState",
     "compare",
     "configs_of_copy",
+    "harm_sentence",
+    "harmful_values",
 ]
 
 #: A copy gets these with the value that is in force at the source, be it the
@@ -47,6 +49,20 @@ COPIED_WHERE_SET = (
     "segment.jitter.ms",
     "segment.ms",
 )
+
+#: A copy gets these only from here on. Kafka accepts less, and then closes a segment with almost each batch,
+#: until the copy takes no records (``LogConfig``, ``LogSegment.shouldRoll``):
+#:
+#: - An index entry for each batch is the most there can be. A batch has 61 bytes or more.
+#: - Kafka 4.1 and later refuse a smaller segment, and each version refuses a batch larger than a segment.
+#: - A full index closes its segment. An entry of the time index has 12 bytes.
+#: - A segment is closed once its batches are further apart in time. A mirror writes those of days in seconds.
+LEAST_VALUES = {
+    "index.interval.bytes": 61,
+    "segment.bytes": 1024 * 1024,
+    "segment.index.bytes": 1024,
+    "segment.ms": 1000,
+}
 
 _TIMESTAMP_BEFORE = "message.timestamp.before.max.ms"
 _TIMESTAMP_AFTER = "message.timestamp.after.max.ms"
@@ -139,11 +155,34 @@ def configs_of_copy(source: TopicState, *, has_timestamp_after: bool) -> dict[st
     """
     names = [name for name in COPIED_ALWAYS if name in source.configs]
     names += [name for name in COPIED_WHERE_SET if _is_set(source.configs, name)]
+    names = [name for name in names if name not in harmful_values(source.configs)]
     copied = {name: value for name in names if (value := source.configs[name].value) is not None}
     if has_timestamp_after:
         copied[_TIMESTAMP_AFTER] = str(source.timestamp_range(_TIMESTAMP_AFTER))
     # Any other value makes the broker decompress and recompress every batch of another codec.
     return {"compression.type": "producer", **copied}
+
+
+def harmful_values(configs: Configs) -> dict[str, str]:
+    """Return the values of a source topic that would make its copy unwritable, sorted by name."""
+    set_there = ((name, configs[name].value or "") for name in LEAST_VALUES if _is_set(configs, name))
+    return {name: value for name, value in set_there if not _is_at_least(value, LEAST_VALUES[name])}
+
+
+def harm_sentence(topic: str, values: Mapping[str, str]) -> str:
+    """Return the warning about values of a source topic that its copy does not get."""
+    named = ", ".join(f"{name}={value} (less than {LEAST_VALUES[name]})" for name, value in values.items())
+    return (
+        f"topic {topic}: the copy does not get {named}, which would make it unwritable. It has the "
+        "destination's default. Set another value at the source, or one at the destination"
+    )
+
+
+def _is_at_least(value: str, least: int) -> bool:
+    try:
+        return int(value) >= least
+    except ValueError:
+        return False
 
 
 def _is_set(configs: Configs, name: str) -> bool:
@@ -175,13 +214,16 @@ def _compare_partitions(source: TopicState, destination: TopicState) -> Iterator
 
 def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
     largest = source.number("max.message.bytes", 1_048_588)
-    for name in ("max.message.bytes", "segment.bytes"):
-        size = destination.number(name, largest)
-        if size < largest:
+    # A broker refuses a batch that is larger than a segment.
+    in_segment = min(largest, source.number("segment.bytes", largest))
+    for name, most in (("max.message.bytes", largest), ("segment.bytes", in_segment)):
+        size = destination.number(name, most)
+        if size < most:
+            limit = "max.message.bytes" if most == largest else "segment.bytes"
             yield ConfigFinding(
                 True,
-                f"{name} is {size}, but a batch of the source may have {largest} bytes "
-                f"(its max.message.bytes). Raise it to {largest}",
+                f"{name} is {size}, but a batch of the source may have {most} bytes "
+                f"(its {limit}). Raise it to {most}",
             )
 
 

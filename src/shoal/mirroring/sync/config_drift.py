@@ -8,6 +8,8 @@ to the destination's default.
 
 ``--sync-configs-exclude`` names the values that stay: the destination's own policy decides about them.
 ``compression.type`` always stays: any value but ``producer`` makes the destination's brokers recompress.
+So does a value whose counterpart at the source would make the copy unwritable
+(:func:`~shoal.mirroring.prepare.topic_configs.harmful_values`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import re
 from collections.abc import Mapping
 
 from ...client.admin import ConfigEntry
-from ..prepare.topic_configs import COPIED_ALWAYS
+from ..prepare.topic_configs import COPIED_ALWAYS, harmful_values
 
 __all__ = ["config_drift"]
 
@@ -39,10 +41,14 @@ def config_drift(source: Configs, destination: Configs, exclude: re.Pattern[str]
 
     """
     changes: dict[str, str | None] = {}
+    harmful = harmful_values(source)
     for name, present in sorted(destination.items()):
         if exclude.fullmatch(name) or _NEVER.fullmatch(name):
             continue
         wanted = source.get(name)
+        if name in harmful:
+            # The copy keeps what an operator has set there instead.
+            continue
         if wanted is not None and (wanted.set_on_topic or name in COPIED_ALWAYS):
             if wanted.value != present.value:
                 changes[name] = wanted.value

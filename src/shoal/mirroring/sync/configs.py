@@ -9,6 +9,7 @@ from ...client.admin import alter_topic_configs, describe_topic_configs
 from ...client.cluster import Cluster
 from ...errors import BrokerError
 from ..model.follow_options import Follower, FollowOptions
+from ..prepare.topic_configs import harmful_values
 from .config_drift import config_drift
 
 __all__ = ["ConfigsReport", "follow_configs"]
@@ -23,12 +24,14 @@ class ConfigsReport:
         drift: For each copy that differs the values that it should have, by name; None for a default.
         applied: The copies that got these values in this round.
         refused: The error of each copy that the destination did not change.
+        harmful: For each source topic the values that its copy does not get, since it could not be written.
 
     """
 
     drift: Mapping[str, Mapping[str, str | None]]
     applied: frozenset[str] = frozenset()
     refused: Mapping[str, BrokerError] = field(default_factory=dict)
+    harmful: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def left(self) -> Mapping[str, Mapping[str, str | None]]:
@@ -64,7 +67,8 @@ def follow_configs(
         for name, copy in sorted(names.items())
         if (changes := config_drift(wanted[name], present[copy], follow.excluded_configs))
     }
+    harmful = {name: found for name in sorted(names) if (found := harmful_values(wanted[name]))}
     if compare_only or not follow.has(Follower.CONFIGS) or not drift:
-        return ConfigsReport(drift)
+        return ConfigsReport(drift, harmful=harmful)
     refused = alter_topic_configs(destination, drift)
-    return ConfigsReport(drift, frozenset(drift.keys() - refused.keys()), refused)
+    return ConfigsReport(drift, frozenset(drift.keys() - refused.keys()), refused, harmful)
