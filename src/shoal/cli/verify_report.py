@@ -191,8 +191,10 @@ def _details(partition: PartitionReport, most_ranges: int) -> list[str]:
         details.append(_compared_ranges(partition.ranges))
     if partition.reason:
         details.append(f"not compared: {partition.reason}")
+    details += [str(each) for each in partition.open_transactions]
+    behind = "not mirrored yet, or behind the open transaction" if partition.is_held else "not mirrored yet"
     for what, offsets in (
-        ("not mirrored yet: source", partition.not_mirrored),
+        (f"{behind}: source", partition.not_mirrored),
         ("only in the source, before the comparison begins: source", partition.source_skipped),
         ("only at the destination, before the comparison begins: destination", partition.destination_skipped),
     ):

@@ -136,7 +136,7 @@ def _how(report: PartitionReport) -> str:
     ):
         if offsets:
             parts.append(f"{words} {offsets}")
-    parts += [str(each) for each in report.not_compared]
+    parts += [str(each) for each in (*report.not_compared, *report.open_transactions)]
     if report.reason:
         parts.append(f"not compared: {report.reason}")
     return ". ".join(parts) or _DASH
