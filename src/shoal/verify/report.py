@@ -47,6 +47,8 @@ class Outcome(enum.Enum):
     DIFFERENT = "different"
     NOT_COMPARED = "not compared"
     EQUAL = "equal"
+    #: No difference, and no record that was compared.
+    NOTHING = "nothing to compare"
 
     @property
     def exit_code(self) -> int:
@@ -58,6 +60,7 @@ _EXIT_CODES = {
     Outcome.DIFFERENT: EXIT_FAILED,
     Outcome.NOT_COMPARED: EXIT_NOT_COMPARED,
     Outcome.EQUAL: EXIT_DONE,
+    Outcome.NOTHING: EXIT_NOT_COMPARED,
 }
 
 
@@ -280,7 +283,7 @@ class PartitionReport:
     The result for one partition.
 
     Attributes:
-        outcome: Equal, different or not compared.
+        outcome: Equal, different or not compared; :attr:`verdict` is the word for people.
         alignment: The offsets at which the comparison began; None if it did not begin.
         records: The number of records that are the same on both sides.
         batches: The number of the source's batches that are the same on both sides.
@@ -335,6 +338,22 @@ class PartitionReport:
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
+    def verdict(self) -> Outcome:
+        """The outcome, but never *equal* if no record was compared."""
+        is_nothing = self.outcome is Outcome.EQUAL and not self.records and not self.removed
+        return Outcome.NOTHING if is_nothing else self.outcome
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both logs were read to their ends, and none has a record."""
+        if self.verdict is not Outcome.NOTHING or self.alignment is None or self.ranges is not None:
+            return False
+        is_part = self.not_mirrored or self.open_transactions or self.reached is None
+        # Without any record, the comparison begins at the ends.
+        skipped = self.source_skipped or self.destination_skipped
+        return not is_part and (self.alignment.by is Aligned.NOTHING or not skipped)
+
+    @property
     def why(self) -> str:
         """The reason that nothing, or nothing further, was compared; empty if all was."""
         return self.reason or ", ".join(str(each) for each in self.open_transactions)
@@ -378,7 +397,7 @@ class PartitionReport:
         return {
             "source": str(self.source),
             "destination": str(self.destination),
-            "outcome": self.outcome.value,
+            "outcome": self.verdict.value,
             "reason": self.reason,
             "alignment": as_json(self.alignment),
             "records": self.records,
