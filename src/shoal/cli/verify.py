@@ -55,7 +55,8 @@ def add_parser(verbs: Subparsers) -> None:
         "the same (cropped, rebuilt, recompressed) are decoded, and their records compared. Both sides are "
         "read once, up to the end offsets seen at the start. Dropped transaction markers and aborted "
         "batches, a later start, the lag and records that retention deleted do not count as differences. "
-        "Exit codes: 0 equal, 1 different, 2 usage or configuration, 3 could not compare.",
+        "Exit codes: 0 equal, or no record on either side; 1 different; 2 usage or configuration; 3 could "
+        "not compare, or compared no record.",
         epilog="Example:\n\n  shoal verify --from old:9092 --to new:9092 --topics 'orders,payments.*'",
         allow_abbrev=False,
     )

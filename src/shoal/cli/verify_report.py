@@ -22,7 +22,12 @@ __all__ = ["DEFAULT_RANGES", "line", "print_report", "progress_to"]
 #: Between two plain lines.
 _PLAIN_INTERVAL_S = 10.0
 
-_STYLES = {Outcome.EQUAL: "green", Outcome.DIFFERENT: "red", Outcome.NOT_COMPARED: "yellow"}
+_STYLES = {
+    Outcome.EQUAL: "green",
+    Outcome.DIFFERENT: "red",
+    Outcome.NOT_COMPARED: "yellow",
+    Outcome.NOTHING: "yellow",
+}
 
 #: The number of ranges of a partition that are printed by default.
 DEFAULT_RANGES = 5
@@ -138,10 +143,10 @@ def _table(report: VerifyReport, *, is_narrow: bool) -> Table:
 
 
 def _cells(partition: PartitionReport) -> Sequence[str]:
-    style = _STYLES[partition.outcome]
+    style = _STYLES[partition.verdict]
     behind = partition.not_mirrored
     return (
-        f"[{style}]{partition.outcome.value}[/{style}]",
+        f"[{style}]{partition.verdict.value}[/{style}]",
         f"{partition.records:,}",
         f"{partition.batches:,}",
         f"{behind.end - behind.start:,}" if behind else "",
@@ -158,7 +163,7 @@ def _name(partition: PartitionReport) -> str:
 
 def _summary(partition: PartitionReport) -> str:
     """Return one partition's result as one line."""
-    result = f"{_name(partition)}: {partition.outcome.value}"
+    result = f"{_name(partition)}: {partition.verdict.value}"
     if partition.alignment is None:
         return result
     by, source_offset, destination_offset, why = astuple(partition.alignment)
@@ -191,8 +196,10 @@ def _details(partition: PartitionReport, most_ranges: int) -> list[str]:
         details.append(_compared_ranges(partition.ranges))
     if partition.reason:
         details.append(f"not compared: {partition.reason}")
+    details += [str(each) for each in partition.open_transactions]
+    behind = "not mirrored yet, or behind the open transaction" if partition.is_held else "not mirrored yet"
     for what, offsets in (
-        ("not mirrored yet: source", partition.not_mirrored),
+        (f"{behind}: source", partition.not_mirrored),
         ("only in the source, before the comparison begins: source", partition.source_skipped),
         ("only at the destination, before the comparison begins: destination", partition.destination_skipped),
     ):
@@ -225,6 +232,8 @@ def _first(ranges: Sequence[object], count: int, most: int, what: str) -> list[s
 
 def _total(report: VerifyReport) -> str:
     parts = [_the_same(report)]
+    if report.is_empty:
+        parts.append("both sides have no record")
     for outcome in (Outcome.DIFFERENT, Outcome.NOT_COMPARED):
         count = sum(partition.outcome is outcome for partition in report.partitions)
         if count:

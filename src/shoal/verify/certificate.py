@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, OptionError
+from ..exit_codes import EXIT_DONE
 from ..mirroring.model.json_values import typed
 from ..printable import printable
 from .report import Outcome
@@ -142,7 +143,9 @@ def certified_exit_code(report: Mapping[str, Any]) -> int:
 
     """
     try:
-        return Outcome(report["outcome"]).exit_code
+        outcome = _certified_outcome(report)
+        is_empty = report["outcome"] == Outcome.NOTHING.value and report.get("exit_code") == EXIT_DONE
+        return EXIT_DONE if is_empty else outcome.exit_code
     except (KeyError, ValueError):
         raise ConfigError(
             f"the certificate has the outcome {report.get('outcome')!r}, which this version of shoal does "
@@ -158,7 +161,13 @@ def certified_lines(checked: CheckedReport) -> Iterator[str]:
     yield printable(f"compared at {report.get('at')}: {source} with {destination}")
     extent = report.get("extent")
     only = f", only {extent}" if extent else ""
-    yield printable(f"{report.get('outcome')}: {report.get('records')} records are the same{only}")
+    yield printable(f"{_certified_outcome(report).value}: {report.get('records')} records are the same{only}")
+
+
+def _certified_outcome(report: Mapping[str, Any]) -> Outcome:
+    """Return the outcome; an older version called a comparison of no record equal."""
+    outcome = Outcome(report["outcome"])
+    return Outcome.NOTHING if outcome is Outcome.EQUAL and not report.get("records") else outcome
 
 
 def _servers(cluster: object) -> str:

@@ -220,9 +220,9 @@ def _read_lacking(wanted: _Wanted, reader: LogReader) -> None:
 def _log_now(reader: LogReader) -> OffsetRange:
     """Ask for a log's present offsets: a record that explains a gap may be newer than the plan."""
     found: Mapping[int, int | ShoalError] = {
-        timestamp: list_offsets(
-            reader.cluster, {reader.partition: timestamp}, reader.cluster.config.isolation_level
-        )[reader.partition]
+        timestamp: list_offsets(reader.cluster, {reader.partition: timestamp}, reader.isolation_level)[
+            reader.partition
+        ]
         for timestamp in (EARLIEST, LATEST)
     }
     start, end = found[EARLIEST], found[LATEST]

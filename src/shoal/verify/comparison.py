@@ -35,6 +35,7 @@ from .report import (
     Outcome,
     PartitionReport,
     Side,
+    has_destination,
 )
 from .tally import Tally
 
@@ -100,7 +101,6 @@ class PartitionComparison:
         options: CopyOptions,
         patience_s: float,
         stop: threading.Event,
-        destination_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         explains_compaction: bool = True,
     ) -> None:
         """
@@ -111,12 +111,10 @@ class PartitionComparison:
             options: The limits for decoding a batch.
             patience_s: How long to retry what time can heal.
             stop: Ends the comparison once it is set.
-            destination_level: With ``read_committed``, the destination's aborted batches are left out.
             explains_compaction: Whether to read both logs again to find out which records the log cleaner
                 has removed. If not, records beside a gap are not compared.
         """
         self.plan = plan
-        self._destination_level = destination_level
         self._explains_compaction = explains_compaction
         self._options = options
         self._patience_s = patience_s
@@ -155,7 +153,9 @@ class PartitionComparison:
 
         """
         ours = self._reader(Side.SOURCE, source, self.plan.source, source.config.isolation_level)
-        theirs = self._reader(Side.DESTINATION, destination, self.plan.destination, self._destination_level)
+        # Consumers of the copy do not see the aborted transactions of another program.
+        committed = IsolationLevel.READ_COMMITTED
+        theirs = self._reader(Side.DESTINATION, destination, self.plan.destination, committed)
         self._readers = ours, theirs
         try:
             self._try(LogPair(ours, theirs, self.plan.source_log, self.plan.destination_log))
@@ -309,17 +309,14 @@ class PartitionComparison:
 
     def _compare_from(self, place: CommonStart, logs: LogPair) -> CommonStart | None:
         """Compare on from a place; return the next place if both sides diverge, None at their end."""
-        mirrored_until = self.plan.position.source_offset if self.plan.position else 0
         rest = logs.between(place, logs.end)
         with ExitStack() as readings:
             source = rest.source.runs(*rest.source_log, crop_at=place.source)
             destination = rest.destination.runs(*rest.destination_log, crop_at=place.destination)
             readings.enter_context(closing(source))
             readings.enter_context(closing(destination))
-            decoders = rest.source, rest.destination
-            for finding in diff(
-                source, destination, decoders, start=place, ends=rest.end, mirrored_until=mirrored_until
-            ):
+            sides, until = (rest.source, rest.destination), self.plan.mirrored_until
+            for finding in diff(source, destination, sides, start=place, ends=rest.end, mirrored_until=until):
                 if not isinstance(finding, Finding):
                     self.tally.add(finding)
                 elif finding.kind is Kind.DIVERGED:
@@ -403,7 +400,9 @@ class PartitionComparison:
         if differences:
             outcome = Outcome.DIFFERENT
         else:
-            outcome = Outcome.NOT_COMPARED if not_compared or attempt.reason else Outcome.EQUAL
+            is_held = has_destination(self.plan.open_transactions)
+            is_part = not_compared or attempt.reason or is_held
+            outcome = Outcome.NOT_COMPARED if is_part else Outcome.EQUAL
         return PartitionReport(
             self.plan.source,
             self.plan.destination,
@@ -425,6 +424,7 @@ class PartitionComparison:
             reached=self._reached(),
             reason=attempt.reason,
             bytes_read=self.bytes_read,
+            open_transactions=self.plan.open_transactions,
         )
 
     def _reached(self) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ compared, and what was found up to there.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,11 +135,11 @@ def read_state(file: str) -> FollowState | None:
     Read a state; None if there is no such file yet.
 
     Raises:
-        ConfigError: The file cannot be read, or has another content.
+        ConfigError: The file cannot be read, belongs to another user, or has another content.
 
     """
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = _read_own(file)
         return FollowState.from_json_object(json.loads(text))
     except FileNotFoundError:
         return None
@@ -149,6 +150,18 @@ def read_state(file: str) -> FollowState | None:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         why = str(error)
     raise ConfigError(f"--state {file!r} is not the state of a verification: {why}. Name another file")
+
+
+def _read_own(file: str) -> str:
+    """Read a file of this user or root: any other owner could have written that all was compared."""
+    with Path(file).open(encoding="utf-8") as stream:
+        owner = os.fstat(stream.fileno()).st_uid
+        if owner not in (os.geteuid(), 0):
+            raise ConfigError(
+                f"--state {file!r} belongs to user {owner}, who may have changed the positions in it. "
+                "Name a file of your own"
+            )
+        return stream.read()
 
 
 def write_state(file: str, state: FollowState) -> None:

@@ -14,7 +14,19 @@ from ..topic_partition import TopicPartition
 from .errors import NotComparable
 from .report import OffsetRange
 
-__all__ = ["ask_logs", "check_end"]
+__all__ = ["ask_high_watermarks", "ask_logs", "check_end"]
+
+
+def ask_high_watermarks(
+    cluster: Cluster, partitions: list[TopicPartition], patience_s: float
+) -> dict[TopicPartition, int | ShoalError]:
+    """Ask for the high watermarks of partitions, as :func:`ask_logs` does."""
+    return _ask_patiently(
+        cluster,
+        partitions,
+        lambda asked: list_offsets(cluster, dict.fromkeys(asked, LATEST)),
+        patience_s,
+    )
 
 
 def ask_logs(
@@ -79,7 +91,7 @@ def _ask_patiently(
 
 
 def check_end(
-    destination: Cluster, partition: TopicPartition, log: OffsetRange, position: MirrorPosition | None
+    destination: Cluster, partition: TopicPartition, high_watermark: int, position: MirrorPosition | None
 ) -> None:
     """
     Make sure that all records up to the committed position can be read, unless they are lost.
@@ -88,13 +100,13 @@ def check_end(
         NotComparable: The record is there, but not yet on all in-sync replicas.
 
     """
-    if position is None or log.end >= position.destination_offset:
+    if position is None or high_watermark >= position.destination_offset:
         return
     end = log_end_offsets(destination, [partition])[partition]
     if isinstance(end, ShoalError):
         raise end
     if end >= position.destination_offset:
         raise NotComparable(
-            f"the high watermark of {partition} on {destination} is {log.end}, behind the log end {end}: "
-            "its in-sync replicas are behind. Try again when they have caught up"
+            f"the high watermark of {partition} on {destination} is {high_watermark}, behind the log end "
+            f"{end}: its in-sync replicas are behind. Try again when they have caught up"
         )

@@ -176,7 +176,7 @@ class _Others:
             self._reports[index].source if is_source else self._reports[index].destination: index
             for index in reports
         }
-        level = cluster.config.isolation_level if is_source else IsolationLevel.READ_UNCOMMITTED
+        level = cluster.config.isolation_level if is_source else IsolationLevel.READ_COMMITTED
         try:
             cluster.refresh({partition.topic for partition in partitions})
             begins = list_offsets(cluster, dict.fromkeys(partitions, since_ms))
@@ -242,7 +242,7 @@ class _Search:
     ) -> Iterator[tuple[int, tuple[RecordKey, ...]]]:
         if partition.topic not in cluster.metadata.topics:
             cluster.refresh([partition.topic])
-        level = cluster.config.isolation_level if side is Side.SOURCE else IsolationLevel.READ_UNCOMMITTED
+        level = cluster.config.isolation_level if side is Side.SOURCE else IsolationLevel.READ_COMMITTED
         reader = LogReader(
             side,
             cluster,

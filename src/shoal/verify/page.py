@@ -20,6 +20,7 @@ _PILLS: dict[Outcome, Literal["good", "warn", "bad"]] = {
     Outcome.EQUAL: "good",
     Outcome.DIFFERENT: "bad",
     Outcome.NOT_COMPARED: "warn",
+    Outcome.NOTHING: "warn",
 }
 
 _DASH = "\N{EN DASH}"
@@ -77,7 +78,7 @@ def _warnings(warnings: Sequence[str]) -> str:
 
 
 def _topic(topic: str, partitions: Sequence[PartitionReport]) -> str:
-    outcomes = {each.outcome for each in partitions}
+    outcomes = {each.verdict for each in partitions}
     outcome = next(each for each in Outcome if each in outcomes)
     destinations = sorted({each.destination.topic for each in partitions} - {topic})
     name = f"{topic} → {', '.join(destinations)}" if destinations else topic
@@ -102,7 +103,7 @@ def _compared(partitions: Sequence[PartitionReport]) -> str:
     rows = [
         [
             str(each.source.partition),
-            each.outcome.value,
+            each.verdict.value,
             f"{each.records:,}",
             f"{each.records - each.decoded_records:,}",
             f"{each.decoded_records:,}",
@@ -136,7 +137,7 @@ def _how(report: PartitionReport) -> str:
     ):
         if offsets:
             parts.append(f"{words} {offsets}")
-    parts += [str(each) for each in report.not_compared]
+    parts += [str(each) for each in (*report.not_compared, *report.open_transactions)]
     if report.reason:
         parts.append(f"not compared: {report.reason}")
     return ". ".join(parts) or _DASH

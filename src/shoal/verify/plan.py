@@ -12,9 +12,10 @@ from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
 from ..mirroring.model.position import MirrorPosition, ProducerIdentity
 from ..topic_partition import TopicPartition
-from .logs import ask_logs, check_end
+from .logs import ask_high_watermarks, ask_logs, check_end
+from .open_transactions import LogEnds, open_transactions
 from .positions import CommittedPositions
-from .report import OffsetRange
+from .report import OffsetRange, OpenTransaction, Side, has_destination
 
 __all__ = ["Mirrored", "PartitionPlan", "Plan", "make_plan"]
 
@@ -30,9 +31,10 @@ class PartitionPlan:
     Attributes:
         source_log: Its offsets at the start; up to the last stable one if
             only committed transactions count.
-        destination_log: Its offsets at the destination, up to the high watermark.
+        destination_log: Its offsets at the destination, up to the last stable one.
         position: The committed one, if it is about these two logs.
         position_note: The position, or the reason that there is none, as a phrase.
+        open_transactions: Those at which the logs end before their high watermarks.
 
     """
 
@@ -42,6 +44,16 @@ class PartitionPlan:
     destination_log: OffsetRange
     position: MirrorPosition | None
     position_note: str
+    open_transactions: tuple[OpenTransaction, ...] = ()
+
+    @property
+    def mirrored_until(self) -> int:
+        """The source offset before which everything must be in the destination's log."""
+        if self.position is None:
+            return 0
+        is_held = has_destination(self.open_transactions)
+        is_behind = self.destination_log.end < self.position.destination_offset
+        return 0 if is_held and is_behind else self.position.source_offset
 
     def after(self, reached: tuple[int, int], *, needs_position: bool = True) -> PartitionPlan:
         """
@@ -71,11 +83,16 @@ class PartitionPlan:
 
     def between(self, start: tuple[int, int], end: tuple[int, int]) -> PartitionPlan:
         """Return the plan for the records between two places; the logs' own starts are found as ever."""
-        logs = OffsetRange(start[0], end[0]), OffsetRange(start[1], end[1])
+        is_to_the_end = end == (self.source_log.end, self.destination_log.end)
+        found = replace(
+            self,
+            source_log=OffsetRange(start[0], end[0]),
+            destination_log=OffsetRange(start[1], end[1]),
+            open_transactions=self.open_transactions if is_to_the_end else (),
+        )
         if start == (self.source_log.start, self.destination_log.start):
-            return replace(self, source_log=logs[0], destination_log=logs[1])
-        position = self._begun_at(start)
-        return replace(self, source_log=logs[0], destination_log=logs[1], position=position)
+            return found
+        return replace(found, position=self._begun_at(start))
 
     def _begun_at(self, place: tuple[int, int]) -> MirrorPosition:
         """Return the position as if the mirror had begun at a place that both sides have in common."""
@@ -120,6 +137,8 @@ def make_plan(
     The order matters while a mirror is at work: first the positions, then the
     destination's ends, then the source's. So each position is before
     the destination's end, and each record there is before the source's end.
+    Of each cluster, first the high watermarks, then the last stable offsets: if one of these is smaller, a
+    transaction is open.
 
     Args:
         topics: The destination's names by the source's.
@@ -142,10 +161,16 @@ def make_plan(
     # A position shows that such a copy was there: all that was mirrored is missing.
     lost = [mirrored for mirrored in absent if positions.has(mirrored[0])]
     there = [theirs for _, theirs in [*on_both, *surplus]]
-    destination_logs = ask_logs(destination, there, IsolationLevel.READ_UNCOMMITTED, patience_s)
+    destination_ends = ask_high_watermarks(destination, there, patience_s)
+    destination_logs = ask_logs(destination, there, IsolationLevel.READ_COMMITTED, patience_s)
+    open_there = _open_at(Side.DESTINATION, destination, destination_ends, destination_logs, patience_s)
     destination_logs |= {theirs: OffsetRange(0, 0) for _, theirs in lost}
     here = [ours for ours, _ in [*on_both, *lost]]
-    source_logs = ask_logs(source, here, source.config.isolation_level, patience_s)
+    level = source.config.isolation_level
+    is_committed = level is IsolationLevel.READ_COMMITTED
+    source_ends = ask_high_watermarks(source, here, patience_s) if is_committed else {}
+    source_logs = ask_logs(source, here, level, patience_s)
+    open_here = _open_at(Side.SOURCE, source, source_ends, source_logs, patience_s)
     refused = {mirrored: why for mirrored, why in on_one.items() if mirrored not in lost}
     partitions = []
     for ours, theirs in [*on_both, *lost]:
@@ -153,8 +178,12 @@ def make_plan(
             log = _answered(destination_logs[theirs])
             position, note = positions.position(ours, theirs, copy_is_empty=log == OffsetRange(0, 0))
             if (ours, theirs) not in lost:
-                check_end(destination, theirs, log, position)
-            partitions.append(PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, position, note))
+                end = destination_ends[theirs]
+                check_end(destination, theirs, end if isinstance(end, int) else log.end, position)
+            held = [each for each in (open_here.get(ours), open_there.get(theirs)) if each is not None]
+            partitions.append(
+                PartitionPlan(ours, theirs, _answered(source_logs[ours]), log, position, note, (*held,))
+            )
         except ShoalError as error:
             refused[ours, theirs] = str(error)
     found = {}
@@ -164,6 +193,21 @@ def make_plan(
             found[ours, theirs] = surplus_log
             del refused[ours, theirs]
     return Plan(positions.group, tuple(partitions), refused, found, tuple(positions.warnings))
+
+
+def _open_at(
+    side: Side,
+    cluster: Cluster,
+    high_watermarks: Mapping[TopicPartition, int | ShoalError],
+    logs: Mapping[TopicPartition, OffsetRange | ShoalError],
+    patience_s: float,
+) -> dict[TopicPartition, OpenTransaction]:
+    ends = {}
+    for partition, end in high_watermarks.items():
+        log = logs[partition]
+        if isinstance(log, OffsetRange) and isinstance(end, int):
+            ends[partition] = LogEnds(log.end, end)
+    return open_transactions(side, cluster, ends, patience_s)
 
 
 def _answered(log: OffsetRange | ShoalError) -> OffsetRange:

@@ -42,6 +42,7 @@ from .report import (
     Outcome,
     PartitionReport,
     Side,
+    has_destination,
 )
 from .seen_records import seen_records
 from .tally import MOST_RANGES
@@ -305,7 +306,7 @@ class PortionComparison:
             side,
             cluster,
             self.plan.source if is_source else self.plan.destination,
-            cluster.config.isolation_level if is_source else IsolationLevel.READ_UNCOMMITTED,
+            cluster.config.isolation_level if is_source else IsolationLevel.READ_COMMITTED,
             patience_s=self._patience_s,
             stop=self._stop,
             options=self._options,
@@ -359,6 +360,10 @@ def joined(
     lag = [report.not_mirrored.start for report in reports if report.not_mirrored]
     if not any(_is_to_the_end(part, report) for part, report in zip(compared, reports, strict=False)):
         lag += [part.source.start for part in parts if part.is_behind]
+    is_to_the_end = any(part.is_behind or part.ends_with_logs for part in parts)
+    open_at_the_end = plan.open_transactions if is_to_the_end else ()
+    if has_destination(open_at_the_end):
+        outcomes.add(Outcome.NOT_COMPARED)
     return PartitionReport(
         plan.source,
         plan.destination,
@@ -381,6 +386,7 @@ def joined(
         source_skipped=reports[0].source_skipped if len(parts) == len(reports) == 1 else None,
         destination_skipped=reports[0].destination_skipped if len(parts) == len(reports) == 1 else None,
         ranges=tuple(filter(None, map(_compared_range, compared, reports))),
+        open_transactions=open_at_the_end,
     )
 
 

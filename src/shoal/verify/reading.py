@@ -113,6 +113,11 @@ class LogReader:
         self._buffered = BufferedBatches(memoryview(b""))
         self._fetched_again = BufferedBatches(memoryview(b""))
 
+    @property
+    def isolation_level(self) -> IsolationLevel:
+        """With ``read_committed``, aborted batches are left out."""
+        return self._isolation_level
+
     def close(self) -> None:
         """Close the connections that are kept between two readings."""
         self.forget()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -21,10 +21,12 @@ __all__ = [
     "Elsewhere",
     "NotCompared",
     "OffsetRange",
+    "OpenTransaction",
     "Outcome",
     "PartitionReport",
     "Side",
     "as_json",
+    "has_destination",
 ]
 
 
@@ -45,6 +47,8 @@ class Outcome(enum.Enum):
     DIFFERENT = "different"
     NOT_COMPARED = "not compared"
     EQUAL = "equal"
+    #: No difference, and no record that was compared.
+    NOTHING = "nothing to compare"
 
     @property
     def exit_code(self) -> int:
@@ -56,6 +60,7 @@ _EXIT_CODES = {
     Outcome.DIFFERENT: EXIT_FAILED,
     Outcome.NOT_COMPARED: EXIT_NOT_COMPARED,
     Outcome.EQUAL: EXIT_DONE,
+    Outcome.NOTHING: EXIT_NOT_COMPARED,
 }
 
 
@@ -191,6 +196,30 @@ class NotCompared:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """
+    A transaction that was open when the comparison began: no record behind its first one is compared.
+
+    Attributes:
+        side: The cluster that has it.
+        offset: Its first offset there, at which the comparison ends.
+        log_end: The end of the log there.
+        producer_id: Its producer; None if its first batch cannot be read.
+
+    """
+
+    side: Side
+    offset: int
+    log_end: int
+    producer_id: int | None
+
+    def __str__(self) -> str:
+        """Return a phrase: the offset and the producer."""
+        producer = "" if self.producer_id is None else f" of producer {self.producer_id}"
+        return f"not compared from {self.side.value} offset {self.offset} on: an open transaction{producer}"
+
+
 def _size(each: Difference | NotCompared) -> str:
     records = f"{each.records:,} {'record' if each.records == 1 else 'records'}"
     if not each.batches:
@@ -254,7 +283,7 @@ class PartitionReport:
     The result for one partition.
 
     Attributes:
-        outcome: Equal, different or not compared.
+        outcome: Equal, different or not compared; :attr:`verdict` is the word for people.
         alignment: The offsets at which the comparison began; None if it did not begin.
         records: The number of records that are the same on both sides.
         batches: The number of the source's batches that are the same on both sides.
@@ -276,6 +305,8 @@ class PartitionReport:
             does not have yet, or the source's end, and the destination's end. None if the comparison did not
             come that far.
         reason: The reason that nothing, or nothing further, was compared; None if all was.
+        open_transactions: Transactions at which the comparison ended. With one of the destination, the
+            partition is not compared, unless it is different.
         bytes_read: The number of bytes read from both clusters.
         ranges: The ranges that were compared, by offset; None if nothing was left out on purpose.
         windows: The records around the first differences, if they were wanted.
@@ -304,6 +335,33 @@ class PartitionReport:
     bytes_read: int = 0
     ranges: tuple[ComparedRange, ...] | None = None
     windows: tuple[RecordWindow, ...] = ()
+    open_transactions: tuple[OpenTransaction, ...] = ()
+
+    @property
+    def verdict(self) -> Outcome:
+        """The outcome, but never *equal* if no record was compared."""
+        is_nothing = self.outcome is Outcome.EQUAL and not self.records and not self.removed
+        return Outcome.NOTHING if is_nothing else self.outcome
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both logs were read to their ends, and none has a record."""
+        if self.verdict is not Outcome.NOTHING or self.alignment is None or self.ranges is not None:
+            return False
+        is_part = self.not_mirrored or self.open_transactions or self.reached is None
+        # Without any record, the comparison begins at the ends.
+        skipped = self.source_skipped or self.destination_skipped
+        return not is_part and (self.alignment.by is Aligned.NOTHING or not skipped)
+
+    @property
+    def why(self) -> str:
+        """The reason that nothing, or nothing further, was compared; empty if all was."""
+        return self.reason or ", ".join(str(each) for each in self.open_transactions)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the destination's log was compared up to an open transaction only."""
+        return has_destination(self.open_transactions)
 
     @property
     def aborted(self) -> int:
@@ -339,7 +397,7 @@ class PartitionReport:
         return {
             "source": str(self.source),
             "destination": str(self.destination),
-            "outcome": self.outcome.value,
+            "outcome": self.verdict.value,
             "reason": self.reason,
             "alignment": as_json(self.alignment),
             "records": self.records,
@@ -361,7 +419,13 @@ class PartitionReport:
             "destination_skipped": self.destination_skipped,
             "ranges": as_json(self.ranges),
             "windows": as_json(self.windows),
+            "open_transactions": as_json(self.open_transactions),
         }
+
+
+def has_destination(found: Iterable[OpenTransaction]) -> bool:
+    """Whether one of some open transactions is of the destination."""
+    return any(each.side is Side.DESTINATION for each in found)
 
 
 def as_json(value: object) -> Any:

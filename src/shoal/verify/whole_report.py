@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..exit_codes import EXIT_DONE
 from .report import Outcome, PartitionReport, as_json
 
 __all__ = ["ComparedCluster", "VerifyProgress", "VerifyReport"]
@@ -57,9 +58,14 @@ class VerifyReport:
 
     @property
     def outcome(self) -> Outcome:
-        """Different if any partition is; else not compared if any was not; else equal."""
-        found = {partition.outcome for partition in self.partitions}
-        return next((outcome for outcome in Outcome if outcome in found), Outcome.EQUAL)
+        """Different if any partition is; else not compared if any was not; else equal if any record is."""
+        found = {partition.verdict for partition in self.partitions}
+        return next((outcome for outcome in Outcome if outcome in found), Outcome.NOTHING)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both sides of all partitions were read to their ends, and none has a record."""
+        return bool(self.partitions) and all(each.is_empty for each in self.partitions)
 
     @property
     def equal(self) -> bool:
@@ -68,8 +74,8 @@ class VerifyReport:
 
     @property
     def exit_code(self) -> int:
-        """0 equal, 1 different, 3 could not compare."""
-        return self.outcome.exit_code
+        """0 equal, or empty on both sides; 1 different; 3 could not compare, or nothing was compared."""
+        return EXIT_DONE if self.is_empty else self.outcome.exit_code
 
     @property
     def records(self) -> int:

@@ -99,8 +99,9 @@ class WindowReader:
         cluster = self._clusters[side]
         try:
             cluster.refresh([partition.topic])
-            # The comparison has read all of these records, so the high watermark bounds them.
-            level = IsolationLevel.READ_UNCOMMITTED
+            # The comparison has read all of these records, so the end for its reader bounds them.
+            committed = IsolationLevel.READ_COMMITTED
+            level = cluster.config.isolation_level if side is Side.SOURCE else committed
             offsets = ask_logs(cluster, [partition], level, self._patience_s)[partition]
         except ShoalError as error:
             offsets = error
@@ -110,7 +111,7 @@ class WindowReader:
             side,
             cluster,
             partition,
-            cluster.config.isolation_level if side is Side.SOURCE else level,
+            level,
             patience_s=self._patience_s,
             stop=threading.Event(),
             options=self._options,

@@ -309,7 +309,7 @@ def verified_verdict(report: VerifyReport, *, is_whole: bool) -> Verdict:
 
     """
     reasons = [
-        f"{each.source} is {each.outcome.value}{f': {each.reason}' if each.reason else ''}"
+        f"{each.source} is {each.outcome.value}{f': {each.why}' if each.why else ''}"
         for each in report.partitions
         if each.outcome is not Outcome.EQUAL
     ]

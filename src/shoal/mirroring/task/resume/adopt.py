@@ -191,7 +191,6 @@ class _Adoption:
             patience_s=DEFAULT_PATIENCE_S,
             stop=stop,
             # As consumers read the destination if they leave aborted transactions out.
-            destination_level=IsolationLevel.READ_COMMITTED,
             # A copy is taken over only if both sides have every record.
             explains_compaction=False,
         )
