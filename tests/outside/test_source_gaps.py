@@ -143,6 +143,31 @@ def test_offsets_that_the_source_does_not_send_are_skipped_and_counted_by_option
         assert two.copied() == [*history.committed[:3], *history.committed[7:]]
 
 
+def test_records_that_the_source_does_not_send_are_not_taken_for_lost_at_a_start(tmp_path: Path) -> None:
+    with TwoBrokers.started() as two:
+        two = two.with_settings(group="group")
+        (history,) = two.topic()
+        history.plain(3)
+        assert mirror_once(two, tmp_path)[0] == 0
+        position = two.position()
+        history.plain(2, 2)
+        assert mirror_once(two, tmp_path)[0] == 0
+        two.commit(position)  # as after a crash before the commit
+        faultless = two.source.apis
+        answers(two.source, ApiKey.FETCH, without_records, FOR_EVER)
+
+        code, summary, messages = mirror_once(two, tmp_path)
+
+        assert (code, summary["incidents"]) == (1, []), messages
+        reason = summary["stopped"]["topic-0"]
+        assert "its answers have no records, but its log ends at 7" in reason
+        assert "ended the same" in reason
+
+        two.source.apis = faultless
+        assert mirror_once(two, tmp_path)[0] == 0
+        assert two.copied() == history.committed
+
+
 @pytest.mark.parametrize("may_ask", [True, False])
 def test_gap_at_the_end_of_a_compacted_log_is_counted(tmp_path: Path, may_ask: bool) -> None:
     def refuse(response: Any) -> Any:

@@ -28,6 +28,7 @@ from .offsets import local_log_start_offset
 __all__ = [
     "ANSWERS_OF_A_GAP",
     "GapLook",
+    "NoRecords",
     "PartitionReader",
     "look_for_gap",
     "read_answers",
@@ -55,6 +56,10 @@ _LOOK_BYTES = 256 * 1024
 
 #: The codes of a topic whose configuration this principal may not read.
 _NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+
+
+class NoRecords(BrokerError):
+    """The answers of a leader have no records, though its log has more; retriable."""
 
 
 class PartitionReader:
@@ -186,6 +191,7 @@ def read_decided(
 
     Raises:
         BrokerError: The leader refuses the request.
+        NoRecords: Retriable: the leader sends no records, and compaction does not explain it.
         CorruptBatch: A header that no broker sends, or a dropped batch with a wrong CRC.
 
     """
@@ -244,8 +250,8 @@ def read_answers(
                 if look.end is not None and look.end >= end:
                     return
                 where = f"fetching {partition} at offset {offset} from {cluster}"
-                empty = f"its answers have no records, but its log ends at {end}: {look.why}"
-                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, where, empty)
+                reason = f"its answers have no records, but its log ends at {end}: {look.why}"
+                raise NoRecords(ErrorCode.OFFSET_NOT_AVAILABLE, where, reason)
     finally:
         reader.close()
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
-from ...client.scan import ANSWERS_OF_A_GAP, GapLook, look_for_gap
+from ...client.scan import ANSWERS_OF_A_GAP, GapLook, NoRecords, look_for_gap
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
@@ -76,10 +76,21 @@ class SourceGaps:
         wanted = offset + 1 if copy.range.is_open else copy.range.end_offset
         if look is not None and look.end is not None and look.end >= wanted:
             self._skip(copy, min(look.end, copy.end_offset))
-        elif copy.range.is_open or silence.age_s < _PATIENCE * self._source.config.request_timeout_s:
+        elif copy.range.is_open or silence.age_s < self._patience_s:
             copy.wait(f"{self._source} to send offset {offset}: {silence.description}")
         else:
             self._meet(copy, silence)
+
+    def take_failed_read(self, copy: PartitionCopy, error: NoRecords) -> None:
+        """React to an alignment that found no records; nothing shows where a partition would continue."""
+        if copy.range.is_open:
+            copy.wait(str(error))
+        else:
+            copy.suspect(copy.next_offset, str(error), patience_s=self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        return _PATIENCE * self._source.config.request_timeout_s
 
     def _silence_of(self, copy: PartitionCopy, end: int, *, is_first: bool) -> _Silence:
         place = copy.intake.fetch_offset, copy.source_topic_id

@@ -30,6 +30,7 @@ from itertools import chain
 from ...client.cluster import Cluster, is_transient
 from ...client.connection import Connection
 from ...client.fetch import Fetcher
+from ...client.scan import NoRecords
 from ...errors import BrokerError, CorruptBatch, PartitionStopped, ProtocolError, ShoalError
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets
@@ -423,6 +424,8 @@ class LeaderPairWorker:
                 copy.suspicions.disregard(took_s)
             if isinstance(error, PartitionStopped):
                 copy.stop_with(error)
+            elif isinstance(error, NoRecords):
+                self._gaps.take_failed_read(copy, error)
             elif error is not None and is_transient(error):
                 copy.wait(str(error))
             elif isinstance(error, CorruptBatch | ProtocolError):
