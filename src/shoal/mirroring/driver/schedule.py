@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from ...topic_partition import TopicPartition
+from ..model.progress import PartitionIncident
 from ..model.reports import TaskReport
 from ..model.steering_status import SteeringStatus
 from ..model.window import WindowPlan
@@ -52,6 +53,12 @@ class PartitionSchedule:
         with self._lock:
             return {name: topic.destination for name, topic in self._topics.items()}
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of partitions of each source topic."""
+        with self._lock:
+            return {name: topic.partitions for name, topic in self._topics.items()}
+
     def add(self, topic: PreparedTopic) -> list[TopicPartition]:
         """Add a topic that is new, or has new partitions; return these."""
         with self._lock:
@@ -78,6 +85,10 @@ class PartitionSchedule:
     def apply(self, report: TaskReport) -> None:
         """Count what a task, or the driver itself, reports."""
         self._metrics.apply(report)
+
+    def count(self, incident: PartitionIncident) -> None:
+        """Count an incident that no task reports."""
+        self._metrics.count(incident)
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether a task may take a partition."""

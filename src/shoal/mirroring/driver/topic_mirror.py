@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...client.cluster import Cluster, patiently
@@ -37,6 +38,7 @@ from .discovery import Discovery
 from .following import Following
 from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
+from .new_partitions import NewPartitions
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
 from .steering import Steering
@@ -58,6 +60,7 @@ class TopicMirror:
         self._starts: Mapping[TopicPartition, int] = {}
         self._commands: SteeringCommands | None = None
         self._discovery: Discovery | None = None
+        self._new_partitions = NewPartitions(run.options.max_new_partitions)
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
@@ -232,7 +235,9 @@ class TopicMirror:
             run.notify(f"{news}, and mirrored to {topic.destination}")
 
         self._discovery = resources.enter_context(
-            Discovery(self._options, prepared.topics, schedule, found, run.warn_in_report)
+            Discovery(
+                self._options, prepared.topics, schedule, found, run.warn_in_report, self._new_partitions
+            )
         )
         self._watch_copies(prepared, schedule, control, resources)
 
@@ -251,18 +256,24 @@ class TopicMirror:
                 prepared.group,
                 schedule,
                 control,
-                self._create_again,
+                partial(self._create_again, schedule),
                 run.warn_in_report,
                 run.notify,
             )
         )
 
-    def _create_again(self, topics: Collection[str]) -> Sequence[str]:
+    def _create_again(self, schedule: PartitionSchedule, topics: Collection[str]) -> Sequence[str]:
         """Create the copies of source topics; return warnings."""
         selection = replace(self._options.topics, topics=",".join(topics))
         options = replace(self._options, topics=selection)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return prepare(options, source, destination, patience_s=START_PATIENCE_S).warnings
+            return prepare(
+                options,
+                source,
+                destination,
+                patience_s=START_PATIENCE_S,
+                check=lambda changes: self._new_partitions.check(changes, schedule.sizes),
+            ).warnings
 
 
 def _stop_deleted(

@@ -28,6 +28,8 @@ class IncidentKind(enum.Enum):
     SOURCE_RETENTION = "source-retention"
     #: The destination refused a batch that was sent to it (see ``abort.on.send.failure`` of MirrorMaker).
     SEND_FAILURE = "send-failure"
+    #: The source lists more new partitions than a running mirror may add. No partition stops.
+    NEW_PARTITIONS = "new-partitions"
 
     @property
     def option(self) -> str:
