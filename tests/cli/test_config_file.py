@@ -64,6 +64,7 @@ SAYINGS = {
     "slice": ("2.5", ["2.5"]),
     "refresh": ("60", ["60"]),
     "retry-stopped": ("0", ["0"]),
+    "max-new-partitions": ("50", ["50"]),
     "sync-configs": ("true", []),
     "sync-configs-exclude": ('"flush.*"', ["flush.*"]),
     "sync-acls": ('"read"', ["read"]),

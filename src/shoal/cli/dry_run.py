@@ -42,7 +42,7 @@ def _policies(options: MirrorOptions) -> dict[str, str]:
     return {
         kind.value: "continue" if options.copy.continues_after(kind) else "fail"
         for kind in IncidentKind
-        if kind is kind.policy and kind is not IncidentKind.SEND_FAILURE
+        if kind is kind.policy and kind not in {IncidentKind.SEND_FAILURE, IncidentKind.NEW_PARTITIONS}
     }
 
 

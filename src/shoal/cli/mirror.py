@@ -185,6 +185,15 @@ def _add_mirror_options(group: argparse._ArgumentGroup) -> None:
         name="--retry-stopped",
         metavar="SECONDS",
     )
+    add_option(
+        group,
+        MirrorOptions,
+        "max_new_partitions",
+        "without --once: the most partitions that one search adds at the destination for new topics and "
+        "partitions, and a tenth of the most since the start. If the source lists more, none is added, and "
+        "that is an incident. A start adds all that --dry-run lists",
+        metavar="N",
+    )
 
 
 def _add_follow_options(parser: argparse.ArgumentParser) -> None:

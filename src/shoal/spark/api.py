@@ -19,6 +19,7 @@ from shoal.mirroring.model.offset_map import AcknowledgedRun
 from shoal.mirroring.model.options import (
     DEFAULT_GROUPS_INTERVAL_S,
     DEFAULT_MASTER,
+    DEFAULT_MAX_NEW_PARTITIONS,
     DEFAULT_REFRESH_S,
     DEFAULT_RETRY_STOPPED_S,
     DEFAULT_SLICE_S,
@@ -52,6 +53,7 @@ def mirror(  # docs/cli.md describes its options, which are the command's
     slice_s: float = DEFAULT_SLICE_S,
     refresh_s: float = DEFAULT_REFRESH_S,
     retry_stopped_s: float = DEFAULT_RETRY_STOPPED_S,
+    max_new_partitions: int = DEFAULT_MAX_NEW_PARTITIONS,
     groups: str | None = None,
     exclude_groups: str | None = None,
     groups_interval_s: float = DEFAULT_GROUPS_INTERVAL_S,

@@ -13,6 +13,7 @@ from shoal.client.admin import create_partitions
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.driver.discovery import Discovery
+from shoal.mirroring.driver.new_partitions import NewPartitions
 from shoal.mirroring.driver.schedule import PartitionSchedule
 from shoal.mirroring.model import options
 from shoal.mirroring.model.options import MirrorOptions
@@ -55,7 +56,8 @@ def discovering(
         schedule.held_up = held_up  # type: ignore[method-assign]
     if on_ends is not None:
         schedule.expect = on_ends  # type: ignore[method-assign]
-    with Discovery(mirror, topics, schedule, found.topics.append, found.warnings.append):
+    limit = NewPartitions(mirror.max_new_partitions)
+    with Discovery(mirror, topics, schedule, found.topics.append, found.warnings.append, limit):
         yield found
 
 
@@ -145,3 +147,13 @@ def test_ends_of_unfetched_partitions_are_looked_up(brokers: TwoBrokers) -> None
     with discovering(brokers, held_up=lambda: [stuck, TopicPartition("deleted", 0)], on_ends=ends.update):
         History(brokers.source.log("orders", 1)).plain(3)
         wait_until(lambda: ends == {stuck: 3})
+
+
+@pytest.mark.usefixtures("orders")
+def test_look_with_too_many_partitions_adds_none(brokers: TwoBrokers) -> None:
+    with discovering(brokers, max_new_partitions=3) as found:
+        brokers.source.topics.grow(brokers.source.topics.topic("orders"), 6)
+        wait_until(lambda: bool(found.warnings))
+    assert found.topics == []
+    assert len(brokers.destination.topics.topic("orders").logs) == 2
+    assert "4 new partitions (orders: 4)" in found.warnings[0]

@@ -23,7 +23,11 @@ from .schedule import PartitionSchedule
 __all__ = ["Continuing"]
 
 #: The kinds that an option of ``shoal mirror`` lets continue.
-_KINDS = {each.value: each for each in IncidentKind if each is not IncidentKind.SEND_FAILURE}
+_KINDS = {
+    each.value: each
+    for each in IncidentKind
+    if each not in {IncidentKind.SEND_FAILURE, IncidentKind.NEW_PARTITIONS}
+}
 
 _Stopped = Mapping[TopicPartition, PartitionMetrics]
 

@@ -9,9 +9,12 @@ from dataclasses import replace
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ..assignment import end_offsets
+from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
+from ..model.progress import PartitionIncident
 from ..prepare.create import PreparedTopic, prepare
 from .lookout import Lookout
+from .new_partitions import NewPartitions
 from .schedule import PartitionSchedule
 
 __all__ = ["Discovery"]
@@ -25,6 +28,7 @@ class Discovery(Lookout):
     Prepares new topics and partitions, and has them copied.
 
     A topic that cannot be mirrored does not delay the others: it is a warning, and is tried again.
+    If a look finds more new partitions than may be added, it adds none: that is an incident.
 
     """
 
@@ -37,6 +41,7 @@ class Discovery(Lookout):
         schedule: PartitionSchedule,
         on_found: Callable[[PreparedTopic], object],
         warn: Callable[[str], object],
+        new_partitions: NewPartitions,
     ) -> None:
         """
         Prepare the thread.
@@ -47,9 +52,12 @@ class Discovery(Lookout):
             on_found: A function that receives a topic that is new, is back, or has new partitions, once its
                 copy is ready.
             warn: A function that receives each warning once.
+            new_partitions: The bound on partitions that are added.
 
         """
         super().__init__(options, warn)
+        self._new_partitions = new_partitions
+        self._problem: str | None = None
         self._topics = dict(topics)
         self._schedule = schedule
         self._on_found = on_found
@@ -58,18 +66,33 @@ class Discovery(Lookout):
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Prepare new topics and partitions of the source; update the ends that no task fetches."""
         found = source.refresh().topics
+        news: dict[str, int] = {}
         for name, topic in found.items():
             known = self._topics.get(name)
             is_news = known is None or name in self._gone or known.partitions < len(topic.partitions)
             if is_news and self._options.topics.matches(topic):
-                self._prepare(name, source)
+                news[name] = max(0, len(topic.partitions) - (known.partitions if known else 0))
+        may_add = self._may_add(news)
+        for name, added in news.items():
+            if may_add or not added:
+                self._prepare(name, source, len(found[name].partitions), added)
         self._gone = {name for name in self._topics if name not in found}
         held_up = [each for each in self._schedule.held_up() if each.topic in found]
         if held_up:
             level = self._options.source.isolation_level
             self._schedule.expect(end_offsets(source, held_up, level, all_of_them=False))
 
-    def _prepare(self, name: str, source: Cluster) -> None:
+    def _may_add(self, news: Mapping[str, int]) -> bool:
+        """Whether a look may add its partitions; if not, report that once."""
+        before, self._problem = self._problem, self._new_partitions.warning_of(news)
+        if self._problem is not None and self._problem != before:
+            self._warn(self._problem)
+            largest = max(news, key=lambda topic: news[topic])
+            kind = IncidentKind.NEW_PARTITIONS.value
+            self._schedule.count(PartitionIncident(largest, kind, self._problem, 0, continued=False))
+        return self._problem is None
+
+    def _prepare(self, name: str, source: Cluster, partitions: int, added: int) -> None:
         copy = self._options.topics.destination_of(name)
         taken = [
             each.source for each in self._topics.values() if each.destination == copy and each.source != name
@@ -82,12 +105,19 @@ class Discovery(Lookout):
             # A connection of its own: to create a topic may take longer than a look waits for an answer.
             with Cluster(self._options.destination) as destination:
                 options = replace(self._options, topics=only_this)
-                prepared = prepare(options, source, destination, patience_s=_PATIENCE_S)
+                prepared = prepare(
+                    options,
+                    source,
+                    destination,
+                    patience_s=_PATIENCE_S,
+                    check=lambda changes: self._new_partitions.check(changes, {name: partitions}),
+                )
         except ShoalError as error:
             if not is_transient(error):
                 self._warn(f"topic {name} is not mirrored yet: {error}")
             return
         for warning in prepared.warnings:
             self._warn(warning)
+        self._new_partitions.add(added)
         self._topics[name] = prepared.topics[name]
         self._on_found(prepared.topics[name])

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from ...errors import PartitionStopped
 from ...topic_partition import TopicPartition
 from ..model.incidents import IncidentKind
+from ..model.progress import PartitionIncident
 from ..model.reports import TaskReport
 from ..model.steering_status import SteeringStatus
 from ..model.window import WindowPlan
@@ -56,6 +57,12 @@ class PartitionSchedule:
         with self._lock:
             return {name: topic.destination for name, topic in self._topics.items()}
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of partitions of each source topic."""
+        with self._lock:
+            return {name: topic.partitions for name, topic in self._topics.items()}
+
     def add(self, topic: PreparedTopic) -> list[TopicPartition]:
         """Add a topic that is new, or has new partitions; return these."""
         with self._lock:
@@ -86,6 +93,10 @@ class PartitionSchedule:
             for each in report.partitions if self._accepted else ():
                 if any(incident.continued for incident in each.counters.incidents):
                     self._accepted.pop(each.partition, None)
+
+    def count(self, incident: PartitionIncident) -> None:
+        """Count an incident that no task reports."""
+        self._metrics.count(incident)
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether a task may take a partition."""

@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...client.cluster import Cluster, patiently
@@ -41,6 +42,7 @@ from .discovery import Discovery
 from .following import Following
 from .going_back import go_back, starts_at_cut
 from .group_lock import GroupLock, MirrorIdentity
+from .new_partitions import NewPartitions
 from .run import START_PATIENCE_S, MirrorRun
 from .schedule import PartitionSchedule
 from .steering import Steering
@@ -62,6 +64,7 @@ class TopicMirror:
         self._starts: Mapping[TopicPartition, int] = {}
         self._commands: SteeringCommands | None = None
         self._discovery: Discovery | None = None
+        self._new_partitions = NewPartitions(run.options.max_new_partitions)
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""
@@ -130,7 +133,7 @@ class TopicMirror:
         steering = Steering(self._options, directory, control, schedule, run.metrics, run.warn, run.notify)
         resources.enter_context(steering)
         refresh = None if self._discovery is None else self._discovery.hurry
-        continuing = Continuing(schedule, run.metrics, control, self._create_lost)
+        continuing = Continuing(schedule, run.metrics, control, partial(self._create_lost, schedule))
         reactions = Reactions(
             refresh,
             lambda: run.signals.end_by("the control socket"),
@@ -242,7 +245,9 @@ class TopicMirror:
             run.notify(f"{news}, and mirrored to {topic.destination}")
 
         self._discovery = resources.enter_context(
-            Discovery(self._options, prepared.topics, schedule, found, run.warn_in_report)
+            Discovery(
+                self._options, prepared.topics, schedule, found, run.warn_in_report, self._new_partitions
+            )
         )
         self._watch_copies(prepared, schedule, control, resources)
 
@@ -261,25 +266,33 @@ class TopicMirror:
                 prepared.group,
                 schedule,
                 control,
-                self._create_again,
+                partial(self._create_again, schedule),
                 run.warn_in_report,
                 run.notify,
             )
         )
 
-    def _create_lost(self, topic: str) -> None:
+    def _create_lost(self, schedule: PartitionSchedule, topic: str) -> None:
         """Create the copy of a source topic if it is gone, since an operator accepts its loss."""
         copy = self._options.copy
         accepting = replace(copy, continue_on=copy.continue_on | {IncidentKind.DESTINATION_LOSS})
-        for warning in self._create_again([re.escape(topic)], accepting):
+        for warning in self._create_again(schedule, [re.escape(topic)], accepting):
             self._run.warn_in_report(warning)
 
-    def _create_again(self, topics: Collection[str], copy: CopyOptions | None = None) -> Sequence[str]:
+    def _create_again(
+        self, schedule: PartitionSchedule, topics: Collection[str], copy: CopyOptions | None = None
+    ) -> Sequence[str]:
         """Create the copies of source topics; return warnings."""
         selection = replace(self._options.topics, topics=",".join(topics))
         options = replace(self._options, topics=selection, copy=copy or self._options.copy)
         with Cluster(options.source) as source, Cluster(options.destination) as destination:
-            return prepare(options, source, destination, patience_s=START_PATIENCE_S).warnings
+            return prepare(
+                options,
+                source,
+                destination,
+                patience_s=START_PATIENCE_S,
+                check=lambda changes: self._new_partitions.check(changes, schedule.sizes),
+            ).warnings
 
 
 def _stop_deleted(

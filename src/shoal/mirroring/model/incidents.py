@@ -30,6 +30,8 @@ class IncidentKind(enum.Enum):
     SEND_FAILURE = "send-failure"
     #: The source sends no records before its log's end, and nothing shows that compaction removed them.
     SOURCE_GAP = "source-gap"
+    #: The source lists more new partitions than a running mirror may add. No partition stops.
+    NEW_PARTITIONS = "new-partitions"
 
     @property
     def policy(self) -> IncidentKind:

@@ -40,6 +40,7 @@ from .topics import TopicSelection
 __all__ = [
     "DEFAULT_GROUPS_INTERVAL_S",
     "DEFAULT_MASTER",
+    "DEFAULT_MAX_NEW_PARTITIONS",
     "DEFAULT_REFRESH_S",
     "DEFAULT_RETRY_STOPPED_S",
     "DEFAULT_SLICE_S",
@@ -55,6 +56,7 @@ __all__ = [
 DEFAULT_SLICE_S = 60.0
 DEFAULT_REFRESH_S = 30.0
 DEFAULT_RETRY_STOPPED_S = 300.0
+DEFAULT_MAX_NEW_PARTITIONS = 1_000
 DEFAULT_GROUPS_INTERVAL_S = 10.0
 DEFAULT_MASTER = "local[*]"
 
@@ -68,6 +70,9 @@ _SHORTEST_REFRESH_S = 1
 _LONGEST_REFRESH_S = 86_400
 #: An attempt ends the current window, and stopped partitions must not delay the others.
 _SHORTEST_RETRY_STOPPED_S = 10
+
+#: More than any cluster has.
+_MOST_NEW_PARTITIONS = 10_000_000
 
 #: 9999-12-31T23:59:59.999Z, the last time of ISO 8601.
 _LAST_TIMESTAMP_MS = 253_402_300_799_999
@@ -164,6 +169,8 @@ class MirrorOptions:
         refresh_s: Without ``once``: the time between two searches for new topics and partitions.
         retry_stopped_s: Without ``once``: the time between two attempts of a stopped partition whose reason
             can heal; 0 for none.
+        max_new_partitions: Without ``once``: the most partitions that one search adds at the destination. All
+            searches since the start add at most ten times as many.
         groups: The consumer groups whose offsets follow the records; None for none.
         exclude_groups: Groups to leave out of these.
         groups_interval_s: Without ``once``: the time between two translations of the groups' offsets. Rounds
@@ -194,6 +201,7 @@ class MirrorOptions:
     slice_s: float = field(default=DEFAULT_SLICE_S, metadata=read_by(parse_seconds))
     refresh_s: float = field(default=DEFAULT_REFRESH_S, metadata=read_by(parse_seconds))
     retry_stopped_s: float = field(default=DEFAULT_RETRY_STOPPED_S, metadata=read_by(parse_seconds))
+    max_new_partitions: int = field(default=DEFAULT_MAX_NEW_PARTITIONS, metadata=read_by(parse_whole))
     groups: str | None = field(default=None, metadata=read_by(parse_text))
     exclude_groups: str | None = field(default=None, metadata=read_by(parse_text))
     groups_interval_s: float = field(default=DEFAULT_GROUPS_INTERVAL_S, metadata=read_by(parse_seconds))
@@ -258,6 +266,7 @@ class MirrorOptions:
                 _LONGEST_REFRESH_S,
                 "seconds (or 0 for never)",
             )
+        check_range("max_new_partitions", self.max_new_partitions, 0, _MOST_NEW_PARTITIONS)
         if self.metrics is not None and self.metrics == self.ui and self.ui.port != 0:
             raise OptionError(
                 "{metrics} and {ui} are both {address}. Use different ports", address=self.metrics

@@ -207,6 +207,11 @@ class Metrics:
             )
         self._set(partition, self._partitions.get(partition, PartitionMetrics()).after(report, process, now))
 
+    def count(self, incident: PartitionIncident) -> None:
+        """Count an incident that is in no report."""
+        with self._lock:
+            self._add(incident)
+
     def _add(self, incident: PartitionIncident) -> None:
         """Count an incident, and keep the newest: there may be thousands of foreign batches."""
         self._incident_counts[incident.kind] += 1

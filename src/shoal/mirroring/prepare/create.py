@@ -60,6 +60,7 @@ def prepare(
     forbids: bool = True,
     on_group: Callable[[str], object] = lambda _: None,
     on_create: Callable[[], object] = lambda: None,
+    check: Callable[[TopicChanges], object] = lambda _: None,
 ) -> Prepared:
     """
     Inspect both clusters, and create the topics and partitions that the destination misses.
@@ -71,6 +72,7 @@ def prepare(
         forbids: See :func:`.inspect.inspect_topics`.
         on_group: Called with the group as soon as it is known.
         on_create: Called before anything is created.
+        check: Called with the changes before any of them is made; nothing is changed if it raises.
 
     Raises:
         ConfigError: Nothing is selected, or the destination cannot take it.
@@ -87,6 +89,7 @@ def prepare(
         creates=True,
         on_group=on_group,
     )
+    check(changes)
     if any(topic.creation for topic in changes.topics.values()):
         on_create()
     created = _make(changes, destination, patience_s)

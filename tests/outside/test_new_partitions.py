@@ -1,0 +1,72 @@
+"""The bound on partitions that a running mirror adds: clusters in, partitions and messages out."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from shoal.broker import Broker
+from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
+from tests.two_brokers import History, TwoBrokers, wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_spark() -> Iterator[None]:
+    yield
+    close_shared_spark()
+
+
+def partitions(broker: Broker, topic: str) -> int:
+    found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics.get(topic)
+    return len(found.partitions) if found else 0
+
+
+def grow(broker: Broker, topic: str, count: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(20)
+
+
+def create(broker: Broker, topic: str, count: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, count, 1)])[topic].result(20)
+
+
+def test_running_mirror_adds_no_more_partitions_than_allowed(brokers: TwoBrokers, tmp_path: Path) -> None:
+    source, destination = brokers.source, brokers.destination
+    create(source, "orders", 2)
+    History(source.log("orders")).plain(1)
+    command = [
+        *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", r"orders.*"),
+        *("--group", "g", "--master", "local[1]"),
+    ]
+    limited = [*command, "--refresh", "1", "--max-new-partitions", "3"]
+    with MirrorProcess(*limited, state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line["type"] == "progress" and line["done"] == 2)
+        grow(source, "orders", 4)
+        wait_until(lambda: partitions(destination, "orders") == 4, 60)
+
+        create(source, "orders-late", 4)
+        line = mirror.wait_for(lambda line: bool(line["incidents"]), 60)
+        assert [each["kind"] for each in line["incidents"]] == ["new-partitions"]
+
+        # The mirror continues with its partitions.
+        History(source.log("orders")).plain(1)
+        wait_until(lambda: destination.log("orders").log_end_offset == 2, 60)
+        assert (partitions(destination, "orders"), partitions(destination, "orders-late")) == (4, 0)
+        mirror.send_signal(signal.SIGTERM)
+        summary = mirror.wait()
+        assert mirror.exit_code == 4
+    assert summary["stopped"] == {}
+    assert len(re.findall("none of them is added", mirror.stderr)) == 1
+    assert "max-new-partitions allows 3 a look and 30 since the start, of which 28 are left" in mirror.stderr
+
+    # A start adds what it lists.
+    assert shoal("mirror", *command, "--once", state=tmp_path).returncode == 0
+    assert (partitions(destination, "orders"), partitions(destination, "orders-late")) == (4, 4)
