@@ -98,17 +98,21 @@ def planned(kafka: LockedKafka, directory: Path) -> dict[str, Any]:
 
 def granted_to_bob(kafka: LockedKafka, found: Mapping[str, Any], directory: Path) -> None:
     """Run the printed commands with Kafka's own tool."""
-    admin = written(directory / "admin.properties", properties(kafka, "alice"))
+    for name in ("source", "destination"):
+        written(directory / f"{name}-admin.properties", properties(kafka, "alice"))
     tool = directory / "kafka-acls.sh"
-    tool.write_text(
-        f'#!/bin/sh\nexec {java()} -cp "{class_path()}" org.apache.kafka.tools.AclCommand '
-        f'--command-config {admin} "$@"\n'
-    )
+    tool.write_text(f'#!/bin/sh\nexec {java()} -cp "{class_path()}" org.apache.kafka.tools.AclCommand "$@"\n')
     tool.chmod(0o755)
     for command in found["acl_commands"]:
         environment = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "PRINCIPAL": "User:bob"}
         run = subprocess.run(
-            ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=120, check=False
+            ["sh", "-c", command],
+            env=environment,
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert run.returncode == 0, run.stdout + run.stderr
         assert "Adding ACLs" in run.stdout, run.stdout + run.stderr

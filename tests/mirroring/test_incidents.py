@@ -218,7 +218,7 @@ def test_mirrored_records_absent_in_the_source_stop_the_partition(
     brokers.destination.log("topic").store(memoryview(strange))
     history.plain(1)
     (stopped,) = going_on(brokers, *IncidentKind).run().stopped
-    assert "from offset 1 to 3 that were mirrored from source offset 1 on" in stopped.reason
+    assert "at offsets 1 to 2 that were mirrored from source offset 1 on" in stopped.reason
     assert "the source does not have them now" in stopped.reason
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from ..client.config import ClientConfig
 from ..client.offsets import LATEST
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
-from ..mirroring.driver.acls import Acl, acl_commands, acl_sentences
+from ..mirroring.driver.acl_prefixes import commands_of
+from ..mirroring.driver.acls import Acl, acl_sentences
 from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
@@ -81,15 +82,23 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
     yield ""
     yield "ACLs that the mirror's principal needs (READ, WRITE and ALTER imply DESCRIBE):"
     yield from (f"  {sentence}" for sentence in acl_sentences(found.acls))
+    if options.topics.expressions:
+        yield "  An expression selects only among topics that this principal may describe."
     if not options.once:
         yield f"  later: {', '.join(_acls_of_later(options, found))}"
     yield ""
-    yield "To grant them (if the cluster requires a login, with an administrator's --command-config):"
-    yield "  PRINCIPAL=User:..."
-    yield from (f"  {command}" for command in acl_commands(found.acls, _servers(options)))
-    if commands := acl_commands(_later_acls(options, found), _servers(options)):
+    yield "To grant them (the file of --command-config has an administrator's login):"
+    yield f"  PRINCIPAL={_principal(options, found)}"
+    yield from (f"  {command}" for command in commands_of(found.acls, options))
+    if commands := commands_of(_later_acls(options, found), options, creates=False):
         yield "  # later, once a topic of the source gets more partitions:"
         yield from (f"  {command}" for command in commands)
+
+
+def _principal(options: MirrorOptions, found: DryRun) -> str:
+    """Return the principal that lacks ACLs, if it is the same at both clusters."""
+    source, destination = options.source.principal, options.destination.principal
+    return source if found.missing_acls and source and source == destination else "User:..."
 
 
 def _later_acls(options: MirrorOptions, found: DryRun) -> list[Acl]:
@@ -167,14 +176,20 @@ def _json_object(options: MirrorOptions, found: DryRun) -> dict[str, Any]:
         "delivery": options.copy.delivery.value,
         "policies": _policies(options),
         "topics": [_topic_object(topic) for topic in found.topics],
-        "acls": [asdict(acl) for acl in found.acls],
-        "missing_acls": [asdict(acl) for acl in found.missing_acls],
-        "acl_commands": acl_commands(found.acls, servers),
-        "later_acl_commands": acl_commands(_later_acls(options, found), servers),
+        "acls": [_acl_object(acl) for acl in found.acls],
+        "missing_acls": [_acl_object(acl) for acl in found.missing_acls],
+        "acl_commands": commands_of(found.acls, options),
+        "later_acl_commands": commands_of(_later_acls(options, found), options, creates=False),
         "warnings": list(found.warnings),
         "beginnings": list(found.beginnings),
         "differences": list(found.differences),
     }
+
+
+def _acl_object(acl: Acl) -> dict[str, Any]:
+    values = asdict(acl)
+    is_prefix = values.pop("is_prefix")
+    return {**values, "pattern": "prefixed"} if is_prefix else values
 
 
 def _topic_object(topic: TopicOutlook) -> dict[str, Any]:

@@ -198,6 +198,12 @@ class ClientConfig:
         return self.request_timeout_ms / 1000
 
     @property
+    def principal(self) -> str | None:
+        """The principal that the brokers see, as ``User:NAME``; None if only they know it."""
+        login = self.security.login if self.security else None
+        return login.user if isinstance(login, PasswordLogin) else None
+
+    @property
     def servers(self) -> str:
         """The value of ``bootstrap.servers``: ``HOST:PORT[,HOST:PORT…]``."""
         return ",".join(map(str, self.bootstrap))

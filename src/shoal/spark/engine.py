@@ -192,6 +192,7 @@ class SparkEngine:
             producer_id_expiration_ms=job.prepared.producer_id_expiration_ms,
             first_start=job.first_start,
             surface=options.surface,
+            retry_stopped_s=0.0 if options.once else options.retry_stopped_s,
         )
         host, port = job.control.address
         if not is_on_this_machine(options.master):

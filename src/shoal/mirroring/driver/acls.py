@@ -38,6 +38,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..model.follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
 
@@ -56,6 +57,7 @@ class Acl:
         cluster: ``source`` or ``destination``.
         resource_type: ``topic``, ``group`` or ``cluster``.
         operation: Kafka's name of it, as ``READ``.
+        is_prefix: Whether it is for all resources whose names begin with this one.
 
     """
 
@@ -63,6 +65,7 @@ class Acl:
     resource_type: str
     resource: str
     operation: str
+    is_prefix: bool = False
 
 
 def needed_acls(
@@ -122,18 +125,19 @@ class _Grant:
     resource_type: str
     operations: tuple[str, ...]
     resources: tuple[str, ...]
+    is_prefix: bool
 
 
 def _grants(acls: Iterable[Acl]) -> list[_Grant]:
-    operations: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    operations: dict[tuple[str, str, str, bool], list[str]] = defaultdict(list)
     for acl in acls:
-        operations[acl.cluster, acl.resource_type, acl.resource].append(acl.operation)
-    resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = defaultdict(list)
-    for (cluster, resource_type, resource), allowed in operations.items():
-        resources[cluster, resource_type, tuple(allowed)].append(resource)
+        operations[acl.cluster, acl.resource_type, acl.resource, acl.is_prefix].append(acl.operation)
+    resources: dict[tuple[str, str, tuple[str, ...], bool], list[str]] = defaultdict(list)
+    for (cluster, resource_type, resource, is_prefix), allowed in operations.items():
+        resources[cluster, resource_type, tuple(allowed), is_prefix].append(resource)
     return [
-        _Grant(cluster, resource_type, allowed, tuple(together))
-        for (cluster, resource_type, allowed), together in resources.items()
+        _Grant(cluster, resource_type, allowed, tuple(together), is_prefix)
+        for (cluster, resource_type, allowed, is_prefix), together in resources.items()
     ]
 
 
@@ -149,22 +153,33 @@ def _and(words: tuple[str, ...]) -> str:
 def _resources(grant: _Grant) -> str:
     if grant.resource_type == "cluster":
         return "the cluster"
-    return f"{grant.resource_type}{'s' * (len(grant.resources) > 1)} {', '.join(grant.resources)}"
+    kind = f"{grant.resource_type}{'s' * (len(grant.resources) > 1)}"
+    return f"{kind} {'that begin with ' * grant.is_prefix}{', '.join(grant.resources)}"
 
 
-def acl_commands(acls: Iterable[Acl], servers: Mapping[str, str]) -> list[str]:
+def acl_commands(
+    acls: Iterable[Acl],
+    servers: Mapping[str, str],
+    logins: Collection[str] = (),
+    principals: Mapping[str, str | None] = MappingProxyType({}),
+) -> list[str]:
     """
-    Return the commands that grant the ACLs to the principal in the shell's variable PRINCIPAL.
+    Return the commands that grant the ACLs.
 
     Args:
         acls: The ACLs to grant.
         servers: The bootstrap servers, by cluster.
+        logins: The clusters that ask for a login or TLS; an administrator's file is named for them.
+        principals: The principal by cluster; for others the shell's variable PRINCIPAL.
 
     """
     commands = []
     for grant in _grants(acls):
         words = ["kafka-acls.sh", "--bootstrap-server", shlex.quote(servers[grant.cluster]), "--add"]
-        words += ["--allow-principal", '"$PRINCIPAL"']
+        if grant.cluster in logins:
+            words[3:3] = ["--command-config", f"{grant.cluster}-admin.properties"]
+        principal = principals.get(grant.cluster)
+        words += ["--allow-principal", shlex.quote(principal) if principal else '"$PRINCIPAL"']
         for operation in grant.operations:
             words += ["--operation", operation.title().replace("_", "")]
         if grant.resource_type == "cluster":
@@ -172,5 +187,6 @@ def acl_commands(acls: Iterable[Acl], servers: Mapping[str, str]) -> list[str]:
         else:
             for resource in grant.resources:
                 words += [f"--{grant.resource_type}", shlex.quote(resource)]
+            words += ["--resource-pattern-type", "prefixed"] if grant.is_prefix else []
         commands.append(" ".join(words))
     return commands

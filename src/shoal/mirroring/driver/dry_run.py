@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ...client.cluster import Cluster, patiently
 from ...client.coordinator import MemberId, describe_holder, has_coordinator
 from ...client.group_listing import list_groups
 from ...client.offsets import EARLIEST, LATEST, list_offsets
 from ...client.reachable import check_advertised
-from ...errors import AccessRefused, ConfigError, GroupHeld, ShoalError
+from ...errors import AccessRefused, BrokerError, ConfigError, GroupHeld, ShoalError
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
@@ -26,14 +26,17 @@ from ..model.position import MirrorPosition, is_another_topic
 from ..model.text import first_few
 from ..other_groups import OtherGroups, OtherPosition
 from ..positions import GroupOffsets, GroupPositions, warning_of_others
-from ..prepare.changes import PlannedTopic, TopicChanges
+from ..prepare.changes import TopicChanges
 from ..prepare.copies import CopyState, compare_copies
+from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.inspect import inspect_topics
 from .acls import Acl, needed_acls
 from .beginnings import find_beginnings
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
+from .hidden_topics import hidden_topics
 from .missing_acls import missing_acls
+from .outlook import DryRun, PartitionOutlook, TopicOutlook
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]
 
@@ -47,80 +50,6 @@ _LOOKS = (
 #: The version of Produce that came with Kafka 2.8 (KAFKA-10729). So did the authorizer that gives a producer
 #: id to each principal with WRITE on a topic (KIP-679).
 _PRODUCE_OF_2_8 = 9
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionOutlook:
-    """
-    The offsets of one partition that a mirror would copy.
-
-    Attributes:
-        start_offset: The first source offset to copy.
-        committed: Whether the group has committed it; if not, the option ``start`` decides.
-        end_offset: The end of the records that can be copied now.
-        at_cut: Whether the partition begins at the cut of a certificate.
-    """
-
-    partition: int
-    start_offset: int
-    committed: bool
-    end_offset: int
-    at_cut: bool = False
-
-    @property
-    def offsets(self) -> int:
-        """The number of offsets; some may have no record (transactions, compaction)."""
-        return max(0, self.end_offset - self.start_offset)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicOutlook:
-    """A topic, and the start of each of its partitions."""
-
-    plan: PlannedTopic
-    partitions: tuple[PartitionOutlook, ...]
-
-    @property
-    def offsets(self) -> int:
-        """The sum over all partitions."""
-        return sum(each.offsets for each in self.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """
-    The findings of a dry run.
-
-    Attributes:
-        group: The consumer group on the source cluster.
-        source_cluster_id: None if the cluster is too old to have one.
-        destination_cluster_id: None if the cluster is too old to have one.
-        holder: The member of the group; None if the group is empty.
-        topics: The topics by their names at the source; none if the mirror was refused before.
-        acls: The ACLs that the mirror's principal needs.
-        missing_acls: The ACLs of these that this principal lacks, as far as the clusters return them: for
-            topics that exist, and for the group.
-        unknown_acls: The ACLs of which the clusters do not return whether this principal has them.
-        warnings: Sentences: the object, the problem, the remedy.
-        beginnings: Notices about the start positions of partitions without one, if the mirror starts at the
-            latest records.
-        differences: The configurations and ACLs in which copies differ, and what could not be compared.
-        refusal: The reason why the mirror would not begin; None if it would.
-
-    """
-
-    group: str
-    source_cluster_id: str | None
-    destination_cluster_id: str | None
-    holder: str | None
-    topics: tuple[TopicOutlook, ...]
-    acls: tuple[Acl, ...]
-    missing_acls: tuple[Acl, ...]
-    warnings: tuple[str, ...]
-    refusal: ShoalError | None
-    beginnings: tuple[str, ...] = ()
-    differences: tuple[str, ...] = ()
-    unknown_acls: tuple[Acl, ...] = ()
 
 
 def dry_run(
@@ -177,6 +106,10 @@ class _DryRunner:
             raise
         except ConfigError as error:
             return self._refused(error)
+        except BrokerError as error:
+            if error.code not in NOT_ALLOWED:
+                raise
+            return self._refused(error)
         self._warnings += changes.warnings
         self._consumer_groups = self._following(changes.group)
         holder: str | None = None
@@ -211,9 +144,11 @@ class _DryRunner:
             unknown,
         )
 
-    def _refused(self, error: ConfigError) -> DryRun:
+    def _refused(self, error: ShoalError) -> DryRun:
         """Return at least the needed ACLs: a missing one may be the reason."""
-        names = self._options.topics.select(self._source.metadata.topics)
+        selection = self._options.topics
+        hidden = hidden_topics(selection, self._source)
+        names = selection.select(self._source.metadata.topics) | hidden.named | hidden.prefixes
         if not names:
             raise error
         source_id, destination_id = (
@@ -230,17 +165,31 @@ class _DryRunner:
             follow=self._options.follow,
             first_mirror_group=first_mirror_group(self._options),
         )
+        begun = {*hidden.prefixes, *hidden.prefixes.values()}
+        acls = tuple(
+            replace(acl, is_prefix=acl.resource_type == "topic" and acl.resource in begun) for acl in acls
+        )
         missing, unknown = self._without(acls)
         return DryRun(
-            group, source_id, destination_id, None, (), acls, missing, (), error, unknown_acls=unknown
+            group,
+            source_id,
+            destination_id,
+            None,
+            (),
+            acls,
+            missing,
+            hidden.warnings(self._source, str(error)),
+            error,
+            unknown_acls=unknown,
         )
 
     def _acls(self, changes: TopicChanges) -> tuple[Acl, ...]:
         topics = changes.topics.values()
+        hidden = hidden_topics(self._options.topics, self._source).named
         return needed_acls(
-            {topic.source: topic.destination for topic in topics},
+            {topic.source: topic.destination for topic in topics} | hidden,
             changes.group,
-            created=[topic.destination for topic in topics if topic.creation],
+            created=[*(topic.destination for topic in topics if topic.creation), *hidden.values()],
             grown=[topic.destination for topic in topics if topic.added_partitions],
             before_2_8=self._destination_before_2_8(),
             follow=self._options.follow,

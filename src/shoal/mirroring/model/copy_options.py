@@ -306,6 +306,12 @@ class CopyOptions:
             )
 
 
+def _duration(seconds: float) -> str:
+    """Return ``5 minutes`` or ``90 s``."""
+    minutes = seconds / 60
+    return f"{minutes:g} minutes" if minutes.is_integer() and minutes > 1 else f"{seconds:g} s"
+
+
 #: Each option's default.
 COPY_DEFAULTS = CopyOptions()
 
@@ -352,6 +358,7 @@ class CopySettings(CopyOptions):
             a producer id (broker configuration ``producer.id.expiration.ms``).
         first_start: The group's first start, stored in each position.
         surface: How sentences spell options.
+        retry_stopped_s: The time between two attempts of a stopped partition; 0 if the mirror tries no more.
 
     """
 
@@ -362,6 +369,14 @@ class CopySettings(CopyOptions):
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
     first_start: FirstStart | None = None
     surface: Surface = Surface.SHELL
+    retry_stopped_s: float = 0.0
+
+    def remedy_by(self, right: str, config: ClientConfig) -> str:
+        """Return what to allow, to which principal, and when the mirror tries again."""
+        remedy = f"allow {right} to {config.principal or 'the principal of this mirror'}"
+        if not self.retry_stopped_s:
+            return remedy
+        return f"{remedy}. The mirror tries again every {_duration(self.retry_stopped_s)}, and on SIGUSR1"
 
     @classmethod
     def of(

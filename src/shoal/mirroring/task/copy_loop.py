@@ -391,7 +391,11 @@ class CopyLoop:
                 f"{named_code(error_code)}. The broker's log has the reason"
             )
         else:
-            copy.stop(f"{self._source} refuses to be read: {named_code(error_code)}")
+            right = f"READ on topic {copy.source.topic}"
+            remedy = "read the broker's log"
+            if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                remedy = self._settings.remedy_by(right, self._settings.source)
+            copy.stop(f"{self._source} refuses to be read: {named_code(error_code)}: {remedy}")
 
     # Producing
 

@@ -73,9 +73,12 @@ _REMEDIES = {
     ErrorCode.INVALID_TIMESTAMP: (
         "widen message.timestamp.before.max.ms and message.timestamp.after.max.ms of the destination topic"
     ),
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE on the destination cluster",
     ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror that writes to this partition",
+}
+
+_RIGHTS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE on the destination topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on the destination cluster",
 }
 
 
@@ -200,6 +203,8 @@ def refuse(
             is_one = first.records_count == 1
             what = "record" if is_one else "batch"
             remedy = _REMEDIES.get(code, "read the broker's log")
+            if code in _RIGHTS:
+                remedy = settings.remedy_by(_RIGHTS[code], settings.destination)
             size = f"{len(first.view)} bytes" + (" as a batch" if is_one else "")
             copy.stop(
                 f"{destination} refuses the {what} at source offset {first.source_start} "

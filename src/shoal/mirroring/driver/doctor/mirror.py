@@ -12,7 +12,8 @@ from ....errors import AccessRefused, BrokerError, GroupHeld, OptionError, Shoal
 from ....state_directory import state_dir
 from ...model.checkup import Check, Finding, Verdict, not_looked_at
 from ...model.options import MirrorOptions
-from ..acls import Acl, acl_commands, acl_sentences
+from ..acl_prefixes import commands_of
+from ..acls import Acl, acl_sentences
 from ..dry_run import DryRun, dry_run
 
 __all__ = ["check_disk", "check_mirror"]
@@ -78,18 +79,19 @@ def _group(found: DryRun) -> Finding:
 
 
 def _acls(options: MirrorOptions, found: DryRun) -> Iterator[Finding]:
-    servers = {"source": options.source.servers, "destination": options.destination.servers}
     if found.missing_acls:
         yield Finding(
             _MIRROR,
             Check.ACLS,
             Verdict.WRONG,
             f"this principal lacks: {_listed(found.missing_acls)}",
-            f"Grant them: {' && '.join(acl_commands(found.missing_acls, servers))}",
+            f"Grant them: {' && '.join(commands_of(found.missing_acls, options, is_own=True))}",
         )
     if found.unknown_acls:
         text = f"the clusters do not report whether this principal has: {_listed(found.unknown_acls)}"
-        yield Finding(_MIRROR, Check.ACLS, Verdict.NOT_LOOKED_AT, text)
+        commands = commands_of(found.unknown_acls, options, is_own=True, creates=False)
+        remedy = f"If not, grant them: {' && '.join(commands)}" if found.refusal is not None else ""
+        yield Finding(_MIRROR, Check.ACLS, Verdict.NOT_LOOKED_AT, text, remedy)
     elsewhere = {*found.missing_acls, *found.unknown_acls}
     if reported := [acl for acl in found.acls if acl not in elsewhere]:
         yield Finding(_MIRROR, Check.ACLS, Verdict.GOOD, f"this principal has: {_listed(reported)}")
