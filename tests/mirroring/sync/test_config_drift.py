@@ -42,7 +42,9 @@ def drift(
         pytest.param(topic(), topic(), {}, id="equal"),
         pytest.param(topic(segment_ms="5000"), topic(segment_ms="5000"), {}, id="set alike"),
         pytest.param(topic(segment_ms="5000"), topic(), {"segment.ms": "5000"}, id="set at the source"),
-        pytest.param(topic(segment_ms="5000"), topic(segment_ms="6000"), {"segment.ms": "5000"}, id="changed"),
+        pytest.param(
+            topic(segment_ms="5000"), topic(segment_ms="6000"), {"segment.ms": "5000"}, id="changed"
+        ),
         pytest.param(topic(), topic(segment_ms="6000"), {"segment.ms": None}, id="removed at the source"),
         pytest.param(topic(min_insync_replicas="2"), topic(), {}, id="excluded at the source"),
         pytest.param(topic(), topic(min_insync_replicas="2"), {}, id="excluded at the destination"),
