@@ -96,6 +96,7 @@ def _files(job: Job) -> tuple[Path, Path]:
     }
     for name, each in properties.items():
         (job.directory / name).write_text(java_properties(each))
+        (job.directory / name).chmod(0o600)
     return job.directory / "consumer", job.directory / "producer"
 
 

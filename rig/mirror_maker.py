@@ -54,6 +54,7 @@ class MirrorMaker1:
         self._directory = tempfile.TemporaryDirectory(prefix="rig-mirror-maker-")
         for name, properties in (("consumer", self.consumer), ("producer", self.producer)):
             self._path(name).write_text(java_properties(properties))
+            self._path(name).chmod(0o600)
         jvm = ["-Xmx256m", *QUICK_JVM]
         command = mirror_maker_1(jvm, self._path("consumer"), self._path("producer"), self.options)
         self._process = spawn(command, self._path("log"))

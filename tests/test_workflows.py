@@ -72,3 +72,25 @@ def test_find_python_missing_from_the_environment_variable_is_named() -> None:
     found = find_python("python3.99")
     assert (found.returncode, found.stdout) == (1, "")
     assert "python3.99" in found.stderr
+
+
+#: The tag's commit has to be looked up where GitHub can be reached.
+_STILL_BY_TAG = {"actions/setup-java"}
+
+
+def test_each_action_is_named_by_its_commit_with_the_tag_in_a_comment() -> None:
+    used = [
+        each
+        for file in WORKFLOWS.glob("*.yml")
+        for each in re.findall(r"uses: (\S+)@(.*)", file.read_text(encoding="utf-8"))
+    ]
+    assert len(used) > 10
+    by_tag = {name for name, version in used if not re.fullmatch(r"[0-9a-f]{40} # v[\d.]+", version)}
+    assert by_tag == _STILL_BY_TAG
+
+
+def test_dependabot_watches_each_lock_and_manifest() -> None:
+    watched = (ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8")
+    pairs = re.findall(r"package-ecosystem: (\S+)\n    directory: (\S+)", watched)
+    assert {("github-actions", "/"), ("pip", "/"), ("cargo", "/native"), ("maven", "/agent")} == set(pairs)
+    assert (ROOT / "native" / "Cargo.lock").exists()

@@ -116,6 +116,7 @@ class Mover:
     def _file(self, name: str, properties: Mapping[str, object]) -> str:
         file = self.directory / f"{name}.properties"
         file.write_text(java_properties(properties), encoding="utf-8")
+        file.chmod(0o600)
         return str(file)
 
     def _task(self, ends: Sequence[int]) -> dict[str, object]:

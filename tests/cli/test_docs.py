@@ -120,6 +120,7 @@ SAID_ELSEWHERE = (
         "a second try: ",  # suspicion.py has the words before the colon
         "a further try: ",
         "not authorized. Grant READ on the group",
+        "which would make it unwritable",
         "groups of broker ",
     ),
 )

@@ -335,6 +335,7 @@ def test_gateway_s_login_is_not_used_for_forwarded_logins(tmp_path: Path) -> Non
         "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
         'username="gateway" password="secret";\n'
     )
+    config.chmod(0o600)
     arguments = ["gateway", "--upstream-config", str(config), "--sasl-pass-through"]
     settings = parse(make_parser().parse_args(arguments))
     assert settings.may_ask_cluster

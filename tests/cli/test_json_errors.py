@@ -56,6 +56,7 @@ def refusing(tmp_path: Path) -> Iterator[tuple[str, str]]:
     file = tmp_path / "client.properties"
     with sasl_broker(lambda token: None) as address:
         file.write_text(f"bootstrap.servers={address}\n{PROPERTIES}")
+        file.chmod(0o600)
         yield address, str(file)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cli import make_parser
+from shoal.cli import main, make_parser
 from shoal.cli.config_file import with_config_file
 from shoal.mirroring.model.option_values import parse_listen
 
@@ -27,7 +27,9 @@ def only(pattern: str, text: str) -> str:
 
 
 def test_files_of_the_kustomization_exist_and_all_manifests_are_in_it() -> None:
-    named = set(re.findall(r"^ +- ([\w.-]+\.(?:yaml|toml|properties))", text_of("kustomization.yaml"), re.M))
+    named = set(
+        re.findall(r"^ +- ([\w.-]+\.(?:yaml|toml|properties)|token)\b", text_of("kustomization.yaml"), re.M)
+    )
     assert named == {each.name for each in MANIFESTS.iterdir()} - {"kustomization.yaml"}
 
 
@@ -48,6 +50,24 @@ def test_port_of_the_metrics_is_the_same_everywhere() -> None:
     assert only(r"containerPort: (\d+)", text_of("deployment.yaml")) == str(metrics.port)
     assert only(r" port: (\d+),", text_of("service.yaml")) == str(metrics.port)
     assert set(re.findall(r"path: (/\w+),", text_of("deployment.yaml"))) == {"/healthz", "/readyz"}
+
+
+def test_metrics_need_a_token_that_the_service_monitor_sends() -> None:
+    file = Path(only(r'^http-token-file = "(.*)"$', text_of("mirror.toml")))
+    deployment, monitor = text_of("deployment.yaml"), text_of("servicemonitor.yaml")
+    volume = only(rf"name: (\w+), mountPath: {file.parent}, readOnly: true", deployment)
+    secret = only(rf"- name: {volume}\n +secret: {{secretName: ([\w-]+), defaultMode: 0440}}", deployment)
+    assert f"credentials: {{name: {secret}, key: {file.name}}}" in monitor
+    assert f"- name: {secret}\n    files:\n      - {file.name}\n" in text_of("kustomization.yaml")
+
+
+def test_token_of_the_repository_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text(text_of("token"))
+    token.chmod(0o600)
+    command = ["mirror", "--from", "a:1", "--to", "b:1", "--topics", "orders", "--metrics", "127.0.0.1:0"]
+    assert main([*command, "--http-token-file", str(token)]) == 2
+    assert "the token must be one line of at least" in capsys.readouterr().err
 
 
 def test_deployment_is_one_locked_down_mirror_with_time_to_commit() -> None:
@@ -96,6 +116,7 @@ def test_kubeconform_accepts_the_manifests() -> None:
         "Deployment",
         "NetworkPolicy",
         "PodDisruptionBudget",
+        "Secret",
         "Secret",
         "Service",
         "ServiceMonitor",

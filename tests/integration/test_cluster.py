@@ -34,6 +34,7 @@ def properties_file(path: Path, kafka: LockedKafka, mechanism: str) -> str:
         "sasl.jaas.config": jaas(mechanism, "alice", PASSWORDS["alice"]),
     }
     path.write_text(java_properties(lines))
+    path.chmod(0o600)
     return str(path)
 
 

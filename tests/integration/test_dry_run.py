@@ -80,6 +80,7 @@ def properties(kafka: LockedKafka, user: str) -> dict[str, str]:
 
 def written(path: Path, values: Mapping[str, str]) -> str:
     path.write_text(java_properties(values))
+    path.chmod(0o600)
     return str(path)
 
 

@@ -281,6 +281,7 @@ SECRETS = [*PASSWORDS.values(), KEY_PASSWORD, STORE_PASSWORD, "PRIVATE KEY"]
 
 def properties_file(path: Path, servers: str, properties: Mapping[str, str]) -> str:
     path.write_text(java_properties({"bootstrap.servers": servers, **properties}))
+    path.chmod(0o600)
     return str(path)
 
 

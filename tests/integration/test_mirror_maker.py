@@ -78,6 +78,7 @@ class Setting:
         for name, properties in texts.items():
             file = self._state / f"{group}.{name}.properties"
             file.write_text(java_properties(properties))
+            file.chmod(0o600)
             files += [f"--{name}.config", str(file)]
         return MirrorProcess(
             *files, *common(topic, commit_ms), *options, state=self._state, verb="mirror-maker"

@@ -251,6 +251,7 @@ def test_mirror_goes_on_for_several_lives_of_a_token(kafka: OAuthKafka, topic: s
     for name, properties in (("from", login(kafka, "SHORT")), ("to", by_class(kafka, "SHORT"))):
         files += [f"--{name}-config", str(tmp_path / f"{name}.properties")]
         Path(files[-1]).write_text(java_properties(properties))
+        Path(files[-1]).chmod(0o600)
     args = [*files, "--topics", topic, "--rename", r"(.*)=copy.\1", "--commit-interval-ms", "500"]
     state = tmp_path / "state"
     with MirrorProcess(*args, state=state) as mirror:
@@ -283,7 +284,9 @@ def test_every_verb_logs_in_by_tokens(kafka: OAuthKafka, topic: str, tmp_path: P
     kafka.provider.lives_s = SESSION_MS / 1000
     files = (tmp_path / "from.properties", tmp_path / "to.properties")
     files[0].write_text(java_properties(login(kafka, "SHORT")))
+    files[0].chmod(0o600)
     files[1].write_text(java_properties(by_class(kafka, "SHORT")))
+    files[1].chmod(0o600)
     said = every_verb(kafka.cluster.bootstrap, files, topic, tmp_path)
     assert SECRETS["mirror"] not in said
     assert "eyJ" not in said
@@ -293,5 +296,6 @@ def test_job_of_spark_logs_in_by_tokens(kafka: OAuthKafka, topic: str, tmp_path:
     load(kafka, topic, 1_000)
     file = tmp_path / "client.properties"
     file.write_text(java_properties(login(kafka)))
+    file.chmod(0o600)
     said = copy_by_spark_job(kafka.cluster.bootstrap, file, topic)
     assert SECRETS["mirror"] not in said

@@ -155,6 +155,7 @@ def open_clusters(relogin_ms: int) -> Iterator[LockedClusters]:
             for side, cluster in clusters.items():
                 _grant(admins[side], side)
                 properties[side].write_text(java_properties(_client(cluster, directory)))
+                properties[side].chmod(0o600)
             yield LockedClusters(Arena(clusters, {}), properties, admins)
 
 

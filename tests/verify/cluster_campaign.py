@@ -211,6 +211,7 @@ class ClusterCampaign:
         for name, properties in (("consumer", consumer), ("producer", producer)):
             file = self._state / f"{tool.prefix}{name}.properties"
             file.write_text(java_properties(properties))
+            file.chmod(0o600)
             given += [f"--{name}.config", str(file)]
         raw = ["--use.raw.bytes"] if tool.copier is Copier.RAW_MAKER else []
         return MirrorProcess(*given, "--include", names, *raw, state=self._state, verb="mirror-maker")

@@ -18,12 +18,12 @@ import os
 import re
 import socket
 import ssl
-import stat
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from ....errors import OptionError
 from ....net.server_tls import server_context
+from ....secret_file import open_mode
 from ...model.http_access import HttpAccess
 
 __all__ = ["CHALLENGES", "Guard"]
@@ -129,14 +129,11 @@ def _read_token(file: Path) -> bytes:
 
 
 def _check_mode(file: Path, status: os.stat_result) -> None:
-    """Refuse a file that others can read, by PostgreSQL's rule for private keys."""
-    # The group may read what belongs to root: systemd's LoadCredential hands files over like that.
-    forbidden = 0o037 if status.st_uid == 0 else 0o077
-    mode = stat.S_IMODE(status.st_mode)
-    if stat.S_ISREG(status.st_mode) and mode & forbidden:
+    """Refuse a file that others can read."""
+    if mode := open_mode(status):
         raise OptionError(
             "{http_token_file} {file}: mode {mode} allows other users to read the token, or to replace it. "
             "Run: chmod 600 {file}",
             file=file,
-            mode=f"{mode:04o}",
+            mode=mode,
         )
