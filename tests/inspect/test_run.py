@@ -17,7 +17,7 @@ from shoal.records import Codec, Decision
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.inspect.topics import NOW_MS, config_of, history, inspected, topic
-from tests.two_brokers import ABORT, COMMIT
+from tests.two_brokers import ABORT, COMMIT, may_compact
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -86,7 +86,9 @@ def test_first_batch_of_each_codec_is_opened(broker: Broker) -> None:
 
 
 def test_compacted_log_shows_its_gaps_also_at_its_end(broker: Broker) -> None:
-    history(broker).plain(2).holed(5, [1, 2]).gap(4).empty(3).gap_at_the_end(6)
+    log = history(broker)
+    may_compact(broker, "orders")
+    log.plain(2).holed(5, [1, 2]).gap(4).empty(3).gap_at_the_end(6)
     report = topic(broker)
     assert (report.facts.removed_inside, report.removed_between, report.facts.emptied) == (5, 10, 1)
     assert report.facts.decisions == {

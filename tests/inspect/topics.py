@@ -23,7 +23,9 @@ def history(broker: Broker, topic: str = "orders", partitions: int = 1, partitio
 
 
 def config_of(broker: Broker) -> ClientConfig:
-    config, _ = ClientConfig.from_properties("source", {"bootstrap.servers": broker.bootstrap}, where=None)
+    # A broker may wait so long for records behind a gap.
+    properties = {"bootstrap.servers": broker.bootstrap, "request.timeout.ms": "5000"}
+    config, _ = ClientConfig.from_properties("source", properties, where=None)
     return config
 
 

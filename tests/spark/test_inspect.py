@@ -22,7 +22,7 @@ from shoal.spark.launch.session import spark_session
 from tests import batches
 from tests.class_archives import share_class_archives
 from tests.inspect.topics import NOW_MS, config_of, history
-from tests.two_brokers import ABORT, COMMIT
+from tests.two_brokers import ABORT, COMMIT, may_compact
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def broker() -> Iterator[Broker]:
     with Broker() as running:
         first = history(running, partitions=3)
+        may_compact(running, "orders")
         first.plain(3, 40, codec=Codec.ZSTD, producer_id=5, producer_epoch=1, base_sequence=0)
         first.transaction(2, ends=ABORT).transaction(3, ends=COMMIT)
         first.holed(6, [1, 2]).gap(4).empty(2).plain(2).gap_at_the_end(3)

@@ -36,6 +36,7 @@ from tests.two_brokers import (
     content_of,
     lagging,
     lose_tail,
+    may_compact,
 )
 
 from .consumers import ConsumersMove, ConsumersOfDamagedCopies
@@ -179,6 +180,7 @@ def _compact(broker: Broker, stage: Stage, number: int, partition: Partition) ->
     As the cleaner does, drop aborted records, which replace no others. Returns the new log.
     """
     shown = {record.value for record in partition.history.committed}
+    may_compact(broker, stage.topic)
     before = broker.log(stage.topic, number)
     cleaned_up_to = stage.dice.randint(0, before.log_end_offset)
     last: dict[bytes | None, int] = {}
