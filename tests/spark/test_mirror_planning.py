@@ -239,3 +239,18 @@ def test_next_tasks_end_their_wait_for_a_cluster_at_a_stop(brokers: TwoBrokers, 
         planned = thread.submit(planner.next_tasks, stop)
         stop.set()
         assert planned.result(30) == []
+
+
+def test_topic_that_may_no_longer_be_described_is_not_called_deleted(
+    brokers: TwoBrokers, driver: Driver
+) -> None:
+    brokers.topic("topic", 1)
+    brokers.topic("hidden", 1)
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    brokers.source.faults.add(ApiKey.METADATA, times=None, topic="hidden", error=refused)
+    driver.plan = WindowPlan({"topic": ("topic", 1), "hidden": ("hidden", 1)})
+    assert rows(driver.planner()) == [("topic", 0, 0, OPEN_END)]
+    wait_until(lambda: bool(driver.reports))
+    (hidden,) = driver.reports[0]["partitions"]
+    assert "allow DESCRIBE" in hidden["waiting_for"]
+    assert "deleted" not in hidden["waiting_for"]

@@ -22,6 +22,7 @@ from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.model.window import WindowPlan
 from shoal.mirroring.positions import GroupPositions
+from shoal.mirroring.prepare.descriptions import NOT_ALLOWED
 from shoal.spark.options import OffsetBound, ReadOptions
 from shoal.spark.planning import Planner, Starts, leaders_of
 from shoal.spark.rows import RowKind
@@ -204,9 +205,13 @@ class WindowPlanner:
 
     def _deleted(self, plan: WindowPlan) -> dict[TopicPartition, str]:
         """Return the partitions that were mirrored and were deleted at the source."""
-        topics = self._source.metadata.topics
+        topics, errors = self._source.metadata.topics, self._source.metadata.errors
+        deleted = "topic {} to be on {} again: it was deleted"
+        hidden = "topic {} of {} to be visible again: this principal is not authorized (allow DESCRIBE on it)"
         return {
-            TopicPartition(topic, number): f"topic {topic} to be on {self._source} again: it was deleted"
+            TopicPartition(topic, number): (hidden if errors.get(topic) in NOT_ALLOWED else deleted).format(
+                topic, self._source
+            )
             for topic, (_, count) in plan.topics.items()
             if topic not in topics
             for number in range(count)
