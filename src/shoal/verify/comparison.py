@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
-from ..client.cluster import Cluster
+from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
 from ..client.offsets import EARLIEST, list_offsets
 from ..error_codes import ErrorCode
@@ -400,10 +400,8 @@ class PartitionComparison:
             for each in tally.differences.listed()
         )
         not_compared = tally.not_compared.listed()
-        if differences:
-            outcome = Outcome.DIFFERENT
-        else:
-            outcome = Outcome.NOT_COMPARED if not_compared or attempt.reason else Outcome.EQUAL
+        otherwise = Outcome.NOT_COMPARED if not_compared or attempt.reason else Outcome.EQUAL
+        outcome = Outcome.DIFFERENT if differences else otherwise
         return PartitionReport(
             self.plan.source,
             self.plan.destination,
@@ -425,6 +423,7 @@ class PartitionComparison:
             reached=self._reached(),
             reason=attempt.reason,
             bytes_read=self.bytes_read,
+            may_pass=self.failure is not None and is_transient(self.failure),
         )
 
     def _reached(self) -> tuple[int, int] | None:

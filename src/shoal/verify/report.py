@@ -277,6 +277,8 @@ class PartitionReport:
             come that far.
         reason: The reason that nothing, or nothing further, was compared; None if all was.
         bytes_read: The number of bytes read from both clusters.
+        may_pass: Whether the reason is a transient error of a broker, so that another comparison may do
+            without it.
         ranges: The ranges that were compared, by offset; None if nothing was left out on purpose.
         windows: The records around the first differences, if they were wanted.
 
@@ -302,6 +304,7 @@ class PartitionReport:
     reached: tuple[int, int] | None = None
     reason: str | None = None
     bytes_read: int = 0
+    may_pass: bool = False
     ranges: tuple[ComparedRange, ...] | None = None
     windows: tuple[RecordWindow, ...] = ()
 
