@@ -26,6 +26,7 @@ from ..sync.report import GroupsReport
 from ..sync.taken import SourceTaken
 from ..sync.way_there import WayThere
 from .certificate import CutCluster, CutLog
+from .effective_acls import lacking, mirror_principals
 from .log_ends import log_ends
 from .movement import PartitionSeen
 from .options import CutoverOptions
@@ -251,10 +252,11 @@ class Observer:
                 raise
             yield from self._missing_authorizer()
             return
-        for each in report.left:
+        own = mirror_principals(report.at_source, self.group)
+        for each in lacking(report.left, report.at_destination, own):
             yield f"the destination lacks the ACL {each}"
         for each in report.surplus:
-            if not each.allows:
+            if not each.allows and each.principal not in own:
                 yield f"only the destination has the ACL {each}"
 
     def _missing_authorizer(self) -> Iterator[str]:
