@@ -106,7 +106,10 @@ def test_cutover_moves_groups_and_writes_the_certificate(
         ["groups", "passed"],
         ["certificate", "passed"],
     ]
-    assert f"cut over: 1 offsets committed, certificate {move.file}, page {move.page}. Start" in out
+    assert (
+        f"cut over: 1 offsets in place (1 newly committed), certificate {move.file}, page {move.page}. Start"
+        in out
+    )
     assert "1 consumer groups with 1 offsets" in move.page.read_text()
     assert "gate 3 of 6, quiet: waits until producers have stopped" in err
     assert move.committed(move.two.destination, "app") == Committed(
@@ -226,7 +229,7 @@ def test_cutover_without_answers_to_its_commits_names_them(
     faults.remove(lost)
     faults.add(ApiKey.OFFSET_COMMIT, drop="after", times=None)
     assert move.cut("--timeout", "30") == 0
-    assert "cut over: 1 offsets committed" in capsys.readouterr().out
+    assert "cut over: 1 offsets in place (1 newly committed)" in capsys.readouterr().out
 
 
 def test_cutover_waits_for_followers_that_lack_records(

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from shoal.client.cluster import Cluster
+from shoal.client.committed_offsets import Committed, commit_offsets
+from shoal.client.config import ClientConfig
+from shoal.client.coordinator import MemberId
+from shoal.error_codes import ErrorCode
+from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
+from shoal.protocol.apis import ApiKey
+from shoal.topic_partition import TopicPartition
 from tests import batches
+from tests.group_member import GroupMember
 from tests.integration.mirror_process import MirrorProcess, shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
 
@@ -65,3 +79,112 @@ def test_way_back_from_a_log_that_lost_its_tail_and_grew_again_is_refused(tmp_pa
         done = shoal(*back, "--topics", "whole", "--from-certificate", file, state=tmp_path, own_process=True)
         assert done.returncode == 0, (done.stdout, done.stderr)
         assert content_of(two.source.log("whole")) == content_of(two.destination.log("whole"))
+
+
+ORDERS = TopicPartition("orders", 0)
+GROUP = "shoal.source.destination"
+
+
+@dataclass
+class Move:
+    """A topic that is mirrored up to its end, and the command that moves it."""
+
+    two: TwoBrokers
+    history: History
+    file: Path
+
+    def commit(self, config: ClientConfig, offset: int) -> None:
+        with Cluster(config) as cluster:
+            assert commit_offsets(cluster, "app", {ORDERS: Committed(offset, "")}, MemberId()) == {}
+
+    def cut(self, *more: str, on_line: Callable[[str], None] = lambda _: None) -> tuple[int, str, str]:
+        """Run the cut-over; return its exit code, its output, and its last sentence."""
+        two = self.two
+        between = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap, "--topics", "orders"]
+        given = ["--groups", ".*", "--allow-drift", "acls", "--quiet-s", "0.1", "--timeout", "4"]
+        command = [sys.executable, "-m", "shoal", "cutover", *between, *given, *more]
+        written = ["--certificate", str(self.file)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen([*command, *written], stdout=pipe, stderr=pipe, text=True) as process:
+            assert process.stderr is not None
+            assert process.stdout is not None
+            last = ""
+            for last in process.stderr:
+                on_line(last)
+            return process.wait(), process.stdout.read(), last
+
+
+@contextmanager
+def started_move(file: Path) -> Iterator[Move]:
+    with TwoBrokers.started() as two:
+        rules = copy_rules(two.settings.source, COPY_DEFAULTS)
+        two = two.with_settings(group=GROUP, rules=rules)
+        (history,) = two.topic("orders")
+        history.plain(3, 4, 2)
+        two.run(two.ranges("orders"))
+        with Cluster(two.settings.source) as cluster:
+            mirror = GroupMember(cluster, GROUP, protocol="shoal-1", instance_id="shoal-1")
+            mirror.join([ORDERS])
+            yield Move(two, history, file)
+
+
+@pytest.fixture
+def move(tmp_path: Path) -> Iterator[Move]:
+    with started_move(tmp_path / "cut.json") as found:
+        yield found
+
+
+def test_cutover_of_groups_that_followed_before_counts_their_offsets_as_in_place(move: Move) -> None:
+    move.commit(move.two.settings.source, 7)
+    code, output, _ = move.cut()
+    assert (code, "cut over: 1 offsets in place (1 newly committed)" in output) == (0, True)
+    move.file = move.file.with_name("again.json")
+    code, output, _ = move.cut()
+    assert (code, "cut over: 1 offsets in place (0 newly committed)" in output) == (0, True)
+
+
+def test_cutover_after_a_late_write_names_the_producers_as_the_remedy(move: Move) -> None:
+    """An offset further at the destination holds up the gate of the groups, and then a producer writes."""
+    move.commit(move.two.settings.source, 7)
+
+    def write(line: str) -> None:
+        if "gate 5 of 6" in line and "waits until" in line:
+            move.commit(move.two.settings.destination, 9)
+            move.history.plain(1)
+
+    code, _, sentence = move.cut("--exclude-groups", "none", on_line=write)
+    assert (code, "gate 'groups' failed" in sentence or "gate 'certificate' failed" in sentence) == (1, True)
+    assert "the end of orders-0 at the source was 9 at the cut and is 10 now" in sentence
+    assert "Stop the producers of the source, and cut over again." in sentence
+    assert "--exclude-groups" not in sentence
+
+
+def test_cutover_whose_certificate_appears_meanwhile_asks_for_a_new_file(move: Move) -> None:
+    def create(line: str) -> None:
+        if "gate 3 of 6" in line:
+            move.file.write_text("another run's")
+
+    code, _, sentence = move.cut(on_line=create)
+    assert (code, "gate 'certificate' failed" in sentence) == (1, True)
+    assert "File exists" in sentence
+    assert "new file for --certificate" in sentence
+    assert "producers" not in sentence
+
+
+def test_gate_shows_the_offset_that_is_further_at_the_destination(move: Move) -> None:
+    move.commit(move.two.settings.source, 7)
+    move.commit(move.two.settings.destination, 8)
+    code, _, sentence = move.cut("--timeout", "1")
+    assert code == 1
+    assert "group 'app' at orders-0 (7 -> 7, exact, further there at 8)" in sentence
+
+
+def test_cutover_waits_for_a_destination_that_starts_again_in_its_verification(move: Move) -> None:
+    faults = move.two.destination.faults
+
+    def restart(line: str) -> None:
+        if "gate 4 of 6" in line and "waits until" in line:
+            faults.add(ApiKey.LIST_OFFSETS, error=ErrorCode.LEADER_NOT_AVAILABLE, times=12)
+
+    code, _, sentence = move.cut("--timeout", "60", on_line=restart)
+    assert code == 0, sentence

@@ -184,9 +184,9 @@ def _outcome(report: CutoverReport, options: CutoverOptions) -> str:
     if report.is_rehearsal:
         return "rehearsed: nothing was changed. Without --rehearse, the gate quiet waits for the producers"
     return (
-        f"cut over: {report.committed:,} offsets committed, certificate {options.certificate}, page "
-        f"{page_file(options.certificate or '')}. Start the producers and consumers at the destination, then "
-        "stop the mirror"
+        f"cut over: {report.in_place:,} offsets in place ({report.committed:,} newly committed), certificate "
+        f"{options.certificate}, page {page_file(options.certificate or '')}. Start the producers and "
+        "consumers at the destination, then stop the mirror"
     )
 
 

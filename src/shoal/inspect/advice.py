@@ -230,7 +230,9 @@ def _transactions(topic: TopicReport, now_ms: int) -> Iterator[Finding]:
             f"offset {each.first_offset} on, has no marker, and no batch for "
             f"{_seconds((now_ms - each.last_ms) / 1000)} (transaction.max.timeout.ms is {minutes} minutes by "
             f"default). It holds back {each.held_back:,} offsets",
-            f"Look with kafka-transactions.sh find-hanging, and end it: kafka-transactions.sh abort --topic "
+            "Its age is that of its records' timestamps, so a transaction with old timestamps may still run. "
+            "Look with kafka-transactions.sh find-hanging. If it is in that list, end it: "
+            "kafka-transactions.sh abort --topic "
             f"{each.partition.topic} --partition {each.partition.partition} "
             f"--start-offset {each.first_offset}",
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
-from ..client.cluster import Cluster
+from ..client.cluster import Cluster, is_transient
 from ..client.config import IsolationLevel
 from ..client.offsets import EARLIEST, list_offsets
 from ..error_codes import ErrorCode
@@ -397,12 +397,9 @@ class PartitionComparison:
             for each in tally.differences.listed()
         )
         not_compared = tally.not_compared.listed()
-        if differences:
-            outcome = Outcome.DIFFERENT
-        else:
-            is_held = has_destination(self.plan.open_transactions)
-            is_part = not_compared or attempt.reason or is_held
-            outcome = Outcome.NOT_COMPARED if is_part else Outcome.EQUAL
+        is_part = not_compared or attempt.reason or has_destination(self.plan.open_transactions)
+        otherwise = Outcome.NOT_COMPARED if is_part else Outcome.EQUAL
+        outcome = Outcome.DIFFERENT if differences else otherwise
         return PartitionReport(
             self.plan.source,
             self.plan.destination,
@@ -425,6 +422,7 @@ class PartitionComparison:
             reason=attempt.reason,
             bytes_read=self.bytes_read,
             open_transactions=self.plan.open_transactions,
+            may_pass=self.failure is not None and is_transient(self.failure),
         )
 
     def _reached(self) -> tuple[int, int] | None:

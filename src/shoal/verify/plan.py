@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ..client.cluster import Cluster, patiently
+from ..client.cluster import Cluster, is_transient, patiently
 from ..client.config import IsolationLevel
 from ..error_codes import ErrorCode, named_code
 from ..errors import ShoalError
@@ -112,6 +112,7 @@ class Plan:
         refused: Those that cannot, with the reason.
         surplus: Partitions that only the destination has, and their offsets.
         warnings: Sentences.
+        refused_for_now: Those of ``refused`` whose reason is a transient error of a broker.
 
     """
 
@@ -120,6 +121,7 @@ class Plan:
     refused: Mapping[Mirrored, str]
     surplus: Mapping[Mirrored, OffsetRange]
     warnings: tuple[str, ...]
+    refused_for_now: frozenset[Mirrored] = frozenset()
 
 
 def make_plan(
@@ -172,7 +174,7 @@ def make_plan(
     source_logs = ask_logs(source, here, level, patience_s)
     open_here = _open_at(Side.SOURCE, source, source_ends, source_logs, patience_s)
     refused = {mirrored: why for mirrored, why in on_one.items() if mirrored not in lost}
-    partitions = []
+    partitions, may_pass = [], set[Mirrored]()
     for ours, theirs in [*on_both, *lost]:
         try:
             log = _answered(destination_logs[theirs])
@@ -186,13 +188,17 @@ def make_plan(
             )
         except ShoalError as error:
             refused[ours, theirs] = str(error)
+            if is_transient(error):
+                may_pass.add((ours, theirs))
     found = {}
     for ours, theirs in surplus:
         surplus_log = destination_logs[theirs]
         if isinstance(surplus_log, OffsetRange):
             found[ours, theirs] = surplus_log
             del refused[ours, theirs]
-    return Plan(positions.group, tuple(partitions), refused, found, tuple(positions.warnings))
+    return Plan(
+        positions.group, tuple(partitions), refused, found, tuple(positions.warnings), frozenset(may_pass)
+    )
 
 
 def _open_at(

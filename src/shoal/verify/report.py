@@ -308,6 +308,8 @@ class PartitionReport:
         open_transactions: Transactions at which the comparison ended. With one of the destination, the
             partition is not compared, unless it is different.
         bytes_read: The number of bytes read from both clusters.
+        may_pass: Whether the reason is a transient error of a broker, so that another comparison may do
+            without it.
         ranges: The ranges that were compared, by offset; None if nothing was left out on purpose.
         windows: The records around the first differences, if they were wanted.
 
@@ -333,6 +335,7 @@ class PartitionReport:
     reached: tuple[int, int] | None = None
     reason: str | None = None
     bytes_read: int = 0
+    may_pass: bool = False
     ranges: tuple[ComparedRange, ...] | None = None
     windows: tuple[RecordWindow, ...] = ()
     open_transactions: tuple[OpenTransaction, ...] = ()

@@ -290,8 +290,10 @@ def _parts(comparison: _Comparison) -> Sequence[PartitionComparison]:
 
 def _refused(plan: Plan) -> list[PartitionReport]:
     return [
-        PartitionReport(ours, theirs, Outcome.NOT_COMPARED, reason=why)
-        for (ours, theirs), why in plan.refused.items()
+        PartitionReport(
+            *mirrored, Outcome.NOT_COMPARED, reason=why, may_pass=mirrored in plan.refused_for_now
+        )
+        for mirrored, why in plan.refused.items()
     ]
 
 

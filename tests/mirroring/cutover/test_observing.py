@@ -69,6 +69,20 @@ def test_records_that_followers_lack_lie_behind_the_end(brokers: TwoBrokers) -> 
         assert (seen.end, seen.unreplicated) == (5, 0)
 
 
+def test_acl_that_another_one_implies_is_no_drift(
+    brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topic("topic", 1)
+    read = AclBinding(Resource.GROUP, PatternType.LITERAL, "app", "User:app", "*", AclOperation.READ, True)
+    missing = replace(read, operation=AclOperation.DESCRIBE), replace(read, principal="User:other")
+    report = AclsReport(missing, (), at_destination=frozenset({read}))
+    # Embedded brokers have no ACLs.
+    monkeypatch.setattr(observing, "follow_acls", lambda *_, **__: report)
+    with observed(brokers) as observer:
+        observer.partitions()
+        assert observer.drift() == ["the destination lacks the ACL User:other may READ group app"]
+
+
 def test_denial_that_only_the_destination_has_is_drift_and_a_permission_is_none(
     brokers: TwoBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,11 +132,13 @@ class Verdict(NamedTuple):
     Attributes:
         state: Passed, waiting, or failed.
         reasons: Phrases about everything that is in the way.
+        remedy: A sentence for an operator, if that of the gate does not fit the reasons.
 
     """
 
     state: State
     reasons: Sequence[str] = ()
+    remedy: str = ""
 
     @property
     def sentence(self) -> str:
@@ -145,6 +147,8 @@ class Verdict(NamedTuple):
 
 
 _PASSED = Verdict(State.PASSED)
+
+_STOP_PRODUCERS = "Stop the producers of the source, and cut over again."
 
 
 def _waiting_if(reasons: Sequence[str]) -> Verdict:
@@ -257,7 +261,8 @@ def unmoved_verdict(ends: Mapping[TopicPartition, int], partitions: Sequence[Par
         if found.get(partition) != end
     ]
     new = [f"{partition} was created at the source" for partition in sorted(found.keys() - ends.keys())]
-    return _failed_if([*moved, *new])
+    verdict = _failed_if([*moved, *new])
+    return verdict._replace(remedy=_STOP_PRODUCERS) if moved else verdict
 
 
 def complete_verdict(ends: Mapping[TopicPartition, int], partitions: Sequence[PartitionSeen]) -> Verdict:
@@ -308,11 +313,12 @@ def verified_verdict(report: VerifyReport, *, is_whole: bool) -> Verdict:
         is_whole: Whether the destination must have all records, since nothing is written any more.
 
     """
+    unequal = [each for each in report.partitions if each.outcome is not Outcome.EQUAL]
     reasons = [
-        f"{each.source} is {each.outcome.value}{f': {each.why}' if each.why else ''}"
-        for each in report.partitions
-        if each.outcome is not Outcome.EQUAL
+        f"{each.source} is {each.outcome.value}{f': {each.why}' if each.why else ''}" for each in unequal
     ]
+    if unequal and all(each.may_pass for each in unequal):
+        return _waiting_if(reasons)  # a broker starts again, for example
     if is_whole:
         reasons += [
             f"{each.source} has records from offset {each.not_mirrored.start:,} on that the destination lacks"
@@ -429,4 +435,5 @@ def _words(offset: GroupOffset) -> Iterator[str]:
     if offset.exactness is not None:
         yield f"{offset.exactness.value},"
     detail = f": {offset.detail}" if offset.detail else ""
-    yield f"{offset.action.value}{detail})"
+    there = f" at {offset.present}" if offset.action is Action.FURTHER else ""
+    yield f"{offset.action.value}{there}{detail})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from ...client.acls import Resource, describe_acls
 from ...client.cluster import Cluster
@@ -25,13 +26,50 @@ from ..sync.report import GroupsReport
 from ..sync.taken import SourceTaken
 from ..sync.way_there import WayThere
 from .certificate import CutCluster, CutLog
+from .effective_acls import lacking, mirror_principals
 from .log_ends import log_ends
 from .movement import PartitionSeen
 from .options import CutoverOptions
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "Observing"]
 
 _PATIENCE_S = 10.0
+
+
+class Observing(Protocol):
+    """The questions of a run to both clusters, as :class:`Observer` answers them."""
+
+    group: str
+    topics: dict[str, str]
+
+    def holder(self) -> str | None:
+        """Return the member of the mirror's group as a phrase; None if no mirror runs."""
+
+    def partitions(self) -> list[PartitionSeen]:
+        """Return all partitions of the source."""
+
+    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
+        """Return the position of the last :meth:`partitions`."""
+
+    def logs(self, seen: Sequence[PartitionSeen]) -> Mapping[TopicPartition, tuple[CutLog, CutLog]]:
+        """Return both sides of partitions, by source partition."""
+
+    def clusters(self) -> tuple[CutCluster, CutCluster]:
+        """Return the source and the destination."""
+
+    def drift(self) -> list[str]:
+        """Return phrases about configurations and ACLs that differ."""
+
+    def groups(self) -> GroupsReport:
+        """Translate the offsets of the groups; nothing is committed."""
+
+    def commit_groups(self) -> GroupsReport:
+        """Translate the offsets of the groups, and commit them."""
+
+    def verify(
+        self, earlier: VerifyReport | None, on_progress: Callable[[VerifyProgress], object]
+    ) -> VerifyReport:
+        """Compare the records that an earlier comparison has not found equal."""
 
 
 class Observer:
@@ -220,10 +258,11 @@ class Observer:
                 raise
             yield from self._missing_authorizer()
             return
-        for each in report.left:
+        own = mirror_principals(report.at_source, self.group)
+        for each in lacking(report.left, report.at_destination, own):
             yield f"the destination lacks the ACL {each}"
         for each in report.surplus:
-            if not each.allows:
+            if not each.allows and each.principal not in own:
                 yield f"only the destination has the ACL {each}"
 
     def _missing_authorizer(self) -> Iterator[str]:

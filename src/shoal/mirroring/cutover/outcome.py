@@ -8,11 +8,15 @@ from typing import Any
 
 from ...exit_codes import EXIT_DONE, EXIT_FAILED
 from ..model.text import first_few
+from ..sync.offset_rules import Action
 from ..sync.report import GroupOffset
 from .certificate import Certificate
 from .gates import GATES, Gate, State, Verdict
 
 __all__ = ["CutoverReport", "GateEvent"]
+
+#: The actions for an offset that the destination has.
+_IN_PLACE = frozenset({Action.UNCHANGED.value, Action.RETURNED.value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,12 @@ class CutoverReport:
         return next((each for each in self.gates if each.state is not State.PASSED), None)
 
     @property
+    def in_place(self) -> int:
+        """The number of offsets of groups that the destination has; 0 without a certificate."""
+        groups = () if self.certificate is None else self.certificate.groups
+        return sum(each.action in _IN_PLACE for each in groups)
+
+    @property
     def exit_code(self) -> int:
         """0 if all gates opened, otherwise 1."""
         return EXIT_DONE if self.closed is None else EXIT_FAILED
@@ -121,6 +131,7 @@ class CutoverReport:
             "rehearsal": self.is_rehearsal,
             "gates": [each.to_json_object() for each in self.gates],
             "committed": self.committed,
+            "in_place": self.in_place,
             "unconfirmed": [
                 {"group": each.group, "counterpart": str(each.counterpart), "offset": each.translated}
                 for each in self.unconfirmed

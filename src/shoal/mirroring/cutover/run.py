@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ...verify import PartitionReport, VerifyProgress, VerifyReport
-from ..model.position import MirrorPosition
 from ..sync.report import GroupsReport
-from .certificate import Certificate, CutCluster, CutLog, CutPartition
+from .certificate import Certificate, CutLog, CutPartition
 from .commits import Commits, cut_offsets
 from .files import check_writable, write_certificate, write_page
 from .gates import (
@@ -41,55 +40,21 @@ from .gates import (
     verified_verdict,
 )
 from .movement import Movement, PartitionSeen, Quiet
-from .observing import Observer
+from .observing import Observer, Observing
 from .options import CutoverOptions
 from .outcome import CutoverReport, GateEvent
 
-__all__ = ["CutoverRun", "Observing", "cut_over"]
+__all__ = ["CutoverRun", "cut_over"]
 
 #: Between two looks. A whole cut-over should take 60 s, and a look at 1,200 partitions takes some requests.
 _LOOK_S = 1.0
+
+_UNWRITTEN = "Cut over again with a new file for --certificate. The next translation replaces the offsets."
 
 _UNVERIFIED = "See the ranges with shoal verify, and let the producers and consumers stay at the source."
 
 #: Positions are committed every 5 s (``commit_interval_ms``); a busy coordinator may miss some commits.
 _STANDING_S = 30.0
-
-
-class Observing(Protocol):
-    """The questions of a run to both clusters; see :class:`~shoal.mirroring.cutover.observing.Observer`."""
-
-    group: str
-    topics: dict[str, str]
-
-    def holder(self) -> str | None:
-        """Return the member of the mirror's group as a phrase; None if no mirror runs."""
-
-    def partitions(self) -> list[PartitionSeen]:
-        """Return all partitions of the source."""
-
-    def position_of(self, partition: TopicPartition) -> MirrorPosition | None:
-        """Return the position of the last :meth:`partitions`."""
-
-    def logs(self, seen: Sequence[PartitionSeen]) -> Mapping[TopicPartition, tuple[CutLog, CutLog]]:
-        """Return both sides of partitions, by source partition."""
-
-    def clusters(self) -> tuple[CutCluster, CutCluster]:
-        """Return the source and the destination."""
-
-    def drift(self) -> list[str]:
-        """Return phrases about configurations and ACLs that differ."""
-
-    def groups(self) -> GroupsReport:
-        """Translate the offsets of the groups; nothing is committed."""
-
-    def commit_groups(self) -> GroupsReport:
-        """Translate the offsets of the groups, and commit them."""
-
-    def verify(
-        self, earlier: VerifyReport | None, on_progress: Callable[[VerifyProgress], object]
-    ) -> VerifyReport:
-        """Compare the records that an earlier comparison has not found equal."""
 
 
 class _Closed(Exception):
@@ -292,7 +257,10 @@ class CutoverRun:
                 return verdict
             certificate = self._make_certificate(seen, logs)
             assert file is not None
-            write_certificate(file, certificate)
+            try:
+                write_certificate(file, certificate)
+            except ShoalError as error:
+                return Verdict(State.FAILED, [str(error)], _UNWRITTEN)
             self._certificate = certificate
             self._write_page(file, certificate)
             return Verdict(State.PASSED)
@@ -319,7 +287,7 @@ class CutoverRun:
             if verdict.state is State.PASSED:
                 return
             if verdict.state is State.FAILED:
-                self._close(gate, verdict.reasons)
+                self._close(gate, verdict.reasons, remedy=verdict.remedy)
             if self._elapsed_s >= self._options.timeout_s:
                 self._close(gate, verdict.reasons, is_timed_out=True)
             self._tell(gate, verdict)
@@ -338,17 +306,22 @@ class CutoverRun:
             if waited_s >= self._options.timeout_s:
                 raise _TimedOut
 
+        def look() -> Verdict:
+            try:
+                report = self._observer.verify(self._verified, watch)
+            except ShoalError as error:
+                state = State.WAITING if is_transient(error) else State.FAILED
+                return Verdict(state, [f"the records cannot be verified: {error}"])
+            verdict = verified_verdict(report, is_whole=is_whole)
+            if verdict.state is State.PASSED:
+                self._verified = report
+                self._compared = {each.source: self._with_earlier(each) for each in report.partitions}
+            return verdict._replace(remedy=_UNVERIFIED)
+
         try:
-            report = self._observer.verify(self._verified, watch)
+            self._wait(gate, look)
         except _TimedOut:
             self._close(gate, ["the verification of the records has not ended"], is_timed_out=True)
-        except ShoalError as error:
-            self._close(gate, [f"the records cannot be verified: {error}"])
-        verdict = verified_verdict(report, is_whole=is_whole)
-        if verdict.state is not State.PASSED:
-            self._close(gate, verdict.reasons, remedy=_UNVERIFIED)
-        self._verified = report
-        self._compared = {each.source: self._with_earlier(each) for each in report.partitions}
 
     def _with_earlier(self, report: PartitionReport) -> PartitionReport:
         """Add what an earlier comparison found equal, if this one went on behind it."""

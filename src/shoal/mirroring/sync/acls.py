@@ -26,6 +26,8 @@ class AclsReport:
         surplus: The ACLs of copies that no ACL of the source asks for; shoal deletes none.
         created: The ACLs that were created in this round.
         refused: The error of each that the destination did not create.
+        at_source: All ACLs of topics and groups at the source.
+        at_destination: The same of the destination, before the round.
 
     """
 
@@ -33,6 +35,8 @@ class AclsReport:
     surplus: tuple[AclBinding, ...]
     created: tuple[AclBinding, ...] = ()
     refused: Mapping[AclBinding, BrokerError] = field(default_factory=dict)
+    at_source: frozenset[AclBinding] = frozenset()
+    at_destination: frozenset[AclBinding] = frozenset()
 
     @property
     def left(self) -> tuple[AclBinding, ...]:
@@ -69,12 +73,12 @@ def follow_acls(
 
     """
     kept = follow.kept_acls
-    bindings = _all_of(source)
-    groups = () if selection is None else _selected_groups(source, bindings, selection, own_group)
-    wanted = translate_acls(bindings, names, groups, kept)
-    drift = acl_drift(wanted, _all_of(destination), frozenset(names.values()), kept)
+    here, there = _all_of(source), _all_of(destination)
+    groups = () if selection is None else _selected_groups(source, here, selection, own_group)
+    wanted = translate_acls(here, names, groups, kept)
+    drift = acl_drift(wanted, there, frozenset(names.values()), kept)
     if compare_only or not follow.has(Follower.ACLS) or not drift.missing:
-        return AclsReport(drift.missing, drift.surplus)
+        return AclsReport(drift.missing, drift.surplus, at_source=here, at_destination=there)
     denials = [each for each in drift.missing if not each.allows]
     refused = create_acls(destination, denials)
     done = denials
@@ -83,7 +87,7 @@ def follow_acls(
         refused = create_acls(destination, permissions)
         done = [*denials, *permissions]
     created = tuple(each for each in done if each not in refused)
-    return AclsReport(drift.missing, drift.surplus, created, refused)
+    return AclsReport(drift.missing, drift.surplus, created, refused, here, there)
 
 
 def _all_of(cluster: Cluster) -> frozenset[AclBinding]:
