@@ -33,6 +33,7 @@ import functools
 import traceback
 from collections.abc import Callable
 
+from .broker_message import without_objects
 from .error_codes import ErrorCode, named_code
 from .printable import printable
 
@@ -290,7 +291,8 @@ class BrokerError(ShoalError):
         return self.code.may_pass
 
     def _text(self) -> str:
-        words = f" ({self.detail})" if self.detail else ""
+        detail = without_objects(self.detail or "")
+        words = f" ({detail})" if detail else ""
         advice = _MISSING_ACL.get(self.code)
         return f"{self.where}: {named_code(self.raw_code)}{words}" + (f": {advice}" if advice else "")
 

@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shoal.broker.call import Call
+from shoal.broker.state import Api, BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig
@@ -19,6 +22,7 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import response_class
 from shoal.topic_partition import TopicPartition
 from tests import batches
 from tests.group_member import GroupMember
@@ -97,11 +101,13 @@ class Move:
         with Cluster(config) as cluster:
             assert commit_offsets(cluster, "app", {ORDERS: Committed(offset, "")}, MemberId()) == {}
 
-    def cut(self, *more: str, on_line: Callable[[str], None] = lambda _: None) -> tuple[int, str, str]:
+    def cut(
+        self, *more: str, on_line: Callable[[str], None] = lambda _: None, drift: str = "acls"
+    ) -> tuple[int, str, str]:
         """Run the cut-over; return its exit code, its output, and its last sentence."""
         two = self.two
         between = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap, "--topics", "orders"]
-        given = ["--groups", ".*", "--allow-drift", "acls", "--quiet-s", "0.1", "--timeout", "4"]
+        given = ["--groups", ".*", "--allow-drift", drift, "--quiet-s", "0.1", "--timeout", "4"]
         command = [sys.executable, "-m", "shoal", "cutover", *between, *given, *more]
         written = ["--certificate", str(self.file)]
         pipe = subprocess.PIPE
@@ -188,3 +194,30 @@ def test_cutover_waits_for_a_destination_that_starts_again_in_its_verification(m
 
     code, _, sentence = move.cut("--timeout", "60", on_line=restart)
     assert code == 0, sentence
+
+
+#: Kafka 4.1 prints its request as a Java object.
+_REFUSAL = (
+    "Request Request(processor=2, connectionId=127.0.0.1:9092-1, session=org.apache.kafka.network.Session@"
+    "528e2f25, buffer=null, envelope=None) needs DESCRIBE permission."
+)
+
+
+def test_cutover_without_describe_on_the_cluster_prints_the_missing_acl(move: Move) -> None:
+    response = response_class(ApiKey.DESCRIBE_ACLS)
+
+    def refuse(broker: BrokerState, call: Call, request: Any) -> Any:
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return response(throttle_time_ms=0, error_code=code, error_message=_REFUSAL, resources=[])
+
+    for broker in (move.two.source, move.two.destination):
+        broker.apis = {**broker.apis, ApiKey.DESCRIBE_ACLS: Api(ApiKey.DESCRIBE_ACLS, 1, 3, refuse)}
+    code, _, sentence = move.cut(drift="configs")
+    assert code == 1
+    assert "needs DESCRIBE on the cluster" in sentence
+    assert (
+        f"kafka-acls.sh --bootstrap-server {move.two.source.bootstrap} --add --allow-principal "
+        '"$PRINCIPAL" --operation Describe --cluster' in sentence
+    )
+    assert "Session@" not in sentence
+    assert "IDEMPOTENT_WRITE" not in sentence

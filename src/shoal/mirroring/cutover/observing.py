@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId, describe_holder
 from ...client.offsets import EARLIEST, LATEST, list_offsets
+from ...client.security.access import PasswordLogin
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError
 from ...topic_partition import TopicPartition
@@ -254,6 +256,8 @@ class Observer:
                 compare_only=True,
             )
         except BrokerError as error:
+            if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise self._not_allowed(error) from error
             if error.code is not ErrorCode.SECURITY_DISABLED:
                 raise
             yield from self._missing_authorizer()
@@ -264,6 +268,24 @@ class Observer:
         for each in report.surplus:
             if not each.allows and each.principal not in own:
                 yield f"only the destination has the ACL {each}"
+
+    def _not_allowed(self, error: BrokerError) -> ConfigError:
+        """Return the error of a principal that may not describe the ACLs of a cluster."""
+        mirror = self._options.mirror
+        configs = {"source": mirror.source, "destination": mirror.destination}
+        # Both clusters are asked in this order, and an error names the one that refused.
+        name = "source" if error.where == f"the ACLs of {self._source}" else "destination"
+        config = configs[name]
+        login = None if config.security is None else config.security.login
+        user = login.user if isinstance(login, PasswordLogin) else "the principal of this command"
+        principal = shlex.quote(login.user) if isinstance(login, PasswordLogin) else '"$PRINCIPAL"'
+        login_file = "" if config.security is None else " --command-config FILE"
+        return ConfigError(
+            f"{error.where} cannot be read: {user} needs DESCRIBE on the cluster. Allow it as an "
+            f"administrator: kafka-acls.sh --bootstrap-server {shlex.quote(config.servers)}{login_file} "
+            f"--add --allow-principal {principal} --operation Describe --cluster. Or leave the ACLs out with "
+            "--allow-drift acls"
+        )
 
     def _missing_authorizer(self) -> Iterator[str]:
         """Yield what the move changes for clients if one of the clusters has no authorizer."""

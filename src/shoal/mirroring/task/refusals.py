@@ -11,6 +11,7 @@ import enum
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from ...broker_message import without_objects
 from ...client.cluster import Cluster
 from ...error_codes import ErrorCode, named_code
 from ...protocol.produce import ProduceOutcome
@@ -159,7 +160,8 @@ def refuse(
     """Let a partition react to an error code; return the reaction."""
     first = batches[0]
     code = ErrorCode.of(answer.error_code)
-    named = named_code(answer.error_code) + (f" ({answer.error_message})" if answer.error_message else "")
+    message = without_objects(answer.error_message or "")
+    named = named_code(answer.error_code) + (f" ({message})" if message else "")
     reaction = reaction_to(
         code,
         RefusedRequest(
