@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from shoal.broker import Broker
+from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from tests import batches
 from tests.integration.mirror_process import close_shared_spark, shoal
@@ -93,7 +94,7 @@ def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrok
     assert ended.exit_code == 1
     assert sorted(ended.incidents) == [("anew-0", "source-reset", False), ("cut-0", "source-reset", False)]
     assert ended.summary["up_to_date"] is False
-    assert "only up to offset 6, and 10 was mirrored already" in ended.summary["stopped"]["cut-0"]
+    assert "mirrored only before offset 6" in ended.summary["stopped"]["cut-0"]
     assert "was deleted and created again" in ended.summary["stopped"]["anew-0"]
     assert values(brokers.destination, "cut") == numbered("old", 10)
 
@@ -104,6 +105,21 @@ def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrok
 
     ended = mirror_once(brokers, "cut,anew,same", tmp_path)
     assert (ended.exit_code, ended.incidents, ended.summary["records"]) == (0, [], 0)
+
+
+def test_copy_whose_leader_did_not_answer_is_not_up_to_date(brokers: TwoBrokers, tmp_path: Path) -> None:
+    brokers.source.create_topic("cut", 1)
+    fill(History(brokers.source.log("cut")), "old", 10)
+    assert mirror_once(brokers, "cut", tmp_path).exit_code == 0
+
+    lose_tail(brokers.destination, "cut", 6)
+    brokers.destination.faults.add(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH, times=1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+    ended = mirror_once(brokers, "cut", tmp_path)
+    assert ended.exit_code == 1
+    assert ended.incidents == [("cut-0", "destination-loss", False)]
+    assert ended.summary["up_to_date"] is False
 
 
 # Changes while it runs

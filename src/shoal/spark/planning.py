@@ -209,9 +209,10 @@ class Planner:
         destinations: Mapping[str, str],
     ) -> list[TopicPartition]:
         """
-        Return the partitions whose copy differs from their position: they need a task even if nothing is new.
+        Return the partitions whose copy differs from their position, or was not seen: they need a task.
 
-        The task finds out whether the records are its own or those of another program.
+        The task waits for the copy's leader, and finds out whether the records are its own or those of another
+        program.
         """
         copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in positions}
         return list(compare_copies(destination, positions, copies))

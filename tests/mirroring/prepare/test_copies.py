@@ -90,12 +90,12 @@ def test_copy_with_foreign_records_differs(mirrored: TwoBrokers) -> None:
     assert states(mirrored) == {PARTITION: CopyState.LONGER}
 
 
-def test_copy_with_silent_leader_is_omitted(mirrored: TwoBrokers) -> None:
+def test_copy_with_silent_leader_is_unseen(mirrored: TwoBrokers) -> None:
     mirrored.destination.faults.add(
         ApiKey.OFFSET_FOR_LEADER_EPOCH, times=None, error=ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
     lose_tail(mirrored.destination, "topic", 3)
-    assert states(mirrored) == {}
+    assert states(mirrored) == {PARTITION: CopyState.UNSEEN}
 
 
 def test_many_partitions_take_one_request_per_broker(brokers: TwoBrokers) -> None:

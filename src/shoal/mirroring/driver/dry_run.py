@@ -358,7 +358,9 @@ class _DryRunner:
                 "mirrored so far by other rules (isolation.level, append times): stops. Use the same options "
                 f"as before, or a new {self._spell('group')} into an empty topic"
             )
-        if state is not None and state.is_loss:
+        if state is CopyState.UNSEEN:
+            yield f"its copy {state.value}"
+        elif state is not None and state.is_loss:
             yield self._met(IncidentKind.DESTINATION_LOSS, f"its copy {state.value}")
         if _is_another(position.source_topic_id, self._source, partition):
             yield self._met(IncidentKind.SOURCE_RESET, "the topic was recreated at the source")

@@ -41,11 +41,12 @@ class CopyState(enum.Enum):
     RECREATED = "was deleted and created again at the destination"
     SHORTER = "ends before its last acknowledged record"
     LONGER = "holds more records than the committed position"
+    UNSEEN = "has a leader that does not answer, so nothing shows whether it is complete"
 
     @property
     def is_loss(self) -> bool:
         """Whether records of the copy are missing."""
-        return self is not CopyState.LONGER
+        return self not in (CopyState.LONGER, CopyState.UNSEEN)
 
 
 def compare_copies(
@@ -63,7 +64,7 @@ def compare_copies(
         copies: The destination partitions by source partition.
 
     Returns:
-        The source partitions whose copy differs. One whose leader does not answer is left out.
+        The source partitions whose copy differs, or whose leader does not answer.
 
     """
     found = {
@@ -75,7 +76,9 @@ def compare_copies(
     ends = log_end_offsets(destination, asked.values())
     for partition, copy in asked.items():
         end, expected = ends[copy], positions[partition].destination_offset
-        if isinstance(end, int) and end != expected:
+        if not isinstance(end, int):
+            found[partition] = CopyState.UNSEEN
+        elif end != expected:
             found[partition] = CopyState.SHORTER if end < expected else CopyState.LONGER
     return found
 
