@@ -30,6 +30,8 @@ def read(tmp_path: Path) -> Read:
     def parsed(*arguments: str, consumer: str = "", producer: str = "") -> MirrorMakerOptions:
         (tmp_path / "consumer").write_text(f"bootstrap.servers=a:1,b:2\ngroup.id=makers\n{consumer}")
         (tmp_path / "producer").write_text(f"bootstrap.servers=c:3\n{producer}")
+        for name in ("consumer", "producer"):
+            (tmp_path / name).chmod(0o600)
         files = [f"--consumer.config={tmp_path}/consumer", f"--producer.config={tmp_path}/producer"]
         says_which = any(each.startswith(("--include", "--whitelist")) for each in arguments)
         given = arguments if says_which else (*arguments, "--include=orders")

@@ -29,6 +29,7 @@ class Patient:
         lines = {"bootstrap.servers": servers, **{k.replace("_", "."): v for k, v in properties.items()}}
         file = self._directory / "client.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        file.chmod(0o600)
         run = shoal(
             *("doctor", "--json", "--topics", self.topic, "--rename", r"(.*)=copy.\1"),
             *("--from-config", str(file), "--to-config", str(file)),

@@ -421,6 +421,7 @@ def _command(kafka: LockedKafka, directory: Path, password: str | None = None) -
     file = directory / "upstream.properties"
     lines = [f"{key}={value}" for key, value in properties(kafka, password=password).items()]
     file.write_text("\n".join(lines).replace("\\", "\\\\"))
+    file.chmod(0o600)
     command = [sys.executable, "-m", "shoal", "gateway", "--listen", "127.0.0.1:0"]
     return subprocess.Popen(
         [*command, "--upstream-config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -189,6 +189,7 @@ def test_properties_file_is_read_and_options_take_precedence(tmp_path: Path) -> 
         "bootstrap.servers=elsewhere:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
         f"sasl.jaas.config={jaas}\n"
     )
+    file.chmod(0o600)
     source = read(streaming=False, **{"kafka.config.file": str(file)}).source
     assert source.security is not None
     assert source.security.login == PasswordLogin("PLAIN", "a", "hidden-7f")
