@@ -211,8 +211,8 @@ class Planner:
         """
         Return the partitions whose copy differs from their position, or was not seen: they need a task.
 
-        The task waits for the copy's leader, and finds out whether the records are its own or those of another
-        program.
+        The task waits for the copy's leader, and finds out whether the records are its own or those of
+        another program.
         """
         copies = {each: TopicPartition(destinations[each.topic], each.partition) for each in positions}
         return list(compare_copies(destination, positions, copies))
