@@ -2,7 +2,8 @@
 
     python -m bench.before_after                 the table, on standard output
     python -m bench.before_after --append        the table to results.md, and before_after.svg
-    python -m bench.before_after --svg FILE      the chart there; --json FILE has all runs
+
+The options ``--svg FILE`` and ``--json FILE`` write the chart and all runs elsewhere.
 
 The charts are those of KIP-712 and of Pinterest's article: CPU, memory, garbage collection, batch sizes and
 message conversions, before and after.

@@ -41,12 +41,16 @@ SUBJECTS = {"source", "destination", "topics", "group", "copy", "follow"}
 #: Options that more files name, and the reason.
 EXCEPTIONS = {
     "allow_unauthenticated_spark": "also an option of Spark's data source, for reading and for writing",
+    "continue_on": "also an option of `shoal mirror-maker`, and the word of messages that name the remedy",
     "exclude_groups": "also an option of `shoal groups` and of `shoal.translate_offsets`",
     "from_certificate": "the driver reads it, and the check of topics expects the other direction then",
+    "groups": "also an option of `shoal groups` and `shoal cutover`, whose gate names it as a remedy",
     "keep_append_time": "the decision about a batch, and the time of its records, which resuming repeats",
     "master": "also an option of `shoal verify`, `inspect` and `demo`, each with its own default",
     "multi_batch": "also the tasks' word for a request with several batches of a partition",
     "once": "the two kinds of a run, which the driver and the engine tell apart",
+    "retry_stopped_s": "also the time at which a stop for a missing right says that it is tried again",
+    "surface": "not set by users: each message of a task that names an option spells it by its surface",
     "sync_acls": "also an option of `shoal cutover`, whose gate names it as a remedy",
     "takes_over_offsets": "also an option for reading: Spark's planner reads the group's positions",
 }

@@ -53,8 +53,7 @@ def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: C
             "missing offsets as lost",
             can_heal=False,
         )
-    copy.source_is_gone = True
-    copy.commit_waits_for = None
+    copy.lose_source()
 
 
 def _end_deleted_copy(copy: PartitionCopy, metadata: FreshMetadata, settings: CopySettings) -> None:

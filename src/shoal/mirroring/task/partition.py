@@ -526,6 +526,11 @@ class PartitionCopy:
         self.committed_offset = source_offset
         self.commit_waits_for = None
 
+    def lose_source(self) -> None:
+        """Commit the position no more: the source topic was deleted, and the group's position with it."""
+        self.source_is_gone = True
+        self.commit_waits_for = None
+
     def wait_for_commit(self, reason: str) -> None:
         """Keep the reason why the position could not be committed."""
         self.commit_waits_for = reason
