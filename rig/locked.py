@@ -101,6 +101,21 @@ class LockedKafka:
 
         wait_until(are_known, f"the ACLs of {user} on {name}")
 
+    def forbid(self, user: str, kind: ResourceType, name: str, operation: AclOperation) -> None:
+        """Delete one ACL of a user, and wait until a broker does not have it."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        one = AclBindingFilter(
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            None,
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        admin.delete_acls([one])[one].result(30)
+        wait_until(lambda: not admin.describe_acls(one).result(30), f"{user} to lack {operation} on {name}")
+
     def acls_of(self, user: str) -> list[AclBinding]:
         """Return all ACLs of a user."""
         admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})

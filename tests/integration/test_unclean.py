@@ -208,7 +208,7 @@ def test_once_stops_if_an_unclean_election_left_other_records_up_to_the_same_off
     summary = json.loads(ended.stdout.splitlines()[-1])
     assert ended.returncode == 1
     assert [(each["kind"], each["continued"]) for each in summary["incidents"]] == [("source-reset", False)]
-    assert f"only up to offset {len(kept)}" in summary["stopped"][f"{source.name}-0"]
+    assert f"only before offset {len(kept)}" in summary["stopped"][f"{source.name}-0"]
 
     assert shoal(*command, "--on-source-reset", "continue", state=tmp_path).returncode == 4
     assert values(read_topic(cluster.bootstrap, f"{topic}-to")[0]) == values(kept + lost + new)

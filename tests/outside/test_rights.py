@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from rig.load import create_topic
 from rig.locked import LockedKafka, jaas, locked_kafka
 from rig.read import digest_topic
 from rig.wait import wait_until
-from tests.integration.mirror_process import close_shared_spark, shoal
+from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -47,11 +48,16 @@ def login(kafka: LockedKafka, user: str, file: Path) -> str:
         "sasl.jaas.config": jaas("PLAIN", user),
     }
     file.write_text(java_properties(properties))
+    file.chmod(0o600)
     return str(file)
 
 
 def load(kafka: LockedKafka, topic: str) -> None:
     create_topic(kafka.cluster.bootstrap, topic, partitions=1)
+    load_more(kafka, topic)
+
+
+def load_more(kafka: LockedKafka, topic: str) -> None:
     producer = Producer({"bootstrap.servers": kafka.cluster.bootstrap})
     for number in range(10):
         producer.produce(topic, f"record {number}")
@@ -119,3 +125,57 @@ def test_doctor_names_each_hidden_topic_and_the_commands_for_this_principal(
     assert "kafka-acls.sh --bootstrap-server" in acls["remedy"]
     assert "--allow-principal User:bob" in acls["remedy"]
     assert "--topic hidden" in acls["remedy"]
+
+
+def allow_all_but_the_group(kafka: LockedKafka, topic: str) -> None:
+    operations = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS
+    kafka.allow("bob", ResourceType.TOPIC, topic, *operations)
+    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", *operations)
+    kafka.allow("bob", ResourceType.TOPIC, f"copy.{topic}", AclOperation.WRITE, AclOperation.CREATE)
+
+
+def test_refused_start_ends_with_2_and_points_to_the_commands(kafka: LockedKafka, tmp_path: Path) -> None:
+    load(kafka, "fresh")
+
+    def refusal(topics: str) -> str:
+        code, _, err = bob(kafka, tmp_path, "mirror", topics, "--once")
+        assert code == 2, err
+        sentence = err.splitlines()[-1]
+        assert "--dry-run" in sentence
+        assert "kafka-acls.sh" in sentence
+        assert "User:bob" in sentence
+        return sentence
+
+    assert "topic fresh of" in refusal("fresh")
+    assert "shows no topics" in refusal("fre.*")
+    allow_all_but_the_group(kafka, "fresh")
+    create_topic(kafka.cluster.bootstrap, "copy.fresh", partitions=1)
+    assert "GROUP_AUTHORIZATION_FAILED" in refusal("fresh")
+
+
+def test_read_taken_away_names_its_remedy_and_given_back_continues(
+    kafka: LockedKafka, tmp_path: Path
+) -> None:
+    topic, group = "taken", "group-of-taken"
+    load(kafka, topic)
+    allow_all_but_the_group(kafka, topic)
+    kafka.allow("bob", ResourceType.GROUP, group, AclOperation.READ)
+    file = login(kafka, "bob", tmp_path / "bob.properties")
+    names = "--topics", topic, *RENAME, "--group", group
+    with MirrorProcess("--from-config", file, "--to-config", file, *names, state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line.get("records") == 10)
+        kafka.forbid("bob", ResourceType.TOPIC, topic, AclOperation.READ)
+        load_more(kafka, topic)
+        line = mirror.wait_for(lambda line: bool(line.get("stopped")))
+        reason = line["stopped"][f"{topic}-0"]
+        assert f"allow READ on topic {topic} to User:bob" in reason
+        assert "tries again every 5 minutes, and on SIGUSR1" in reason
+        assert "--dry-run" in reason
+        kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ)
+        mirror.send_signal(signal.SIGUSR1)
+        mirror.wait_for(lambda line: line.get("records") == 20 and not line["stopped"])
+        mirror.send_signal(signal.SIGTERM)
+        mirror.wait()
+        assert mirror.exit_code == 0, mirror.stderr
+    source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
+    assert source == copy

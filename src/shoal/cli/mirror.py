@@ -31,6 +31,7 @@ from .options import (
     parse_topics,
 )
 from .parser import verb_parser
+from .refused_start import pointing_to_commands
 from .report import progress_until_unread, report_to
 
 __all__ = [
@@ -400,13 +401,14 @@ def run(args: argparse.Namespace) -> int:
             ended = f"stopped by {signals.received} before anything was copied"
             summary = Summary.of_nothing(options.group, 0.0, ended, once=options.once)
         else:
-            summary = run_mirror(
-                options,
-                on_progress=progress_until_unread(report, stop),
-                on_warning=report.warning,
-                on_notice=report.notice,
-                stop=stop,
-            )
+            with pointing_to_commands(options, args.spell):
+                summary = run_mirror(
+                    options,
+                    on_progress=progress_until_unread(report, stop),
+                    on_warning=report.warning,
+                    on_notice=report.notice,
+                    stop=stop,
+                )
         report.summary(summary)
     return summary.exit_code
 

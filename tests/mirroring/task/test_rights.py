@@ -25,7 +25,8 @@ def test_stop_names_the_right_and_the_next_try(
     broker.faults.add(api, times=None, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (stopped,) = brokers.with_settings(retry_stopped_s=300.0).run().stopped
     assert stopped.reason.endswith(
-        "to the principal of this mirror. The mirror tries again every 5 minutes, and on SIGUSR1"
+        "to the principal of this mirror (the same command with --dry-run prints the kafka-acls.sh line). "
+        "The mirror tries again every 5 minutes, and on SIGUSR1"
     )
     assert f"allow {right}" in stopped.reason
 

@@ -372,10 +372,14 @@ class CopySettings(CopyOptions):
     retry_stopped_s: float = 0.0
 
     def remedy_by(self, right: str, config: ClientConfig) -> str:
-        """Return what to allow, to which principal, and when the mirror tries again."""
+        """Return what to allow, to which principal and how, and when the mirror tries again."""
         remedy = f"allow {right} to {config.principal or 'the principal of this mirror'}"
         if not self.retry_stopped_s:
             return remedy
+        if self.surface is Surface.SHELL:
+            remedy += (
+                f" (the same command with {self.surface.option('dry_run')} prints the kafka-acls.sh line)"
+            )
         return f"{remedy}. The mirror tries again every {_duration(self.retry_stopped_s)}, and on SIGUSR1"
 
     @classmethod

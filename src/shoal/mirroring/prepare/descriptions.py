@@ -12,10 +12,15 @@ from ...errors import BrokerError, ShoalError, Stopped
 from ..model.copy_options import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from .topic_configs import Configs
 
-__all__ = ["NOT_ALLOWED", "BrokerConfigs", "describe_brokers", "describe_topics"]
+__all__ = ["NOT_ALLOWED", "BrokerConfigs", "describe_brokers", "describe_topics", "not_authorized"]
 
 #: The codes of a topic or a broker that this principal may not describe.
 NOT_ALLOWED = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+
+
+def not_authorized(topic: str) -> BrokerError:
+    """Return the cause of an error that the missing ACL of a topic leads to; the surface finds it there."""
+    return BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic}")
 
 
 def describe_topics(

@@ -29,7 +29,7 @@ from ..positions import GroupPositions
 from .agent_check import require_multi_batch
 from .changes import PlannedTopic, TopicChanges
 from .copies import confirmed_deleted, deleted_reason
-from .descriptions import NOT_ALLOWED, BrokerConfigs, describe_brokers, describe_topics
+from .descriptions import NOT_ALLOWED, BrokerConfigs, describe_brokers, describe_topics, not_authorized
 from .growth import creation_error, grow_topic
 from .topic_configs import (
     ConfigFinding,
@@ -103,6 +103,7 @@ class _Inspection:
         self._destination = destination
         self._patience_s = patience_s
         self._warnings: list[str] = []
+        self._hidden: list[str] = []
 
     def run(self, on_group: Callable[[str], object]) -> TopicChanges:
         names = self._select()
@@ -139,18 +140,24 @@ class _Inspection:
         names = self._options.topics.select(topics)
         missing = [self._describe_missing(name) for name in self._options.topics.missing(topics)]
         if missing and (self._options.once or not names):
-            raise OptionError("{topics}: {missing}", missing=". ".join(missing))
+            raise OptionError("{topics}: {missing}", missing=". ".join(missing)) from (
+                not_authorized(self._hidden[0]) if self._hidden else None
+            )
         self._warnings += [
             f"{each}{'' if each.endswith('?') else '.'} The mirror skips it until then" for each in missing
         ]
         if not names:
-            raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source)))
+            sees_none = not topics and self._options.source.principal is not None
+            raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source))) from (
+                not_authorized("all topics") if sees_none else None
+            )
         self._warnings += idle_expressions(self._options.topics, topics)
         return names
 
     def _describe_missing(self, topic: str) -> str:
         code = self._source.refresh([topic]).errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if code in NOT_ALLOWED:
+            self._hidden.append(topic)
             return f"topic {topic} of {self._source}: this principal is not authorized (allow DESCRIBE on it)"
         return (
             f"there is no topic {topic} on {self._source}{near_topics(topic, self._source.metadata.topics)}"
@@ -279,7 +286,7 @@ class _Inspection:
             raise ConfigError(
                 f"{_topics(refused)} of {self._destination}: this principal is not authorized. "
                 "Allow DESCRIBE and WRITE on it (and CREATE, if it does not exist)"
-            )
+            ) from not_authorized(refused[0])
 
     def _deleted(self, names: Mapping[str, str], group: str) -> Mapping[str, str]:
         """
@@ -330,7 +337,7 @@ class _Inspection:
                     f"topic {copy} does not exist on {self._destination}, and this principal may not read "
                     f"the configuration of {name} on {self._source} to create it alike. Allow "
                     "DESCRIBE_CONFIGS on it, or create the topic yourself with compression.type=producer"
-                )
+                ) from not_authorized(name)
         self._warn_of_fewer_replicas(missing)
         return {
             name: PlannedTopic(
