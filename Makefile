@@ -25,7 +25,7 @@ help:
 	@echo 'make bench      an hour: shoal and its rivals between two real clusters, and the aims; ARGS=--help says more'
 	@echo 'make follow-figures  an hour: translated offsets, the cut-over and what groups cost, and MirrorMaker 2 beside it'
 	@echo 'make check      ruff, mypy, import-linter, and the language of documents and source'
-	@echo 'make audit      known vulnerabilities of the dependencies, if a service can be asked'
+	@echo 'make audit      known vulnerabilities of packages and crates, if a service can be asked'
 	@echo 'make docs       the site, in site/; a broken link is an error'
 	@echo 'make dist       sdist and wheel in dist/, built twice and compared; sbom: the list of packages that the wheel carries'
 	@echo 'make image      an OCI image in dist/, from packages of Debian and PyPI alone; needs root, mmdebstrap and buildah'

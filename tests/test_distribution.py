@@ -33,6 +33,7 @@ def test_sbom_has_each_direct_dependency_in_a_supported_version(project: dict[st
     components = {
         canonicalize_name(each["name"]): each["version"]
         for each in json.loads(SBOM.read_text(encoding="utf-8"))["components"]
+        if each["purl"].startswith("pkg:pypi/")
     }
     wanted = [Requirement(each) for each in project["dependencies"]]
     missing = [
@@ -41,6 +42,38 @@ def test_sbom_has_each_direct_dependency_in_a_supported_version(project: dict[st
         if (version := components.get(canonicalize_name(each.name))) is None or version not in each.specifier
     ]
     assert missing == [], "run make sbom"
+
+
+def test_sbom_has_the_crates_of_the_lock_and_no_others() -> None:
+    with (ROOT / "native" / "Cargo.lock").open("rb") as file:
+        lock = tomllib.load(file)["package"]
+    wanted = {
+        f"pkg:{'cargo' if 'source' in crate else 'pypi'}/{crate['name']}@{crate['version']}": crate
+        for crate in lock
+    }
+    assert "pkg:pypi/shoal-native@0.1.0" in wanted
+    sbom = json.loads(SBOM.read_text(encoding="utf-8"))
+    native = re.compile("pkg:cargo/|pkg:pypi/shoal-native@")
+    components = [each for each in sbom["components"] if native.match(each["purl"])]
+    assert sorted(each["purl"] for each in components) == sorted(wanted), "run scripts/add_crates.py"
+    brought = {
+        each["ref"]: {ref.partition("/")[2].partition("@")[0] for ref in each.get("dependsOn", [])}
+        for each in sbom["dependencies"]
+    }
+    assert {ref: brought.get(ref) for ref in wanted} == {
+        ref: set(crate.get("dependencies", [])) for ref, crate in wanted.items()
+    }
+
+
+def test_sbom_excludes_crates_that_only_serve_the_build() -> None:
+    scopes = {
+        each["name"]: each["scope"]
+        for each in json.loads(SBOM.read_text(encoding="utf-8"))["components"]
+        if each["purl"].startswith("pkg:cargo/")
+    }
+    # A library, a system's interface; a macro, its parser, a build script's tool, another system's interface.
+    names = ("pyo3", "rustix", "linux-raw-sys", "pyo3-macros", "syn", "pyo3-build-config", "windows-sys")
+    assert [scopes[each] for each in names] == [*["optional"] * 3, *["excluded"] * 4]
 
 
 def test_sbom_describes_this_version_and_names_each_licence(project: dict[str, Any]) -> None:
