@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -221,3 +221,28 @@ def test_cutover_without_describe_on_the_cluster_prints_the_missing_acl(move: Mo
     )
     assert "Session@" not in sentence
     assert "IDEMPOTENT_WRITE" not in sentence
+
+
+def test_gate_quiet_of_a_log_that_grows_between_requests_names_no_transaction(move: Move) -> None:
+    """The producer has no transactions, and the one broker has no followers."""
+    broker = move.two.source
+    apis = dict(broker.apis)
+
+    def grow(key: ApiKey) -> Api:
+        def answer(state: BrokerState, call: Call, request: Any) -> Any:
+            answered = apis[key].handle(state, call, request)
+            move.history.plain(1)
+            return answered
+
+        return replace(apis[key], handle=answer)
+
+    def begin(line: str) -> None:
+        if "gate 3 of 6" in line and "waits until" in line:
+            ends = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            broker.apis = {**apis, **{key: grow(key) for key in ends}}
+
+    code, output, sentence = move.cut("--timeout", "2", on_line=begin)
+    assert (code, "gate 'quiet' did not open" in sentence) == (1, True)
+    assert "the ends of the source have not moved for 0 of" in sentence
+    assert "transaction is open" not in sentence + output
+    assert "followers lack" not in sentence + output
