@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -96,6 +97,7 @@ class Move:
     two: TwoBrokers
     history: History
     file: Path
+    mirror: GroupMember
 
     def commit(self, config: ClientConfig, offset: int) -> None:
         with Cluster(config) as cluster:
@@ -131,7 +133,7 @@ def started_move(file: Path) -> Iterator[Move]:
         with Cluster(two.settings.source) as cluster:
             mirror = GroupMember(cluster, GROUP, protocol="shoal-1", instance_id="shoal-1")
             mirror.join([ORDERS])
-            yield Move(two, history, file)
+            yield Move(two, history, file, mirror)
 
 
 @pytest.fixture
@@ -246,3 +248,29 @@ def test_gate_quiet_of_a_log_that_grows_between_requests_names_no_transaction(mo
     assert "the ends of the source have not moved for 0 of" in sentence
     assert "transaction is open" not in sentence + output
     assert "followers lack" not in sentence + output
+
+
+def test_way_back_refuses_a_certificate_with_a_number_changed_by_hand(move: Move) -> None:
+    code, _, sentence = move.cut()
+    assert code == 0, sentence
+    move.mirror.leave()
+    two = move.two
+    History(two.destination.log("orders")).plain(2)  # so that the larger number is not behind the end
+    between = ["--from", two.destination.bootstrap, "--to", two.source.bootstrap, "--topics", "orders"]
+    command = [sys.executable, "-m", "shoal", "mirror", *between, "--group", "back", "--dry-run"]
+    command += ["--from-certificate", str(move.file)]
+    as_written = subprocess.run(command, capture_output=True, text=True)
+    assert as_written.returncode == 0, as_written.stderr
+
+    values = json.loads(move.file.read_text())
+    values["partitions"][0]["destination"]["end"] += 1
+    move.file.write_text(json.dumps(values, indent=2))
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2, refused.stdout
+    assert f"the file {str(move.file)!r} is not a certificate of a cut-over" in refused.stderr
+    assert "its digest does not match its content" in refused.stderr
+
+    del values["digest"]
+    move.file.write_text(json.dumps(values))
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert (refused.returncode, "'digest' is missing" in refused.stderr) == (2, True)
