@@ -223,6 +223,17 @@ def test_cutover_without_describe_on_the_cluster_prints_the_missing_acl(move: Mo
     )
     assert "Session@" not in sentence
     assert "IDEMPOTENT_WRITE" not in sentence
+    assert "--sync-configs" not in sentence
+
+
+def test_groups_of_a_broker_that_refuses_to_list_them_names_describe_as_the_missing_right(move: Move) -> None:
+    move.two.source.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
+    between = ["--from", move.two.source.bootstrap, "--to", move.two.destination.bootstrap]
+    command = [sys.executable, "-m", "shoal", "groups", *between, "--topics", "orders", "--groups", ".*"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode != 0, run.stdout
+    assert "Grant DESCRIBE on the cluster" in run.stderr + run.stdout
+    assert "WRITE" not in run.stderr + run.stdout
 
 
 def test_gate_quiet_of_a_log_that_grows_between_requests_names_no_transaction(move: Move) -> None:

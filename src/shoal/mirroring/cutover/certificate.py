@@ -182,8 +182,8 @@ class Certificate:
             raise ValueError("it has a partition twice")
         if values["digest"] != _digest(values):
             raise ValueError(
-                "its digest does not match its content, so the file was damaged or changed. Use the file that "
-                "the cut-over wrote"
+                "its digest does not match its content, so the file was damaged or changed. Use the file "
+                "that the cut-over wrote"
             )
         return found
 
