@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.broker.state import Api, BrokerState
+from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig
@@ -31,6 +33,8 @@ from tests.integration.mirror_process import MirrorProcess, shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
 
 pytestmark = pytest.mark.timeout(120)
+
+LITERAL = PatternType.LITERAL
 
 
 @pytest.mark.integration
@@ -285,3 +289,76 @@ def test_way_back_refuses_a_certificate_with_a_number_changed_by_hand(move: Move
     move.file.write_text(json.dumps(values))
     refused = subprocess.run(command, capture_output=True, text=True)
     assert (refused.returncode, "'digest' is missing" in refused.stderr) == (2, True)
+
+
+def serve_acls(broker: Broker, *bindings: AclBinding) -> None:
+    """Let an embedded broker, which has no authorizer, answer with these ACLs."""
+    response = response_class(ApiKey.DESCRIBE_ACLS)
+    resource = response.DescribeAclsResource
+
+    def answer(state: BrokerState, call: Call, request: Any) -> Any:
+        return response(
+            throttle_time_ms=0,
+            error_code=0,
+            error_message=None,
+            resources=[
+                resource(
+                    resource_type=each.resource,
+                    resource_name=each.name,
+                    pattern_type=each.pattern,
+                    acls=[
+                        resource.AclDescription(
+                            principal=each.principal,
+                            host=each.host,
+                            operation=each.operation,
+                            permission_type=3 if each.allows else 2,
+                        )
+                    ],
+                )
+                for each in bindings
+                if each.resource == request.resource_type_filter
+            ],
+        )
+
+    broker.apis = {**broker.apis, ApiKey.DESCRIBE_ACLS: Api(ApiKey.DESCRIBE_ACLS, 1, 3, answer)}
+
+
+def allowed(
+    user: str, operation: AclOperation, resource: Resource, name: str, pattern: PatternType = LITERAL
+) -> AclBinding:
+    return AclBinding(resource, pattern, name, f"User:{user}", "*", operation, True)
+
+
+@pytest.mark.parametrize(("pattern", "name"), [(PatternType.PREFIXED, "shoal."), (LITERAL, "*")])
+def test_cutover_compares_what_acls_allow_and_leaves_out_the_mirror(
+    move: Move, pattern: PatternType, name: str
+) -> None:
+    move.commit(move.two.settings.source, 7)
+    operation, kind = AclOperation, Resource
+    serve_acls(
+        move.two.source,
+        allowed("app", operation.DESCRIBE, kind.GROUP, "app"),
+        allowed("app", operation.READ, kind.TOPIC, "orders"),
+        allowed("mirror", operation.READ, kind.GROUP, name, pattern),
+        allowed("mirror", operation.READ, kind.TOPIC, "orders"),
+        allowed("mirror", operation.DESCRIBE_CONFIGS, kind.TOPIC, "orders"),
+    )
+    present = [
+        allowed("app", operation.READ, kind.GROUP, "app"),
+        allowed("app", operation.READ, kind.TOPIC, "orders"),
+    ]
+    serve_acls(move.two.destination, *present)
+    code, _, sentence = move.cut(drift="configs")
+    assert code == 0, sentence
+
+
+def test_cutover_names_the_lacking_acl_of_a_consumer_that_may_join_every_group(move: Move) -> None:
+    serve_acls(
+        move.two.source,
+        allowed("app", AclOperation.READ, Resource.GROUP, "*"),
+        allowed("app", AclOperation.READ, Resource.TOPIC, "orders"),
+    )
+    serve_acls(move.two.destination, allowed("app", AclOperation.READ, Resource.GROUP, "*"))
+    code, _, sentence = move.cut("--timeout", "1", drift="configs")
+    assert code == 1
+    assert "the destination lacks the ACL User:app may READ topic orders" in sentence
