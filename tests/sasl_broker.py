@@ -70,7 +70,7 @@ class _Connection(socketserver.StreamRequestHandler):
         found = self.server.answers(token)
         if found is None:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
-            return {"error_code": code, "error_message": "no such token", "auth_bytes": b""}
+            return {"error_code": code, "error_message": self.server.refusal, "auth_bytes": b""}
         answer, self.is_logged_in = found
         return {
             "error_code": 0,
@@ -85,18 +85,20 @@ class _Server(socketserver.ThreadingTCPServer):
     block_on_close = False
     answers: Answers
     session_ms: int
+    refusal: str
 
 
 @contextmanager
-def sasl_broker(answers: Answers, session_ms: int = 0) -> Iterator[str]:
+def sasl_broker(answers: Answers, session_ms: int = 0, refusal: str = "no such token") -> Iterator[str]:
     """Run a broker, known to itself as :data:`NODE_ID`; yields its address.
 
     Args:
         answers: Returns the answers to tokens.
         session_ms: The lifetime of a login in the answers (KIP-368).
+        refusal: The message to a refused token.
     """
     with _Server(("127.0.0.1", 0), _Connection) as server:
-        server.answers, server.session_ms = answers, session_ms
+        server.answers, server.session_ms, server.refusal = answers, session_ms, refusal
         thread = Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:

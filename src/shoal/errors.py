@@ -260,10 +260,6 @@ _MISSING_ACL = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: (
         "the user has no ACL for that. Grant READ on the group at the source"
     ),
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
-        "the user has no ACL for that. Grant IDEMPOTENT_WRITE on the cluster, or WRITE on a topic of it, "
-        "and CREATE if topics are missing"
-    ),
 }
 
 
@@ -275,15 +271,20 @@ class BrokerError(ShoalError):
         raw_code: The code's number, also if shoal does not know it.
         where: The API, and the topic, partition, group or broker concerned.
         detail: The broker's own message, if any.
+        right: The right that the request needs, as ``DESCRIBE on the cluster``, if it may need one on the
+            cluster. CLUSTER_AUTHORIZATION_FAILED does not name it.
 
     """
 
-    def __init__(self, code: ErrorCode | int, where: str, detail: str | None = None) -> None:
-        super().__init__(code, where, detail)
+    def __init__(
+        self, code: ErrorCode | int, where: str, detail: str | None = None, right: str | None = None
+    ) -> None:
+        super().__init__(code, where, detail, right)
         self.code = ErrorCode.of(code)
         self.raw_code = int(code)
         self.where = where
         self.detail = detail
+        self.right = right
 
     @property
     def retriable(self) -> bool:
@@ -294,13 +295,15 @@ class BrokerError(ShoalError):
         detail = without_objects(self.detail or "")
         words = f" ({detail})" if detail else ""
         advice = _MISSING_ACL.get(self.code)
+        if self.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED and self.right:
+            advice = f"the user has no ACL for that. Grant {self.right}"
         return f"{self.where}: {named_code(self.raw_code)}{words}" + (f": {advice}" if advice else "")
 
 
-def raise_for(code: int, where: str, detail: str | None = None) -> None:
+def raise_for(code: int, where: str, detail: str | None = None, right: str | None = None) -> None:
     """Raise the :class:`BrokerError` of a response's error code, unless the code is 0."""
     if code != ErrorCode.NONE:
-        raise BrokerError(code, where, detail)
+        raise BrokerError(code, where, detail, right)
 
 
 class GroupHeld(ShoalError):

@@ -29,9 +29,12 @@ DOCUMENT: dict[bytes, Answer] = {b"signed": (b'{"version":"2020_10_22"}', True)}
 
 @contextmanager
 def passing(
-    answers: dict[bytes, Answer], most_connections: int = 10, login_s: float = 60.0
+    answers: dict[bytes, Answer],
+    most_connections: int = 10,
+    login_s: float = 60.0,
+    refusal: str = "no such token",
 ) -> Iterator[Gateway]:
-    with sasl_broker(answers.get) as address:
+    with sasl_broker(answers.get, refusal=refusal) as address:
         upstream = ClientConfig.from_properties("upstream", {"bootstrap.servers": address})[0]
         settings = GatewaySettings(
             "127.0.0.1",
@@ -123,3 +126,18 @@ def test_login_in_several_tokens_is_not_disturbed_before_its_node_is_known(conne
         wire = connect(str(gateway.brokers[NODE_ID]))
         assert begin(wire, "GSSAPI", b"AP-REQ", b"", b"qop")[-1] == b""
         assert wire.call(ApiKey.METADATA, 1, topics=[]).brokers
+
+
+def test_refusal_with_a_java_object_reaches_the_client_whole_and_the_log_without_it(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal = "Request Session(id=7, owner=java.lang.Thread@528e2f25) is refused"
+    with passing(GSSAPI, refusal=refusal) as running:
+        wire = connect(str(running.bootstrap))
+        begin(wire, "GSSAPI")
+        answer = wire.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"other")
+        assert (answer.error_code, answer.error_message) == (58, refusal)
+        assert wire.receive_frame() is None
+        wait_until(lambda: "login from" in caplog.text, "the warning")
+    assert "failed: Request is refused" in caplog.text
+    assert "Session" not in caplog.text

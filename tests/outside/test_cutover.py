@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.broker import Broker
 from shoal.broker.call import Call
 from shoal.broker.state import Api, BrokerState
+from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.config import ClientConfig
@@ -30,6 +33,8 @@ from tests.integration.mirror_process import MirrorProcess, shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
 
 pytestmark = pytest.mark.timeout(120)
+
+LITERAL = PatternType.LITERAL
 
 
 @pytest.mark.integration
@@ -96,6 +101,7 @@ class Move:
     two: TwoBrokers
     history: History
     file: Path
+    mirror: GroupMember
 
     def commit(self, config: ClientConfig, offset: int) -> None:
         with Cluster(config) as cluster:
@@ -131,7 +137,7 @@ def started_move(file: Path) -> Iterator[Move]:
         with Cluster(two.settings.source) as cluster:
             mirror = GroupMember(cluster, GROUP, protocol="shoal-1", instance_id="shoal-1")
             mirror.join([ORDERS])
-            yield Move(two, history, file)
+            yield Move(two, history, file, mirror)
 
 
 @pytest.fixture
@@ -221,3 +227,138 @@ def test_cutover_without_describe_on_the_cluster_prints_the_missing_acl(move: Mo
     )
     assert "Session@" not in sentence
     assert "IDEMPOTENT_WRITE" not in sentence
+    assert "--sync-configs" not in sentence
+
+
+def test_groups_of_a_broker_that_refuses_to_list_them_names_describe_as_the_missing_right(move: Move) -> None:
+    move.two.source.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
+    between = ["--from", move.two.source.bootstrap, "--to", move.two.destination.bootstrap]
+    command = [sys.executable, "-m", "shoal", "groups", *between, "--topics", "orders", "--groups", ".*"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode != 0, run.stdout
+    assert "Grant DESCRIBE on the cluster" in run.stderr + run.stdout
+    assert "WRITE" not in run.stderr + run.stdout
+
+
+def test_gate_quiet_of_a_log_that_grows_between_requests_names_no_transaction(move: Move) -> None:
+    """The producer has no transactions, and the one broker has no followers."""
+    broker = move.two.source
+    apis = dict(broker.apis)
+
+    def grow(key: ApiKey) -> Api:
+        def answer(state: BrokerState, call: Call, request: Any) -> Any:
+            answered = apis[key].handle(state, call, request)
+            move.history.plain(1)
+            return answered
+
+        return replace(apis[key], handle=answer)
+
+    def begin(line: str) -> None:
+        if "gate 3 of 6" in line and "waits until" in line:
+            ends = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            broker.apis = {**apis, **{key: grow(key) for key in ends}}
+
+    code, output, sentence = move.cut("--timeout", "2", on_line=begin)
+    assert (code, "gate 'quiet' did not open" in sentence) == (1, True)
+    assert "the ends of the source have not moved for 0 of" in sentence
+    assert "transaction is open" not in sentence + output
+    assert "followers lack" not in sentence + output
+
+
+def test_way_back_refuses_a_certificate_with_a_number_changed_by_hand(move: Move) -> None:
+    code, _, sentence = move.cut()
+    assert code == 0, sentence
+    move.mirror.leave()
+    two = move.two
+    History(two.destination.log("orders")).plain(2)  # so that the larger number is not behind the end
+    between = ["--from", two.destination.bootstrap, "--to", two.source.bootstrap, "--topics", "orders"]
+    command = [sys.executable, "-m", "shoal", "mirror", *between, "--group", "back", "--dry-run"]
+    command += ["--from-certificate", str(move.file)]
+    as_written = subprocess.run(command, capture_output=True, text=True)
+    assert as_written.returncode == 0, as_written.stderr
+
+    values = json.loads(move.file.read_text())
+    values["partitions"][0]["destination"]["end"] += 1
+    move.file.write_text(json.dumps(values, indent=2))
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 2, refused.stdout
+    assert f"the file {str(move.file)!r} is not a certificate of a cut-over" in refused.stderr
+    assert "its digest does not match its content" in refused.stderr
+
+    del values["digest"]
+    move.file.write_text(json.dumps(values))
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert (refused.returncode, "'digest' is missing" in refused.stderr) == (2, True)
+
+
+def serve_acls(broker: Broker, *bindings: AclBinding) -> None:
+    """Let an embedded broker, which has no authorizer, answer with these ACLs."""
+    response = response_class(ApiKey.DESCRIBE_ACLS)
+    resource = response.DescribeAclsResource
+
+    def answer(state: BrokerState, call: Call, request: Any) -> Any:
+        return response(
+            throttle_time_ms=0,
+            error_code=0,
+            error_message=None,
+            resources=[
+                resource(
+                    resource_type=each.resource,
+                    resource_name=each.name,
+                    pattern_type=each.pattern,
+                    acls=[
+                        resource.AclDescription(
+                            principal=each.principal,
+                            host=each.host,
+                            operation=each.operation,
+                            permission_type=3 if each.allows else 2,
+                        )
+                    ],
+                )
+                for each in bindings
+                if each.resource == request.resource_type_filter
+            ],
+        )
+
+    broker.apis = {**broker.apis, ApiKey.DESCRIBE_ACLS: Api(ApiKey.DESCRIBE_ACLS, 1, 3, answer)}
+
+
+def allowed(
+    user: str, operation: AclOperation, resource: Resource, name: str, pattern: PatternType = LITERAL
+) -> AclBinding:
+    return AclBinding(resource, pattern, name, f"User:{user}", "*", operation, True)
+
+
+@pytest.mark.parametrize(("pattern", "name"), [(PatternType.PREFIXED, "shoal."), (LITERAL, "*")])
+def test_cutover_compares_what_acls_allow_and_leaves_out_the_mirror(
+    move: Move, pattern: PatternType, name: str
+) -> None:
+    move.commit(move.two.settings.source, 7)
+    operation, kind = AclOperation, Resource
+    serve_acls(
+        move.two.source,
+        allowed("app", operation.DESCRIBE, kind.GROUP, "app"),
+        allowed("app", operation.READ, kind.TOPIC, "orders"),
+        allowed("mirror", operation.READ, kind.GROUP, name, pattern),
+        allowed("mirror", operation.READ, kind.TOPIC, "orders"),
+        allowed("mirror", operation.DESCRIBE_CONFIGS, kind.TOPIC, "orders"),
+    )
+    present = [
+        allowed("app", operation.READ, kind.GROUP, "app"),
+        allowed("app", operation.READ, kind.TOPIC, "orders"),
+    ]
+    serve_acls(move.two.destination, *present)
+    code, _, sentence = move.cut(drift="configs")
+    assert code == 0, sentence
+
+
+def test_cutover_names_the_lacking_acl_of_a_consumer_that_may_join_every_group(move: Move) -> None:
+    serve_acls(
+        move.two.source,
+        allowed("app", AclOperation.READ, Resource.GROUP, "*"),
+        allowed("app", AclOperation.READ, Resource.TOPIC, "orders"),
+    )
+    serve_acls(move.two.destination, allowed("app", AclOperation.READ, Resource.GROUP, "*"))
+    code, _, sentence = move.cut("--timeout", "1", drift="configs")
+    assert code == 1
+    assert "the destination lacks the ACL User:app may READ topic orders" in sentence

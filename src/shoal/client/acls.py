@@ -104,7 +104,9 @@ def describe_acls(cluster: Cluster, resource: Resource) -> frozenset[AclBinding]
         operation=_ANY,
         permission_type=_ANY,
     )
-    raise_for(response.error_code, f"the ACLs of {cluster}", response.error_message)
+    raise_for(
+        response.error_code, f"the ACLs of {cluster}", response.error_message, "DESCRIBE on the cluster"
+    )
     return frozenset(
         AclBinding(
             resource,
@@ -157,5 +159,7 @@ def create_acls(cluster: Cluster, bindings: Iterable[AclBinding]) -> dict[AclBin
         for each, result in zip(some, results, strict=True):
             if result.error_code:
                 where = f"creating the ACL that {each} on {cluster}"
-                refused[each] = BrokerError(result.error_code, where, result.error_message)
+                refused[each] = BrokerError(
+                    result.error_code, where, result.error_message, "ALTER on the cluster"
+                )
     return refused

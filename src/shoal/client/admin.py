@@ -13,6 +13,7 @@ from ..protocol.codec import request_class
 from .cluster import Cluster
 
 __all__ = [
+    "IDEMPOTENT_WRITE",
     "ConfigEntry",
     "NewTopic",
     "alter_topic_configs",
@@ -25,6 +26,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+#: The rights behind CLUSTER_AUTHORIZATION_FAILED.
+IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE on the cluster, or WRITE on a topic of it"
+_CREATE = "CREATE on the cluster, or on the topic"
 
 _TOPIC = 2
 _BROKER = 4
@@ -107,7 +112,7 @@ def describe_broker_config(cluster: Cluster, node_id: int) -> dict[str, str | No
     response = cluster.connection(node_id).request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
     where = f"the configuration of broker {node_id} of {cluster}"
     result = _only(response.results, where)
-    raise_for(result.error_code, where, result.error_message)
+    raise_for(result.error_code, where, result.error_message, "DESCRIBE_CONFIGS on the cluster")
     return {entry.name: entry.value for entry in result.configs}
 
 
@@ -169,7 +174,7 @@ def create_topic(cluster: Cluster, topic: NewTopic) -> bool:
     result = _create(cluster, topic, validate_only=False)
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         return False
-    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message)
+    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message, _CREATE)
     return True
 
 
@@ -186,7 +191,7 @@ def validate_topic(cluster: Cluster, topic: NewTopic) -> dict[str, ConfigEntry] 
 
     """
     result = _create(cluster, topic, validate_only=True)
-    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message)
+    raise_for(result.error_code, f"creating topic {topic.name} on {cluster}", result.error_message, _CREATE)
     if result.topic_config_error_code:
         return None
     described = {
@@ -267,7 +272,7 @@ def init_producer_id(cluster: Cluster) -> tuple[int, int]:
         producer_id=-1,
         producer_epoch=-1,
     )
-    raise_for(response.error_code, f"a producer id from {cluster}")
+    raise_for(response.error_code, f"a producer id from {cluster}", right=IDEMPOTENT_WRITE)
     if response.producer_id < 0 or response.producer_epoch < 0:
         # Brokers take a negative id for no producer, and would accept a batch twice.
         raise ProtocolError(

@@ -116,7 +116,8 @@ def list_groups(cluster: Cluster, *, with_states: bool = False) -> GroupListing:
             if with_states and connection.version(ApiKey.LIST_GROUPS) < _STATES_FROM:
                 for name, state in _states(connection, [each.group_id for each in response.groups]):
                     groups[name] = replace(groups[name], state=state)
-            raise_for(response.error_code, f"listing the groups of broker {node_id} of {cluster}")
+            where = f"listing the groups of broker {node_id} of {cluster}"
+            raise_for(response.error_code, where, right="DESCRIBE on the cluster")
         except ShoalError as error:
             failures[node_id] = error
     return GroupListing(groups, failures)

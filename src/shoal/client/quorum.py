@@ -43,10 +43,10 @@ def _controller_ms(cluster: Cluster) -> int:
         ApiKey.DESCRIBE_QUORUM,
         topics=[topic(topic_name=_METADATA_TOPIC, partitions=[topic.PartitionData(partition_index=0)])],
     )
-    raise_for(response.error_code, f"DescribeQuorum of {cluster}")
+    raise_for(response.error_code, f"DescribeQuorum of {cluster}", right="DESCRIBE on the cluster")
     for described in response.topics:
         for partition in described.partitions:
-            raise_for(partition.error_code, f"DescribeQuorum of {cluster}")
+            raise_for(partition.error_code, f"DescribeQuorum of {cluster}", right="DESCRIBE on the cluster")
             for voter in partition.current_voters:
                 if voter.replica_id == partition.leader_id and voter.last_caught_up_timestamp > 0:
                     return int(voter.last_caught_up_timestamp)

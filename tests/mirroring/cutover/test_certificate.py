@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 from dataclasses import replace
@@ -162,6 +163,9 @@ def changed(path: str, value: Any) -> str:
         (changed("partitions.1.partition", 0), "it has a partition twice"),
         (changed("groups.0.destination_offset", "6"), "not of type int"),
         (changed("topics", []), "items"),
+        (changed("partitions.0.records", 9), "its digest does not match its content"),
+        (changed("more", 1), "its digest does not match its content"),
+        (changed("digest", None), "its digest does not match its content"),
         ("[" * 100_000, "recursion"),
     ],
 )
@@ -174,5 +178,9 @@ def test_file_that_is_no_certificate_is_refused_with_a_sentence(tmp_path: Path, 
 
 def test_certificate_of_a_later_shoal_may_have_more_names(tmp_path: Path) -> None:
     file = tmp_path / "orders.json"
-    file.write_text(changed("more", 1))
+    values = json.loads(changed("more", 1))
+    del values["digest"]
+    content = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    values["digest"] = hashlib.sha256(content.encode()).hexdigest()
+    file.write_text(json.dumps(values))
     assert read_certificate(str(file)) == CERTIFICATE

@@ -45,6 +45,18 @@ def test_acl_is_lacking_unless_another_one_implies_it(
     assert lacking([wanted], [present], ()) == ([wanted] if is_lacking else [])
 
 
+@pytest.mark.parametrize(("pattern", "name"), [(PatternType.PREFIXED, "shoal."), (PatternType.LITERAL, "*")])
+def test_principal_of_a_pattern_is_the_mirror_if_it_may_describe_configurations(
+    pattern: PatternType, name: str
+) -> None:
+    mirror = replace(READ, pattern=pattern, name=name, principal="User:mirror")
+    consumer = replace(mirror, principal="User:consumer")
+    everyone = replace(mirror, principal="User:*")
+    found = {mirror, consumer, everyone, replace(CONFIGS, principal="User:mirror")}
+    assert mirror_principals(found, "shoal.A.B") == {"User:mirror"}
+    assert mirror_principals(found, "other") == ({"User:mirror"} if name == "*" else set())
+
+
 def test_principal_of_the_mirror_needs_no_acl_at_the_destination() -> None:
     own = mirror_principals([READ, replace(READ, name="shoal.A.B", principal="User:mirror")], "shoal.A.B")
     assert own == {"User:mirror"}

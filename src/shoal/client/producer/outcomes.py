@@ -27,6 +27,7 @@ from functools import partial
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ShoalError
 from ...protocol.produce import ProduceOutcome
+from ..admin import IDEMPOTENT_WRITE
 from ..backoff import Backoff
 from .accumulator import Accumulator, PartitionQueue, ProducerState
 from .batches import OrdinaryBatch, PendingBatch
@@ -105,7 +106,7 @@ class Outcomes:
             queue.is_draining = True
             return
         where = f"producing to {queue.partition} on {self._where}"
-        error = BrokerError(outcome.error_code, where, outcome.error_message)
+        error = BrokerError(outcome.error_code, where, outcome.error_message, IDEMPOTENT_WRITE)
         head = unfinished[0]
         is_head = bool(queue.sent) and queue.sent[0] is head
         if len(batches) > 1 and not (code.retriable and self._may_retry(head, code)):

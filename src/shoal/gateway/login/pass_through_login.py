@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...broker_message import without_objects
 from ...error_codes import ErrorCode
 from ...errors import Disconnected
 from ...protocol import codec
@@ -143,7 +144,7 @@ class PassThroughLogin:
     def _note(self, answer: Any) -> None:
         """Record the broker's answer to a token."""
         if answer.error_code != ErrorCode.NONE:
-            raise LoginFailed(answer.error_message or f"error {answer.error_code}")
+            raise LoginFailed(without_objects(answer.error_message or "") or f"error {answer.error_code}")
         if self._tokens_left is None:
             self.may_be_done = bool(answer.auth_bytes)
             self.is_done = self.is_done or not answer.auth_bytes

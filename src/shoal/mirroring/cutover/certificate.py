@@ -1,12 +1,14 @@
 """
 The certificate of a cut-over: both clusters at the cut, as JSON (docs/cutover-certificate.md).
 
-The way back begins from it. A file of another kind, or of a newer layout, is refused with a sentence.
+The way back begins from it. A file of another kind, of a newer layout, or whose content does not match its
+digest, is refused with a sentence.
 :mod:`.files` writes it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -149,8 +151,9 @@ class Certificate:
     commands: Mapping[str, str]
 
     def to_json_object(self) -> dict[str, Any]:
-        """Return the certificate as values of JSON."""
-        return {"type": _TYPE, "version": _VERSION, **asdict(self)}
+        """Return the certificate as values of JSON, with their digest."""
+        values = {"type": _TYPE, "version": _VERSION, **asdict(self)}
+        return {**values, "digest": _digest(values)}
 
     @classmethod
     def from_json_object(cls, values: Any) -> Certificate:
@@ -177,7 +180,19 @@ class Certificate:
         keys = [each.source_partition for each in found.partitions]
         if len(set(keys)) < len(keys):
             raise ValueError("it has a partition twice")
+        if values["digest"] != _digest(values):
+            raise ValueError(
+                "its digest does not match its content, so the file was damaged or changed. Use the file "
+                "that the cut-over wrote"
+            )
         return found
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of all values but the digest, without regard to order and white space."""
+    content = {name: value for name, value in values.items() if name != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _cluster(values: Any) -> CutCluster:

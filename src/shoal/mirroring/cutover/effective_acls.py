@@ -20,15 +20,31 @@ _ALL_PRINCIPALS = "User:*"
 _DESCRIBING = (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
 
 
-def mirror_principals(source: Iterable[AclBinding], group: str) -> frozenset[str]:
-    """Return the principals that the source allows to hold the mirror's group, by the group's own name."""
-    return frozenset(
-        each.principal
+def mirror_principals(source: Collection[AclBinding], group: str) -> frozenset[str]:
+    """
+    Return the principals that the source allows to hold the mirror's group.
+
+    A prefix or ``*`` may also allow a consumer to hold it. Then the principal counts only if it may describe
+    configurations of topics, which a mirror needs and a consumer does not.
+    """
+    holders = [
+        each
         for each in source
         if each.resource is Resource.GROUP
-        and (each.pattern, each.name) == (PatternType.LITERAL, group)
         and each.allows
+        and each.principal != _ALL_PRINCIPALS
         and each.operation in (AclOperation.READ, AclOperation.ALL)
+        and _has_name(each, group)
+    ]
+    describing = {
+        each.principal
+        for each in source
+        if each.resource is Resource.TOPIC and each.allows and each.operation is AclOperation.DESCRIBE_CONFIGS
+    }
+    return frozenset(
+        each.principal
+        for each in holders
+        if (each.pattern, each.name) == (PatternType.LITERAL, group) or each.principal in describing
     )
 
 
@@ -72,8 +88,12 @@ def _implying(wanted: AclBinding) -> Collection[AclOperation]:
 
 def _covers(present: AclBinding, wanted: AclBinding) -> bool:
     """Whether an ACL has each name that another one has."""
-    if present.pattern is PatternType.PREFIXED:
-        return wanted.name.startswith(present.name)
-    if present.name == _ALL_NAMES:
-        return True
-    return (present.pattern, present.name) == (wanted.pattern, wanted.name)
+    if wanted.pattern is PatternType.LITERAL or present.pattern is PatternType.PREFIXED:
+        return _has_name(present, wanted.name)
+    return present.name == _ALL_NAMES
+
+
+def _has_name(acl: AclBinding, name: str) -> bool:
+    if acl.pattern is PatternType.PREFIXED:
+        return name.startswith(acl.name)
+    return acl.name in (name, _ALL_NAMES)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ...client.cluster import Cluster
 from ...client.offsets import epoch_end_offsets
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 
-__all__ = ["log_ends"]
+__all__ = ["log_ends", "not_before", "written_ends"]
 
 #: For OffsetForLeaderEpoch: its end is that of the log.
 _CURRENT_EPOCH = -1
@@ -30,7 +30,20 @@ def log_ends(
             logs without epochs.
 
     """
-    ends = epoch_end_offsets(cluster, dict.fromkeys(shown, _CURRENT_EPOCH))
+    return not_before(shown, written_ends(cluster, shown))
+
+
+def written_ends(
+    cluster: Cluster, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int | ShoalError | None]:
+    """Return the end of each leader's log, or None if the broker or the log does not have it."""
+    return epoch_end_offsets(cluster, dict.fromkeys(partitions, _CURRENT_EPOCH))
+
+
+def not_before(
+    shown: Mapping[TopicPartition, int | ShoalError], ends: Mapping[TopicPartition, int | ShoalError | None]
+) -> dict[TopicPartition, int | ShoalError]:
+    """Return the later one of the high watermark and the log's end of each partition."""
     return {partition: _end(answer, ends[partition]) for partition, answer in shown.items()}
 
 

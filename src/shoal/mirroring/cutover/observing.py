@@ -29,7 +29,7 @@ from ..sync.taken import SourceTaken
 from ..sync.way_there import WayThere
 from .certificate import CutCluster, CutLog
 from .effective_acls import lacking, mirror_principals
-from .log_ends import log_ends
+from .log_ends import log_ends, not_before, written_ends
 from .movement import PartitionSeen
 from .options import CutoverOptions
 
@@ -129,7 +129,8 @@ class Observer:
         Return all partitions of the source. Their positions are read before their ends.
 
         Topics that match and are new since the beginning are left out, but new partitions are not. The log
-        ends are read last: none of them lies before the high watermark of an earlier moment.
+        ends are read first, then the high watermarks, then the last stable offsets: a log that grows
+        meanwhile does not look like one with an open transaction, or with followers that lag.
 
         Raises:
             ShoalError: A leader does not respond, or the mirror's group cannot be read.
@@ -143,10 +144,11 @@ class Observer:
             for number in sorted(topics[name].partitions if name in topics else ())
         ]
         self._positions = GroupPositions(self._source, self.group, MemberId).read(wanted)
+        written = written_ends(self._source, wanted)
+        shown = list_offsets(self._source, dict.fromkeys(wanted, LATEST))
         stable = _answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST), _COMMITTED))
-        ends = _answered(list_offsets(self._source, dict.fromkeys(wanted, LATEST)))
+        ends, log_end = _answered(shown), _answered(not_before(shown, written))
         starts = _answered(list_offsets(self._source, dict.fromkeys(wanted, EARLIEST)))
-        written = _answered(log_ends(self._source, ends))
         copies_open = self._source.config.isolation_level is IsolationLevel.READ_UNCOMMITTED
         seen = []
         for each in wanted:
@@ -156,14 +158,14 @@ class Observer:
                     each,
                     self.copy_of(each),
                     starts[each],
-                    # Between both questions a transaction may have ended.
+                    # Between both questions the log may have grown, or a transaction have ended.
                     min(stable[each], ends[each]),
                     ends[each],
                     None if position is None else position.source_offset,
                     copies_open,
                     "" if position is None else self._recreated(each, position),
                     None if position is None else position.destination_offset,
-                    written[each] - ends[each],
+                    log_end[each] - ends[each],
                 )
             )
         return seen

@@ -51,6 +51,8 @@ _LOOK_S = 1.0
 
 _UNWRITTEN = "Cut over again with a new file for --certificate. The next translation replaces the offsets."
 
+_REMOVE_CAUSE = "Remove the cause, and cut over again."
+
 _UNVERIFIED = "See the ranges with shoal verify, and let the producers and consumers stay at the source."
 
 #: Positions are committed every 5 s (``commit_interval_ms``); a busy coordinator may miss some commits.
@@ -283,7 +285,9 @@ class CutoverRun:
             try:
                 verdict = look()
             except ShoalError as error:
-                verdict = Verdict(State.WAITING if is_transient(error) else State.FAILED, [str(error)])
+                state = State.WAITING if is_transient(error) else State.FAILED
+                remedy = _REMOVE_CAUSE if gate is Gate.IN_STEP else ""
+                verdict = Verdict(state, [str(error)], remedy)
             if verdict.state is State.PASSED:
                 return
             if verdict.state is State.FAILED:

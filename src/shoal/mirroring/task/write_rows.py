@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
-from ...client.admin import init_producer_id
+from ...client.admin import IDEMPOTENT_WRITE, init_producer_id
 from ...client.cluster import Cluster, patiently
 from ...client.config import ClientConfig
 from ...client.offsets import EARLIEST, LATEST, list_offsets, log_end_offsets
@@ -152,7 +152,7 @@ def _write_partition(
             answer = producer.receive()[partition]
             if answer.error_code:
                 where = f"writing the batch at offset {batch.header.base_offset} to {partition} on {cluster}"
-                raise BrokerError(answer.error_code, where, answer.error_message)
+                raise BrokerError(answer.error_code, where, answer.error_message, IDEMPOTENT_WRITE)
             if answer.base_offset != end:
                 raise ShoalError(
                     f"{partition} on {cluster}: a batch landed at offset {answer.base_offset} instead of "
