@@ -330,7 +330,7 @@ def allowed(
 
 
 @pytest.mark.parametrize(("pattern", "name"), [(PatternType.PREFIXED, "shoal."), (LITERAL, "*")])
-def test_cutover_compares_what_acls_allow_and_leaves_out_the_mirror(
+def test_cutover_compares_effective_rights_without_those_of_the_mirror(
     move: Move, pattern: PatternType, name: str
 ) -> None:
     move.commit(move.two.settings.source, 7)
