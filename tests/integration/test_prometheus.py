@@ -295,6 +295,11 @@ ALERTS = {
     "MirrorSilent": Alert(
         {"shoal_last_report_timestamp_seconds": AT_ONCE}, {"shoal_last_report_timestamp_seconds": EACH_MINUTE}
     ),
+    "MirrorClusterDown": Alert(
+        {'shoal_cluster_up{cluster="destination"}': "0x120"},
+        {'shoal_cluster_up{cluster="destination"}': "1x120"},
+        labels='{cluster="destination"}',
+    ),
     "MirrorPartitionStopped": Alert(
         {f"shoal_partition_stopped{PARTITION_LABELS}": "1x120"},
         {f"shoal_partition_stopped{PARTITION_LABELS}": "0x120"},

@@ -190,7 +190,8 @@ def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:
         try:
 
             def idle_lines() -> list[str]:
-                return [each for each in log.read_text().splitlines() if " 0 records/s" in each]
+                idle = "up to date, lag 0 records, 0 records/s"
+                return [each for each in log.read_text().splitlines() if idle in each]
 
             wait_until(lambda: bool(idle_lines()), "an idle line", 120)
             began_at = time.monotonic()
