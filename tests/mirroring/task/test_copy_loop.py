@@ -18,7 +18,7 @@ from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import destination_leader, refusals, reports, source_gaps, worker
+from shoal.mirroring.task import destination_leader, refusals, reports, source_gaps, suspicion, worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
@@ -38,6 +38,7 @@ from tests.two_brokers import (
     Watched,
     answers,
     config_of,
+    die_after,
     leads_elsewhere,
     let_pass,
     lose_tail,
@@ -516,6 +517,24 @@ def test_silence_of_a_source_ends_though_its_answers_are_far_apart(
     answers(brokers.source, ApiKey.FETCH, late, 1_000_000)
     (stopped,) = brokers.impatient().start().result().stopped
     assert "does not send offset 0" in str(stopped)
+
+
+def test_silence_of_a_source_at_a_start_ends_though_the_alignment_takes_long(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if many partitions were aligned together: each waits for the answers of all."""
+    monkeypatch.setattr(source_gaps, "_PATIENCE", 1)
+    monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.3)
+    history.plain(3, 2)
+    die_after(brokers, requests=1)
+
+    def late(response: FetchResponse) -> FetchResponse:
+        time.sleep(0.1)
+        return without_records(response)
+
+    answers(brokers.source, ApiKey.FETCH, late, 1_000_000)
+    (stopped,) = brokers.impatient().start().result().stopped
+    assert "its answers have no records" in str(stopped)
 
 
 def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(
