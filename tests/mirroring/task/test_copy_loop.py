@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
-from shoal.mirroring.task import destination_leader, refusals, reports, worker
+from shoal.mirroring.task import destination_leader, refusals, reports, source_gaps, suspicion, worker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
@@ -37,6 +38,7 @@ from tests.two_brokers import (
     Watched,
     answers,
     config_of,
+    die_after,
     leads_elsewhere,
     let_pass,
     lose_tail,
@@ -498,6 +500,41 @@ def test_slow_records_in_remote_storage_are_no_gap(
     answers(brokers.source, ApiKey.FETCH, without_records, times=9)
     assert brokers.start().result().complete
     assert brokers.copied() == history.committed
+
+
+def test_silence_of_a_source_ends_though_its_answers_are_far_apart(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if hundreds of partitions were silent: each answer is about one of them."""
+    monkeypatch.setattr(source_gaps, "_PATIENCE", 1)
+    monkeypatch.setattr(source_gaps, "_MOST_BETWEEN_S", 0.05)
+    history.plain(3)
+
+    def late(response: FetchResponse) -> FetchResponse:
+        time.sleep(0.1)
+        return without_records(response)
+
+    answers(brokers.source, ApiKey.FETCH, late, 1_000_000)
+    (stopped,) = brokers.impatient().start().result().stopped
+    assert "does not send offset 0" in str(stopped)
+
+
+def test_silence_of_a_source_at_a_start_ends_though_the_alignment_takes_long(
+    brokers: TwoBrokers, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if many partitions were aligned together: each waits for the answers of all."""
+    monkeypatch.setattr(source_gaps, "_PATIENCE", 1)
+    monkeypatch.setattr(suspicion, "_FORGET_AFTER_S", 0.3)
+    history.plain(3, 2)
+    die_after(brokers, requests=1)
+
+    def late(response: FetchResponse) -> FetchResponse:
+        time.sleep(0.1)
+        return without_records(response)
+
+    answers(brokers.source, ApiKey.FETCH, late, 1_000_000)
+    (stopped,) = brokers.impatient().start().result().stopped
+    assert "its answers have no records" in str(stopped)
 
 
 def test_gap_behind_an_open_transaction_ends_a_read_uncommitted_range(

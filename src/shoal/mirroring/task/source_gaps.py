@@ -31,8 +31,9 @@ __all__ = ["SourceGaps"]
 #: The number of request timeouts after which a range with an end waits no longer: five minutes by default.
 _PATIENCE = 10
 
-#: An empty answer so long after the last one has a cause of its own: the pauses are at most 10 s.
-_FORGET_AFTER_S = 60.0
+#: The most that counts of the time between two empty answers. A partition may have been held meanwhile. The
+#: pauses are at most 10 s, but each answer is about one partition, and hundreds may be silent.
+_MOST_BETWEEN_S = 60.0
 
 
 class SourceGaps:
@@ -127,6 +128,7 @@ class _Silence:
 
     Attributes:
         description: When they began, and what is known of their reason.
+        age_s: How long they have lasted.
 
     """
 
@@ -134,7 +136,8 @@ class _Silence:
         self._partition = partition
         self._place = place
         self._end = end
-        self._began_at = self._last_at = time.monotonic()
+        self.age_s = 0.0
+        self._last_at = time.monotonic()
         self._since = datetime.now(UTC)
         self._why = ""
         self._look: _Look | None = None
@@ -142,12 +145,9 @@ class _Silence:
     def goes_on(self, place: tuple[int, uuid.UUID | None]) -> bool:
         """Return whether an empty answer for an offset of a topic belongs to this silence."""
         now = time.monotonic()
-        is_near, self._last_at = now - self._last_at < _FORGET_AFTER_S, now
-        return is_near and place == self._place
-
-    @property
-    def age_s(self) -> float:
-        return time.monotonic() - self._began_at
+        self.age_s += min(now - self._last_at, _MOST_BETWEEN_S)
+        self._last_at = now
+        return place == self._place
 
     @property
     def description(self) -> str:

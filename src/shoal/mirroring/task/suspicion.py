@@ -34,6 +34,10 @@ class Suspicion:
         self._began_at += seconds
         self._confirmed_at += seconds
 
+    def prolong(self, seconds: float) -> None:
+        """Count a time that a try took as part of the refusal, and not as a pause before it."""
+        self._confirmed_at += seconds
+
     @property
     def age_s(self) -> float:
         """How long ago the first refusal was."""
@@ -104,6 +108,11 @@ class Suspicions:
         """Let the time that aligning the partition took make no refusal older."""
         for each in self.open.values():
             each.disregard(seconds)
+
+    def prolong(self, seconds: float) -> None:
+        """Let the time that aligning the partition took end no suspicion: the alignment was the try."""
+        for each in self.open.values():
+            each.prolong(seconds)
 
     def land(self, end: int) -> None:
         """Drop the suspicions of batches before an offset: they are acknowledged."""

@@ -422,6 +422,8 @@ class LeaderPairWorker:
             if error is None or not is_transient(error):
                 # An outage counts: a refusal after it has a cause of its own.
                 copy.suspicions.disregard(took_s)
+            elif isinstance(error, NoRecords):
+                copy.suspicions.prolong(took_s)
             if isinstance(error, PartitionStopped):
                 copy.stop_with(error)
             elif isinstance(error, NoRecords):
