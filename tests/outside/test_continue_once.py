@@ -19,6 +19,8 @@ from tests.integration.mirror_process import MirrorProcess
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 RECORDS = 40
+#: Those of ``--on-KIND``.
+KINDS = ("foreign-records", "destination-loss", "source-reset", "source-retention")
 
 
 def load(bootstrap: str, topic: str, records: int = RECORDS) -> None:
@@ -77,7 +79,8 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
             delete("second")
             mirror.wait_for(lambda line: len(line["stopped"]) == 4)
             for words, sentence in [
-                (("first", "send-failure"), "'send-failure' is not one of foreign-records, destination-loss"),
+                (("first", "send-failure"), "'send-failure' is not one of "),
+                (("first", "source-gap"), f"'source-gap' is not one of {', '.join(KINDS)}"),
                 (("first", "foreign-records"), "not stopped by foreign-records, but by destination-loss"),
                 (("first-7", "destination-loss"), "no topic and no partition 'first-7'"),
                 (("fourth", "destination-loss"), "no topic and no partition 'fourth'"),
@@ -90,8 +93,12 @@ def test_stopped_topic_continues_once_and_the_others_stay_stopped(tmp_path: Path
             assert (code, text) == (0, "first-0, first-1 may continue after destination-loss, this once")
             line = mirror.wait_for(lambda line: line["stopped"].keys() == {"second-0", "second-1"})
             wait_until(lambda: copied("first") == RECORDS, "the first topic's records")
-            kinds = [(each["partition"], each["kind"]) for each in line["incidents"] if each["continued"]]
+            continued = [each for each in line["incidents"] if each["continued"]]
+            kinds = [(each["partition"], each["kind"]) for each in continued]
             assert sorted(kinds) == [("first-0", "destination-loss"), ("first-1", "destination-loss")]
+            # The mirror itself created the topic.
+            reasons = [each["reason"] for each in continued]
+            assert all("the topic of this name is empty now" in each for each in reasons), reasons
             load(source.bootstrap, "first", 2)
             wait_until(lambda: copied("first") == RECORDS + 2, "new records")
             with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=10) as answer:

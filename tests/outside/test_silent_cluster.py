@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rig import wait_until
 from rig.process import spawn
 from shoal.broker import Broker
+from shoal.broker.cluster import BrokerCluster
 from shoal.mirroring.driver.control_socket import ask_mirror
 from tests.integration.mirror_process import MirrorProcess, environment_of
 from tests.server_process import ServerProcess
@@ -177,6 +178,29 @@ def test_silent_cluster_is_reported_everywhere_until_it_answers(
     assert f"warning: the {silent} cluster does not answer since " in stderr
     assert f"the {silent} cluster answers again" in stderr
     assert f"the {other} cluster does not answer" not in stderr
+
+
+def test_copy_without_a_leader_is_not_up_to_date_while_other_brokers_answer(tmp_path: Path) -> None:
+    with Broker() as source, BrokerCluster(2) as destination:
+        create(source.bootstrap)
+        load(source.bootstrap)
+        destination.create_topic(TOPIC, PARTITIONS)
+        with watching(source.bootstrap, destination.bootstrap, tmp_path) as watched:
+            silent = [
+                f"{TOPIC}-{each}" for each in range(PARTITIONS) if destination.leader_of(TOPIC, each) == 2
+            ]
+            assert 0 < len(silent) < PARTITIONS
+            destination.node(2).hang_up()  # no other broker takes its partitions over
+            line = watched.mirror.wait_for(lambda line: sorted(line.get("waiting", ())) == silent, 60)
+            assert line["states"]["up to date"] == PARTITIONS - len(silent)
+            assert watched.metric('shoal_partitions{state="waiting"}') == len(silent)
+            destination.start_node(2)
+            watched.mirror.wait_for(watched.is_up_to_date)
+            watched.mirror.send_signal(signal.SIGTERM)
+            summary = watched.mirror.wait()
+        written = [destination.nodes[0].log(TOPIC, each).log_end_offset for each in range(PARTITIONS)]
+    assert (watched.mirror.exit_code, summary["up_to_date"], summary["records"]) == (0, True, RECORDS)
+    assert sum(written) == RECORDS
 
 
 def test_log_of_an_idle_mirror_has_no_line_twice(tmp_path: Path) -> None:

@@ -289,8 +289,9 @@ def _state_rows(summary: Summary) -> list[tuple[str, str]]:
 def incident_text(incident: PartitionIncident) -> str:
     """Return an incident as ``source-retention (200 source offsets lost): the source has no offset 7 …``."""
     lost = "an unknown number of" if incident.lost is None else f"{incident.lost:,}"
-    # Not each offset that retention deleted had a record.
-    unit = "source offset" if incident.kind == IncidentKind.SOURCE_RETENTION.value else "record"
+    # Not each offset that retention deleted, or that the source does not send, had a record.
+    is_of_offsets = IncidentKind(incident.kind).policy is IncidentKind.SOURCE_RETENTION
+    unit = "source offset" if is_of_offsets else "record"
     return f"{incident.kind} ({lost} {unit}{'s' * (incident.lost != 1)} lost): {incident.reason}"
 
 

@@ -22,11 +22,11 @@ from .schedule import PartitionSchedule
 
 __all__ = ["Continuing"]
 
-#: The kinds that an option of ``shoal mirror`` lets continue.
+#: The kinds that have an option of ``shoal mirror`` themselves. A gap at the source stops only ``--once``.
 _KINDS = {
     each.value: each
     for each in IncidentKind
-    if each not in {IncidentKind.SEND_FAILURE, IncidentKind.NEW_PARTITIONS}
+    if each.policy is each and each not in {IncidentKind.SEND_FAILURE, IncidentKind.NEW_PARTITIONS}
 }
 
 _Stopped = Mapping[TopicPartition, PartitionMetrics]

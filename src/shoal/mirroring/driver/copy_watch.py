@@ -38,6 +38,7 @@ class CopyWatch(Lookout):
     Compares all copies at each look.
 
     The watch reacts once to each finding, since a task may still be working on it at the next look.
+    A copy whose leader is silent at two looks is a finding, too: an idle task does not ask that leader.
     With ``--once`` it only creates copies again: the tasks find everything else, and stop by themselves.
 
     """
@@ -75,6 +76,8 @@ class CopyWatch(Lookout):
         self._notify = notify
         self._positions: dict[TopicPartition, MirrorPosition] = {}
         self._reported: dict[TopicPartition, tuple[CopyState, MirrorPosition]] = {}
+        #: The partitions whose copy's leader did not answer at the last look.
+        self._unseen: set[TopicPartition] = set()
 
     def look(self, source: Cluster, destination: Cluster) -> None:
         """Compare all copies once."""
@@ -96,10 +99,15 @@ class CopyWatch(Lookout):
             return
         found = compare_copies(destination, positions, copies)
         # Records that follow a position are the mirror's own, and will be committed.
-        lost = {
-            each: state for each, state in found.items() if state in (CopyState.RECREATED, CopyState.SHORTER)
-        }
-        self._doubt({partition: (state, positions[partition]) for partition, state in lost.items()})
+        lost = [each for each, state in found.items() if state in (CopyState.RECREATED, CopyState.SHORTER)]
+        doubted = [*lost, *self._still_unseen(found)]
+        self._doubt({partition: (found[partition], positions[partition]) for partition in doubted})
+
+    def _still_unseen(self, found: Mapping[TopicPartition, CopyState]) -> Collection[TopicPartition]:
+        """Return the partitions whose copy was silent at two looks, if no task has reported that."""
+        before = self._unseen
+        self._unseen = {each for each, state in found.items() if state is CopyState.UNSEEN}
+        return (before & self._unseen).difference(self._schedule.in_trouble())
 
     def _meet_deleted(
         self,

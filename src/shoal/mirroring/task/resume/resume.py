@@ -155,7 +155,7 @@ class Resumption:
                 f"topic {partition.topic} on {destination} was deleted and created again since it was "
                 f"mirrored (its id was {then} and is {now}), and now it ends at offset {self._log.end}"
             )
-            if self._clusters.settings.continues_after(IncidentKind.DESTINATION_LOSS) and not self._log.end:
+            if self._copy.continues_after(IncidentKind.DESTINATION_LOSS) and not self._log.end:
                 # The mirror itself may have created it a moment ago.
                 reason = (
                     f"topic {partition.topic} on {destination} was deleted since it was mirrored (its id was "
