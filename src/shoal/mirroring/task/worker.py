@@ -331,6 +331,7 @@ class LeaderPairWorker:
             if copy.commit_waits_for
             and not copy.range.is_open
             and not copy.state.stopped
+            and copy.state.refusal is None  # it stops for that
             and copy.state.current is not PartitionState.HANDED_ON
         ]
         if not refused:
