@@ -1,7 +1,7 @@
 """The cost of down-conversion, lazy and eager: ``python -m bench.gateway --help``.
 
 Old consumers request 50 MB each of a topic of 10:1 gzip data, all at once: through ``shoal gateway`` from a
-real Kafka 4.1.0, and from shoal's embedded broker with its log on disk. The consumers are raw sockets in one
+real Kafka 4.1.0, and from shoal's embedded broker. The consumers are raw sockets in one
 separate process. They send Fetch 3, check the response for an error, and count and discard its bytes, so that
 the server gets the cores. Then fewer consumers read small batches, through gateways with chunks of every
 size.
@@ -289,8 +289,8 @@ def _gateway(upstream: str, chunk_bytes: int, directory: Path) -> AbstractContex
     return _serving(command, directory / "gateway.log")
 
 
-def _embedded(data: Path, chunk_bytes: int, directory: Path) -> AbstractContextManager[_Server]:
-    command = [sys.executable, "-m", "bench.gateway", "broker", str(data), str(chunk_bytes)]
+def _embedded(chunk_bytes: int, directory: Path) -> AbstractContextManager[_Server]:
+    command = [sys.executable, "-m", "bench.gateway", "broker", str(chunk_bytes)]
     return _serving(command, directory / "broker.log")
 
 
@@ -312,12 +312,12 @@ def _convert_eagerly() -> None:
     converting._TURNS = Turns(_EAGER_CHUNK_BYTES)
 
 
-def _be_broker(data: Path, chunk_bytes: int) -> None:
+def _be_broker(chunk_bytes: int) -> None:
     """Run the embedded broker until killed."""
     if chunk_bytes == _EAGER_CHUNK_BYTES:
         _convert_eagerly()
     config = {"shoal.old.versions": "true", "shoal.down.conversion.chunk.bytes": str(chunk_bytes)}
-    with Broker(data=data, config=config) as broker:
+    with Broker(config=config) as broker:
         print(f"listening on {broker.bootstrap}", flush=True)
         signal.pause()
 
@@ -523,14 +523,14 @@ def _parse() -> argparse.Namespace:
 
 
 def _measure_broker(arguments: argparse.Namespace, records: int, directory: Path) -> list[Run]:
-    data = directory / "data"
+    @contextmanager
+    def start(chunk_bytes: int) -> Iterator[_Server]:
+        """Start a broker with its log in memory, which is part of its idle memory."""
+        with _embedded(chunk_bytes, directory) as server:
+            say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
+            _load(server.address, _TOPIC, records, _RECORDS_PER_BATCH)
+            yield server
 
-    def start(chunk_bytes: int) -> AbstractContextManager[_Server]:
-        return _embedded(data, chunk_bytes, directory)
-
-    say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
-    with start(_LAZY_CHUNK_BYTES) as server:
-        _load(server.address, _TOPIC, records, _RECORDS_PER_BATCH)
     return _compare(_BROKER, start, arguments)
 
 
@@ -557,7 +557,7 @@ def main() -> None:
     if sys.argv[1:2] == ["gateway"]:
         sys.exit(_be_gateway(sys.argv[2:]))
     if sys.argv[1:2] == ["broker"]:
-        _be_broker(Path(sys.argv[2]), int(sys.argv[3]))
+        _be_broker(int(sys.argv[2]))
         return
     arguments = _parse()
     load_before = os.getloadavg()[0]

@@ -29,20 +29,18 @@ from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 
 from shoal.broker import Broker
-from tests.broker.conftest import NewTopic, broker_of_kind
+from tests.broker.conftest import NewTopic
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % number * 10 for number in range(300)]
 SECONDS = 30
 
 
-@pytest.fixture(scope="module", params=["memory", "files", "old versions"])
-def session_broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """If the log is in files, the response takes another way to the socket; old versions are not chosen."""
+@pytest.fixture(scope="module", params=["default", "old versions"])
+def session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """If the broker serves old versions, these clients do not choose them."""
     config = {"shoal.old.versions": "true"} if request.param == "old versions" else {}
-    with broker_of_kind(request.param, tmp_path_factory, config) as running:
+    with Broker(config=config) as running:
         yield running
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.broker import BrokerCluster
+from shoal.broker.storage import segments
 from shoal.gateway import rewriting, working
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import ClientRequest
@@ -31,9 +32,10 @@ BATCHES = 400
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    """With logs in files: a fetch ends with a segment, and those in memory are small."""
-    with BrokerCluster(3, data=tmp_path_factory.mktemp("data")) as running:
+def cluster() -> Iterator[BrokerCluster]:
+    """With large segments: a fetch ends with a segment."""
+    with pytest.MonkeyPatch.context() as patched, BrokerCluster(3) as running:
+        patched.setattr(segments, "_FIRST_SEGMENT_BYTES", 4 << 20)
         yield running
 
 

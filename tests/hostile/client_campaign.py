@@ -121,7 +121,7 @@ class Target:
         """Start a server, and require a clean end."""
         with ExitStack() as stack:
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
-            arguments = ["--listen", "127.0.0.1:0", "--data", str(room / "data")]
+            arguments = ["--listen", "127.0.0.1:0"]
             most = _MOST_CONNECTIONS[name]
             limits = ("--max-connections", str(most))
             if name == "broker":

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, of 4.1.0, on the embedded broker with its logs on disk."""
+"""Kafka's own command-line tools, of 4.1.0, on the embedded broker."""
 
 import json
 import re
@@ -28,8 +28,8 @@ LINES = [f"line {number}" for number in range(200)]
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(data=tmp_path, config={"auto.create.topics.enable": "true"}) as running:
+def broker() -> Iterator[Broker]:
+    with Broker(config={"auto.create.topics.enable": "true"}) as running:
         yield running
 
 

@@ -1,5 +1,5 @@
 """
-Kafka in Python: one broker, over real sockets, with logs in memory or in Kafka's own files.
+Kafka in Python: one broker, over real sockets, with logs in memory.
 
 For demos, tests and development, and for reading: it refuses the requests that Kafka refuses, with Kafka's
 error codes and in Kafka's order. It is not a production broker.

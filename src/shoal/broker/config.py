@@ -343,8 +343,6 @@ class TopicConfig:
     Attributes:
         codec: The codec to which batches of another one are recompressed; None keeps the producer's.
         down_conversion: Whether clients that cannot read magic 2 are served.
-        flush_messages: The number of records after which a log in files is flushed, before they are
-            acknowledged.
         plain_multi_batch: Whether a request may have several batches without a producer id.
 
     """
@@ -360,8 +358,6 @@ class TopicConfig:
     deleted: bool
     codec: Codec | None
     down_conversion: bool
-    index_interval_bytes: int
-    flush_messages: int
     plain_multi_batch: bool
 
     @classmethod
@@ -386,7 +382,5 @@ class TopicConfig:
             deleted="delete" in value("cleanup.policy"),
             codec=_CODECS[value("compression.type")],
             down_conversion=value("message.downconversion.enable").lower() == "true",
-            index_interval_bytes=int(value("index.interval.bytes")),
-            flush_messages=int(value("flush.messages")),
             plain_multi_batch=value("shoal.multi.batch.plain").lower() == "true",
         )

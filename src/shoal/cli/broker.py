@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from ..errors import ConfigError
-from ..exit_codes import EXIT_DONE, EXIT_FAILED
+from ..exit_codes import EXIT_DONE
 from ..mirroring.model.option_values import parse_listen
 from ..properties_file import read_properties_file
 from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values
-from .output import print_json, say, warn
+from .output import print_json, warn
 from .server_properties import ServerProperties, read_server_properties
 from .serving import allow_many_files, give_freed_memory_back, signals_held
 
@@ -31,9 +31,9 @@ def add_parser(verbs: Subparsers) -> None:
         help="run an embedded broker",
         description="Run a Kafka broker in this process until SIGINT or SIGTERM, for demos, tests and "
         "development. Do not use it in production: it is a single broker without users, encryption or "
-        "tuning for load. Exit codes: 0 ended by a signal; 1 failed, also if the data directory failed; 2 "
-        "usage or configuration.",
-        epilog="Example:\n\n  shoal broker --listen 127.0.0.1:9092 --data ./data --config num.partitions=3",
+        "tuning for load. It keeps everything in memory. Exit codes: 0 ended by a signal; 1 failed; 2 usage "
+        "or configuration.",
+        epilog="Example:\n\n  shoal broker --listen 127.0.0.1:9092 --config num.partitions=3",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -41,13 +41,6 @@ def add_parser(verbs: Subparsers) -> None:
         metavar="HOST:PORT",
         help="a loopback address to listen on and to advertise. Port 0 takes a free port "
         f"(default: the file's listeners, or {_DEFAULT_LISTEN})",
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="directory of topics, records and group offsets, in Kafka's own segment files (default: "
-        "the file's log.dirs. Without either, the broker keeps them in memory and loses them at its end)",
     )
     parser.add_argument(
         "--config",
@@ -83,11 +76,9 @@ def run(args: argparse.Namespace) -> int:
         port,
         config={**_DEFAULTS, **wanted.settings},
         node_id=wanted.node_id or _NODE_ID,
-        data=args.data or wanted.data,
         allow_any_address=args.allow_any_address,
     )
     with signals_held() as signals:
-        broker.when_halted(signals.wake)
         try:
             broker.start()
         except OSError as error:
@@ -98,9 +89,6 @@ def run(args: argparse.Namespace) -> int:
                 signals.wait()
         finally:
             broker.stop()
-    if broker.failure is not None:
-        say(f"{broker.failure}. Replace the disk, or start with another --data")
-        return EXIT_FAILED
     return EXIT_DONE
 
 

@@ -1,9 +1,9 @@
 """
 A broker's ``server.properties``, as far as the embedded broker supports it.
 
-Besides the supported settings, the file may have ``listeners`` (whose host is also the advertised one),
-``log.dirs``, and ``node.id`` or ``broker.id``. The broker ignores other properties (threads, quorums,
-replication) with a warning, as Kafka does with unknown ones.
+Besides the supported settings, the file may have ``listeners`` (whose host is also the advertised one), and
+``node.id`` or ``broker.id``. The broker ignores other properties (directories, threads, quorums, replication)
+with a warning, as Kafka does with unknown ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class ServerProperties:
     Attributes:
         settings: The settings that the broker supports, by Kafka's names.
         listen: The listener, ``HOST:PORT``, if any.
-        data: The data directory, if any.
         node_id: The broker's id in the cluster, if any.
         ignored: Names of properties without effect.
 
@@ -38,7 +37,6 @@ class ServerProperties:
 
     settings: Mapping[str, str]
     listen: str | None = None
-    data: Path | None = None
     node_id: int | None = None
     ignored: Sequence[str] = ()
 
@@ -47,7 +45,6 @@ class ServerProperties:
         return ServerProperties(
             {**self.settings, **later.settings},
             later.listen or self.listen,
-            later.data or self.data,
             self.node_id if later.node_id is None else later.node_id,
         )
 
@@ -63,13 +60,12 @@ def read_server_properties(
         known: The settings that the broker supports, by name.
 
     Raises:
-        ConfigError: A listener, a directory or an id that the broker cannot have.
+        ConfigError: A listener or an id that the broker cannot have.
 
     """
     listeners = properties.get("listeners")
-    directories = properties.get("log.dirs", properties.get("log.dir"))
     node_id = properties.get("node.id", properties.get("broker.id"))
-    used = {"listeners", "log.dirs", "log.dir", "node.id", "broker.id", *_RETENTION}
+    used = {"listeners", "node.id", "broker.id", *_RETENTION}
     settings = {name: value.strip() for name, value in properties.items() if name in known}
     for name, milliseconds in _RETENTION.items():
         if name in properties:
@@ -77,7 +73,6 @@ def read_server_properties(
     return ServerProperties(
         settings,
         _plaintext(path, listeners) if listeners else None,
-        _only_directory(path, directories) if directories else None,
         _number(path, node_id) if node_id else None,
         sorted(name for name in properties if name not in known and name not in used),
     )
@@ -96,13 +91,6 @@ def _plaintext(path: Path, listeners: str) -> str:
     raise ConfigError(
         f"{path}: the embedded broker supports PLAINTEXT only, and listeners has none. Add PLAINTEXT://HOST:PORT"
     )
-
-
-def _only_directory(path: Path, directories: str) -> Path:
-    found = [each.strip() for each in directories.split(",") if each.strip()]
-    if len(found) != 1:
-        raise ConfigError(f"{path}: log.dirs {directories!r} is not one directory. Use a single one")
-    return Path(found[0])
 
 
 def _number(path: Path, text: str) -> int:

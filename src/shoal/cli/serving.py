@@ -56,13 +56,9 @@ class HeldSignals:
         self._news.release()
 
     def wait(self) -> None:
-        """Wait for a signal, or for :meth:`wake`."""
+        """Wait for a signal."""
         if not self._came:
             self._news.acquire()
-
-    def wake(self) -> None:
-        """Let :meth:`wait` return without a signal."""
-        self._news.release()
 
     def begin(self, call: Callable[[], object]) -> bool:
         """

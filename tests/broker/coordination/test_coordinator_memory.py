@@ -6,7 +6,6 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +19,8 @@ from shoal.broker.coordination.group import CommittedOffset
 from shoal.broker.coordination.groups import Groups
 from shoal.broker.coordination.joining import Join, MemberIdRequired, Sync
 from shoal.broker.coordination.producer_ids import ProducerIds
-from shoal.broker.coordination.transactions import Transactions, TransactionState
+from shoal.broker.coordination.transactions import Transactions
 from shoal.broker.serving.connection_quotas import ConnectionQuotas
-from shoal.broker.storage.journal import Journal
 from shoal.broker.topics import Topics
 from shoal.error_codes import ErrorCode
 from tests.broker.wire import Wire
@@ -175,15 +173,6 @@ def test_committed_offsets_count_and_overwriting_needs_no_room(producer_id: int 
     groups.commit("other", {("topic", 0): position}, producer_id)
 
 
-def test_committed_offsets_of_a_journal_count(tmp_path: Path) -> None:
-    config = BrokerConfig({"shoal.groups.max.bytes": str(MEGABYTE)})
-    position = CommittedOffset(1, -1, "m" * 4096, now_ms())
-    Groups(config, Journal(tmp_path)).commit("group", {("topic", number): position for number in range(150)})
-    again = Groups(config, Journal(tmp_path))
-    with refused_with(ErrorCode.INVALID_COMMIT_OFFSET_SIZE):
-        again.commit("other", {("topic", number): position for number in range(150)})
-
-
 def test_full_memory_is_returned_as_error_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -227,9 +216,9 @@ def test_counted_bytes_of_members_and_offsets_match_their_memory() -> None:
 # Transactional ids
 
 
-def transactions_of(most_bytes: int, journal: Journal | None = None) -> Transactions:
+def transactions_of(most_bytes: int) -> Transactions:
     config = BrokerConfig({"shoal.transactional.ids.max.bytes": str(most_bytes)})
-    return Transactions(config, Topics(config), Groups(config), ProducerIds(), journal)
+    return Transactions(config, Topics(config), Groups(config), ProducerIds())
 
 
 def known_ids(transactions: Transactions) -> list[str]:
@@ -278,8 +267,8 @@ def test_partitions_of_an_open_transaction_count(what: str) -> None:
     transactions.add_offsets("id", *identity, "group")
 
 
-def test_transactional_ids_unused_for_a_week_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transactions = transactions_of(-1, Journal(tmp_path))
+def test_transactional_ids_unused_for_a_week_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions = transactions_of(-1)
     transactions.init("old", 1000, -1, -1)
     identity = transactions.init("open", 1000, -1, -1)
     transactions.add_offsets("open", *identity, "group")
@@ -291,24 +280,6 @@ def test_transactional_ids_unused_for_a_week_expire(tmp_path: Path, monkeypatch:
     transactions.init("new", 1000, -1, -1)
     transactions.forget_unused()
     assert known_ids(transactions) == ["open", "new"]
-    assert known_ids(transactions_of(-1, Journal(tmp_path))) == ["open", "new"]
-
-
-def test_transactional_id_of_an_older_journal_ages_from_the_start(tmp_path: Path) -> None:
-    fact = {
-        "producer_id": 1000,
-        "epoch": 0,
-        "previous_epoch": -1,
-        "timeout_s": 1.0,
-        "state": TransactionState.EMPTY.value,
-        "partitions": [],
-        "groups": [],
-        "started_at_ms": -1,
-    }
-    Journal(tmp_path).put("transaction", "id", value=fact)
-    transactions = transactions_of(-1, Journal(tmp_path))
-    transactions.forget_unused()
-    assert known_ids(transactions) == ["id"]
 
 
 def test_counted_bytes_of_transactional_ids_match_their_memory() -> None:

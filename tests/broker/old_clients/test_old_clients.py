@@ -19,7 +19,6 @@ from kafka import KafkaConsumer, KafkaProducer
 from shoal.broker import Broker
 from shoal.records import Codec
 from tests.batches import TRANSACTIONAL, batch, marker
-from tests.broker.conftest import broker_of_kind
 
 CODECS = ["none", "gzip", "snappy", "lz4"]
 SECONDS = 30
@@ -32,8 +31,8 @@ SENT: list[tuple[bytes | None, bytes]] = [
 
 
 @pytest.fixture(scope="module")
-def session_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with broker_of_kind("files", tmp_path_factory, {"shoal.old.versions": "true"}) as running:
+def session_broker() -> Iterator[Broker]:
+    with Broker(config={"shoal.old.versions": "true"}) as running:
         yield running
 
 

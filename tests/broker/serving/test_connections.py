@@ -99,10 +99,10 @@ def test_fetch_longer_than_the_idle_limit_is_answered() -> None:
         assert wire.fetch("topic", max_wait_ms=700, min_bytes=1).error_code == ErrorCode.NONE
 
 
-def test_client_that_does_not_read_its_response_is_disconnected(tmp_path: Path) -> None:
+def test_client_that_does_not_read_its_response_is_disconnected() -> None:
     sent = batch([os.urandom(900_000)])
     config = {"connections.max.idle.ms": "2000"}
-    with Broker(config=config, data=tmp_path / "data") as broker, Wire(broker.bootstrap) as wire:
+    with Broker(config=config) as broker, Wire(broker.bootstrap) as wire:
         broker.create_topic("topic")
         for _ in range(40):
             wire.produce("topic", sent)

@@ -1,12 +1,6 @@
-"""
-A partition's log by itself: segments, their borders, retention, and batches stored as they are.
+"""A partition's log by itself: segments, their borders, retention, and batches stored as they are."""
 
-Everything holds in memory and in files.
-"""
-
-import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +9,6 @@ from hypothesis import strategies as st
 from shoal.broker import ApiError
 from shoal.broker.config import BrokerConfig, TopicConfig
 from shoal.broker.storage.log import Log
-from shoal.broker.storage.ranges import FileRange
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
 from tests.batches import TIMESTAMP, Record, batch, marker, message, patched, payload, raw_batch, wrapper
@@ -27,19 +20,10 @@ TRANSACTIONAL = 0x10
 NewLog = Callable[..., Log]
 
 
-@pytest.fixture(params=["memory", "files"])
-def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> NewLog:
+@pytest.fixture
+def new_log() -> NewLog:
     """Make a log with settings of its own: ``new_log(retention_ms="-1")``."""
-    numbers = itertools.count()
-
-    def create(**overrides: str) -> Log:
-        if request.param == "memory":
-            return Log("topic-0", config_of(**overrides))
-        # In memory segments are never larger than that.
-        config = config_of(**{"segment_bytes": str(16 * MIB), **overrides})
-        return Log("topic-0", config, tmp_path / str(next(numbers)))
-
-    return create
+    return lambda **overrides: Log("topic-0", config_of(**overrides))
 
 
 def config_of(**overrides: str) -> TopicConfig:
@@ -107,7 +91,7 @@ def test_read_bytes_stay_unchanged_after_appends(new_log: NewLog) -> None:
     before = bytes(view)
     for _ in range(2_000):
         append(log, batch([b"x" * 100]))
-    assert isinstance(view, FileRange) or view.readonly
+    assert view.readonly
     assert bytes(view) == before
 
 
@@ -283,16 +267,6 @@ def test_offset_for_timestamp_finds_a_message_of_magic_1(new_log: NewLog, codec:
     assert log.offset_for_timestamp(0) == (TIMESTAMP, 1, -1)
     assert log.offset_for_timestamp(TIMESTAMP + 1) == (TIMESTAMP + 10, 2, -1)
     assert log.offset_for_timestamp(TIMESTAMP + 21).offset == 4
-
-
-def test_messages_of_magic_1_are_found_by_time_after_a_restart(tmp_path: Path) -> None:
-    log = Log("topic-0", config_of(), tmp_path / "log")
-    log.store(message(1, offset=0, timestamp=TIMESTAMP))
-    log.store(message(1, offset=1, timestamp=TIMESTAMP + 10))
-    log.close()
-    again = Log("topic-0", config_of(), tmp_path / "log")
-    again.recover(0, verify=True)
-    assert again.offset_for_timestamp(TIMESTAMP + 1) == (TIMESTAMP + 10, 1, -1)
 
 
 def test_log_of_magic_0_has_no_offset_for_any_timestamp(new_log: NewLog) -> None:

@@ -27,11 +27,10 @@ MARKED = "shoal-multi-batch"
 OUT_OF_ORDER = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
-@pytest.fixture(scope="module", params=["memory", "files"])
-def taking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def taking() -> Iterator[Broker]:
     """A broker that takes several batches."""
-    data = tmp_path_factory.mktemp("data") if request.param == "files" else None
-    with Broker(config={"shoal.multi.batch.produce": "true"}, data=data) as running:
+    with Broker(config={"shoal.multi.batch.produce": "true"}) as running:
         yield running
 
 

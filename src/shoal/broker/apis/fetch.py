@@ -11,8 +11,7 @@ Fetch (API key 1), v0 to v13: read from partitions, waiting for data if need be.
 - v13 lists topics by id: one that no topic has is UNKNOWN_TOPIC_ID. A session
   remembers the name; if a topic created since has it, that is INCONSISTENT_TOPIC_ID.
 
-Record sets go to the socket as views of the log, or as ranges of its files;
-nothing is copied.
+Record sets go to the socket as views of the log; nothing is copied.
 
 Up to v3 clients read no batches of magic 2, and get them converted: up to v1
 to magic 0, then to magic 1 (``maybeConvertFetchedData`` of Kafka 3.9).
@@ -43,7 +42,6 @@ from ..coordination.fetch_sessions import Wanted
 from ..old_clients.down_converted import DownConverted
 from ..state import BrokerState
 from ..storage.log import Log, ReadInfo
-from ..storage.ranges import FileRange
 from ..topics import Topic
 from .answering import answer_errors
 
@@ -152,7 +150,7 @@ def _read(
     state: BrokerState, call: Call, wanted: Wanted, topic: Topic | None, limits: _Limits
 ) -> FetchedPartition:
     log = _wanted_log(state, wanted, topic)
-    state.check_leads(wanted.topic, wanted.partition)
+    state.leaders.check(state.node_id, wanted.topic, wanted.partition)
     log.check_leader_epoch(wanted.leader_epoch)
     _check_version(call.version, log)
     if call.version < MAGIC_2_FROM:
@@ -168,7 +166,7 @@ def _read(
         read.last_stable_offset,
         read.log_start_offset,
         read.aborted_transactions,
-        # The codec only takes its length and hands it on; the server sends ranges of files, too.
+        # The codec only takes its length and hands it on; the server sends converted data, too.
         cast(memoryview, record_set),
         topic_id=wanted.topic_id,
     )
@@ -211,7 +209,7 @@ def _check_version(version: int, log: Log) -> None:
 
 def _read_converted(
     state: BrokerState, call: Call, wanted: Wanted, log: Log, limits: _Limits
-) -> tuple[ReadInfo, memoryview | FileRange | DownConverted]:
+) -> tuple[ReadInfo, memoryview | DownConverted]:
     offset = wanted.fetch_offset
     while True:
         read = limits.read(log, offset)

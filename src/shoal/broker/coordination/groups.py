@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from ...error_codes import ErrorCode
 from ..api_error import ApiError
 from ..clock import now_ms
-from ..storage.journal import Journal
 from .group import CommittedOffset, Group, GroupState, JoinResult, Pending, Result, SyncResult
 from .joining import Join, Joining, Sync
 from .kept_groups import KeptGroups
@@ -27,21 +26,18 @@ __all__ = ["Groups"]
 class Groups:
     """All consumer groups. Safe to use from several threads."""
 
-    def __init__(self, broker_config: Mapping[str, str], journal: Journal | None = None) -> None:
+    def __init__(self, broker_config: Mapping[str, str]) -> None:
         """
-        Restore the offsets of a journal.
-
-        Members are not kept: their next request gets UNKNOWN_MEMBER_ID, and they join again.
+        Begin without groups.
 
         Args:
             broker_config: The broker's settings, with the limits.
-            journal: The place where offsets are kept.
 
         """
         self._config = broker_config
         self._changed = threading.Condition()
         self._closed = False
-        self._kept = KeptGroups(broker_config, journal or Journal())
+        self._kept = KeptGroups(broker_config)
         self._joining = Joining(broker_config, self._kept)
         self._groups = self._kept.by_id
         self._offsets = self._kept.offsets

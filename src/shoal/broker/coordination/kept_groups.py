@@ -14,7 +14,6 @@ from ...error_codes import ErrorCode
 from ...printable import logger
 from ..api_error import ApiError
 from ..clock import now_ms
-from ..storage.journal import Journal
 from .group import CommittedOffset, Group
 from .offsets import GroupsOffsets
 
@@ -32,13 +31,12 @@ class KeptGroups:
 
     """
 
-    def __init__(self, broker_config: Mapping[str, str], journal: Journal) -> None:
+    def __init__(self, broker_config: Mapping[str, str]) -> None:
         """
-        Restore the offsets of a journal.
+        Begin without groups.
 
         Args:
             broker_config: The broker's settings, with the limits.
-            journal: The place where offsets are kept.
 
         """
         self._config = broker_config
@@ -47,11 +45,7 @@ class KeptGroups:
         # left count until then.
         self._members_bytes = 0
         self._was_refused = False
-        self.offsets = GroupsOffsets(journal, self._group)
-        self.count_members()
-
-    def _group(self, group_id: str) -> Group:
-        return self.by_id.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
+        self.offsets = GroupsOffsets()
 
     def known(self, group_id: str) -> Group:
         """Return a group, or raise ApiError with UNKNOWN_MEMBER_ID if it has no members and no offsets."""

@@ -1,5 +1,5 @@
 """
-The committed offsets of groups: in memory, and in the journal.
+The committed offsets of groups.
 
 Offsets of an open transaction are *pending*, by producer id, until the transaction ends. The lock of
 :class:`~.groups.Groups` guards all of them.
@@ -7,9 +7,8 @@ Offsets of an open transaction are *pending*, by producer id, until the transact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from ..storage.journal import Journal
 from .group import CommittedOffset, Group
 
 __all__ = ["GroupsOffsets"]
@@ -24,25 +23,8 @@ class GroupsOffsets:
 
     """
 
-    def __init__(self, journal: Journal, group: Callable[[str], Group]) -> None:
-        """
-        Restore the offsets of a journal.
-
-        Args:
-            journal: The place where offsets are kept.
-            group: Returns the group with this id, which it creates if necessary.
-
-        """
-        self._journal = journal
+    def __init__(self) -> None:
         self.kept_bytes = 0
-        for (group_id, topic, partition), fact in journal.facts("offset"):
-            committed = CommittedOffset(*fact)
-            group(group_id).offsets[topic, int(partition)] = committed
-            self.kept_bytes += committed.kept_bytes(topic)
-        for (group_id, producer_id, topic, partition), fact in journal.facts("pending_offset"):
-            pending = group(group_id).pending_offsets.setdefault(int(producer_id), {})
-            pending[topic, int(partition)] = committed = CommittedOffset(*fact)
-            self.kept_bytes += committed.kept_bytes(topic)
 
     @staticmethod
     def more_bytes(
@@ -82,13 +64,11 @@ class GroupsOffsets:
                 self._set_pending(group, producer_id, key, None)
 
     def _set(self, group: Group, key: tuple[str, int], committed: CommittedOffset | None) -> None:
-        self._journal.put("offset", group.group_id, *key, value=committed)
         self._replace(group.offsets, key, committed)
 
     def _set_pending(
         self, group: Group, producer_id: int, key: tuple[str, int], committed: CommittedOffset | None
     ) -> None:
-        self._journal.put("pending_offset", group.group_id, producer_id, *key, value=committed)
         pending = group.pending_offsets.setdefault(producer_id, {})
         self._replace(pending, key, committed)
         if not pending:

@@ -1,8 +1,8 @@
 """
 The transaction coordinator: the producer of each transactional id, and the partitions of its transaction.
 
-Unlike Kafka's ``TransactionCoordinator``, it writes the markers itself and at once. So clients never see the
-states PrepareCommit and PrepareAbort, nor CONCURRENT_TRANSACTIONS. One lock guards all
+Unlike Kafka's ``TransactionCoordinator``, it writes the markers itself and at once. So there are no states
+PrepareCommit and PrepareAbort, and clients never see CONCURRENT_TRANSACTIONS. One lock guards all
 ids; the locks of groups and logs are taken inside it, never the other way round.
 
 An id expires if it is unused for ``transactional.id.expiration.ms``, as in Kafka.
@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from sys import getsizeof
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...error_codes import ErrorCode
 from ...records.aborted import Marker
 from ..api_error import ApiError
 from ..clock import now_ms
-from ..storage.journal import Journal
 from ..topics import Topics
 from .groups import Groups
 from .producer_ids import ProducerIds
@@ -52,8 +51,6 @@ class TransactionState(enum.Enum):
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
 
@@ -110,26 +107,15 @@ class Transactions:
         topics: Topics,
         groups: Groups,
         producer_ids: ProducerIds,
-        journal: Journal | None = None,
     ) -> None:
-        """
-        Restore the ids of a journal.
-
-        A transaction that was about to end is ended. An open one may continue, and its timeout begins again.
-
-        """
         self._config = broker_config
         self._topics = topics
         self._groups = groups
         self._producer_ids = producer_ids
-        self._journal = journal or Journal()
         self._lock = threading.RLock()
         #: The least recently used one first.
         self._by_id: dict[str, Transaction] = {}
         self._kept_bytes = 0
-        for (transactional_id,), fact in self._journal.facts("transaction"):
-            self._count(transaction := _from_fact(transactional_id, fact))
-            self._finish(transaction)
 
     @property
     def kept_bytes(self) -> int:
@@ -175,7 +161,6 @@ class Transactions:
 
     def _forget(self, transaction: Transaction) -> None:
         """Expire an id: its producer gets INVALID_PRODUCER_ID_MAPPING, as in Kafka."""
-        self._journal.put("transaction", transaction.transactional_id, value=None)
         del self._by_id[transaction.transactional_id]
         self._kept_bytes -= transaction.counted_bytes
 
@@ -190,18 +175,6 @@ class Transactions:
     def _keep(self, transaction: Transaction) -> None:
         transaction.updated_at_ms = now_ms()
         self._count(transaction)
-        fact = {
-            "producer_id": transaction.producer_id,
-            "epoch": transaction.epoch,
-            "previous_epoch": transaction.previous_epoch,
-            "timeout_s": transaction.timeout_s,
-            "state": transaction.state.value,
-            "partitions": sorted(transaction.partitions),
-            "groups": sorted(transaction.groups),
-            "started_at_ms": transaction.started_at_ms,
-            "updated_at_ms": transaction.updated_at_ms,
-        }
-        self._journal.put("transaction", transaction.transactional_id, value=fact)
 
     def init(self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> tuple[int, int]:
         """
@@ -235,7 +208,6 @@ class Transactions:
             transaction.timeout_s = timeout_ms / 1000
             if producer_id >= 0 and self._is_repeated(transaction, producer_id, epoch):
                 return transaction.producer_id, transaction.epoch
-            self._finish(transaction)
             if transaction.state is TransactionState.ONGOING:
                 self._fence_and_abort(transaction)
             self._next_epoch(transaction)
@@ -306,7 +278,6 @@ class Transactions:
             self._keep(transaction)
 
     def _begin(self, transaction: Transaction) -> None:
-        self._finish(transaction)
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
             transaction.expires_at = time.monotonic() + transaction.timeout_s
@@ -352,7 +323,6 @@ class Transactions:
         """
         ended = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         with self._held(transactional_id, producer_id, epoch) as transaction:
-            self._finish(transaction)
             if transaction.state is TransactionState.ONGOING:
                 self._end(transaction, Marker.COMMIT if committed else Marker.ABORT)
             elif transaction.state is not ended:
@@ -363,10 +333,6 @@ class Transactions:
 
     def _end(self, transaction: Transaction, marker: Marker) -> None:
         committed = marker is Marker.COMMIT
-        # The decision goes to the journal first: if the process dies between two markers, the next one writes
-        # all of them.
-        transaction.state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT
-        self._keep(transaction)
         for name, partition in sorted(transaction.partitions):
             topic = self._topics.get(name)
             if topic is not None and partition < len(topic.logs):  # it may have been deleted meanwhile
@@ -379,13 +345,6 @@ class Transactions:
         transaction.groups.clear()
         transaction.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
         self._keep(transaction)
-
-    def _finish(self, transaction: Transaction) -> None:
-        """Complete a decided transaction that a dead process or a full disk left incomplete."""
-        if transaction.state is TransactionState.PREPARE_COMMIT:
-            self._end(transaction, Marker.COMMIT)
-        elif transaction.state is TransactionState.PREPARE_ABORT:
-            self._end(transaction, Marker.ABORT)
 
     def _fence_and_abort(self, transaction: Transaction) -> None:
         """Abort with a newer epoch, so that the logs refuse the old producer's batches."""
@@ -403,26 +362,8 @@ class Transactions:
         with self._lock:
             now = time.monotonic()
             for transaction in [*self._by_id.values()]:
-                self._finish(transaction)
                 if transaction.state is TransactionState.ONGOING and transaction.expires_at <= now:
                     self._fence_and_abort(transaction)
-
-
-def _from_fact(transactional_id: str, fact: Any) -> Transaction:
-    timeout_s = fact["timeout_s"]
-    return Transaction(
-        transactional_id,
-        fact["producer_id"],
-        timeout_s,
-        fact["epoch"],
-        fact["previous_epoch"],
-        TransactionState(fact["state"]),
-        {(topic, partition) for topic, partition in fact["partitions"]},
-        set(fact["groups"]),
-        time.monotonic() + timeout_s,
-        fact["started_at_ms"],
-        fact.get("updated_at_ms", now_ms()),  # an older journal has none
-    )
 
 
 def _named_bytes(partitions: Iterable[tuple[str, int]], groups: Iterable[str] = ()) -> int:

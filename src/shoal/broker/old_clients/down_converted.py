@@ -15,7 +15,6 @@ from ...errors import NotConvertible
 from ...net.converting import begin, chunks
 from ...records.down_conversion import DownConversion
 from ..api_error import ApiError
-from ..storage.ranges import FileRange
 
 __all__ = ["DownConverted"]
 
@@ -34,7 +33,7 @@ class DownConverted:
 
     def __init__(
         self,
-        source: memoryview | FileRange,
+        source: memoryview,
         aborted: Sequence[tuple[int, int]],
         *,
         magic: int,
@@ -59,7 +58,7 @@ class DownConverted:
         """
         try:
             conversion = begin(
-                _Batches(source),
+                (source,),
                 magic=magic,
                 fetch_offset=fetch_offset,
                 source_bytes=len(source),
@@ -97,13 +96,3 @@ class DownConverted:
         conversion, self._conversion = self._conversion, None
         assert conversion is not None, "it is sent once"
         return chunks(conversion)
-
-
-class _Batches:
-    """The batches of a slice, which can be read several times."""
-
-    def __init__(self, source: memoryview | FileRange) -> None:
-        self._source = source
-
-    def __iter__(self) -> Iterator[memoryview]:
-        return self._source.batches() if isinstance(self._source, FileRange) else iter((self._source,))

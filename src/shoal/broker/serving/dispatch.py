@@ -126,15 +126,6 @@ def _serve(
         raise
     except NobodyWaits:
         raise CloseConnection("the broker stopped, or the client hung up") from None
-    except OSError as error:
-        # Only the data directory can fail here; the server sends the answer later.
-        _log.warning(
-            "%s v%d: %s",
-            api.key.name,
-            header.api_version,
-            state.topics.failure.error_for("it", error).message,
-        )
-        raise CloseConnection("the request failed") from error
     except Exception as error:
         _log.exception("%s v%d failed", api.key.name, header.api_version)
         raise CloseConnection("the request failed") from error

@@ -38,7 +38,7 @@ _OWN_BYTES = 1024 * 1024
 
 
 class Streamed(Protocol):
-    """A part of an answer that is not in memory as a whole: a range of a file, or converted while sent."""
+    """A part of an answer that is not in memory as a whole, but converted while it is sent."""
 
     def __len__(self) -> int: ...
 
@@ -140,11 +140,7 @@ class Server:
 
 
 def _limit_idleness(client: socket.socket, most_ms: int) -> None:
-    """
-    Set a timeout for reads and writes.
-
-    Python's own timeout would make the socket non-blocking, which ``sendfile`` does not support.
-    """
+    """Set the system's own timeout for reads and writes: Python's would make the socket non-blocking."""
     limit = _TIMEVAL.pack(most_ms // 1000, most_ms % 1000 * 1000)
     for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         client.setsockopt(socket.SOL_SOCKET, option, limit)
@@ -203,7 +199,7 @@ class _Receiver:
 
 
 def _send(sock: socket.socket, parts: Sequence[Part]) -> None:
-    """Send all parts in order; ranges of files never come into this process as a whole."""
+    """Send all parts in order."""
     in_memory: list[memoryview] = []
     for part in parts:
         if not len(part):

@@ -5,9 +5,6 @@ Appending copies a batch once, from the request into a segment, and replaces its
 leader epoch, which are not under the CRC, and on a LogAppendTime topic the timestamp. Reading copies nothing:
 a read is a slice of a segment, cut at the size limit, in the middle of a batch if need be (KIP-74).
 
-Producers, transactions and leader epochs are not stored: they are in the batches' headers, and
-:meth:`Log.recover` reads them from there.
-
 There is one replica, so the high watermark is the log's end.
 """
 
@@ -17,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...error_codes import ErrorCode
 from ...records import HEADER_SIZE, BatchHeader, RecordBatch, read_header, split
@@ -27,11 +23,9 @@ from ..clock import now_ms
 from ..config import TopicConfig
 from .appending import count_written, nearest_offset, sequence_distance, stored_header
 from .leader_epochs import LeaderEpochs
-from .log_dir_failure import LogDirFailure
 from .marker import end_transaction_marker
 from .producers import Producers, ProducerSnapshot
-from .ranges import Bytes, FileRange
-from .segment import indexed_header
+from .segment import Bytes, indexed_header
 from .segments import Segments, TimestampAndOffset
 from .transaction_index import TransactionIndex
 from .validate import HeaderChange, check_crc
@@ -62,8 +56,7 @@ class ReadInfo:
     A slice of the log, and the offsets at the time.
 
     Attributes:
-        record_set: Batches, from the one that holds the requested offset; the last may be cut. A view of a
-            segment in memory, or a range of a file.
+        record_set: Batches, from the one that holds the requested offset; the last may be cut.
         high_watermark: The log's end.
         last_stable_offset: The start of the oldest open transaction, or the end.
         log_start_offset: The first offset that is not deleted.
@@ -71,7 +64,7 @@ class ReadInfo:
 
     """
 
-    record_set: memoryview | FileRange
+    record_set: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
@@ -88,28 +81,11 @@ class Log:
 
     """
 
-    def __init__(
-        self,
-        name: str,
-        config: TopicConfig,
-        directory: Path | None = None,
-        failure: LogDirFailure | None = None,
-    ) -> None:
-        """
-        Make an empty log.
-
-        Args:
-            name: ``topic-partition``, for messages.
-            directory: The directory for its segments, which :meth:`recover` reads; None for memory.
-            failure: Takes the directory offline after an I/O error.
-
-        """
-        self._failure = failure or LogDirFailure()
+    def __init__(self, name: str, config: TopicConfig) -> None:
         self.name = name
         self.config = config
         self._lock = threading.Lock()
-        self._unflushed_records = 0
-        self._segments = Segments(config, directory)
+        self._segments = Segments()
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epochs = LeaderEpochs()
@@ -327,14 +303,7 @@ class Log:
         self._producers.keep(producer)
 
     def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> list[BatchHeader]:
-        """
-        Copy batches into the log, all or none; return their headers as stored.
-
-        Raises:
-            ApiError: With KAFKA_STORAGE_ERROR, if the disk is full or fails.
-
-        """
-        self._failure.check()
+        """Copy batches into the log; return their headers as stored."""
         headers: list[BatchHeader] = []
         parts: list[Bytes] = []
         offset = self._log_end_offset
@@ -343,45 +312,12 @@ class Log:
             headers.append(header)
             parts += start, batch.view[HEADER_SIZE:]
             offset = header.next_offset
-        unflushed_records = self._unflushed_records + offset - self._log_end_offset
-        is_flush_due = unflushed_records >= self.config.flush_messages
-        try:
-            size = sum(header.size for header in headers)
-            segment = self._segments.with_room(size, self._log_end_offset, self.config)
-            segment.append(parts, headers, flushed=is_flush_due)
-        except OSError as error:
-            raise self._failure.error_for(self.name, error) from error
-        self._unflushed_records = 0 if is_flush_due else unflushed_records
+        size = sum(header.size for header in headers)
+        segment = self._segments.with_room(size, self._log_end_offset, self.config)
+        segment.append(parts, headers)
         self._log_end_offset = offset
         self._wake_watchers()
         return headers
-
-    # Files
-
-    def recover(self, log_start_offset: int, *, verify: bool) -> None:
-        """
-        Read the directory: the batches, and the state that follows from them.
-
-        Args:
-            log_start_offset: Records before it stay deleted.
-            verify: Check every CRC: the broker did not stop cleanly.
-
-        """
-        end_offset = self._segments.recover(self.config, self._replay, verify=verify)
-        self._log_start_offset = self._segments.base_offset
-        self._log_end_offset = max(end_offset, log_start_offset)
-        self._start_at(log_start_offset)
-
-    def _replay(self, batch: RecordBatch) -> None:
-        header = batch.header
-        if header.magic == 2:
-            self._epochs.recover(header.leader_epoch, header.base_offset)
-        self._learn_from(batch)
-
-    def close(self) -> None:
-        """Flush the active segment; the others were flushed before."""
-        with self._lock:
-            self._segments.active.close()
 
     # Reading
 
@@ -531,7 +467,7 @@ class Log:
 
     def _start_at(self, offset: int) -> None:
         self._log_start_offset = max(offset, self._log_start_offset)
-        self._segments.delete_before(self._log_start_offset, self._log_end_offset, self.config)
+        self._segments.delete_before(self._log_start_offset, self._log_end_offset)
         self._transactions.forget_before(self._log_start_offset)
 
 

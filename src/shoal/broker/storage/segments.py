@@ -1,14 +1,13 @@
 """
 The segments of a log: the one that takes the next batch, and the one that holds an offset or a time.
 
-They are in memory, or files of a directory. The last one is the active one; there is always one.
+The last one is the active one; there is always one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
@@ -17,9 +16,7 @@ from ...records import BatchHeader, RecordBatch, read_records, split
 from ...records.walk import walk
 from ..api_error import ApiError
 from ..config import TopicConfig
-from .file_segment import FileSegment
-from .ranges import FileRange
-from .segment import MemorySegment, Segment, indexed_header
+from .segment import MemorySegment, indexed_header
 from .validate import MOST_DECOMPRESSED_BYTES, decompressed
 
 __all__ = ["Segments", "TimestampAndOffset"]
@@ -46,36 +43,18 @@ _NONE = TimestampAndOffset(-1, -1)
 class Segments:
     """All segments of a log, in the order of their offsets. The log's lock guards it."""
 
-    def __init__(self, config: TopicConfig, directory: Path | None) -> None:
-        """
-        Begin with one empty segment.
+    def __init__(self) -> None:
+        self._all = [MemorySegment(0, 0)]
 
-        Args:
-            directory: The directory of the files, which is created if necessary; None for memory. The files
-                that it has already are read by :meth:`recover`.
-
-        """
-        self._directory = directory
-        first_offset = 0
-        if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-            first_offset = min(FileSegment.base_offsets(directory), default=0)
-        self._all: list[Segment] = [self._new(first_offset, 0, config)]
-
-    def __iter__(self) -> Iterator[Segment]:
+    def __iter__(self) -> Iterator[MemorySegment]:
         return iter(self._all)
 
     @property
-    def active(self) -> Segment:
+    def active(self) -> MemorySegment:
         """The segment that the next batch goes to, if it has room."""
         return self._all[-1]
 
-    @property
-    def base_offset(self) -> int:
-        """The base offset of the first segment."""
-        return self._all[0].base_offset
-
-    def with_room(self, size: int, base_offset: int, config: TopicConfig) -> Segment:
+    def with_room(self, size: int, base_offset: int, config: TopicConfig) -> MemorySegment:
         """
         Return the active segment, or a new one if it has no room.
 
@@ -90,53 +69,9 @@ class Segments:
         doubled = max(2 * active.capacity, _FIRST_SEGMENT_BYTES)
         capacity = max(size, min(doubled, _LARGEST_SEGMENT_BYTES, config.segment_bytes))
         if active.batch_count == 0:
-            self._all.pop().delete()
-        else:
-            active.close()
-        self._all.append(self._new(base_offset, capacity, config))
+            self._all.pop()
+        self._all.append(MemorySegment(base_offset, capacity))
         return self.active
-
-    def _new(self, base_offset: int, capacity: int, config: TopicConfig) -> Segment:
-        """Create a segment; a file takes ``segment.bytes``, and no memory."""
-        if self._directory is None:
-            return MemorySegment(base_offset, capacity)
-        capacity = max(capacity, config.segment_bytes)
-        return FileSegment(self._directory, base_offset, capacity, config.index_interval_bytes)
-
-    def recover(self, config: TopicConfig, replay: Callable[[RecordBatch], None], *, verify: bool) -> int:
-        """
-        Read the files of the directory.
-
-        The first batch that is not whole is cut off, with everything after it, as Kafka does.
-
-        Args:
-            replay: Called with each batch, in order.
-            verify: Check every CRC: the broker did not stop cleanly.
-
-        Returns:
-            The offset after the last batch.
-
-        """
-        assert self._directory is not None, "a log in memory has nothing to recover"
-        self._all.clear()
-        end_offset = 0
-        is_whole = True
-
-        def replayed(batch: RecordBatch) -> None:
-            nonlocal end_offset
-            end_offset = batch.header.next_offset
-            replay(batch)
-
-        for base_offset in FileSegment.base_offsets(self._directory):
-            segment = self._new(base_offset, 0, config)
-            assert isinstance(segment, FileSegment)
-            if not is_whole:
-                segment.delete()
-                continue
-            end_offset = max(end_offset, base_offset)
-            is_whole = segment.recover(replayed, end_offset, verify=verify)
-            self._all.append(segment)
-        return end_offset
 
     def header_at(self, offset: int) -> BatchHeader | None:
         """Return the header of the batch that holds an offset; None if there is none of magic 2."""
@@ -145,7 +80,7 @@ class Segments:
 
     def slice(
         self, offset: int, upper_offset: int, max_bytes: int, *, at_least_one_batch: bool
-    ) -> tuple[memoryview | FileRange, int]:
+    ) -> tuple[memoryview, int]:
         """
         Return batches of one segment, and the offset after them.
 
@@ -169,7 +104,7 @@ class Segments:
         end_offset = segment.offset_after(end)
         return segment.read(start, end), upper_offset if end_offset is None else min(end_offset, upper_offset)
 
-    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+    def _locate(self, offset: int) -> tuple[MemorySegment, int] | None:
         """Find the first batch that ends at an offset or after it."""
         first = max(bisect_right(self._all, offset, key=lambda segment: segment.base_offset) - 1, 0)
         for segment in self._all[first:]:
@@ -213,17 +148,14 @@ class Segments:
             end_offset = self._all[index + 1].base_offset if index + 1 < len(self._all) else log_end_offset
         return end_offset
 
-    def delete_before(self, offset: int, log_end_offset: int, config: TopicConfig) -> None:
+    def delete_before(self, offset: int, log_end_offset: int) -> None:
         """Delete the segments that end before an offset."""
         ends = [*(segment.base_offset for segment in self._all[1:]), log_end_offset]
         kept = [segment for segment, end in zip(self._all, ends, strict=True) if end > offset]
-        for segment in self._all:
-            if segment not in kept:
-                segment.delete()
-        self._all = kept or [self._new(log_end_offset, 0, config)]
+        self._all = kept or [MemorySegment(log_end_offset, 0)]
 
 
-def _first_in_segment(segment: Segment, timestamp_ms: int, start: int) -> TimestampAndOffset:
+def _first_in_segment(segment: MemorySegment, timestamp_ms: int, start: int) -> TimestampAndOffset:
     for index in range(segment.index_of_timestamp(timestamp_ms), segment.batch_count):
         if segment.last_offset(index) < start:
             continue

@@ -13,13 +13,9 @@ import pytest
 
 from shoal.broker import Broker
 from tests.broker.apis.old_versions.frames import OLD_VERSIONS
-from tests.broker.conftest import broker_of_kind
 
 
-@pytest.fixture(scope="module", params=["memory", "files"])
-def session_broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """If the log is in files, it is read in another way for conversion."""
-    with broker_of_kind(request.param, tmp_path_factory, OLD_VERSIONS) as running:
+@pytest.fixture(scope="module")
+def session_broker() -> Iterator[Broker]:
+    with Broker(config=OLD_VERSIONS) as running:
         yield running
