@@ -60,7 +60,6 @@ def test_file_shipped_with_kafka_is_read() -> None:
         "num.partitions": "1",
         "log.retention.ms": "604800000",
         "log.segment.bytes": "1073741824",
-        "log.retention.check.interval.ms": "300000",
     }
     assert {"process.roles", "num.io.threads", "advertised.listeners"} <= set(found.ignored)
 

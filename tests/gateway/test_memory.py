@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from shoal.broker import BrokerCluster
-from shoal.broker.storage import segments
 from shoal.gateway import rewriting, working
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import ClientRequest
@@ -33,9 +32,7 @@ BATCHES = 400
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[BrokerCluster]:
-    """With large segments: a fetch ends with a segment."""
-    with pytest.MonkeyPatch.context() as patched, BrokerCluster(3) as running:
-        patched.setattr(segments, "_FIRST_SEGMENT_BYTES", 4 << 20)
+    with BrokerCluster(3) as running:
         yield running
 
 

@@ -12,7 +12,6 @@ from ..net.memory_budget import MemoryBudget
 from ..printable import logger
 from .api_error import ApiError
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
-from .clock import now_ms
 from .config import BrokerConfig
 from .coordination.leaders import Node
 from .serving.connection_quotas import ConnectionQuotas
@@ -106,7 +105,6 @@ class Broker(BrokerState):
                 Chore(
                     self._seconds("producer.id.expiration.check.interval.ms"), self.forget_expired_producers
                 ),
-                Chore(self._seconds("log.retention.check.interval.ms"), self._delete_old_segments),
                 Chore(self._seconds("offsets.retention.check.interval.ms"), self.groups.forget_old_offsets),
             ]
         )
@@ -204,11 +202,6 @@ class Broker(BrokerState):
 
     def _seconds(self, setting: str) -> float:
         return int(self.config[setting]) / 1000
-
-    def _delete_old_segments(self) -> None:
-        for topic in self.topics:
-            for log in topic.logs:
-                log.delete_old_segments(now_ms())
 
 
 def _check_address(host: str, allow_any_address: bool) -> None:

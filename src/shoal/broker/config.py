@@ -211,7 +211,6 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("group.max.session.timeout.ms", _INT, "1800000", allowed=_between(1)),
     Setting("group.max.size", _INT, str(_INT_MAX), allowed=_between(1)),
     Setting("group.min.session.timeout.ms", _INT, "6000", allowed=_between(1)),
-    Setting("log.retention.check.interval.ms", _LONG, "300000", allowed=_between(1)),
     # Kafka has no bound: here each has a thread, and up to 1 MiB for its requests (`server`).
     Setting("max.connections", _INT, "500", allowed=_between(0)),
     Setting("max.connections.per.ip", _INT, str(_INT_MAX), allowed=_between(0)),
@@ -337,8 +336,8 @@ class TopicConfig:
     """
     The settings of a topic that have an effect, as values.
 
-    The broker keeps and describes the other settings of the table: it has no cleaner and no follower, and the
-    only work by the clock is retention.
+    The broker keeps and describes the other settings of the table: it has no cleaner, no follower and no
+    retention.
 
     Attributes:
         codec: The codec to which batches of another one are recompressed; None keeps the producer's.
@@ -349,8 +348,6 @@ class TopicConfig:
 
     max_message_bytes: int
     segment_bytes: int
-    retention_ms: int
-    retention_bytes: int
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -373,8 +370,6 @@ class TopicConfig:
         return cls(
             max_message_bytes=int(value("max.message.bytes")),
             segment_bytes=int(value("segment.bytes")),
-            retention_ms=int(value("retention.ms")),
-            retention_bytes=int(value("retention.bytes")),
             log_append_time=value("message.timestamp.type") == "LogAppendTime",
             timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
             timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),

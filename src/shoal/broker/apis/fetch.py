@@ -11,8 +11,6 @@ Fetch (API key 1), v0 to v13: read from partitions, waiting for data if need be.
 - v13 lists topics by id: one that no topic has is UNKNOWN_TOPIC_ID. A session
   remembers the name; if a topic created since has it, that is INCONSISTENT_TOPIC_ID.
 
-Record sets go to the socket as views of the log; nothing is copied.
-
 Up to v3 clients read no batches of magic 2, and get them converted: up to v1
 to magic 0, then to magic 1 (``maybeConvertFetchedData`` of Kafka 3.9).
 

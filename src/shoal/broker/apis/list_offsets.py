@@ -23,8 +23,8 @@ from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
+from ..storage.batches import TimestampAndOffset
 from ..storage.log import Log
-from ..storage.segments import TimestampAndOffset
 from .answering import answer_errors, of_partition
 
 __all__ = ["handle"]

@@ -1,9 +1,9 @@
 """
 A partition's log: its batches, and the state that a broker keeps about them.
 
-Appending copies a batch once, from the request into a segment, and replaces its header: base offset and
-leader epoch, which are not under the CRC, and on a LogAppendTime topic the timestamp. Reading copies nothing:
-a read is a slice of a segment, cut at the size limit, in the middle of a batch if need be (KIP-74).
+Appending copies a batch once, from the request, and replaces its header: base offset and leader epoch, which
+are not under the CRC, and on a LogAppendTime topic the timestamp. A read returns batches one after the other,
+cut at the size limit, in the middle of a batch if need be (KIP-74).
 
 There is one replica, so the high watermark is the log's end.
 """
@@ -16,17 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...error_codes import ErrorCode
-from ...records import HEADER_SIZE, BatchHeader, RecordBatch, read_header, split
+from ...records import BatchHeader, RecordBatch, read_header, split
 from ...records.aborted import Marker, read_marker
 from ..api_error import ApiError
 from ..clock import now_ms
 from ..config import TopicConfig
-from .appending import count_written, nearest_offset, sequence_distance, stored_header
+from .appending import count_written, nearest_offset, sequence_distance, stored_batch
+from .batches import Batches, TimestampAndOffset
 from .leader_epochs import LeaderEpochs
 from .marker import end_transaction_marker
 from .producers import Producers, ProducerSnapshot
-from .segment import Bytes, indexed_header
-from .segments import Segments, TimestampAndOffset
 from .transaction_index import TransactionIndex
 from .validate import HeaderChange, check_crc
 
@@ -85,7 +84,8 @@ class Log:
         self.name = name
         self.config = config
         self._lock = threading.Lock()
-        self._segments = Segments()
+        self._batches = Batches()
+        self._modified_ms = now_ms()
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epochs = LeaderEpochs()
@@ -214,7 +214,7 @@ class Log:
 
     def _header_at(self, offset: int) -> BatchHeader | None:
         is_there = self._log_start_offset <= offset < self._log_end_offset
-        return self._segments.header_at(offset) if is_there else None
+        return self._batches.header_at(offset) if is_there else None
 
     def _out_of_order(self, batches: Sequence[RecordBatch]) -> ApiError:
         for batch in batches:
@@ -270,20 +270,19 @@ class Log:
 
         """
         with self._lock:
-            for batch in split(memoryview(record_set)):
+            for batch in split(memoryview(bytes(record_set))):
                 if batch.header.base_offset < self._log_end_offset:
                     raise ValueError(
                         f"offset {batch.header.base_offset} is not {self._log_end_offset} or later"
                     )
-                self._store(batch)
-                self._log_end_offset = batch.header.next_offset
+                self._add(batch)
+                self._learn_from(batch)
             self._wake_watchers()
 
-    def _store(self, batch: RecordBatch) -> None:
-        header = batch.header
-        segment = self._segments.with_room(header.size, header.base_offset, self.config)
-        segment.append([batch.view], [indexed_header(batch)])
-        self._learn_from(batch)
+    def _add(self, batch: RecordBatch) -> None:
+        self._batches.append(batch)
+        self._log_end_offset = batch.header.next_offset
+        self._modified_ms = now_ms()
 
     def _learn_from(self, batch: RecordBatch) -> None:
         """Note the producer and the transaction of a batch in the log."""
@@ -305,17 +304,10 @@ class Log:
     def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> list[BatchHeader]:
         """Copy batches into the log; return their headers as stored."""
         headers: list[BatchHeader] = []
-        parts: list[Bytes] = []
-        offset = self._log_end_offset
         for batch, change in batches:
-            header, start = stored_header(batch, offset, self.leader_epoch, change)
-            headers.append(header)
-            parts += start, batch.view[HEADER_SIZE:]
-            offset = header.next_offset
-        size = sum(header.size for header in headers)
-        segment = self._segments.with_room(size, self._log_end_offset, self.config)
-        segment.append(parts, headers)
-        self._log_end_offset = offset
+            stored = stored_batch(batch, self._log_end_offset, self.leader_epoch, change)
+            self._add(stored)
+            headers.append(stored.header)
         self._wake_watchers()
         return headers
 
@@ -345,7 +337,7 @@ class Log:
                 )
             last_stable_offset = self._last_stable_offset()
             upper_offset = last_stable_offset if committed else self._log_end_offset
-            record_set, end_offset = self._segments.slice(
+            record_set, end_offset = self._batches.read(
                 offset, upper_offset, max_bytes, at_least_one_batch=at_least_one_batch
             )
             aborted: Sequence[tuple[int, int]] = ()
@@ -363,24 +355,21 @@ class Log:
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
         """Find the first record with this timestamp or a later one."""
         with self._lock:
-            return self._segments.first_record_since(timestamp_ms, self._log_start_offset)
+            return self._batches.first_record_since(timestamp_ms, self._log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset:
         """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
         with self._lock:
-            largest = self._segments.largest_timestamp
+            largest = self._batches.largest_timestamp
             if largest < 0:
                 return TimestampAndOffset(-1, -1)
-            return self._segments.first_record_since(largest, self._log_start_offset)
+            return self._batches.first_record_since(largest, self._log_start_offset)
 
     def segment_starts(self) -> list[TimestampAndOffset]:
-        """Return the start of each segment with the time of its last write; then the log's end and now."""
+        """Return the log's start and the time of its last write, as of one segment; then its end and now."""
         with self._lock:
-            starts = [
-                TimestampAndOffset(each.timestamp, max(each.offset, self._log_start_offset))
-                for each in self._segments.starts()
-            ]
-            if self._segments.active.batch_count:
+            starts = [TimestampAndOffset(self._modified_ms, self._log_start_offset)]
+            if self._log_start_offset < self._log_end_offset:
                 starts.append(TimestampAndOffset(now_ms(), self._log_end_offset))
             return starts
 
@@ -454,21 +443,11 @@ class Log:
                 raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted")
             if not -1 <= before_offset <= self._log_end_offset:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self._log_end_offset}")
-            self._start_at(self._log_end_offset if before_offset < 0 else before_offset)
+            wanted = self._log_end_offset if before_offset < 0 else before_offset
+            self._log_start_offset = max(wanted, self._log_start_offset)
+            self._batches.delete_before(self._log_start_offset)
+            self._transactions.forget_before(self._log_start_offset)
             return self._log_start_offset
-
-    def delete_old_segments(self, now: int) -> None:
-        """Delete the segments that retention.ms and retention.bytes expire."""
-        with self._lock:
-            if self.config.deleted:
-                expired_before = self._segments.expired_before(self.config, now, self._log_end_offset)
-                if expired_before is not None:
-                    self._start_at(expired_before)
-
-    def _start_at(self, offset: int) -> None:
-        self._log_start_offset = max(offset, self._log_start_offset)
-        self._segments.delete_before(self._log_start_offset, self._log_end_offset)
-        self._transactions.forget_before(self._log_start_offset)
 
 
 def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
