@@ -195,8 +195,6 @@ TOPIC_SETTINGS = _by_name(
     Setting("segment.index.bytes", _INT, "10485760", "log.index.size.max.bytes", _between(4)),
     Setting("segment.jitter.ms", _LONG, "0", "log.roll.jitter.ms", _between(0)),
     Setting("segment.ms", _LONG, "604800000", "log.roll.ms", _between(1)),
-    # Not Kafka's: see `multi_batch`.
-    Setting("shoal.multi.batch.plain", _BOOLEAN, "false", "shoal.multi.batch.plain"),
     Setting("unclean.leader.election.enable", _BOOLEAN, "false", "unclean.leader.election.enable"),
 )
 
@@ -342,7 +340,6 @@ class TopicConfig:
     Attributes:
         codec: The codec to which batches of another one are recompressed; None keeps the producer's.
         down_conversion: Whether clients that cannot read magic 2 are served.
-        plain_multi_batch: Whether a request may have several batches without a producer id.
 
     """
 
@@ -355,7 +352,6 @@ class TopicConfig:
     deleted: bool
     codec: Codec | None
     down_conversion: bool
-    plain_multi_batch: bool
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
@@ -377,5 +373,4 @@ class TopicConfig:
             deleted="delete" in value("cleanup.policy"),
             codec=_CODECS[value("compression.type")],
             down_conversion=value("message.downconversion.enable").lower() == "true",
-            plain_multi_batch=value("shoal.multi.batch.plain").lower() == "true",
         )

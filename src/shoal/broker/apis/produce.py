@@ -22,7 +22,6 @@ has is UNKNOWN_TOPIC_ID (KIP-516).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ from ..clock import now_ms
 from ..old_clients.message_sets import is_message_set, validated_message_set
 from ..state import BrokerState
 from ..storage.log import AppendInfo, Log
-from ..storage.multi_batch import admitted_batches, is_asked_for, plain_batches
+from ..storage.multi_batch import admitted_batches, is_asked_for
 from ..storage.validate import HeaderChange, check_batch, sole_batch, validate
 from .answering import answer_errors
 
@@ -148,38 +147,17 @@ def _append_batches(
     partition: int,
     record_set: memoryview,
 ) -> AppendInfo:
-    log = state.topics.log(topic, partition)
-    append_several = _several(state, call, request, log, record_set)
-    if append_several is None:
-        # v3 to v6 refuse ZStandard for their version; the versions before did not.
-        version = call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM
-        batch = sole_batch(record_set, version)
-        _check_acks(request)
-        return _append(state, call, request, topic, partition, batch)
-    _check_acks(request)
-    return append_several()
-
-
-def _several(
-    state: BrokerState, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
-) -> Callable[[], AppendInfo] | None:
-    """Return a call that appends the batches as :mod:`..storage.multi_batch` admits; None for stock Kafka."""
-    if request.transactional_id is not None:
-        return None
-    now = now_ms()
-
-    def validated(batch: RecordBatch) -> tuple[RecordBatch, HeaderChange | None]:
-        return _validated(batch, log, now)
-
-    if is_asked_for(state.config, call.client_id):
+    if request.transactional_id is None and is_asked_for(state.config, call.client_id):
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
-            return partial(log.compare_and_append, batches, validated)
-    if log.config.plain_multi_batch:
-        batches = plain_batches(record_set, call.version)
-        if batches is not None:
-            return partial(log.append_all, batches, validated)
-    return None
+            _check_acks(request)
+            log = state.topics.log(topic, partition)
+            return log.compare_and_append(batches, partial(_validated, log, now_ms()))
+    # v3 to v6 refuse ZStandard for their version; the versions before did not.
+    version = call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM
+    batch = sole_batch(record_set, version)
+    _check_acks(request)
+    return _append(state, call, request, topic, partition, batch)
 
 
 def _append(
@@ -190,10 +168,10 @@ def _append(
     if header.is_transactional and not log.has_open_transaction(header.producer_id):
         assert transactional_id is not None, "handle refuses the request without it"
         _check_transaction(state, call, transactional_id, topic, partition, header)
-    return log.append(*_validated(batch, log, now_ms()))
+    return log.append(*_validated(log, now_ms(), batch))
 
 
-def _validated(batch: RecordBatch, log: Log, now: int) -> tuple[RecordBatch, HeaderChange | None]:
+def _validated(log: Log, now: int, batch: RecordBatch) -> tuple[RecordBatch, HeaderChange | None]:
     check_batch(batch, log.config)
     return validate(batch, log.config, now)
 

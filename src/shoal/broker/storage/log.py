@@ -150,28 +150,6 @@ class Log:
                 self._transactions.begin(header.producer_id, header.base_offset)
             return _append_info(header, header.base_offset)
 
-    def append_all(
-        self,
-        batches: Sequence[RecordBatch],
-        validated: Callable[[RecordBatch], tuple[RecordBatch, HeaderChange | None]],
-    ) -> AppendInfo:
-        """
-        Append batches without a producer id one after the other, all of them or none.
-
-        Args:
-            batches: Those that :func:`~.multi_batch.plain_batches` admitted.
-            validated: As in :meth:`compare_and_append`.
-
-        Raises:
-            ApiError: As ``validated`` does, or if they exceed ``segment.bytes`` together.
-
-        """
-        with self._lock:
-            new = [validated(batch) for batch in batches]
-            self._check_fits_segment(sum(batch.header.size for batch, _ in new))
-            first, *_ = self._write(new)
-            return _append_info(first, first.base_offset)
-
     def compare_and_append(
         self,
         batches: Sequence[RecordBatch],
