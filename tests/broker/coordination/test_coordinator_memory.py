@@ -222,7 +222,7 @@ def transactions_of(most_bytes: int) -> Transactions:
 
 
 def known_ids(transactions: Transactions) -> list[str]:
-    return transactions.read_all(lambda each: each.transactional_id)
+    return [*transactions._by_id]
 
 
 def test_transactional_ids_beyond_the_bound_expire_least_recently_used_first() -> None:

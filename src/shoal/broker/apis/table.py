@@ -26,7 +26,6 @@ from . import (
     describe_configs,
     describe_groups,
     describe_producers,
-    describe_transactions,
     end_txn,
     fetch,
     find_coordinator,
@@ -37,7 +36,6 @@ from . import (
     leave_group,
     list_groups,
     list_offsets,
-    list_transactions,
     metadata,
     offset_commit,
     offset_fetch,
@@ -85,8 +83,6 @@ APIS = _table(
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, incremental_alter_configs.handle),
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, describe_cluster.handle),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, describe_producers.handle),
-    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, describe_transactions.handle),
-    Api(ApiKey.LIST_TRANSACTIONS, 0, 1, list_transactions.handle),
 )
 
 _BEGIN_LATER_IN_KAFKA_4 = (

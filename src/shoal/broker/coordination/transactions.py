@@ -15,11 +15,10 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from sys import getsizeof
-from typing import TypeVar
 
 from ...error_codes import ErrorCode
 from ...records.aborted import Marker
@@ -30,8 +29,6 @@ from .groups import Groups
 from .producer_ids import ProducerIds
 
 __all__ = ["Transaction", "TransactionState", "Transactions"]
-
-Result = TypeVar("Result")
 
 #: The coordinator epoch of markers: there is one coordinator, and it never moves.
 _COORDINATOR_EPOCH = 0
@@ -47,7 +44,7 @@ _GROUP_BYTES = 100
 
 
 class TransactionState(enum.Enum):
-    """A transaction's state; the value is its name in DescribeTransactions."""
+    """A transaction's state, by Kafka's name."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -71,7 +68,6 @@ class Transaction:
         partitions: The partitions of the open transaction.
         groups: The groups whose offsets are part of it.
         expires_at: The time at which it is aborted if it is still open, on the monotonic clock.
-        started_at_ms: The start of the open transaction, or of the last one; -1 before the first.
         updated_at_ms: The time of the last change.
         counted_bytes: The memory that it took at the last count.
 
@@ -86,7 +82,6 @@ class Transaction:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     expires_at: float = 0.0
-    started_at_ms: int = -1
     updated_at_ms: int = 0
     counted_bytes: int = 0
 
@@ -281,7 +276,6 @@ class Transactions:
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
             transaction.expires_at = time.monotonic() + transaction.timeout_s
-            transaction.started_at_ms = now_ms()
 
     def check_partition(
         self, transactional_id: str, producer_id: int, epoch: int, partition: tuple[str, int]
@@ -350,12 +344,6 @@ class Transactions:
         """Abort with a newer epoch, so that the logs refuse the old producer's batches."""
         transaction.epoch += 1
         self._end(transaction, Marker.ABORT)
-
-    def read_all(self, read: Callable[[Transaction], Result | None]) -> list[Result]:
-        """Call a function with every id, under the lock; return its results that are not None."""
-        with self._lock:
-            found = [read(transaction) for transaction in self._by_id.values()]
-        return [each for each in found if each is not None]
 
     def expire(self) -> None:
         """Abort transactions that are open for too long; to be called regularly."""
