@@ -135,20 +135,14 @@ class Log:
         header = batch.header
         self._check_fits_segment(header.size)
         with self._lock:
-            if header.producer_id < 0:
-                (header,) = self._write([(batch, change)])
-                return _append_info(header, header.base_offset)
-            producer = self._producers.get(header.producer_id)
-            duplicate = producer.duplicate_of(header)
-            if duplicate is not None:
-                return AppendInfo(duplicate.first_offset, duplicate.timestamp, is_duplicate=True)
-            producer.check(header)
-            (header,) = self._write([(batch, change)])
-            producer.appended(header)
-            self._producers.keep(producer)
-            if header.is_transactional:
-                self._transactions.begin(header.producer_id, header.base_offset)
-            return _append_info(header, header.base_offset)
+            if header.producer_id >= 0:
+                producer = self._producers.get(header.producer_id)
+                duplicate = producer.duplicate_of(header)
+                if duplicate is not None:
+                    return AppendInfo(duplicate.first_offset, duplicate.timestamp, is_duplicate=True)
+                producer.check(header)
+            written = self._write([(batch, change)])
+            return _append_info(written, written.base_offset)
 
     def compare_and_append(
         self,
@@ -185,10 +179,7 @@ class Log:
             new = [validated(batch) for batch in batches[count:]]
             self._check_fits_segment(sum(batch.header.size for batch, _ in new))
             producer.check(new[0][0].header)
-            for header in self._write(new):
-                producer.appended(header)
-            self._producers.keep(producer)
-            return _append_info(header, first_offset)
+            return _append_info(self._write(new), first_offset)
 
     def _header_at(self, offset: int) -> BatchHeader | None:
         is_there = self._log_start_offset <= offset < self._log_end_offset
@@ -230,12 +221,8 @@ class Log:
             data = memoryview(
                 end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())
             )
-            (header,) = self._write([(RecordBatch(read_header(data), data), None)])
-            producer.set_epoch(producer_epoch)
-            producer.coordinator_epoch = coordinator_epoch
-            producer.last_timestamp = header.max_timestamp
-            self._producers.keep(producer)
-            self._transactions.end(producer_id, header.base_offset, marker is Marker.ABORT)
+            self._write([(RecordBatch(read_header(data), data), None)])
+            self._producers.get(producer_id).coordinator_epoch = coordinator_epoch
 
     def store(self, record_set: bytes | bytearray | memoryview) -> None:
         """
@@ -254,17 +241,22 @@ class Log:
                         f"offset {batch.header.base_offset} is not {self._log_end_offset} or later"
                     )
                 self._add(batch)
-                self._learn_from(batch)
             self._wake_watchers()
 
-    def _add(self, batch: RecordBatch) -> None:
-        self._batches.append(batch)
-        self._log_end_offset = batch.header.next_offset
-        self._modified_ms = now_ms()
+    def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> BatchHeader:
+        """Copy batches into the log; return the header of the last one as stored."""
+        for batch, change in batches:
+            stored = stored_batch(batch, self._log_end_offset, self.leader_epoch, change)
+            self._add(stored)
+        self._wake_watchers()
+        return stored.header
 
-    def _learn_from(self, batch: RecordBatch) -> None:
-        """Note the producer and the transaction of a batch in the log."""
+    def _add(self, batch: RecordBatch) -> None:
+        """Add a batch to the log's end, and note its producer and its transaction."""
         header = batch.header
+        self._batches.append(batch)
+        self._log_end_offset = header.next_offset
+        self._modified_ms = now_ms()
         if header.magic != 2 or header.producer_id < 0:
             return
         producer = self._producers.get(header.producer_id)
@@ -278,16 +270,6 @@ class Log:
             if header.is_transactional:
                 self._transactions.begin(header.producer_id, header.base_offset)
         self._producers.keep(producer)
-
-    def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> list[BatchHeader]:
-        """Copy batches into the log; return their headers as stored."""
-        headers: list[BatchHeader] = []
-        for batch, change in batches:
-            stored = stored_batch(batch, self._log_end_offset, self.leader_epoch, change)
-            self._add(stored)
-            headers.append(stored.header)
-        self._wake_watchers()
-        return headers
 
     # Reading
 
