@@ -36,13 +36,12 @@ VALUES = [b"value %d " % number * 10 for number in range(300)]
 SECONDS = 30
 
 
-@pytest.fixture(scope="module", params=["memory", "files", "old versions"])
+@pytest.fixture(scope="module", params=["memory", "files"])
 def session_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """If the log is in files, the response takes another way to the socket; old versions are not chosen."""
-    config = {"shoal.old.versions": "true"} if request.param == "old versions" else {}
-    with broker_of_kind(request.param, tmp_path_factory, config) as running:
+    """If the log is in files, the response takes another way to the socket."""
+    with broker_of_kind(request.param, tmp_path_factory) as running:
         yield running
 
 

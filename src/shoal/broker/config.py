@@ -4,8 +4,8 @@ The settings of the broker and of topics, with Kafka's names, types and defaults
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
 that to the default. The defaults are those of Kafka 4.1 but for a few, which
-say so. Settings that Kafka does not have begin with ``shoal.``, and one is of
-Kafka 3.9. A name that is not listed here is refused.
+say so. Settings that Kafka does not have begin with ``shoal.``. A name that is
+not listed here is refused.
 """
 
 from __future__ import annotations
@@ -164,8 +164,6 @@ TOPIC_SETTINGS = _by_name(
     Setting("local.retention.ms", _LONG, "-2", "log.local.retention.ms", _between(-2)),
     Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms", _between(1)),
     Setting("max.message.bytes", _INT, "1048588", "message.max.bytes", _between(0)),
-    # Kafka up to 3.9 has it, as it has the versions of Fetch that it concerns.
-    Setting("message.downconversion.enable", _BOOLEAN, "true", "log.message.downconversion.enable"),
     Setting(
         "message.timestamp.after.max.ms",
         _LONG,
@@ -224,8 +222,6 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
     # Kafka's default is -1, no bound.
     Setting("queued.max.request.bytes", _LONG, "268435456", allowed=_is_bound),
-    # Not Kafka's: see `down_converted`.
-    Setting("shoal.down.conversion.chunk.bytes", _INT, "16384", allowed=_between(1)),
     # Not Kafka's: see `groups`.
     Setting("shoal.groups.max.bytes", _LONG, "67108864", allowed=_is_bound),
     # Not Kafka's: see `multi_batch`.
@@ -342,7 +338,6 @@ class TopicConfig:
 
     Attributes:
         codec: The codec to which batches of another one are recompressed; None keeps the producer's.
-        down_conversion: Whether clients that cannot read magic 2 are served.
         flush_messages: The number of records after which a log in files is flushed, before they are
             acknowledged.
         plain_multi_batch: Whether a request may have several batches without a producer id.
@@ -359,7 +354,6 @@ class TopicConfig:
     compacted: bool
     deleted: bool
     codec: Codec | None
-    down_conversion: bool
     index_interval_bytes: int
     flush_messages: int
     plain_multi_batch: bool
@@ -385,7 +379,6 @@ class TopicConfig:
             compacted="compact" in value("cleanup.policy"),
             deleted="delete" in value("cleanup.policy"),
             codec=_CODECS[value("compression.type")],
-            down_conversion=value("message.downconversion.enable").lower() == "true",
             index_interval_bytes=int(value("index.interval.bytes")),
             flush_messages=int(value("flush.messages")),
             plain_multi_batch=value("shoal.multi.batch.plain").lower() == "true",

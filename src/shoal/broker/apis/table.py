@@ -90,8 +90,6 @@ APIS = _table(
 )
 
 _BEGIN_LATER_IN_KAFKA_4 = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
     ApiKey.LIST_OFFSETS,
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
