@@ -11,7 +11,7 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -34,13 +34,11 @@ def session_broker() -> Iterator[Broker]:
 
 
 @contextmanager
-def broker_of_kind(
-    kind: str, directories: pytest.TempPathFactory, config: Mapping[str, str] | None = None
-) -> Iterator[Broker]:
+def broker_of_kind(kind: str, directories: pytest.TempPathFactory) -> Iterator[Broker]:
     """Run a broker whose logs are in "memory" or in "files": for modules with their own `session_broker`."""
     if kind == "files" and "SHOAL_TEST_BROKER" in os.environ:
         pytest.skip("a real broker is of one kind")
-    with Broker(config=config, data=directories.mktemp("data") if kind == "files" else None) as running:
+    with Broker(data=directories.mktemp("data") if kind == "files" else None) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ from ..net.listener import addresses_of
 from ..net.memory_budget import MemoryBudget
 from ..printable import logger
 from .api_error import ApiError
-from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
+from .apis.table import APIS
 from .clock import now_ms
 from .config import BrokerConfig
 from .coordination.leaders import Node
@@ -94,11 +94,9 @@ class Broker(BrokerState):
             settings = beside.config if beside is not None else BrokerConfig(config or {})
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
-        old_versions = settings["shoal.old.versions"].lower() == "true"
-        apis = APIS_WITH_OLD_VERSIONS if old_versions else APIS
         self._data = DataDirectory(data) if data is not None else None
         try:
-            super().__init__(node_id, apis, settings, cluster_id=cluster_id, data=self._data, beside=beside)
+            super().__init__(node_id, APIS, settings, cluster_id=cluster_id, data=self._data, beside=beside)
         except BaseException as error:
             if self._data is not None:
                 self._data.release()

@@ -227,8 +227,6 @@ _OWN_BROKER_SETTINGS = _by_name(
     # Not Kafka's: see `multi_batch`.
     Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
-    # Not Kafka's: see `apis.table`.
-    Setting("shoal.old.versions", _BOOLEAN, "false"),
     # Not Kafka's: see `transactions`.
     Setting("shoal.transactional.ids.max.bytes", _LONG, "33554432", allowed=_is_bound),
     Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),

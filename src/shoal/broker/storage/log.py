@@ -437,17 +437,6 @@ class Log:
                 return TimestampAndOffset(-1, -1)
             return self._segments.first_record_since(largest, self._log_start_offset)
 
-    def segment_starts(self) -> list[TimestampAndOffset]:
-        """Return the start of each segment with the time of its last write; then the log's end and now."""
-        with self._lock:
-            starts = [
-                TimestampAndOffset(each.timestamp, max(each.offset, self._log_start_offset))
-                for each in self._segments.starts()
-            ]
-            if self._segments.active.batch_count:
-                starts.append(TimestampAndOffset(now_ms(), self._log_end_offset))
-            return starts
-
     @contextmanager
     def watched(self, by: threading.Event) -> Iterator[None]:
         """Set an event whenever there is more to read."""
