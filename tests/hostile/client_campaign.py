@@ -129,8 +129,6 @@ class Target:
                     "--config",
                     f"max.connections={most}",
                     "--config",
-                    "shoal.old.versions=true",
-                    "--config",
                     "shoal.multi.batch.produce=true",
                 ]
             broker = stack.enter_context(ServerProcess("broker", room / "broker.log", arguments).running())

@@ -11,7 +11,7 @@ from ..net.listener import addresses_of
 from ..net.memory_budget import MemoryBudget
 from ..printable import logger
 from .api_error import ApiError
-from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
+from .apis.table import APIS
 from .config import BrokerConfig
 from .coordination.leaders import Node
 from .serving.connection_quotas import ConnectionQuotas
@@ -82,9 +82,7 @@ class Broker(BrokerState):
             settings = beside.config if beside is not None else BrokerConfig(config or {})
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
-        old_versions = settings["shoal.old.versions"].lower() == "true"
-        apis = APIS_WITH_OLD_VERSIONS if old_versions else APIS
-        super().__init__(node_id, apis, settings, cluster_id=cluster_id, beside=beside)
+        super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside)
         self._server = Server(
             host,
             port,

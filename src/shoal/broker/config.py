@@ -4,8 +4,8 @@ The settings of the broker and of topics, with Kafka's names, types and defaults
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
 that to the default. The defaults are those of Kafka 4.1 but for a few, which
-say so. Settings that Kafka does not have begin with ``shoal.``, and one is of
-Kafka 3.9. A name that is not listed here is refused.
+say so. Settings that Kafka does not have begin with ``shoal.``. A name that is
+not listed here is refused.
 """
 
 from __future__ import annotations
@@ -164,8 +164,6 @@ TOPIC_SETTINGS = _by_name(
     Setting("local.retention.ms", _LONG, "-2", "log.local.retention.ms", _between(-2)),
     Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms", _between(1)),
     Setting("max.message.bytes", _INT, "1048588", "message.max.bytes", _between(0)),
-    # Kafka up to 3.9 has it, as it has the versions of Fetch that it concerns.
-    Setting("message.downconversion.enable", _BOOLEAN, "true", "log.message.downconversion.enable"),
     Setting(
         "message.timestamp.after.max.ms",
         _LONG,
@@ -221,15 +219,11 @@ _OWN_BROKER_SETTINGS = _by_name(
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
     # Kafka's default is -1, no bound.
     Setting("queued.max.request.bytes", _LONG, "268435456", allowed=_is_bound),
-    # Not Kafka's: see `down_converted`.
-    Setting("shoal.down.conversion.chunk.bytes", _INT, "16384", allowed=_between(1)),
     # Not Kafka's: see `groups`.
     Setting("shoal.groups.max.bytes", _LONG, "67108864", allowed=_is_bound),
     # Not Kafka's: see `multi_batch`.
     Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
-    # Not Kafka's: see `apis.table`.
-    Setting("shoal.old.versions", _BOOLEAN, "false"),
     # Not Kafka's: see `transactions`.
     Setting("shoal.transactional.ids.max.bytes", _LONG, "33554432", allowed=_is_bound),
     Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),
@@ -339,7 +333,6 @@ class TopicConfig:
 
     Attributes:
         codec: The codec to which batches of another one are recompressed; None keeps the producer's.
-        down_conversion: Whether clients that cannot read magic 2 are served.
 
     """
 
@@ -351,7 +344,6 @@ class TopicConfig:
     compacted: bool
     deleted: bool
     codec: Codec | None
-    down_conversion: bool
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
@@ -372,5 +364,4 @@ class TopicConfig:
             compacted="compact" in value("cleanup.policy"),
             deleted="delete" in value("cleanup.policy"),
             codec=_CODECS[value("compression.type")],
-            down_conversion=value("message.downconversion.enable").lower() == "true",
         )

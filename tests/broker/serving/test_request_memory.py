@@ -19,7 +19,7 @@ from shoal.errors import ConfigError
 from shoal.net import memory_budget
 from shoal.net.memory_budget import MemoryBudget
 from shoal.records import Codec
-from tests.batches import batch, compressed, message, raw_batch
+from tests.batches import batch, compressed, raw_batch
 from tests.broker.wire import Wire
 from tests.two_brokers import wait_until
 
@@ -85,16 +85,15 @@ def test_connections_idle_after_a_large_request_keep_a_megabyte_each() -> None:
         raw_batch(compressed(bytes(8 * MIB), Codec.GZIP), attributes=Codec.GZIP),
         raw_batch(b"no gzip", attributes=Codec.GZIP),
         raw_batch(b"no gzip", attributes=Codec.GZIP) * 2,
-        message(1, b"no gzip", attributes=Codec.GZIP),
     ],
-    ids=["zstd", "gzip", "damaged", "several", "message set"],
+    ids=["zstd", "gzip", "damaged", "several"],
 )
 def test_refused_records_are_freed_without_garbage_collection(record_set: bytes) -> None:
-    with Broker(config={"shoal.old.versions": "true"}) as broker, Wire(broker.bootstrap) as wire:
+    with Broker() as broker, Wire(broker.bootstrap) as wire:
         wire.create_topic("topic")
         with without_collections():
             before = exceptions_alive()
-            for version in (2, 9):
+            for version in (3, 9):
                 assert wire.produce("topic", record_set, version=version).error_code != ErrorCode.NONE
             wait_until(lambda: exceptions_alive() == before)
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from shoal.broker.api_error import ApiError
 from shoal.broker.config import BrokerConfig, TopicConfig
-from shoal.broker.old_clients.message_sets import validated_message_set
 from shoal.broker.storage.validate import validate
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header
 from shoal.records.compression import StreamCompressor
 from shoal.records.record import write_varint
-from tests.batches import TIMESTAMP, message, raw_batch, wrapper
+from tests.batches import TIMESTAMP, raw_batch
 from tests.peak_memory import peak_bytes
 
 _MIB = 1 << 20
@@ -108,25 +105,3 @@ def test_too_many_compressed_records_are_refused(monkeypatch: pytest.MonkeyPatch
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is None
     monkeypatch.setattr("shoal.broker.storage.validate._MOST_COMPRESSED_RECORDS", 59)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is ErrorCode.MESSAGE_TOO_LARGE
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("is_wrapped", [True, False])
-def test_validation_of_smallest_old_messages_takes_little_more_than_their_bytes(
-    magic: int, is_wrapped: bool
-) -> None:
-    inner = bytes(message(magic, None, key=None)) * 20_000
-    record_set = bytes(wrapper(magic, Codec.GZIP, [inner])) if is_wrapped else inner
-    peak = peak_bytes(
-        lambda: refusal(lambda: validated_message_set(memoryview(record_set), config(), TIMESTAMP))
-    )
-    assert peak < 2 * len(inner) + 2 * _MIB
-
-
-def test_wrapper_that_expands_beyond_64_mib_is_refused() -> None:
-    stream = zlib.compressobj(9, zlib.DEFLATED, 31)
-    value = b"".join(stream.compress(bytes(_MIB)) for _ in range(65)) + stream.flush()
-    content = struct.pack(">bbii", 0, Codec.GZIP, -1, len(value)) + value
-    record_set = struct.pack(">qiI", 0, len(content) + 4, zlib.crc32(content)) + content
-    code = refusal(lambda: validated_message_set(memoryview(record_set), config(), TIMESTAMP))
-    assert code is ErrorCode.MESSAGE_TOO_LARGE

@@ -25,11 +25,10 @@ from typing import NamedTuple
 
 from ...error_codes import ErrorCode
 from ...errors import CorruptBatch, UnsupportedBatch
-from ...net.converting import ConvertedApi, counted, memory_turn
+from ...net.converting import memory_turn
 from ...records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, decompress, read_header, verify_crc
 from ...records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 from ...records.compression import decompressed_pieces
-from ...records.down_conversion import ConvertedCounts
 from ...records.rebuild import BatchWriter
 from ...records.walk import MalformedLength, MalformedRecord, walk
 from ..api_error import ApiError
@@ -39,7 +38,6 @@ from .recompress import recompressed
 __all__ = [
     "MOST_DECOMPRESSED_BYTES",
     "HeaderChange",
-    "RecordErrors",
     "check_batch",
     "check_crc",
     "check_size",
@@ -221,11 +219,9 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     if target is codec:
         max_timestamp = _check_records(batch, config, now_ms, None)
     else:
-        with counted(ConvertedApi.PRODUCE) as tally:
-            writer = BatchWriter(target, config.max_message_bytes)
-            max_timestamp = _check_records(batch, config, now_ms, writer)
-            batch = recompressed(header, writer)
-            tally.add(ConvertedCounts(1, writer.count, header.size, batch.header.size))
+        writer = BatchWriter(target, config.max_message_bytes)
+        max_timestamp = _check_records(batch, config, now_ms, writer)
+        batch = recompressed(header, writer)
         header = batch.header
     if config.log_append_time:
         return batch, HeaderChange(header.attributes & 0xFF | _LOG_APPEND_TIME, now_ms)
@@ -300,8 +296,7 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     """Check each record (``LogValidator.validateRecord``), and copy it; return the largest timestamp."""
     header = batch.header
     is_stream = header.codec_id != Codec.NONE
-    errors = RecordErrors(config, now_ms)
-    log_append_time = header.is_log_append_time
+    errors = _RecordErrors(config, now_ms, header.is_log_append_time)
     max_timestamp = _NO_TIMESTAMP
     has_gaps = False
     try:
@@ -314,7 +309,7 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
                         ErrorCode.MESSAGE_TOO_LARGE,
                         f"more than {_MOST_COMPRESSED_RECORDS} compressed records",
                     )
-                errors.check(has_key, timestamp, log_append_time)
+                errors.check(has_key, timestamp)
                 has_gaps = has_gaps or offset_delta != number
                 if timestamp > max_timestamp or not number:
                     max_timestamp = timestamp
@@ -330,22 +325,23 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     return max_timestamp
 
 
-class RecordErrors:
+class _RecordErrors:
     """The records that break the topic's rules for keys and timestamps: ``processRecordErrors``."""
 
-    def __init__(self, config: TopicConfig, now_ms: int) -> None:
+    def __init__(self, config: TopicConfig, now_ms: int, is_append_time: bool) -> None:
         self._config = config
         self._now_ms = now_ms
+        self._is_append_time = is_append_time
         self._number = 0
         self._without_key = _SameErrors(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
         self._out_of_time = _SameErrors(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
 
-    def check(self, has_key: bool, timestamp: int, is_append_time: bool) -> None:
-        """Check the next record; ``is_append_time`` is its own timestamp type."""
+    def check(self, has_key: bool, timestamp: int) -> None:
+        """Check the next record."""
         config = self._config
         if config.compacted and not has_key:
             self._without_key.add(self._number)
-        elif not _is_timestamp_allowed(timestamp, is_append_time, config, self._now_ms):
+        elif not _is_timestamp_allowed(timestamp, self._is_append_time, config, self._now_ms):
             self._out_of_time.add(self._number)
         self._number += 1
 
