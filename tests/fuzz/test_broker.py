@@ -42,7 +42,6 @@ VERSIONS = [
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     config = {
         "offset.metadata.max.bytes": "64",
-        "socket.request.max.bytes": str(1 << 20),
         "shoal.multi.batch.produce": "true",
     }
     data = tmp_path_factory.mktemp("data") if request.param == "files" else None

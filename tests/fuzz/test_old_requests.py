@@ -96,7 +96,6 @@ class Server:
 def _broker(old_versions: bool) -> Iterator[Broker]:
     config = {
         "offset.metadata.max.bytes": "64",
-        "socket.request.max.bytes": str(8 * _MEGABYTE),
         "shoal.old.versions": str(old_versions).lower(),
     }
     with Broker(config=config) as running:

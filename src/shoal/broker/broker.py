@@ -11,7 +11,6 @@ from typing import Self
 
 from ..errors import ConfigError
 from ..net.listener import addresses_of
-from ..net.memory_budget import MemoryBudget
 from ..printable import logger
 from .api_error import ApiError
 from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
@@ -19,7 +18,6 @@ from .clock import now_ms
 from .config import BrokerConfig
 from .coordination.leaders import Node
 from .coordination.purgatory import NobodyWaits
-from .serving.connection_quotas import ConnectionQuotas
 from .serving.dispatch import answer
 from .serving.housekeeping import Chore, Housekeeper
 from .serving.server import Server
@@ -31,11 +29,6 @@ from .topics import Topic
 __all__ = ["Broker"]
 
 _log = logger("shoal.broker")
-
-_TOO_SLOW = (
-    "a request of {size} bytes from {host} was not received while others waited for memory "
-    "(queued.max.request.bytes is {most}), so its connection was closed"
-)
 
 #: After its log directory failed, a broker answers KAFKA_STORAGE_ERROR for this time before it stops.
 #: Kafka halts at once, in the middle of its answers.
@@ -113,19 +106,11 @@ class Broker(BrokerState):
             host,
             port,
             partial(answer, self),
-            max_request_bytes=int(self.config["socket.request.max.bytes"]),
-            max_idle_ms=int(self.config["connections.max.idle.ms"]),
-            memory=MemoryBudget(int(self.config["queued.max.request.bytes"]), _log.warning, _TOO_SLOW),
-            quotas=ConnectionQuotas(self.config),
         )
         self._housekeeper = Housekeeper(
             [
                 Chore(_TIMEOUT_CHECK_S, self.groups.expire),
                 Chore(_TIMEOUT_CHECK_S, self.transactions.expire),
-                Chore(
-                    self._seconds("transaction.remove.expired.transaction.cleanup.interval.ms"),
-                    self.transactions.forget_unused,
-                ),
                 Chore(
                     self._seconds("producer.id.expiration.check.interval.ms"), self.forget_expired_producers
                 ),

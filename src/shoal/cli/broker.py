@@ -13,7 +13,7 @@ from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values
 from .output import print_json, say, warn
 from .server_properties import ServerProperties, read_server_properties
-from .serving import allow_many_files, give_freed_memory_back, signals_held
+from .serving import allow_many_files, signals_held
 
 __all__ = ["add_parser", "run"]
 
@@ -76,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
     listen = args.listen or wanted.listen or _DEFAULT_LISTEN
     host, port = parse_listen("listen", listen)
     allow_many_files()
-    give_freed_memory_back()
     metrics = serve_metrics(args)
     broker = Broker(
         host,
