@@ -85,7 +85,7 @@ class Server:
 
 @contextlib.contextmanager
 def _broker() -> Iterator[Broker]:
-    config = {"offset.metadata.max.bytes": "64", "socket.request.max.bytes": str(8 * _MEGABYTE)}
+    config = {"offset.metadata.max.bytes": "64"}
     with Broker(config=config) as running:
         # The names that random messages have.
         for name in ("a", "orders"):

@@ -6,7 +6,7 @@ expanded batch, and the system can interrupt its thread in the middle. Without t
 clients would be in memory at once. A conversion never waits for a socket, so that turns come soon.
 The client that has used the least CPU recently comes first (:mod:`.turns`).
 
-Turns and counts are of the process.
+Turns and counts are of the process: if it has several gateways, they share them.
 Kafka's names for the counts are ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
 ``MessageConversionsTimeMs``, ``TemporaryMemoryBytes``.
 """
@@ -35,7 +35,6 @@ __all__ = [
     "chunks",
     "client_of_thread",
     "held_bytes",
-    "memory_turn",
     "serving",
     "totals",
     "turn",
@@ -133,13 +132,6 @@ def serving(address: str) -> Iterator[None]:
 def client_of_thread() -> tuple[Hashable, Hashable]:
     """Return the names of the client that this thread serves: its address and its connection."""
     return getattr(_thread, "address", None), threading.get_ident()
-
-
-@contextmanager
-def memory_turn() -> Iterator[None]:
-    """Wait for a turn at other work that takes as much memory as a conversion."""
-    with _TURNS.turn(*client_of_thread()):
-        yield
 
 
 @contextmanager

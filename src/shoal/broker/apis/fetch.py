@@ -61,7 +61,7 @@ def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
         return _is_enough(partitions, request.min_bytes)
 
     logs = [log for each, topic in wanted if (log := _log(each, topic)) is not None]
-    timeout_s = max(request.max_wait_ms, 0) / 1000 if logs and call.may_wait else 0
+    timeout_s = max(request.max_wait_ms, 0) / 1000 if logs else 0
     state.purgatory.wait_for(satisfied, logs, timeout_s, call.has_hung_up)
     return context.answer(partitions)
 

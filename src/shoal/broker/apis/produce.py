@@ -103,7 +103,7 @@ def _is_transactional(record_set: memoryview) -> bool:
 
 
 def _refused(error: ApiError, call: Call, place: _ListedPartition, *_: object) -> _Outcome:
-    return _Outcome(place, error=error.without_origin())
+    return _Outcome(place, error=error)
 
 
 @answer_errors(_refused, place=lambda place, *_: place[:2])
