@@ -25,7 +25,7 @@ _MALLOC = (
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files, such as segments and connections, above the usual 1,024."""
+    """Raise the limit of open files, such as connections, above the usual 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
