@@ -9,7 +9,6 @@ from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE, EXIT_FAILED
 from ..mirroring.model.option_values import parse_listen
 from ..properties_file import read_properties_file
-from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values
 from .output import print_json, say, warn
 from .server_properties import ServerProperties, read_server_properties
@@ -63,7 +62,6 @@ def add_parser(verbs: Subparsers) -> None:
         help="allow --listen to use an address that other machines can reach. Every client there can read, "
         "write and delete everything",
     )
-    add_metrics_option(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
 
@@ -77,7 +75,6 @@ def run(args: argparse.Namespace) -> int:
     host, port = parse_listen("listen", listen)
     allow_many_files()
     give_freed_memory_back()
-    metrics = serve_metrics(args)
     broker = Broker(
         host,
         port,
@@ -94,8 +91,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"--listen {listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
-            with metrics:
-                signals.wait()
+            signals.wait()
         finally:
             broker.stop()
     if broker.failure is not None:

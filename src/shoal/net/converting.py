@@ -6,7 +6,7 @@ expanded batch, and the system can interrupt its thread in the middle. Without t
 clients would be in memory at once. A conversion never waits for a socket, so that turns come soon.
 The client that has used the least CPU recently comes first (:mod:`.turns`).
 
-Turns and counts are of the process: if it has several embedded brokers, they share them.
+Turns and counts are of the process.
 Kafka's names for the counts are ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
 ``MessageConversionsTimeMs``, ``TemporaryMemoryBytes``.
 """
@@ -34,7 +34,6 @@ __all__ = [
     "begin",
     "chunks",
     "client_of_thread",
-    "counted",
     "held_bytes",
     "memory_turn",
     "serving",
@@ -102,8 +101,8 @@ def held_bytes() -> int:
 
 
 @contextmanager
-def counted(api: ConvertedApi) -> Iterator[TurnCounts]:
-    """Count a conversion that needs no turn; the caller adds its counts to the tally."""
+def _counted(api: ConvertedApi) -> Iterator[TurnCounts]:
+    """Count the conversions of a turn; the caller adds its counts to the tally."""
     tally = TurnCounts()
     refused = 0
     before_s = time.thread_time()
@@ -146,7 +145,7 @@ def memory_turn() -> Iterator[None]:
 @contextmanager
 def turn(api: ConvertedApi) -> Iterator[TurnCounts]:
     """Wait for a turn, and count the conversions in it."""
-    with _TURNS.turn(*client_of_thread()), counted(api) as tally:
+    with _TURNS.turn(*client_of_thread()), _counted(api) as tally:
         yield tally
 
 

@@ -25,11 +25,10 @@ from typing import NamedTuple
 
 from ...error_codes import ErrorCode
 from ...errors import CorruptBatch, UnsupportedBatch
-from ...net.converting import ConvertedApi, counted, memory_turn
+from ...net.converting import memory_turn
 from ...records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, decompress, read_header, verify_crc
 from ...records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 from ...records.compression import decompressed_pieces
-from ...records.down_conversion import ConvertedCounts
 from ...records.rebuild import BatchWriter
 from ...records.walk import MalformedLength, MalformedRecord, walk
 from ..api_error import ApiError
@@ -220,11 +219,9 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     if target is codec:
         max_timestamp = _check_records(batch, config, now_ms, None)
     else:
-        with counted(ConvertedApi.PRODUCE) as tally:
-            writer = BatchWriter(target, config.max_message_bytes)
-            max_timestamp = _check_records(batch, config, now_ms, writer)
-            batch = recompressed(header, writer)
-            tally.add(ConvertedCounts(1, writer.count, header.size, batch.header.size))
+        writer = BatchWriter(target, config.max_message_bytes)
+        max_timestamp = _check_records(batch, config, now_ms, writer)
+        batch = recompressed(header, writer)
         header = batch.header
     if config.log_append_time:
         return batch, HeaderChange(header.attributes & 0xFF | _LOG_APPEND_TIME, now_ms)
