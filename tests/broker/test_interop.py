@@ -28,20 +28,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 
-from shoal.broker import Broker
 from tests.broker.conftest import NewTopic
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % number * 10 for number in range(300)]
 SECONDS = 30
-
-
-@pytest.fixture(scope="module", params=["default", "old versions"])
-def session_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """If the broker serves old versions, these clients do not choose them."""
-    config = {"shoal.old.versions": "true"} if request.param == "old versions" else {}
-    with Broker(config=config) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

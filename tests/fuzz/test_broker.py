@@ -42,7 +42,6 @@ VERSIONS = [
 def broker() -> Iterator[Broker]:
     config = {
         "offset.metadata.max.bytes": "64",
-        "socket.request.max.bytes": str(1 << 20),
         "shoal.multi.batch.produce": "true",
     }
     with Broker(config=config) as running:

@@ -8,13 +8,11 @@ from typing import Self
 
 from ..errors import ConfigError
 from ..net.listener import addresses_of
-from ..net.memory_budget import MemoryBudget
 from ..printable import logger
 from .api_error import ApiError
-from .apis.table import APIS, APIS_WITH_OLD_VERSIONS
+from .apis.table import APIS
 from .config import BrokerConfig
 from .coordination.leaders import Node
-from .serving.connection_quotas import ConnectionQuotas
 from .serving.dispatch import answer
 from .serving.housekeeping import Chore, Housekeeper
 from .serving.server import Server
@@ -26,10 +24,6 @@ __all__ = ["Broker"]
 
 _log = logger("shoal.broker")
 
-_TOO_SLOW = (
-    "a request of {size} bytes from {host} was not received while others waited for memory "
-    "(queued.max.request.bytes is {most}), so its connection was closed"
-)
 
 #: The interval of checks for expired sessions and transactions, in seconds.
 _TIMEOUT_CHECK_S = 0.1
@@ -82,26 +76,16 @@ class Broker(BrokerState):
             settings = beside.config if beside is not None else BrokerConfig(config or {})
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
-        old_versions = settings["shoal.old.versions"].lower() == "true"
-        apis = APIS_WITH_OLD_VERSIONS if old_versions else APIS
-        super().__init__(node_id, apis, settings, cluster_id=cluster_id, beside=beside)
+        super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside)
         self._server = Server(
             host,
             port,
             partial(answer, self),
-            max_request_bytes=int(self.config["socket.request.max.bytes"]),
-            max_idle_ms=int(self.config["connections.max.idle.ms"]),
-            memory=MemoryBudget(int(self.config["queued.max.request.bytes"]), _log.warning, _TOO_SLOW),
-            quotas=ConnectionQuotas(self.config),
         )
         self._housekeeper = Housekeeper(
             [
                 Chore(_TIMEOUT_CHECK_S, self.groups.expire),
                 Chore(_TIMEOUT_CHECK_S, self.transactions.expire),
-                Chore(
-                    self._seconds("transaction.remove.expired.transaction.cleanup.interval.ms"),
-                    self.transactions.forget_unused,
-                ),
                 Chore(
                     self._seconds("producer.id.expiration.check.interval.ms"), self.forget_expired_producers
                 ),

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..net.turns import Turns
 from ..protocol.apis import ApiKey
 from .call import Call
 from .clock import now_ms
@@ -72,7 +71,6 @@ class BrokerState:
         faults: The failures that a test ordered (see :class:`~shoal.broker.Faults`).
         fetch_sessions: The partitions that each client fetches.
         purgatory: The requests that wait for logs to grow.
-        large_requests: Turns at requests that take much memory.
         config: The broker's settings by Kafka's names, as text, defaults included. These and the following
             attributes belong to all nodes of a cluster.
         producer_ids: The source of new producer ids.
@@ -116,9 +114,8 @@ class BrokerState:
             self._share(beside)
         else:
             self._begin(cluster_id)
-        self.fetch_sessions = FetchSessions(int(self.config["max.incremental.fetch.session.cache.slots"]))
+        self.fetch_sessions = FetchSessions()
         self.purgatory = Purgatory()
-        self.large_requests = Turns(1)
 
     def _share(self, other: BrokerState) -> None:
         self.cluster_id = other.cluster_id

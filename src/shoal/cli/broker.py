@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..errors import ConfigError
 from ..exit_codes import EXIT_DONE
 from ..mirroring.model.option_values import parse_listen
-from ..properties_file import read_properties_file
-from .conversion_metrics import add_metrics_option, serve_metrics
 from .options import Subparsers, add_output_options, parse_key_values
-from .output import print_json, warn
-from .server_properties import ServerProperties, read_server_properties
-from .serving import allow_many_files, give_freed_memory_back, signals_held
+from .output import print_json
+from .serving import allow_many_files, signals_held
 
 __all__ = ["add_parser", "run"]
 
 _DEFAULT_LISTEN = "127.0.0.1:9092"
-_NODE_ID = 1
 
 #: As in Kafka. In tests, a typing error must not create a topic.
 _DEFAULTS = {"auto.create.topics.enable": "true"}
@@ -39,16 +34,17 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
+        default=_DEFAULT_LISTEN,
         help="a loopback address to listen on and to advertise. Port 0 takes a free port "
-        f"(default: the file's listeners, or {_DEFAULT_LISTEN})",
+        f"(default: {_DEFAULT_LISTEN})",
     )
     parser.add_argument(
         "--config",
         action="append",
         default=[],
-        metavar="FILE|KEY=VALUE",
-        help="a Java server.properties, or one broker setting by Kafka's name, as num.partitions=3. May "
-        "be repeated, and the last value wins",
+        metavar="KEY=VALUE",
+        help="a broker setting by Kafka's name, as num.partitions=3. May be repeated, and the last value "
+        "wins",
     )
     parser.add_argument(
         "--allow-any-address",
@@ -56,7 +52,6 @@ def add_parser(verbs: Subparsers) -> None:
         help="allow --listen to use an address that other machines can reach. Every client there can read, "
         "write and delete everything",
     )
-    add_metrics_option(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
 
@@ -65,51 +60,25 @@ def run(args: argparse.Namespace) -> int:
     """Run the verb; return the exit code."""
     from ..broker import Broker
 
-    wanted = _read_config(args.config)
-    listen = args.listen or wanted.listen or _DEFAULT_LISTEN
-    host, port = parse_listen("listen", listen)
+    host, port = parse_listen("listen", args.listen)
     allow_many_files()
-    give_freed_memory_back()
-    metrics = serve_metrics(args)
     broker = Broker(
         host,
         port,
-        config={**_DEFAULTS, **wanted.settings},
-        node_id=wanted.node_id or _NODE_ID,
+        config={**_DEFAULTS, **parse_key_values("--config", args.config)},
         allow_any_address=args.allow_any_address,
     )
     with signals_held() as signals:
         try:
             broker.start()
         except OSError as error:
-            raise ConfigError(f"--listen {listen}: {error.strerror or error}") from error
+            raise ConfigError(f"--listen {args.listen}: {error.strerror or error}") from error
         try:
             _announce(broker.bootstrap, as_json=args.json)
-            with metrics:
-                signals.wait()
+            signals.wait()
         finally:
             broker.stop()
     return EXIT_DONE
-
-
-def _read_config(texts: list[str]) -> ServerProperties:
-    """Read files and single settings, in their order."""
-    from ..broker.config import BROKER_SETTINGS
-
-    together = ServerProperties({})
-    for text in texts:
-        if "=" in text and not Path(text).exists():
-            together = together.updated(ServerProperties(parse_key_values("--config", [text])))
-            continue
-        if not Path(text).exists():
-            raise ConfigError(f"--config {text!r} is neither KEY=VALUE nor a file")
-        found = read_server_properties(
-            Path(text), read_properties_file("--config", text), known=BROKER_SETTINGS
-        )
-        if found.ignored:
-            warn(f"{text}: the embedded broker ignores {', '.join(found.ignored)}")
-        together = together.updated(found)
-    return together
 
 
 def _announce(bootstrap: str, *, as_json: bool) -> None:

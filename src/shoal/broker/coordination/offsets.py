@@ -15,24 +15,7 @@ __all__ = ["GroupsOffsets"]
 
 
 class GroupsOffsets:
-    """
-    All groups' offsets.
-
-    Attributes:
-        kept_bytes: The memory that they take.
-
-    """
-
-    def __init__(self) -> None:
-        self.kept_bytes = 0
-
-    @staticmethod
-    def more_bytes(
-        group: Group, offsets: Mapping[tuple[str, int], CommittedOffset], producer_id: int | None
-    ) -> int:
-        """Return the additional memory that a commit would take."""
-        before = group.offsets if producer_id is None else group.pending_offsets.get(producer_id, {})
-        return sum(_difference(key[0], before.get(key), offsets[key]) for key in offsets)
+    """All groups' offsets."""
 
     def commit(
         self, group: Group, offsets: Mapping[tuple[str, int], CommittedOffset], producer_id: int | None
@@ -64,29 +47,21 @@ class GroupsOffsets:
                 self._set_pending(group, producer_id, key, None)
 
     def _set(self, group: Group, key: tuple[str, int], committed: CommittedOffset | None) -> None:
-        self._replace(group.offsets, key, committed)
+        _replace(group.offsets, key, committed)
 
     def _set_pending(
         self, group: Group, producer_id: int, key: tuple[str, int], committed: CommittedOffset | None
     ) -> None:
         pending = group.pending_offsets.setdefault(producer_id, {})
-        self._replace(pending, key, committed)
+        _replace(pending, key, committed)
         if not pending:
             del group.pending_offsets[producer_id]
 
-    def _replace(
-        self,
-        offsets: dict[tuple[str, int], CommittedOffset],
-        key: tuple[str, int],
-        committed: CommittedOffset | None,
-    ) -> None:
-        self.kept_bytes += _difference(key[0], offsets.get(key), committed)
-        if committed is None:
-            offsets.pop(key, None)
-        else:
-            offsets[key] = committed
 
-
-def _difference(topic: str, before: CommittedOffset | None, after: CommittedOffset | None) -> int:
-    """Return the additional memory that an offset takes in place of the one before."""
-    return sum(sign * each.kept_bytes(topic) for sign, each in ((-1, before), (1, after)) if each is not None)
+def _replace(
+    offsets: dict[tuple[str, int], CommittedOffset], key: tuple[str, int], committed: CommittedOffset | None
+) -> None:
+    if committed is None:
+        offsets.pop(key, None)
+    else:
+        offsets[key] = committed

@@ -5,9 +5,7 @@ Unlike Kafka's ``TransactionCoordinator``, it writes the markers itself and at o
 PrepareCommit and PrepareAbort, and clients never see CONCURRENT_TRANSACTIONS. One lock guards all
 ids; the locks of groups and logs are taken inside it, never the other way round.
 
-An id expires if it is unused for ``transactional.id.expiration.ms``, as in Kafka.
-``shoal.transactional.ids.max.bytes`` bounds the memory of all ids: beyond it, the least recently used ones
-expire early.
+Ids do not expire.
 """
 
 from __future__ import annotations
@@ -18,12 +16,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from sys import getsizeof
 
 from ...error_codes import ErrorCode
 from ...records.aborted import Marker
 from ..api_error import ApiError
-from ..clock import now_ms
 from ..topics import Topics
 from .groups import Groups
 from .producer_ids import ProducerIds
@@ -37,12 +33,6 @@ _COORDINATOR_EPOCH = 0
 _LAST_EPOCH = 2**15 - 2
 
 
-#: The memory of an id, a partition and a group in CPython, beside the names, as measured.
-_TRANSACTION_BYTES = 600
-_PARTITION_BYTES = 200
-_GROUP_BYTES = 100
-
-
 class TransactionState(enum.Enum):
     """A transaction's state, by Kafka's name."""
 
@@ -50,10 +40,6 @@ class TransactionState(enum.Enum):
     ONGOING = "Ongoing"
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
-
-
-#: In these an id may expire (``TransactionStateManager``).
-_AT_REST = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 @dataclass(slots=True)
@@ -68,8 +54,6 @@ class Transaction:
         partitions: The partitions of the open transaction.
         groups: The groups whose offsets are part of it.
         expires_at: The time at which it is aborted if it is still open, on the monotonic clock.
-        updated_at_ms: The time of the last change.
-        counted_bytes: The memory that it took at the last count.
 
     """
 
@@ -82,15 +66,6 @@ class Transaction:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     expires_at: float = 0.0
-    updated_at_ms: int = 0
-    counted_bytes: int = 0
-
-    @property
-    def kept_bytes(self) -> int:
-        """The memory that it takes."""
-        return (
-            _TRANSACTION_BYTES + getsizeof(self.transactional_id) + _named_bytes(self.partitions, self.groups)
-        )
 
 
 class Transactions:
@@ -108,68 +83,10 @@ class Transactions:
         self._groups = groups
         self._producer_ids = producer_ids
         self._lock = threading.RLock()
-        #: The least recently used one first.
         self._by_id: dict[str, Transaction] = {}
-        self._kept_bytes = 0
-
-    @property
-    def kept_bytes(self) -> int:
-        """The memory of all ids."""
-        return self._kept_bytes
-
-    def _count(self, transaction: Transaction) -> None:
-        """Count an id's memory, and make it the most recently used one."""
-        kept_bytes = transaction.kept_bytes
-        self._kept_bytes += kept_bytes - transaction.counted_bytes
-        transaction.counted_bytes = kept_bytes
-        self._by_id.pop(transaction.transactional_id, None)
-        self._by_id[transaction.transactional_id] = transaction
-
-    def _make_room(self, wanting: Transaction, more_bytes: int) -> None:
-        """
-        Expire unused ids until there is room.
-
-        Raises:
-            ApiError: With COORDINATOR_NOT_AVAILABLE, after which clients retry, if all other ids have an open
-                transaction. It ends at its timeout at the latest.
-
-        """
-        most_bytes = int(self._config["shoal.transactional.ids.max.bytes"])
-        missing_bytes = self._kept_bytes + more_bytes - most_bytes
-        if most_bytes < 0 or missing_bytes <= 0:
-            return
-        expiring: list[Transaction] = []
-        for transaction in self._by_id.values():
-            if missing_bytes <= 0:
-                break
-            if transaction is not wanting and transaction.state in _AT_REST:
-                expiring.append(transaction)
-                missing_bytes -= transaction.counted_bytes
-        if missing_bytes > 0:
-            raise ApiError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"open transactions take {self._kept_bytes} bytes, and shoal.transactional.ids.max.bytes is "
-                f"{most_bytes}",
-            )
-        for transaction in expiring:
-            self._forget(transaction)
-
-    def _forget(self, transaction: Transaction) -> None:
-        """Expire an id: its producer gets INVALID_PRODUCER_ID_MAPPING, as in Kafka."""
-        del self._by_id[transaction.transactional_id]
-        self._kept_bytes -= transaction.counted_bytes
-
-    def forget_unused(self) -> None:
-        """Expire ids that are unused for ``transactional.id.expiration.ms``; to be called regularly."""
-        oldest_ms = now_ms() - int(self._config["transactional.id.expiration.ms"])
-        with self._lock:
-            for transaction in [*self._by_id.values()]:
-                if transaction.state in _AT_REST and transaction.updated_at_ms <= oldest_ms:
-                    self._forget(transaction)
 
     def _keep(self, transaction: Transaction) -> None:
-        transaction.updated_at_ms = now_ms()
-        self._count(transaction)
+        self._by_id[transaction.transactional_id] = transaction
 
     def init(self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> tuple[int, int]:
         """
@@ -184,8 +101,7 @@ class Transactions:
             The producer id and the epoch to write with.
 
         Raises:
-            ApiError: With INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED or
-                COORDINATOR_NOT_AVAILABLE.
+            ApiError: With INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT or PRODUCER_FENCED.
 
         """
         if not transactional_id:
@@ -195,9 +111,7 @@ class Transactions:
         with self._lock:
             transaction = self._by_id.get(transactional_id)
             if transaction is None:
-                transaction = Transaction(transactional_id, -1, timeout_ms / 1000)
-                self._make_room(transaction, transaction.kept_bytes)
-                transaction.producer_id = self._producer_ids.new()
+                transaction = Transaction(transactional_id, self._producer_ids.new(), timeout_ms / 1000)
                 self._keep(transaction)
                 return transaction.producer_id, transaction.epoch
             transaction.timeout_s = timeout_ms / 1000
@@ -247,14 +161,12 @@ class Transactions:
         Open a transaction, unless one is open, and make partitions part of it.
 
         Raises:
-            ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or COORDINATOR_NOT_AVAILABLE.
+            ApiError: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
-            added = set(partitions) - transaction.partitions
-            self._make_room(transaction, _named_bytes(added))
             self._begin(transaction)
-            transaction.partitions.update(added)
+            transaction.partitions.update(partitions)
             self._keep(transaction)
 
     def add_offsets(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> None:
@@ -262,12 +174,10 @@ class Transactions:
         Make a group's offsets part of the transaction.
 
         Raises:
-            ApiError: With INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED or COORDINATOR_NOT_AVAILABLE.
+            ApiError: With INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
 
         """
         with self._held(transactional_id, producer_id, epoch) as transaction:
-            if group_id not in transaction.groups:
-                self._make_room(transaction, _named_bytes((), (group_id,)))
             self._begin(transaction)
             transaction.groups.add(group_id)
             self._keep(transaction)
@@ -352,13 +262,6 @@ class Transactions:
             for transaction in [*self._by_id.values()]:
                 if transaction.state is TransactionState.ONGOING and transaction.expires_at <= now:
                     self._fence_and_abort(transaction)
-
-
-def _named_bytes(partitions: Iterable[tuple[str, int]], groups: Iterable[str] = ()) -> int:
-    """Return the memory of a transaction's partitions and groups."""
-    return sum(_PARTITION_BYTES + getsizeof(topic) for topic, _ in partitions) + sum(
-        _GROUP_BYTES + getsizeof(group) for group in groups
-    )
 
 
 def _fenced(transaction: Transaction, producer_id: int, epoch: int) -> ApiError:

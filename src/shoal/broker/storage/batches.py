@@ -141,10 +141,9 @@ def _first_in_message(message: RecordBatch, timestamp_ms: int, start: int) -> Ti
 
 def _first_in_batch(batch: RecordBatch, timestamp_ms: int, start: int) -> TimestampAndOffset | None:
     header = batch.header
-    with decompressed(batch) as pieces:
-        # The broker did not check the lengths in a compressed batch, either.
-        for record in walk(header, pieces, with_lengths=False):
-            offset = header.base_offset + record.offset_delta
-            if record.timestamp >= timestamp_ms and offset >= start:
-                return TimestampAndOffset(record.timestamp, offset, header.leader_epoch)
+    # The broker did not check the lengths in a compressed batch, either.
+    for record in walk(header, decompressed(batch), with_lengths=False):
+        offset = header.base_offset + record.offset_delta
+        if record.timestamp >= timestamp_ms and offset >= start:
+            return TimestampAndOffset(record.timestamp, offset, header.leader_epoch)
     return None

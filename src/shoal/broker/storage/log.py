@@ -85,7 +85,6 @@ class Log:
         self.config = config
         self._lock = threading.Lock()
         self._batches = Batches()
-        self._modified_ms = now_ms()
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epochs = LeaderEpochs()
@@ -256,7 +255,6 @@ class Log:
         header = batch.header
         self._batches.append(batch)
         self._log_end_offset = header.next_offset
-        self._modified_ms = now_ms()
         if header.magic != 2 or header.producer_id < 0:
             return
         producer = self._producers.get(header.producer_id)
@@ -324,14 +322,6 @@ class Log:
             if largest < 0:
                 return TimestampAndOffset(-1, -1)
             return self._batches.first_record_since(largest, self._log_start_offset)
-
-    def segment_starts(self) -> list[TimestampAndOffset]:
-        """Return the log's start and the time of its last write, as of one segment; then its end and now."""
-        with self._lock:
-            starts = [TimestampAndOffset(self._modified_ms, self._log_start_offset)]
-            if self._log_start_offset < self._log_end_offset:
-                starts.append(TimestampAndOffset(now_ms(), self._log_end_offset))
-            return starts
 
     @contextmanager
     def watched(self, by: threading.Event) -> Iterator[None]:
