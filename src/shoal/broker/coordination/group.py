@@ -356,18 +356,37 @@ class Group:
 
     # Offsets
 
+    def commit(
+        self, offsets: Mapping[tuple[str, int], CommittedOffset], producer_id: int | None = None
+    ) -> None:
+        """Keep offsets; those of a producer's transaction are pending until it ends."""
+        kept = self.offsets if producer_id is None else self.pending_offsets.setdefault(producer_id, {})
+        kept.update(offsets)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Take over a producer's pending offsets, or forget them."""
+        pending = self.pending_offsets.pop(producer_id, {})
+        if committed:
+            self.offsets.update(pending)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the offsets of a topic, also those of open transactions."""
+        for offsets in (self.offsets, *self.pending_offsets.values()):
+            for key in [key for key in offsets if key[0] == topic]:
+                del offsets[key]
+
     def has_pending_offset(self, topic: str, partition: int) -> bool:
         """Return whether an open transaction would change this offset (KIP-447)."""
         return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
 
-    def offsets_before(self, oldest_ms: int) -> list[tuple[str, int]]:
-        """Return the offsets of a group without members that were last used at this time or before."""
+    def forget_offsets_before(self, oldest_ms: int) -> None:
+        """Forget the offsets of a group without members that were last used at this time or before."""
         had_members = bool(self.protocol_type)
-        return [
-            key
+        self.offsets = {
+            key: committed
             for key, committed in self.offsets.items()
-            if (self.empty_since_ms if had_members else committed.committed_at_ms) <= oldest_ms
-        ]
+            if (self.empty_since_ms if had_members else committed.committed_at_ms) > oldest_ms
+        }
 
 
 def _unknown_member(group: Group, member_id: str) -> ApiError:

@@ -17,7 +17,6 @@ from ..api_error import ApiError
 from ..clock import now_ms
 from .group import CommittedOffset, Group, GroupState, JoinResult, Pending, Result, SyncResult
 from .joining import Join, Joining, Sync
-from .offsets import GroupsOffsets
 from .purgatory import NobodyWaits
 
 __all__ = ["Groups"]
@@ -39,10 +38,6 @@ class Groups:
         self._closed = False
         self._groups: dict[str, Group] = {}
         self._joining = Joining(broker_config, self._groups)
-        self._offsets = GroupsOffsets()
-
-    def _group(self, group_id: str) -> Group:
-        return self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
 
     def open(self) -> None:
         """Start, or restart after a stop: every session begins again."""
@@ -234,14 +229,15 @@ class Groups:
     ) -> None:
         """Keep offsets; those of a producer's transaction are pending until it ends."""
         with self._changing():
-            self._offsets.commit(self._group(group_id), offsets, producer_id)
+            group = self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
+            group.commit(offsets, producer_id)
 
     def end_transaction(self, group_id: str, producer_id: int, *, committed: bool) -> None:
         """Take over the offsets of a producer's transaction, or forget them."""
         with self._changing():
             group = self._groups.get(group_id)
             if group is not None:
-                self._offsets.end_transaction(group, producer_id, committed=committed)
+                group.end_transaction(producer_id, committed=committed)
 
     def read(self, group_id: str, read: Callable[[Group], Result]) -> Result:
         """
@@ -272,7 +268,6 @@ class Groups:
                 raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
             if group.state is not GroupState.EMPTY:
                 raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id!r} has members")
-            self._offsets.forget_all(group)
             del self._groups[group_id]
 
     def forget_old_offsets(self) -> None:
@@ -286,7 +281,7 @@ class Groups:
         oldest_ms = now_ms() - int(self._config["offsets.retention.minutes"]) * 60_000
         with self._changed:
             for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
-                self._offsets.forget(group, group.offsets_before(oldest_ms))
+                group.forget_offsets_before(oldest_ms)
                 if not (group.offsets or group.pending_offsets or group.promised):
                     del self._groups[group.group_id]
 
@@ -294,4 +289,4 @@ class Groups:
         """Forget all offsets in a deleted topic."""
         with self._changed:
             for group in self._groups.values():
-                self._offsets.forget_all(group, topic)
+                group.forget_topic(topic)

@@ -85,9 +85,6 @@ class Transactions:
         self._lock = threading.RLock()
         self._by_id: dict[str, Transaction] = {}
 
-    def _keep(self, transaction: Transaction) -> None:
-        self._by_id[transaction.transactional_id] = transaction
-
     def init(self, transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> tuple[int, int]:
         """
         Give a transactional id to a producer: fence the one before, and abort its open transaction.
@@ -112,7 +109,7 @@ class Transactions:
             transaction = self._by_id.get(transactional_id)
             if transaction is None:
                 transaction = Transaction(transactional_id, self._producer_ids.new(), timeout_ms / 1000)
-                self._keep(transaction)
+                self._by_id[transactional_id] = transaction
                 return transaction.producer_id, transaction.epoch
             transaction.timeout_s = timeout_ms / 1000
             if producer_id >= 0 and self._is_repeated(transaction, producer_id, epoch):
@@ -121,7 +118,6 @@ class Transactions:
                 self._fence_and_abort(transaction)
             self._next_epoch(transaction)
             transaction.state = TransactionState.EMPTY
-            self._keep(transaction)
             return transaction.producer_id, transaction.epoch
 
     def _is_repeated(self, transaction: Transaction, producer_id: int, epoch: int) -> bool:
@@ -167,7 +163,6 @@ class Transactions:
         with self._held(transactional_id, producer_id, epoch) as transaction:
             self._begin(transaction)
             transaction.partitions.update(partitions)
-            self._keep(transaction)
 
     def add_offsets(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> None:
         """
@@ -180,7 +175,6 @@ class Transactions:
         with self._held(transactional_id, producer_id, epoch) as transaction:
             self._begin(transaction)
             transaction.groups.add(group_id)
-            self._keep(transaction)
 
     def _begin(self, transaction: Transaction) -> None:
         if transaction.state is not TransactionState.ONGOING:
@@ -248,7 +242,6 @@ class Transactions:
         transaction.partitions.clear()
         transaction.groups.clear()
         transaction.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
-        self._keep(transaction)
 
     def _fence_and_abort(self, transaction: Transaction) -> None:
         """Abort with a newer epoch, so that the logs refuse the old producer's batches."""
