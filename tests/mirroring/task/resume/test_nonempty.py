@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from shoal.broker import Broker
+from shoal.broker.call import Call
+from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, committed_by_groups
 from shoal.client.coordinator import MemberId
@@ -817,6 +820,17 @@ def test_damaged_batch_of_the_copy_hides_no_other_records(brokers: TwoBrokers, h
     assert "nothing shows that the records were mirrored" in reason(brokers)
 
 
+def answer_at_most(broker: Broker, size: int) -> None:
+    """Let no answer to a Fetch be larger than that."""
+    api = broker.apis[ApiKey.FETCH]
+
+    def handle(state: BrokerState, call: Call, request: Any) -> Any:
+        request.max_bytes = min(request.max_bytes, size)
+        return api.handle(state, call, request)
+
+    broker.apis = {**broker.apis, ApiKey.FETCH: replace(api, handle=handle)}
+
+
 @pytest.mark.parametrize(("count", "pieces"), [(30, 1), (2000, 3)])
 def test_records_before_the_last_batch_are_read_once_of_each_side(
     brokers: TwoBrokers, history: History, count: int, pieces: int
@@ -826,7 +840,7 @@ def test_records_before_the_last_batch_are_read_once_of_each_side(
     assert brokers.run().complete
     size = sum(each.header.size for each in batches_of(history.log))
     for each in (brokers.source, brokers.destination):
-        each.config.static["fetch.max.bytes"] = str(size // pieces + 1000)
+        answer_at_most(each, size // pieces + 1000)
     brokers.forget_pairs()
     fetches = [each.faults.add(ApiKey.FETCH, times=None) for each in (brokers.source, brokers.destination)]
     assert brokers.run().complete
