@@ -15,7 +15,6 @@ from contextlib import contextmanager
 
 from shoal.broker import Broker
 from shoal.broker.serving.dispatch import CloseConnection
-from shoal.broker.serving.server import Part
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 from tests.fuzz.damage import HUGE_NUMBERS
@@ -141,29 +140,20 @@ def _other(value: object, draw: random.Random) -> object:
     return draw.choice((None, value))
 
 
-def _whole(parts: Sequence[Part]) -> bytes:
-    """Join the parts of a response, all of which are in memory if a broker has no files."""
-    found = bytearray()
-    for part in parts:
-        assert isinstance(part, bytes | bytearray | memoryview)
-        found += part
-    return bytes(found)
-
-
 @contextmanager
 def lying(broker: Broker, api: ApiKey, lie: Lie, draw: random.Random, times: int) -> Iterator[None]:
     """Make a broker lie in its next responses to an API; then it answers correctly again."""
     left = times
     honest = broker._server._answer
 
-    def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[Part]:
+    def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[bytes | memoryview]:
         nonlocal left
         header = read_request_header(frame)
         parts = honest(frame, host, hung_up)
         if header.api_key != api or left <= 0:
             return parts
         left -= 1
-        whole = _whole(parts)
+        whole = b"".join(parts)
         if not whole:
             return parts
         told = lie(whole, api, header.api_version, draw)

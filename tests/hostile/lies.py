@@ -7,7 +7,6 @@ late, or stop in the middle.
 from __future__ import annotations
 
 import random
-import socket
 import struct
 import time
 import uuid
@@ -18,7 +17,6 @@ from typing import Any
 
 from shoal.broker import Broker
 from shoal.broker.serving.dispatch import CloseConnection
-from shoal.broker.serving.server import Part
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
 from tests.fuzz.liar import CANNOT_BE_WRITTEN, changed_fields, damaged_bytes, no_kafka, places
@@ -27,7 +25,9 @@ __all__ = ["LIES", "RECOGNISABLE", "TOO_LATE_S", "Told", "lying_about"]
 
 #: Longer than the victims wait for a response.
 TOO_LATE_S = 0.4
-_ENDLESS_S = 3.0
+
+#: Parts of a response that no client takes to its end, 4 GiB.
+_ENDLESS = [bytes(1 << 16)] * (1 << 16)
 
 #: All of Kafka 4.1's codes, and some others.
 _ERROR_CODES = (*range(-1, 130), 999, -999, 2**15 - 1, -(2**15))
@@ -36,22 +36,10 @@ _HOSTS = ("127.0.0.1", "", "no such host", "::1", "0.0.0.0", "\0", "x" * 300)
 _PORTS = (0, 1, -1, 65_536, 2**31 - 1)
 _EPOCHS = (-1, 0, 1, 2**31 - 1, -(2**31))
 
+Part = bytes | memoryview
+
 #: Maps a response, with its size, to the parts to send in its place. It may delay, or disconnect.
 Lie = Callable[[bytes, ApiKey, int, random.Random], Sequence[Part]]
-
-
-class _Endless:
-    """A part of a response that continues until the client disconnects."""
-
-    def __len__(self) -> int:
-        return 1
-
-    def send_to(self, sock: socket.socket) -> None:
-        block = bytes(1 << 16)
-        ends = time.monotonic() + _ENDLESS_S
-        while time.monotonic() < ends:
-            sock.sendall(block)
-        raise CloseConnection("enough")
 
 
 def _damaged(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
@@ -125,7 +113,7 @@ def _sizes(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Seq
 
 def _endless(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
     """Claim 64 MiB or more, and send without an end."""
-    return [struct.pack(">i", draw.choice((1 << 26, 1 << 28, 2**31 - 1))) + answer[4:], _Endless()]
+    return [struct.pack(">i", draw.choice((1 << 26, 1 << 28, 2**31 - 1))) + answer[4:], *_ENDLESS]
 
 
 def _late(answer: bytes, api: ApiKey, version: int, draw: random.Random) -> Sequence[Part]:
@@ -198,7 +186,7 @@ def lying_about(
     def answer(frame: memoryview, host: str, hung_up: Callable[[], bool]) -> Sequence[Part]:
         header = read_request_header(frame)
         parts = honest(frame, host, hung_up)
-        whole = b"".join(map(bytes, parts))  # type: ignore[arg-type]
+        whole = b"".join(parts)
         told.answers += 1
         is_spared = header.api_key not in about or told.total() - before >= most
         if not whole or is_spared or draw.random() >= rate:

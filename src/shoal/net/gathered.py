@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 __all__ = ["IOV_MAX", "send_gathered", "send_records", "when_writable"]
 
-#: The most buffers that one sendmsg or pwritev takes: 1,024 on Linux and macOS.
+#: The most buffers that one sendmsg takes: 1,024 on Linux and macOS.
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 
 #: The size of a TLS record: smaller parts are joined up to it before they are sent.

@@ -10,8 +10,6 @@ Fetch (API key 1), v4 to v13: read from partitions, waiting for data if need be.
 - In a fetch session (``fetch_sessions``) an answer has only what is new.
 - v13 lists topics by id: one that no topic has is UNKNOWN_TOPIC_ID. A session
   remembers the name; if a topic created since has it, that is INCONSISTENT_TOPIC_ID.
-
-Record sets go to the socket as views of the log; nothing is copied.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from ...net.gathered import send_gathered
 from ...net.hung_up import has_hung_up
@@ -32,17 +31,7 @@ LARGEST_REQUEST_BYTES = 100 * 1024 * 1024
 _PART_BYTES = 256 * 1024
 
 
-class Streamed(Protocol):
-    """A part of an answer that is not in memory as a whole, but converted while it is sent."""
-
-    def __len__(self) -> int: ...
-
-    def send_to(self, sock: socket.socket) -> None:
-        """Send all bytes; their number is the length."""
-
-
-Part = bytes | memoryview | Streamed
-Answer = Callable[[memoryview, str, Callable[[], bool]], Sequence[Part]]
+Answer = Callable[[memoryview, str, Callable[[], bool]], Sequence[bytes | memoryview]]
 
 
 class Server:
@@ -94,14 +83,14 @@ class Server:
         except CloseConnection as reason:
             _log.debug("closing a connection: %s", reason)
             with contextlib.suppress(OSError):
-                _send(client, [reason.last_bytes])
+                send_gathered(client, [reason.last_bytes])
         except OSError as error:
             _log.debug("a connection ended: %s", error)
 
     def _serve_requests(self, client: socket.socket, host: str) -> None:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while (frame := _receive(client)) is not None:
-            _send(client, self._answer(frame, host, partial(has_hung_up, client)))
+            send_gathered(client, self._answer(frame, host, partial(has_hung_up, client)))
 
 
 def _receive(sock: socket.socket) -> memoryview | None:
@@ -130,18 +119,3 @@ def _read(sock: socket.socket, size: int) -> bytearray:
     while len(received) < size and (part := sock.recv(min(size - len(received), _PART_BYTES))):
         received += part
     return received
-
-
-def _send(sock: socket.socket, parts: Sequence[Part]) -> None:
-    """Send all parts in order."""
-    in_memory: list[memoryview] = []
-    for part in parts:
-        if not len(part):
-            continue
-        if isinstance(part, bytes | bytearray | memoryview):
-            in_memory.append(memoryview(part))
-        else:
-            send_gathered(sock, in_memory)
-            in_memory = []
-            part.send_to(sock)
-    send_gathered(sock, in_memory)
