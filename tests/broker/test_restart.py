@@ -72,7 +72,7 @@ def test_leader_epoch_without_records_leaves_no_trace(own: Broker) -> None:
 
 
 def test_producer_continues_its_sequences_after_a_restart(own: Broker) -> None:
-    own.config.alter({"producer.id.expiration.ms": str(2**31 - 1)})
+    own.config["producer.id.expiration.ms"] = str(2**31 - 1)
     fresh = now_ms()
     with Wire(own.bootstrap) as wire:
         wire.produce("topic", with_producer(0, fresh))

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
-from tests.batches import batch
 from tests.broker.conftest import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
-DYNAMIC_TOPIC, DYNAMIC_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 4, 5
+DYNAMIC_TOPIC, DEFAULT = 1, 5
 
 
 def metadata(wire: Wire, *names: str | None, version: int = 12, **fields: Any) -> Any:
@@ -55,13 +53,13 @@ def create(wire: Wire, name: str, partitions: int = 1, replicas: int = 1, **fiel
     return answer
 
 
-def describe(wire: Wire, kind: int, name: str, *keys: str, **options: Any) -> Any:
+def describe(wire: Wire, kind: int, name: str, *keys: str) -> Any:
     wanted = request_class(ApiKey.DESCRIBE_CONFIGS).DescribeConfigsResource
     response = wire.call(
         ApiKey.DESCRIBE_CONFIGS,
         4,
         resources=[wanted(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)],
-        include_synonyms=options.get("synonyms", False),
+        include_synonyms=False,
         include_documentation=False,
     )
     return response.results[0]
@@ -79,7 +77,6 @@ def alter(
     operation: int,
     value: str | None,
     *,
-    kind: int = TOPIC,
     dry: bool = False,
 ) -> ErrorCode:
     wanted = request_class(ApiKey.INCREMENTAL_ALTER_CONFIGS).AlterConfigsResource
@@ -87,7 +84,7 @@ def alter(
     response = wire.call(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         1,
-        resources=[wanted(resource_type=kind, resource_name=name, configs=[change])],
+        resources=[wanted(resource_type=TOPIC, resource_name=name, configs=[change])],
         validate_only=dry,
     )
     return ErrorCode(response.responses[0].error_code)
@@ -230,7 +227,6 @@ def test_impossible_assignment_is_refused(
         ("message.timestamp.type", "Later"),
         ("segment.bytes", "1024"),
         ("max.message.bytes", "99999999999"),
-        ("preallocate", "perhaps"),
         ("min.cleanable.dirty.ratio", "1.5"),
     ],
 )
@@ -349,26 +345,11 @@ def test_missing_topic_has_no_settings(wire: Wire, unique: str) -> None:
     assert alter(wire, unique, "retention.ms", SET, "1") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_described_setting_has_its_synonyms(wire: Wire, new_topic: NewTopic) -> None:
-    topic = new_topic(max_message_bytes="2000")
-    (found,) = describe(wire, TOPIC, topic, "max.message.bytes", synonyms=True).configs
-    assert [(each.name, each.value, each.source) for each in found.synonyms] == [
-        ("max.message.bytes", "2000", DYNAMIC_TOPIC),
-        ("message.max.bytes", "1048588", DEFAULT),
-    ]
-
-
 def test_broker_s_settings_are_described(wire: Wire) -> None:
     node = metadata(wire).brokers[0].node_id
     (found,) = describe(wire, BROKER, str(node), "producer.id.expiration.ms").configs
     assert found.value == "86400000"
     assert describe(wire, BROKER, "99").error_code != ErrorCode.NONE
-
-
-def test_static_broker_setting_is_not_altered(wire: Wire) -> None:
-    node = str(metadata(wire).brokers[0].node_id)
-    code = alter(wire, node, "num.partitions", SET, "3", kind=BROKER)
-    assert code == ErrorCode.INVALID_REQUEST
 
 
 def test_alter_configs_drops_unnamed_settings(wire: Wire, new_topic: NewTopic) -> None:
@@ -409,13 +390,3 @@ def test_added_partitions_accept_an_assignment(wire: Wire, topic: str) -> None:
     assert code([node]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert code([node], [99]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert code([node], [node]) == ErrorCode.NONE
-
-
-def test_dynamic_broker_setting_applies_to_topics_without_their_own() -> None:
-    with Broker(config={"log.retention.bytes": "7"}) as own, Wire(own.bootstrap) as wire:
-        wire.create_topic("topic")
-        assert value_of(wire, "topic", "retention.bytes") == ("7", STATIC_BROKER)
-        assert alter(wire, "1", "message.max.bytes", SET, "2000", kind=BROKER) == ErrorCode.NONE
-        assert value_of(wire, "topic", "max.message.bytes") == ("2000", DYNAMIC_BROKER)
-        answer = wire.produce("topic", batch([b"x" * 2000]))
-        assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE

@@ -57,16 +57,14 @@ def test_broker_setting_is_refused_and_unchanged(
     behind: Behind, topic: str, api: ApiKey, version: int
 ) -> None:
     node_id = str(behind.cluster.leader_of(topic, 0))
-    (refused,) = alter(
-        behind.address(topic), api, version, resource(api, BROKER, node_id, "message.max.bytes")
-    )
+    (refused,) = alter(behind.address(topic), api, version, resource(api, BROKER, node_id, "num.partitions"))
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert refused.error_message == (
         "shoal gateway: clients may change the settings of topics, groups and client metrics only. "
         "Use --allow-broker-configs for those of brokers"
     )
     assert (refused.resource_type, refused.resource_name) == (BROKER, node_id)
-    assert described(behind.direct(topic), BROKER, node_id, "message.max.bytes") == "1048588"
+    assert described(behind.direct(topic), BROKER, node_id, "num.partitions") == "1"
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS)
@@ -120,4 +118,4 @@ def test_broker_setting_is_refused_with_one_warning_unless_allowed(
     ]
     with gateway_before(cluster, allow_broker_configs=True) as behind:
         (answer,) = alter(behind.address(), api, 1, wanted)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST  # the broker's own: it has no such id
+    assert answer.error_code == ErrorCode.INVALID_REQUEST  # the broker's own: topics only

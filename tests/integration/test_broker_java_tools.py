@@ -80,9 +80,6 @@ def test_settings_are_altered_and_described(broker: Broker) -> None:
     described = run(CONFIGS, *at, *topic, "--describe")
     assert "max.message.bytes=2000" in described
     assert "cleanup.policy" not in described
-    server = ("--entity-type", "brokers", "--entity-name", "1")
-    run(CONFIGS, *at, *server, "--alter", "--add-config", "message.max.bytes=3000")
-    assert "message.max.bytes=3000" in run(CONFIGS, *at, *server, "--describe")
 
 
 def test_groups_are_listed_reset_and_deleted(broker: Broker) -> None:

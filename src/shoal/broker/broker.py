@@ -11,7 +11,7 @@ from ..net.listener import addresses_of
 from ..printable import logger
 from .api_error import ApiError
 from .apis.table import APIS
-from .config import BrokerConfig
+from .config import broker_config
 from .coordination.leaders import Node
 from .serving.dispatch import answer
 from .serving.housekeeping import Chore, Housekeeper
@@ -24,6 +24,9 @@ __all__ = ["Broker"]
 
 _log = logger("shoal.broker")
 
+
+#: Kafka's default of ``offsets.retention.check.interval.ms``, in seconds.
+_OFFSETS_CHECK_S = 600.0
 
 #: The interval of checks for expired sessions and transactions, in seconds.
 _TIMEOUT_CHECK_S = 0.1
@@ -73,7 +76,7 @@ class Broker(BrokerState):
         _check_address(host, allow_any_address)
         self.host = host
         try:
-            settings = beside.config if beside is not None else BrokerConfig(config or {})
+            settings = beside.config if beside is not None else broker_config(config or {})
         except ApiError as error:
             raise ConfigError(f"broker: {error.message}") from error
         super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside)
@@ -89,7 +92,7 @@ class Broker(BrokerState):
                 Chore(
                     self._seconds("producer.id.expiration.check.interval.ms"), self.forget_expired_producers
                 ),
-                Chore(self._seconds("offsets.retention.check.interval.ms"), self.groups.forget_old_offsets),
+                Chore(_OFFSETS_CHECK_S, self.groups.forget_old_offsets),
             ]
         )
         self._was_started = False

@@ -1,18 +1,16 @@
 """
 The settings of the broker and of topics, with Kafka's names, types and defaults.
 
-A topic's setting falls back to the broker's setting of the same idea (its
-*synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
-that to the default. The defaults are those of Kafka 4.1 but for a few, which
-say so. Settings that Kafka does not have begin with ``shoal.``. A name that is
-not listed here is refused.
+A topic's setting has its own value or the default: unlike in Kafka, no broker setting is its default. The
+defaults are those of Kafka 4.1 but for a few, which say so. Settings that Kafka does not have begin with
+``shoal.``. A name that is not listed here is refused.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..error_codes import ErrorCode
@@ -22,10 +20,10 @@ from .api_error import ApiError
 __all__ = [
     "BROKER_SETTINGS",
     "TOPIC_SETTINGS",
-    "BrokerConfig",
     "Setting",
     "SettingType",
     "TopicConfig",
+    "broker_config",
     "check_settings",
 ]
 
@@ -38,7 +36,6 @@ class SettingType(enum.IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
-    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
@@ -53,7 +50,6 @@ class Setting:
         name: Its name in a properties file.
         type: The type of its value.
         default: As text, since the protocol carries values as text.
-        synonym: For a topic's setting, the broker's setting that is its default.
         allowed: Returns whether a value of the right type is in range.
 
     """
@@ -61,7 +57,6 @@ class Setting:
     name: str
     type: SettingType
     default: str
-    synonym: str | None = None
     allowed: Callable[[str], bool] = lambda _: True
 
     def check(self, value: str | None) -> None:
@@ -101,7 +96,6 @@ _HAS_TYPE: Mapping[SettingType, Callable[[str], bool]] = {
     SettingType.BOOLEAN: lambda value: value.lower() in ("true", "false"),
     SettingType.STRING: lambda _: True,
     SettingType.INT: _is_integer(32),
-    SettingType.SHORT: _is_integer(16),
     SettingType.LONG: _is_integer(64),
     SettingType.DOUBLE: _is_double,
     SettingType.LIST: lambda _: True,
@@ -143,84 +137,51 @@ _TIMESTAMP_TYPES = _one_of("CreateTime", "LogAppendTime")
 _CLEANUP_POLICIES = _list_of("compact", "delete")
 
 TOPIC_SETTINGS = _by_name(
-    Setting("cleanup.policy", _LIST, "delete", "log.cleanup.policy", _CLEANUP_POLICIES),
-    Setting("compression.gzip.level", _INT, "-1", "compression.gzip.level"),
-    Setting("compression.lz4.level", _INT, "9", "compression.lz4.level", _between(1, 17)),
-    Setting("compression.type", _STRING, "producer", "compression.type", _one_of(*_CODECS)),
-    Setting("compression.zstd.level", _INT, "3", "compression.zstd.level"),
-    Setting("delete.retention.ms", _LONG, "86400000", "log.cleaner.delete.retention.ms", _between(0)),
-    Setting("file.delete.delay.ms", _LONG, "60000", "log.segment.delete.delay.ms", _between(0)),
-    Setting("flush.messages", _LONG, str(_LONG_MAX), "log.flush.interval.messages", _between(1)),
-    Setting("flush.ms", _LONG, str(_LONG_MAX), "log.flush.interval.ms", _between(0)),
-    Setting("follower.replication.throttled.replicas", _LIST, ""),
-    Setting("index.interval.bytes", _INT, "4096", "log.index.interval.bytes", _between(0)),
-    Setting("leader.replication.throttled.replicas", _LIST, ""),
-    Setting("local.retention.bytes", _LONG, "-2", "log.local.retention.bytes", _between(-2)),
-    Setting("local.retention.ms", _LONG, "-2", "log.local.retention.ms", _between(-2)),
-    Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms", _between(1)),
-    Setting("max.message.bytes", _INT, "1048588", "message.max.bytes", _between(0)),
+    Setting("cleanup.policy", _LIST, "delete", _CLEANUP_POLICIES),
+    Setting("compression.type", _STRING, "producer", _one_of(*_CODECS)),
+    Setting("delete.retention.ms", _LONG, "86400000", _between(0)),
+    Setting("flush.messages", _LONG, str(_LONG_MAX), _between(1)),
+    Setting("index.interval.bytes", _INT, "4096", _between(0)),
+    Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), _between(1)),
+    Setting("max.message.bytes", _INT, "1048588", _between(0)),
     Setting(
         "message.timestamp.after.max.ms",
         _LONG,
         "3600000",
-        "log.message.timestamp.after.max.ms",
         _between(0),
     ),
     Setting(
         "message.timestamp.before.max.ms",
         _LONG,
         str(_LONG_MAX),
-        "log.message.timestamp.before.max.ms",
         _between(0),
     ),
-    Setting("message.timestamp.type", _STRING, "CreateTime", "log.message.timestamp.type", _TIMESTAMP_TYPES),
-    Setting("min.cleanable.dirty.ratio", _DOUBLE, "0.5", "log.cleaner.min.cleanable.ratio", _between(0, 1)),
-    Setting("min.compaction.lag.ms", _LONG, "0", "log.cleaner.min.compaction.lag.ms", _between(0)),
-    Setting("min.insync.replicas", _INT, "1", "min.insync.replicas", _between(1)),
-    Setting("preallocate", _BOOLEAN, "false", "log.preallocate"),
-    Setting("remote.copy.disable", _BOOLEAN, "false"),
-    Setting("remote.log.delete.on.disable", _BOOLEAN, "false"),
-    Setting("remote.storage.enable", _BOOLEAN, "false"),
-    Setting("retention.bytes", _LONG, "-1", "log.retention.bytes"),
-    Setting("retention.ms", _LONG, "604800000", "log.retention.ms", _between(-1)),
+    Setting("message.timestamp.type", _STRING, "CreateTime", _TIMESTAMP_TYPES),
+    Setting("min.cleanable.dirty.ratio", _DOUBLE, "0.5", _between(0, 1)),
+    Setting("min.compaction.lag.ms", _LONG, "0", _between(0)),
+    Setting("min.insync.replicas", _INT, "1", _between(1)),
+    Setting("retention.bytes", _LONG, "-1"),
+    Setting("retention.ms", _LONG, "604800000", _between(-1)),
     # Kafka 4.1 takes no less than 1 MiB.
-    Setting("segment.bytes", _INT, "1073741824", "log.segment.bytes", _between(1 << 20)),
-    Setting("segment.index.bytes", _INT, "10485760", "log.index.size.max.bytes", _between(4)),
-    Setting("segment.jitter.ms", _LONG, "0", "log.roll.jitter.ms", _between(0)),
-    Setting("segment.ms", _LONG, "604800000", "log.roll.ms", _between(1)),
-    Setting("unclean.leader.election.enable", _BOOLEAN, "false", "unclean.leader.election.enable"),
+    Setting("segment.bytes", _INT, "1073741824", _between(1 << 20)),
+    Setting("segment.index.bytes", _INT, "10485760", _between(4)),
+    Setting("segment.jitter.ms", _LONG, "0", _between(0)),
+    Setting("segment.ms", _LONG, "604800000", _between(1)),
 )
 
-_OWN_BROKER_SETTINGS = _by_name(
+BROKER_SETTINGS = _by_name(
     # Kafka's default is true. Here it is false, so that a test's typing error is no topic.
     Setting("auto.create.topics.enable", _BOOLEAN, "false"),
-    Setting("default.replication.factor", _INT, "1", allowed=_between(1)),
-    Setting("fetch.max.bytes", _INT, "57671680", allowed=_between(1024)),
-    # Kafka's default is 3000: here a group's first member waits for no others.
-    Setting("group.initial.rebalance.delay.ms", _INT, "0", allowed=_between(0)),
-    Setting("group.max.session.timeout.ms", _INT, "1800000", allowed=_between(1)),
-    Setting("group.min.session.timeout.ms", _INT, "6000", allowed=_between(1)),
-    Setting("num.partitions", _INT, "1", allowed=_between(1)),
+    # Without effect: a mirror sets the topics' own if brokers have it (Kafka 3.6 and later).
+    Setting("log.message.timestamp.after.max.ms", _LONG, "3600000", _between(0)),
+    Setting("num.partitions", _INT, "1", _between(1)),
     Setting("offset.metadata.max.bytes", _INT, "4096"),
-    Setting("offsets.retention.check.interval.ms", _LONG, "600000", allowed=_between(1)),
-    Setting("offsets.retention.minutes", _INT, "10080", allowed=_between(1)),
-    Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
-    Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
+    Setting("producer.id.expiration.check.interval.ms", _INT, "600000", _between(1)),
+    Setting("producer.id.expiration.ms", _INT, "86400000", _between(1)),
     # Not Kafka's: see `multi_batch`.
-    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
+    Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", _is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
-    Setting("transaction.max.timeout.ms", _INT, "900000", allowed=_between(1)),
 )
-
-#: The broker's own settings, and the synonyms of a topic's.
-BROKER_SETTINGS: Mapping[str, Setting] = {
-    **_OWN_BROKER_SETTINGS,
-    **{
-        setting.synonym: Setting(setting.synonym, setting.type, setting.default, None, setting.allowed)
-        for setting in TOPIC_SETTINGS.values()
-        if setting.synonym is not None
-    },
-}
 
 
 def check_settings(settings: Mapping[str, Setting], values: Mapping[str, str | None]) -> None:
@@ -237,57 +198,16 @@ def check_settings(settings: Mapping[str, Setting], values: Mapping[str, str | N
         settings[name].check(value)
 
 
-#: The settings that can change while the broker runs (``DynamicBrokerConfig``), if they have an effect here.
-_DYNAMIC = (BROKER_SETTINGS.keys() - _OWN_BROKER_SETTINGS.keys()) | {"producer.id.expiration.ms"}
-
-
-class BrokerConfig(Mapping[str, str]):
+def broker_config(given: Mapping[str, str]) -> dict[str, str]:
     """
-    The broker's settings by name, as text: the dynamic value, else the static one, else the default.
+    Return all settings of a broker, as text: the given value, or the default.
 
-    Attributes:
-        static: The settings at the start of the broker.
-        dynamic: The settings that were altered since.
+    Raises:
+        ApiError: With INVALID_CONFIG, for the first unknown name or invalid value.
 
     """
-
-    def __init__(self, static: Mapping[str, str]) -> None:
-        """
-        Check the settings that differ from the defaults.
-
-        Raises:
-            ApiError: With INVALID_CONFIG, for the first unknown name or invalid value.
-
-        """
-        check_settings(BROKER_SETTINGS, static)
-        self.static = dict(static)
-        self.dynamic: dict[str, str] = {}
-
-    def __getitem__(self, name: str) -> str:
-        if name in self.dynamic:
-            return self.dynamic[name]
-        return self.static[name] if name in self.static else BROKER_SETTINGS[name].default
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(BROKER_SETTINGS)
-
-    def __len__(self) -> int:
-        return len(BROKER_SETTINGS)
-
-    def alter(self, dynamic: Mapping[str, str]) -> None:
-        """
-        Replace all dynamic settings.
-
-        Raises:
-            ApiError: With INVALID_REQUEST for a setting that needs a restart, INVALID_CONFIG for an unknown
-                name or an invalid value.
-
-        """
-        check_settings(BROKER_SETTINGS, dynamic)
-        for name in dynamic:
-            if name not in _DYNAMIC:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: {name}")
-        self.dynamic = dict(dynamic)
+    check_settings(BROKER_SETTINGS, given)
+    return {name: setting.default for name, setting in BROKER_SETTINGS.items()} | dict(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,14 +233,11 @@ class TopicConfig:
     codec: Codec | None
 
     @classmethod
-    def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """Resolve a topic's own settings, then the broker's, then the defaults."""
+    def of(cls, overrides: Mapping[str, str]) -> TopicConfig:
+        """Return a topic's own settings, and the defaults of the others."""
 
         def value(name: str) -> str:
-            if name in overrides:
-                return overrides[name]
-            setting = TOPIC_SETTINGS[name]
-            return setting.default if setting.synonym is None else broker[setting.synonym]
+            return overrides.get(name, TOPIC_SETTINGS[name].default)
 
         return cls(
             max_message_bytes=int(value("max.message.bytes")),

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from ..protocol.apis import ApiKey
 from .call import Call
 from .clock import now_ms
-from .config import BrokerConfig
 from .coordination.fetch_sessions import FetchSessions
 from .coordination.groups import Groups
 from .coordination.leaders import Leaders
@@ -80,7 +79,7 @@ class BrokerState:
 
     """
 
-    config: BrokerConfig
+    config: dict[str, str]
     cluster_id: str
     producer_ids: ProducerIds
     topics: Topics
@@ -92,7 +91,7 @@ class BrokerState:
         self,
         node_id: int,
         apis: Mapping[ApiKey, Api],
-        config: BrokerConfig,
+        config: dict[str, str],
         *,
         cluster_id: str | None = None,
         beside: BrokerState | None = None,
@@ -129,9 +128,9 @@ class BrokerState:
         self.cluster_id = cluster_id or _random_cluster_id()
         self.leaders = Leaders()
         self.producer_ids = ProducerIds()
-        self.topics = Topics(self.config)
-        self.groups = Groups(self.config)
-        self.transactions = Transactions(self.config, self.topics, self.groups, self.producer_ids)
+        self.topics = Topics()
+        self.groups = Groups()
+        self.transactions = Transactions(self.topics, self.groups, self.producer_ids)
 
     def led_log(self, topic: str, partition: int) -> Log:
         """

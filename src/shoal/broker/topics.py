@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..error_codes import ErrorCode
 from .api_error import ApiError
-from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
+from .config import TOPIC_SETTINGS, TopicConfig, check_settings
 from .storage.log import Log
 
 __all__ = ["Topic", "Topics", "check_partitions", "check_topic_name"]
@@ -55,7 +55,7 @@ class Topic:
     Attributes:
         topic_id: Its id; a later topic of the same name has another one.
         logs: Its logs, by partition number.
-        overrides: Its own settings; the others come from the broker.
+        overrides: Its own settings; the others are the defaults.
 
     """
 
@@ -68,15 +68,8 @@ class Topic:
 class Topics:
     """All topics, by name and by id. Safe to use from several threads."""
 
-    def __init__(self, broker_config: BrokerConfig) -> None:
-        """
-        Begin without topics.
-
-        Args:
-            broker_config: The defaults of topics' settings.
-
-        """
-        self._broker_config = broker_config
+    def __init__(self) -> None:
+        """Begin without topics."""
         self._lock = threading.RLock()
         self._by_name: dict[str, Topic] = {}
         self._names: dict[uuid.UUID, str] = {}
@@ -164,7 +157,7 @@ class Topics:
     def grow(self, topic: Topic, partitions: int) -> None:
         """Give a topic more partitions, up to this number."""
         with self._lock:
-            config = TopicConfig.of(topic.overrides, self._broker_config)
+            config = TopicConfig.of(topic.overrides)
             for number in range(len(topic.logs), partitions):
                 topic.logs.append(Log(f"{topic.name}-{number}", config))
 
@@ -178,18 +171,9 @@ class Topics:
         """Replace a topic's own settings, from the next request on."""
         with self._lock:
             topic.overrides = dict(overrides)
-            self._configure(topic)
-
-    def broker_config_changed(self) -> None:
-        """Resolve the settings of all topics again."""
-        with self._lock:
-            for topic in self:
-                self._configure(topic)
-
-    def _configure(self, topic: Topic) -> None:
-        config = TopicConfig.of(topic.overrides, self._broker_config)
-        for log in topic.logs:
-            log.config = config
+            config = TopicConfig.of(overrides)
+            for log in topic.logs:
+                log.config = config
 
     def begin_leader_epoch(self) -> None:
         """Begin a new leader epoch in every partition, as an election does."""

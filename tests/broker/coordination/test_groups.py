@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.broker.clock import now_ms
-from shoal.broker.config import BrokerConfig
 from shoal.broker.coordination.group import CommittedOffset
 from shoal.broker.coordination.groups import Groups
 from shoal.error_codes import ErrorCode
@@ -466,19 +464,11 @@ def test_coordinator_is_the_only_broker(wire: Wire, group: str, key_type: int) -
 
 
 def test_committed_offsets_expire_after_retention() -> None:
-    groups = Groups(BrokerConfig({"offsets.retention.minutes": "1"}))
+    groups = Groups()
     now = now_ms()
-    groups.commit("group", {("old", 0): CommittedOffset(1, -1, "", now - 70_000)})
+    old = now - 8 * 24 * 3_600_000
+    groups.commit("group", {("old", 0): CommittedOffset(1, -1, "", old)})
     groups.commit("group", {("new", 0): CommittedOffset(1, -1, "", now)})
-    groups.commit("other", {("old", 0): CommittedOffset(1, -1, "", now - 70_000)})
+    groups.commit("other", {("old", 0): CommittedOffset(1, -1, "", old)})
     groups.forget_old_offsets()
     assert groups.read_all(lambda found: (found.group_id, list(found.offsets))) == [("group", [("new", 0)])]
-
-
-def test_initial_rebalance_delay_holds_the_first_join() -> None:
-    config = {"group.initial.rebalance.delay.ms": "300"}
-    with Broker(config=config) as own, Wire(own.bootstrap) as wire:
-        started = time.monotonic()
-        joined = wire.join("group", instance="one")
-        assert joined.error_code == ErrorCode.NONE
-        assert time.monotonic() - started >= 0.3

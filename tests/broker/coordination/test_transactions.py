@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shoal.broker.config import BrokerConfig
 from shoal.broker.coordination.groups import Groups
 from shoal.broker.coordination.producer_ids import ProducerIds
 from shoal.broker.coordination.transactions import Transactions
@@ -428,8 +427,7 @@ def test_produce_v12_adds_the_partition(wire: Wire, topic: str, producer: Produc
 
 
 def test_init_after_the_last_epoch_returns_another_producer_id() -> None:
-    config = BrokerConfig({})
-    transactions = Transactions(config, Topics(config), Groups(config), ProducerIds())
+    transactions = Transactions(Topics(), Groups(), ProducerIds())
     first, epoch = transactions.init("id", 1000, -1, -1)
     while epoch < 32_766:
         found, epoch = transactions.init("id", 1000, -1, -1)

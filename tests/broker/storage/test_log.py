@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.broker import ApiError
-from shoal.broker.config import BrokerConfig, TopicConfig
+from shoal.broker.config import TopicConfig
 from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
@@ -27,9 +27,7 @@ def new_log() -> NewLog:
 
 
 def config_of(**overrides: str) -> TopicConfig:
-    return TopicConfig.of(
-        {key.replace("_", "."): value for key, value in overrides.items()}, BrokerConfig({})
-    )
+    return TopicConfig.of({key.replace("_", "."): value for key, value in overrides.items()})
 
 
 def append(log: Log, data: bytes | bytearray) -> int:

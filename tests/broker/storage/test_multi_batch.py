@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shoal.broker import Broker
-from shoal.broker.config import BrokerConfig, TopicConfig
+from shoal.broker.config import TopicConfig
 from shoal.broker.storage.log import AppendInfo, Log
 from shoal.broker.storage.multi_batch import admitted_batches
 from shoal.error_codes import ErrorCode
@@ -396,7 +396,7 @@ def test_marked_clients_without_the_option_follow_the_stock_rules(
 
 
 def new_log() -> Log:
-    return Log("topic-0", TopicConfig.of({}, BrokerConfig({})))
+    return Log("topic-0", TopicConfig.of({}))
 
 
 def append(log: Log, batches: list[bytearray]) -> AppendInfo:

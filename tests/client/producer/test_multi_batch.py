@@ -98,7 +98,7 @@ def test_multi_batch_request_in_doubt_is_resolved_by_a_stock_broker(
         lost = generous.faults.add(ApiKey.PRODUCE, drop="after", times=2)
         futures += [ours.send("topic", each, partition=0) for each in given[3:]]
         assert generous.faults.wait_for(lost)
-        generous.config.static["shoal.multi.batch.produce"] = "false"
+        generous.config["shoal.multi.batch.produce"] = "false"
         assert ours.flush(20)
     assert results(futures) == [2 * number + 1 for number in range(1, 60)]
     assert values(generous) == expected_values(60, records=2)

@@ -366,7 +366,7 @@ def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(
 ) -> None:
     mixed(groups)
     groups.commit("source", "g", 4, "m" * 500)
-    monkeypatch.setattr(groups.two.destination.config, "dynamic", {"offset.metadata.max.bytes": "100"})
+    monkeypatch.setitem(groups.two.destination.config, "offset.metadata.max.bytes", "100")
     assert row_of(groups.round()).action is Action.WRITTEN
     assert row_of(groups.round()).action is Action.UNCHANGED
     groups.commit("source", "g", 4, "short")

@@ -256,7 +256,7 @@ def test_broker_that_no_longer_accepts_several_batches_receives_one_at_a_time(
 
     def handle(broker: BrokerState, call: Call, request: Any) -> Any:
         if next(seen) > QUESTIONS:
-            broker.config.dynamic["shoal.multi.batch.produce"] = "false"
+            broker.config["shoal.multi.batch.produce"] = "false"
         return api.handle(broker, call, request)
 
     brokers.destination.apis = {**brokers.destination.apis, ApiKey.PRODUCE: replace(api, handle=handle)}
@@ -295,7 +295,7 @@ def test_required_waits_for_a_leader_that_accepts_one_batch_at_a_time(sent: Sent
         class Installs(Watched):
             def wait(self, seconds: float) -> None:
                 if any("and the mirror requires several" in each for each in self.waited_for):
-                    broker.config.dynamic["shoal.multi.batch.produce"] = "true"
+                    broker.config["shoal.multi.batch.produce"] = "true"
                 super().wait(seconds)
 
         control = Installs()

@@ -213,7 +213,7 @@ def test_commit_metadata_too_large_stops_the_partition_before_the_first_record(
     brokers: TwoBrokers, history: History
 ) -> None:
     history.plain(1, 2)
-    brokers.source.config.static["offset.metadata.max.bytes"] = "10"
+    brokers.source.config["offset.metadata.max.bytes"] = "10"
     (stopped,) = brokers.run().stopped
     assert "OFFSET_METADATA_TOO_LARGE" in stopped.reason
     assert brokers.copied() == []

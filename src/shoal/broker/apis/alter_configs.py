@@ -10,19 +10,22 @@ from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
-from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, check_settings
+from ..config import TOPIC_SETTINGS, check_settings
 from ..state import BrokerState
 from .answering import answer_errors
-from .describe_configs import ResourceType, check_broker
+from .describe_configs import ResourceType
 
-__all__ = ["alter", "current_settings", "handle"]
+__all__ = ["alter", "handle"]
 
 _Response = response_class(ApiKey.ALTER_CONFIGS)
 _Result = _Response.AlterConfigsResourceResponse
 
 
+Altered = Callable[[Mapping[str, str], Any], Mapping[str, str]]
+
+
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    """Replace all settings of topics or of the broker."""
+    """Replace all settings of topics."""
     return _Response(
         responses=[
             _Result(**alter(state, call, wanted, _replaced, request.validate_only))
@@ -31,28 +34,8 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
     )
 
 
-def _replaced(state: BrokerState, wanted: Any) -> Mapping[str, str]:
-    current_settings(state, wanted)  # for its errors
+def _replaced(_: Mapping[str, str], wanted: Any) -> Mapping[str, str]:
     return {config.name: config.value for config in wanted.configs}
-
-
-def current_settings(state: BrokerState, wanted: Any) -> Mapping[str, str]:
-    """
-    Return the settings that a resource has of its own.
-
-    Raises:
-        ApiError: With UNKNOWN_TOPIC_OR_PARTITION or INVALID_REQUEST.
-
-    """
-    if wanted.resource_type == ResourceType.TOPIC:
-        return state.topics.topic(wanted.resource_name).overrides
-    if wanted.resource_type == ResourceType.BROKER:
-        check_broker(state, wanted.resource_name)
-        return state.config.dynamic
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}")
-
-
-Altered = Callable[[BrokerState, Any], Mapping[str, str]]
 
 
 def _refused(error: ApiError, call: Call, wanted: Any, *_: object) -> dict[str, Any]:
@@ -72,21 +55,20 @@ def alter(
     state: BrokerState, call: Call, wanted: Any, altered: Altered, validate_only: bool
 ) -> dict[str, Any]:
     """
-    Replace the settings of a resource, and return the fields of its answer.
+    Replace the settings of a topic, and return the fields of its answer; a broker's settings never change.
 
     Args:
-        wanted: The request's part for the resource.
-        altered: Returns the new settings, or raises an ApiError.
+        wanted: The request's part for the topic.
+        altered: Returns the new settings, from the present ones and the request's part, or raises an
+            ApiError.
         validate_only: Change nothing.
 
     """
-    settings = altered(state, wanted)
-    is_topic = wanted.resource_type == ResourceType.TOPIC
-    check_settings(TOPIC_SETTINGS if is_topic else BROKER_SETTINGS, settings)
+    if wanted.resource_type != ResourceType.TOPIC:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}")
+    topic = state.topics.topic(wanted.resource_name)
+    settings = altered(topic.overrides, wanted)
+    check_settings(TOPIC_SETTINGS, settings)
     if not validate_only:
-        if is_topic:
-            state.topics.alter(state.topics.topic(wanted.resource_name), settings)
-        else:
-            state.config.alter(settings)
-            state.topics.broker_config_changed()
+        state.topics.alter(topic, settings)
     return _fields(wanted)

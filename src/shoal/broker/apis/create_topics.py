@@ -72,7 +72,7 @@ def _create(state: BrokerState, call: Call, name: str, wanted: Any, count: int, 
                 config_source=described.source,
                 is_sensitive=False,
             )
-            for described in describe_topic_settings(overrides, state.config)
+            for described in describe_topic_settings(overrides)
         ],
     )
 

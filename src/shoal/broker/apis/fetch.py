@@ -34,6 +34,9 @@ __all__ = ["handle"]
 _READ_COMMITTED = 1
 _NO_RECORDS = memoryview(b"")
 
+#: Kafka's default of ``fetch.max.bytes``.
+_MOST_BYTES = 57_671_680
+
 #: From this version on clients read zstd.
 _ZSTD_FROM = 10
 
@@ -50,7 +53,7 @@ def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
         return FetchResponse(0, error.code, 0, [])
     wanted = [(each, state.topics.get(each.topic)) for each in context.wanted]
     committed = request.isolation_level == _READ_COMMITTED
-    max_bytes = min(request.max_bytes, int(state.config["fetch.max.bytes"]))
+    max_bytes = min(request.max_bytes, _MOST_BYTES)
     partitions: list[FetchedPartition] = []
 
     def satisfied() -> bool:

@@ -11,10 +11,9 @@ from ...protocol.apis import ApiKey
 from ...protocol.codec import response_class
 from ..api_error import ApiError
 from ..call import Call
-from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType
+from ..config import TOPIC_SETTINGS, Setting, SettingType
 from ..state import BrokerState
-from .alter_configs import alter, current_settings
-from .describe_configs import ResourceType
+from .alter_configs import alter
 
 __all__ = ["handle"]
 
@@ -32,7 +31,7 @@ class AlterConfigOperation(enum.IntEnum):
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
-    """Set, delete, extend or shorten settings of topics or of the broker."""
+    """Set, delete, extend or shorten settings of topics."""
     return _Response(
         responses=[
             _Result(**alter(state, call, wanted, _altered, request.validate_only))
@@ -41,16 +40,15 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
     )
 
 
-def _altered(state: BrokerState, wanted: Any) -> Mapping[str, str]:
+def _altered(present: Mapping[str, str], wanted: Any) -> Mapping[str, str]:
     names = [config.name for config in wanted.configs]
     if len(set(names)) < len(names):
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    settings = TOPIC_SETTINGS if wanted.resource_type == ResourceType.TOPIC else BROKER_SETTINGS
-    altered = dict(current_settings(state, wanted))
+    altered = dict(present)
     for config in wanted.configs:
-        if config.name not in settings:
+        if config.name not in TOPIC_SETTINGS:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")
-        _apply(altered, settings[config.name], config)
+        _apply(altered, TOPIC_SETTINGS[config.name], config)
     return altered
 
 

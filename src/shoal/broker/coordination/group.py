@@ -150,7 +150,6 @@ class Group:
         leader: The id of the member that makes the assignment.
         deadline: In PREPARING and COMPLETING_REBALANCE, the time at which members that did not join or sync
             are removed.
-        not_before: In PREPARING_REBALANCE, the earliest time at which it may end.
         offsets: Committed offsets, by topic and partition.
         pending_offsets: The offsets of open transactions, by producer id.
         empty_since_ms: The time at which the last member left.
@@ -166,7 +165,6 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     promised: dict[str, float] = field(default_factory=dict)
     deadline: float = 0.0
-    not_before: float = 0.0
     offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
     pending_offsets: dict[int, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
     empty_since_ms: int = 0
@@ -276,7 +274,7 @@ class Group:
 
     # Rebalances
 
-    def prepare_rebalance(self, now: float, initial_delay_s: float = 0.0) -> None:
+    def prepare_rebalance(self, now: float) -> None:
         """Have all members join again; those that wait for an assignment get an error at once."""
         again = ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
         for member in self.members.values():
@@ -284,12 +282,11 @@ class Group:
             member.assignment = b""
         longest = max((member.rebalance_timeout_s for member in self.members.values()), default=0.0)
         self.deadline = now + longest
-        self.not_before = now + initial_delay_s
         self.state = GroupState.PREPARING_REBALANCE
 
     def try_complete_join(self, now: float) -> None:
         """End the rebalance's first half, if all members joined or time is up."""
-        if self.state is not GroupState.PREPARING_REBALANCE or now < self.not_before:
+        if self.state is not GroupState.PREPARING_REBALANCE:
             return
         all_joined = not self.promised and all(member.joining for member in self.members.values())
         if all_joined or now >= self.deadline:

@@ -21,23 +21,19 @@ from .purgatory import NobodyWaits
 
 __all__ = ["Groups"]
 
+#: Kafka's default of ``offsets.retention.minutes``.
+_OFFSETS_RETENTION_MS = 7 * 24 * 3_600_000
+
 
 class Groups:
     """All consumer groups. Safe to use from several threads."""
 
-    def __init__(self, broker_config: Mapping[str, str]) -> None:
-        """
-        Begin without groups.
-
-        Args:
-            broker_config: The broker's settings, with the limits.
-
-        """
-        self._config = broker_config
+    def __init__(self) -> None:
+        """Begin without groups."""
         self._changed = threading.Condition()
         self._closed = False
         self._groups: dict[str, Group] = {}
-        self._joining = Joining(broker_config, self._groups)
+        self._joining = Joining(self._groups)
 
     def open(self) -> None:
         """Start, or restart after a stop: every session begins again."""
@@ -272,13 +268,13 @@ class Groups:
 
     def forget_old_offsets(self) -> None:
         """
-        Forget offsets unused for ``offsets.retention.minutes``, and groups that have none left.
+        Forget offsets unused for a week, and groups that have none left.
 
         The time counts from the departure of the group's last member, or, if it never had members, from the
         commit (KIP-211).
 
         """
-        oldest_ms = now_ms() - int(self._config["offsets.retention.minutes"]) * 60_000
+        oldest_ms = now_ms() - _OFFSETS_RETENTION_MS
         with self._changed:
             for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
                 group.forget_offsets_before(oldest_ms)

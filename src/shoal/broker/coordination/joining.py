@@ -18,6 +18,9 @@ from .group import Group, GroupState, JoinResult, Member, Pending, SyncResult
 
 __all__ = ["Join", "Joining", "MemberIdRequired", "Sync"]
 
+#: Kafka's defaults of ``group.min.session.timeout.ms`` and ``group.max.session.timeout.ms``.
+_SESSION_TIMEOUTS_MS = range(6_000, 1_800_001)
+
 #: From this version of JoinGroup on, a new member first gets an id, and joins with it (KIP-394).
 MEMBER_ID_REQUIRED_FROM = 4
 
@@ -65,8 +68,7 @@ class Sync:
 class Joining:
     """Lets members join groups, and gives each its part of the assignment."""
 
-    def __init__(self, broker_config: Mapping[str, str], groups: dict[str, Group]) -> None:
-        self._config = broker_config
+    def __init__(self, groups: dict[str, Group]) -> None:
         self._groups = groups
 
     def known(self, group_id: str) -> Group:
@@ -80,12 +82,9 @@ class Joining:
         """Check the group id and the session timeout; raises as :meth:`~.groups.Groups.join`."""
         if not join.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group id may not be empty")
-        shortest = int(self._config["group.min.session.timeout.ms"])
-        longest = int(self._config["group.max.session.timeout.ms"])
-        if not shortest <= join.session_timeout_ms <= longest:
+        if join.session_timeout_ms not in _SESSION_TIMEOUTS_MS:
             raise ApiError(
-                ErrorCode.INVALID_SESSION_TIMEOUT,
-                f"a session timeout of {join.session_timeout_ms} ms is not within {shortest} and {longest}",
+                ErrorCode.INVALID_SESSION_TIMEOUT, f"a session timeout of {join.session_timeout_ms} ms"
             )
 
     def join(self, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
@@ -174,9 +173,7 @@ class Joining:
         member.renew_session(now)
         member.joining = pending = Pending[JoinResult]()
         if group.state is not GroupState.PREPARING_REBALANCE:
-            was_empty = group.state is GroupState.EMPTY
-            delay_s = int(self._config["group.initial.rebalance.delay.ms"]) / 1000 if was_empty else 0.0
-            group.prepare_rebalance(now, delay_s)
+            group.prepare_rebalance(now)
         group.try_complete_join(now)
         return pending
 

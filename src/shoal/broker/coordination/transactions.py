@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,9 @@ from .groups import Groups
 from .producer_ids import ProducerIds
 
 __all__ = ["Transaction", "TransactionState", "Transactions"]
+
+#: Kafka's default of ``transaction.max.timeout.ms``.
+_LONGEST_TIMEOUT_MS = 900_000
 
 #: The coordinator epoch of markers: there is one coordinator, and it never moves.
 _COORDINATOR_EPOCH = 0
@@ -73,12 +76,10 @@ class Transactions:
 
     def __init__(
         self,
-        broker_config: Mapping[str, str],
         topics: Topics,
         groups: Groups,
         producer_ids: ProducerIds,
     ) -> None:
-        self._config = broker_config
         self._topics = topics
         self._groups = groups
         self._producer_ids = producer_ids
@@ -103,7 +104,7 @@ class Transactions:
         """
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
-        if not 0 < timeout_ms <= int(self._config["transaction.max.timeout.ms"]):
+        if not 0 < timeout_ms <= _LONGEST_TIMEOUT_MS:
             raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"a timeout of {timeout_ms} ms")
         with self._lock:
             transaction = self._by_id.get(transactional_id)

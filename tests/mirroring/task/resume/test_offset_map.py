@@ -277,7 +277,7 @@ def test_map_too_long_for_the_source_s_limit_is_thinned(brokers: TwoBrokers, his
         run(brokers)
     before = brokers.position()
     assert len(before.offsets.milestones) > 9
-    brokers.source.config.static["offset.metadata.max.bytes"] = str(len(before.to_committed().metadata) - 20)
+    brokers.source.config["offset.metadata.max.bytes"] = str(len(before.to_committed().metadata) - 20)
     history.plain(2)
     run(brokers)
     assert milestones(brokers) == [(0, 0, KNOWN), (39, 30, KNOWN)]
