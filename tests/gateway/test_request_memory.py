@@ -59,7 +59,7 @@ def test_half_sent_requests_stay_in_the_budget_and_small_ones_are_served(
 def test_large_request_is_served_while_half_sent_ones_hold_the_budget(
     limited: Behind, connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("shoal.net.memory_budget._PATIENCE_S", 0.2)
+    monkeypatch.setattr("shoal.gateway.memory_budget._PATIENCE_S", 0.2)
     topic = limited.new_topic()
     budget = limited.gateway._memory._requests
     oldest = half_sent(limited, connect, topic)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from ..net.memory_budget import MemoryBudget, Share
 from .client_connection import Client
+from .memory_budget import MemoryBudget, Share
 from .working import LARGE_BYTES
 
 __all__ = ["MessageMemory"]

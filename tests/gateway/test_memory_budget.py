@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from shoal.net.memory_budget import MemoryBudget
+from shoal.gateway.memory_budget import MemoryBudget
 from tests.two_brokers import wait_until
 
 

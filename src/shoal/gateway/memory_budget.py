@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .making_room import network_of
+from ..net.making_room import network_of
 
 __all__ = ["MemoryBudget", "Share"]
 
