@@ -51,11 +51,11 @@ from bench.report import machine, markdown, say, versions
 from rig import BENCH_JVM, KAFKA_VERSION, KafkaCluster, create_topic, wait_until
 from rig.load import load_values
 from rig.process import forget_peak_rss_of, peak_rss_of, spawn, tail
-from shoal.broker import Broker
 from shoal.cli import main as shoal_main
 from shoal.net import converting
 from shoal.net.turns import Turns
 from shoal.records.down_conversion import DownConversion
+from shoal_broker import Broker
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
 

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from shoal.broker.storage.log import Log
-from shoal.broker.storage.segment import MemorySegment
 from shoal.records import Codec
 from shoal.verify import PartitionReport, VerifyReport, verify
+from shoal_broker.storage.log import Log
+from shoal_broker.storage.segment import MemorySegment
 from tests import batches
 from tests.two_brokers import TwoBrokers, batches_of
 

@@ -28,7 +28,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.broker.conftest import NewTopic, broker_of_kind
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -53,7 +53,7 @@ def _no_handler_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert [
         each
         for each in caplog.get_records("call")
-        if each.name == "shoal.broker" and each.levelno >= logging.ERROR
+        if each.name == "shoal_broker" and each.levelno >= logging.ERROR
     ] == []
 
 

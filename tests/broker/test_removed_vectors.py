@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
-from shoal.broker import Broker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.protocol.fetch import decode_fetch_response
+from shoal_broker import Broker
 from tests.broker.wire import Wire
 from tests.each_case import each_case
 from tests.vectors import Vector, removed_vectors

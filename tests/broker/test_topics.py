@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.broker.conftest import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire

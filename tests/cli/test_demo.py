@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from shoal.demo import TOPICS
+from shoal_broker.demo import TOPICS
 from tests.spark.mirror_command import complaints
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from javaproperties import loads
 
-from shoal.broker.config import BROKER_SETTINGS
-from shoal.cli.server_properties import ServerProperties, read_server_properties
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal_broker.cli.server_properties import ServerProperties, read_server_properties
+from shoal_broker.config import BROKER_SETTINGS
 from tests.broker.wire import Wire
 
 #: Kafka 4.1.0's config/server.properties, without its comments.

@@ -13,11 +13,11 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from shoal.broker import Broker
-from shoal.broker.serving.dispatch import CloseConnection
-from shoal.broker.serving.server import Part
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
+from shoal_broker import Broker
+from shoal_broker.serving.dispatch import CloseConnection
+from shoal_broker.serving.server import Part
 from tests.fuzz.damage import HUGE_NUMBERS
 
 __all__ = [

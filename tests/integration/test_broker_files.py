@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rig import dump_partition
 from rig.jars import class_path, java
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.batches import TIMESTAMP, TRANSACTIONAL, batch
 from tests.broker.wire import Wire
 

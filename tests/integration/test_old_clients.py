@@ -34,8 +34,8 @@ from rig.jars import KAFKA_3_VERSION
 from rig.load import FIRST_TIMESTAMP, random_records
 from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed, console_consumer
 from rig.read import Isolation
-from shoal.broker import Broker
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.integration.gateway_process import gateway_process
 

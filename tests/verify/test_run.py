@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker.storage.segment import MemorySegment
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.errors import Disconnected
@@ -16,6 +15,7 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal.verify import DifferenceKind, Outcome, VerifyProgress, alignment, comparison, verify
+from shoal_broker.storage.segment import MemorySegment
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
 from tests.verifying import partition, rewrite, verified

@@ -30,7 +30,7 @@ __all__ = ["main", "make_parser"]
 #: In the order of the help. The module of a verb has its name, with underscores.
 VERBS = (
     *("mirror", "control", "doctor", "mirror-maker", "verify", "inspect", "groups", "cutover"),
-    *("demo", "broker", "gateway", "gateway-user", "completion"),
+    *("gateway", "gateway-user", "completion"),
 )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.broker.conftest import NewTopic, broker_of_kind
 from tests.broker.wire import PATIENCE_S, Wire

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.api_error import ApiError
-from shoal.broker.clock import now_ms
-from shoal.broker.config import BrokerConfig
-from shoal.broker.coordination import transactions as transactions_module
-from shoal.broker.coordination.group import CommittedOffset
-from shoal.broker.coordination.groups import Groups
-from shoal.broker.coordination.joining import Join, MemberIdRequired, Sync
-from shoal.broker.coordination.producer_ids import ProducerIds
-from shoal.broker.coordination.transactions import Transactions, TransactionState
-from shoal.broker.serving.connection_quotas import ConnectionQuotas
-from shoal.broker.storage.journal import Journal
-from shoal.broker.topics import Topics
 from shoal.error_codes import ErrorCode
+from shoal_broker import Broker
+from shoal_broker.api_error import ApiError
+from shoal_broker.clock import now_ms
+from shoal_broker.config import BrokerConfig
+from shoal_broker.coordination import transactions as transactions_module
+from shoal_broker.coordination.group import CommittedOffset
+from shoal_broker.coordination.groups import Groups
+from shoal_broker.coordination.joining import Join, MemberIdRequired, Sync
+from shoal_broker.coordination.producer_ids import ProducerIds
+from shoal_broker.coordination.transactions import Transactions, TransactionState
+from shoal_broker.serving.connection_quotas import ConnectionQuotas
+from shoal_broker.storage.journal import Journal
+from shoal_broker.topics import Topics
 from tests.broker.wire import Wire
 
 MEGABYTE = 1_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.broker.wire import PATIENCE_S, Wire
 

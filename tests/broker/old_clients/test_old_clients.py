@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import OFFSET_STORED, Consumer, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 
-from shoal.broker import Broker
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.batches import TRANSACTIONAL, batch, marker
 from tests.broker.conftest import broker_of_kind
 

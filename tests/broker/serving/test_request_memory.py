@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.serving import server
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.net import memory_budget
 from shoal.net.memory_budget import MemoryBudget
 from shoal.records import Codec
+from shoal_broker import Broker
+from shoal_broker.serving import server
 from tests.batches import batch, compressed, message, raw_batch
 from tests.broker.wire import Wire
 from tests.two_brokers import wait_until

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.broker import Broker
 from shoal.records import split
+from shoal_broker import Broker
 from tests.broker.wire import Wire
 
 

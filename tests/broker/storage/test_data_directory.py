@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.clock import now_ms
-from shoal.broker.storage.ranges import FileRange
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
+from shoal_broker import Broker
+from shoal_broker.clock import now_ms
+from shoal_broker.storage.ranges import FileRange
 from tests.batches import TRANSACTIONAL, batch
 from tests.broker.storage.directories import segments, serving, stored
 from tests.broker.wire import Wire

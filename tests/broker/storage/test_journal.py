@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import ApiError, Broker
-from shoal.broker.storage import journal
-from shoal.broker.storage.journal import Journal
-from shoal.broker.storage.log_dir_failure import LogDirFailure
+from shoal_broker import ApiError, Broker
+from shoal_broker.storage import journal
+from shoal_broker.storage.journal import Journal
+from shoal_broker.storage.log_dir_failure import LogDirFailure
 from tests.broker.storage.directories import raising, serving
 
 

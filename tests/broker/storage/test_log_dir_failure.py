@@ -25,7 +25,7 @@ def failing_call(request: pytest.FixtureRequest) -> str:
 def test_log_directory_that_fails_goes_offline_and_the_broker_stops(
     data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing_call: str
 ) -> None:
-    monkeypatch.setattr("shoal.broker.broker._LAST_ANSWERS_S", PATIENCE_S)
+    monkeypatch.setattr("shoal_broker.broker._LAST_ANSWERS_S", PATIENCE_S)
     halted = threading.Event()
     with serving(data, log_flush_interval_messages="1") as (broker, wire):
         broker.when_halted(halted.set)

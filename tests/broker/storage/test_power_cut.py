@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.storage import journal
 from shoal.records import split
+from shoal_broker import Broker
+from shoal_broker.storage import journal
 from tests.batches import batch
 from tests.broker.wire import Wire
 

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import ApiError, Broker
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
 from shoal.records import split
+from shoal_broker import ApiError, Broker
 from tests.batches import TRANSACTIONAL, batch
 from tests.broker.storage.directories import fetched_payloads, segments, serving, stored
 from tests.broker.wire import PATIENCE_S, Wire

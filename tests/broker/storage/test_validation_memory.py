@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shoal.broker.api_error import ApiError
-from shoal.broker.config import BrokerConfig, TopicConfig
-from shoal.broker.old_clients.message_sets import validated_message_set
-from shoal.broker.storage.validate import validate
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header
 from shoal.records.compression import StreamCompressor
 from shoal.records.record import write_varint
+from shoal_broker.api_error import ApiError
+from shoal_broker.config import BrokerConfig, TopicConfig
+from shoal_broker.old_clients.message_sets import validated_message_set
+from shoal_broker.storage.validate import validate
 from tests.batches import TIMESTAMP, message, raw_batch, wrapper
 from tests.peak_memory import peak_bytes
 
@@ -96,7 +96,7 @@ def test_validation_of_a_30_mib_record_takes_a_few_megabytes(codec: Codec, targe
 
 @pytest.mark.parametrize("codec", [*_STREAMED, Codec.ZSTD])
 def test_batch_beyond_the_expansion_limit_is_refused(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.broker.storage.validate.MOST_DECOMPRESSED_BYTES", 8 * _MIB)
+    monkeypatch.setattr("shoal_broker.storage.validate.MOST_DECOMPRESSED_BYTES", 8 * _MIB)
     batch = one_record(codec, 9)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -104,9 +104,9 @@ def test_batch_beyond_the_expansion_limit_is_refused(codec: Codec, monkeypatch: 
 def test_too_many_compressed_records_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [bytes([12, 0, 0]) + write_varint(number) + bytes([1, 1, 0]) for number in range(60)]
     batch = bomb(Codec.GZIP, iter(records), len(records))
-    monkeypatch.setattr("shoal.broker.storage.validate._MOST_COMPRESSED_RECORDS", 60)
+    monkeypatch.setattr("shoal_broker.storage.validate._MOST_COMPRESSED_RECORDS", 60)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is None
-    monkeypatch.setattr("shoal.broker.storage.validate._MOST_COMPRESSED_RECORDS", 59)
+    monkeypatch.setattr("shoal_broker.storage.validate._MOST_COMPRESSED_RECORDS", 59)
     assert refusal(lambda: validate(batch, config(), TIMESTAMP)) is ErrorCode.MESSAGE_TOO_LARGE
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.broker.apis.old_versions.frames import OLD_VERSIONS
 from tests.broker.conftest import broker_of_kind
 

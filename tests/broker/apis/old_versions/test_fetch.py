@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.batches import (
     TIMESTAMP,
     TRANSACTIONAL,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, read_key_value_headers, read_records
+from shoal_broker import Broker
 from tests.batches import (
     LOG_APPEND_TIME,
     TIMESTAMP,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal_broker import Broker
+from shoal_broker.apis.table import APIS, APIS_WITH_OLD_VERSIONS
 from tests.batches import (
     batch,
     message,

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, committed_by_groups
 from shoal.client.coordinator import MemberId
@@ -19,6 +18,7 @@ from shoal.mirroring.task.resume.stretch import SourceStretch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, fingerprint
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import (
     ABORT,
