@@ -1,4 +1,4 @@
-"""``--metrics`` of ``shoal broker`` and ``shoal gateway``: the cost of conversions, as Prometheus reads
+"""``--metrics`` of ``shoal-broker`` and ``shoal gateway``: the cost of conversions, as Prometheus reads
 it."""
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ PATIENCE_S = 60
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[tuple[str, str]]:
-    """Run a verb that listens; yield its bootstrap address and the URL of its metrics."""
+    """Run a module that listens; yield its bootstrap address and the URL of its metrics."""
     command = [
         sys.executable,
         "-m",
-        "shoal",
         *arguments,
         "--listen",
         "127.0.0.1:0",
@@ -60,7 +59,7 @@ def conversions(url: str, direction: str) -> dict[str, float]:
 
 def test_broker_counts_conversions_of_fetches_and_produces() -> None:
     settings = ["--config", "shoal.old.versions=true", "--config", "compression.type=gzip"]
-    with serving("broker", *settings) as (bootstrap, url), Wire(bootstrap) as wire:
+    with serving("shoal_broker", *settings) as (bootstrap, url), Wire(bootstrap) as wire:
         wire.create_topic("topic")
         sent = batch([b"value"] * 5)
         assert wire.produce("topic", sent).error_code == ErrorCode.NONE
@@ -95,7 +94,10 @@ def test_gateway_counts_conversions_and_refusals(upstream: Broker) -> None:
     with Wire(upstream.bootstrap) as wire:
         wire.produce("topic", batch([b"value"] * 3))
         wire.produce("zstd", batch([b"value"], codec=Codec.ZSTD))
-    with serving("gateway", "--upstream", upstream.bootstrap) as (bootstrap, url), Wire(bootstrap) as wire:
+    with (
+        serving("shoal", "gateway", "--upstream", upstream.bootstrap) as (bootstrap, url),
+        Wire(bootstrap) as wire,
+    ):
         assert wire.fetch("topic", version=2).record_set
         answer = wire.fetch("zstd", version=2)
         assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -100,7 +100,7 @@ def test_unsupported_setting_is_refused(text: str, sentence: str) -> None:
 
 @contextmanager
 def running(*options: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "shoal", "broker", "--json", *options]
+    command = [sys.executable, "-m", "shoal_broker", "--json", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

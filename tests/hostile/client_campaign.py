@@ -1,4 +1,4 @@
-"""Hostile clients against ``shoal broker`` and ``shoal gateway``, each in a separate process.
+"""Hostile clients against ``shoal-broker`` and ``shoal gateway``, each in a separate process.
 
 In steps. Each step sends some thousand requests, while a crowd occupies connections and one or two bombs
 arrive. An honest client is served all the time. After each step, these promises are checked:

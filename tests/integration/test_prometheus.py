@@ -138,7 +138,7 @@ def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
     )
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "shoal", "broker", "--listen", "127.0.0.1:0"),
+            *(sys.executable, "-m", "shoal_broker", "--listen", "127.0.0.1:0"),
             *("--metrics", found.address, "--http-token-file", str(token_file)),
             *("--http-tls-certificate", str(directory / "server.pem")),
             *("--http-tls-key", str(directory / "server.key")),

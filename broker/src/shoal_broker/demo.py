@@ -1,8 +1,8 @@
 """
-The parts of ``shoal demo``: embedded clusters, topics of every kind, and a count of their records.
+The parts of ``shoal-demo``: embedded clusters, topics of every kind, and a count of their records.
 
-confluent-kafka (the extra ``demo``) produces and counts the records, since a copy has to be readable for the
-clients of other projects.
+confluent-kafka (shoal's extra ``demo``) produces and counts the records, since a copy has to be readable for
+the clients of other projects.
 """
 
 from __future__ import annotations

@@ -72,10 +72,9 @@ import errno, os, sys
 def failing(_):
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 os.fdatasync = failing
-from shoal.__main__ import main
+from shoal_broker.cli.broker import main
 options = ["--listen", "127.0.0.1:0", "--config", "log.flush.interval.messages=1", "--data", sys.argv[1]]
-sys.argv = ["shoal", "broker", *options]
-sys.exit(main())
+sys.exit(main(options))
 """
 
 

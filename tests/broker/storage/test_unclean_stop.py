@@ -331,12 +331,11 @@ def test_broker_stopped_with_a_full_disk_checks_batches_at_the_next_start(
 
 @contextmanager
 def process(data: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `shoal broker` in a process of its own; give its address."""
+    """Run `shoal-broker` in a process of its own; give its address."""
     command = [
         sys.executable,
         "-m",
-        "shoal",
-        "broker",
+        "shoal_broker",
         "--listen",
         "127.0.0.1:0",
         "--data",

@@ -1,13 +1,17 @@
-"""``shoal broker``: an embedded broker, to try things with."""
+"""``shoal-broker``: an embedded broker, to try things with."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.cli.conversion_metrics import add_metrics_option, serve_metrics
-from shoal.cli.options import Subparsers, add_output_options, parse_key_values
+from shoal.cli.options import add_output_options, parse_key_values
 from shoal.cli.output import print_json, say, warn
+from shoal.cli.parser import Parser
+from shoal.cli.program import run_program
 from shoal.cli.serving import allow_many_files, give_freed_memory_back, signals_held
 from shoal.errors import ConfigError
 from shoal.exit_codes import EXIT_DONE, EXIT_FAILED
@@ -16,7 +20,7 @@ from shoal.properties_file import read_properties_file
 
 from .server_properties import ServerProperties, read_server_properties
 
-__all__ = ["add_parser", "run"]
+__all__ = ["main", "make_parser", "run"]
 
 _DEFAULT_LISTEN = "127.0.0.1:9092"
 _NODE_ID = 1
@@ -25,16 +29,15 @@ _NODE_ID = 1
 _DEFAULTS = {"auto.create.topics.enable": "true"}
 
 
-def add_parser(verbs: Subparsers) -> None:
-    """Add the verb."""
-    parser = verbs.add_parser(
-        "broker",
-        help="run an embedded broker",
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = Parser(
+        prog="shoal-broker",
         description="Run a Kafka broker in this process until SIGINT or SIGTERM, for demos, tests and "
         "development. Do not use it in production: it is a single broker without users, encryption or "
         "tuning for load. Exit codes: 0 ended by a signal; 1 failed, also if the data directory failed; 2 "
         "usage or configuration.",
-        epilog="Example:\n\n  shoal broker --listen 127.0.0.1:9092 --data ./data --config num.partitions=3",
+        epilog="Example:\n\n  shoal-broker --listen 127.0.0.1:9092 --data ./data --config num.partitions=3",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -67,10 +70,16 @@ def add_parser(verbs: Subparsers) -> None:
     add_metrics_option(parser)
     add_output_options(parser, exit_code_of_interrupt=0)
     parser.set_defaults(run=run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, or with the process's own; return the exit code."""
+    return run_program(make_parser(), sys.argv[1:] if argv is None else argv)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb; return the exit code."""
+    """Serve until a signal; return the exit code."""
     from ..broker import Broker
 
     wanted = _read_config(args.config)

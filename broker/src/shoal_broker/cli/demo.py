@@ -1,16 +1,19 @@
-"""``shoal demo``: clusters, a mirror and a verification on this machine, in a minute."""
+"""``shoal-demo``: clusters, a mirror and a verification on this machine, in a minute."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from shoal.cli.options import Subparsers, add_output_options
+from shoal.cli.options import add_output_options
 from shoal.cli.output import print_json, table
+from shoal.cli.parser import Parser
+from shoal.cli.program import run_program
 from shoal.cli.report import report_to
 from shoal.client.config import ClientConfig
 from shoal.errors import ShoalError
@@ -22,20 +25,19 @@ from shoal.net.address import parse_bootstrap
 if TYPE_CHECKING:
     from ..demo import Loaded
 
-__all__ = ["add_parser", "run"]
+__all__ = ["main", "make_parser", "run"]
 
 _DEFAULT_MEGABYTES = 120
 
 
-def add_parser(verbs: Subparsers) -> None:
-    """Add the verb."""
-    parser = verbs.add_parser(
-        "demo",
-        help="try shoal on this machine: two embedded brokers, sample topics, a mirror, a verification",
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = Parser(
+        prog="shoal-demo",
         description="Start two embedded brokers, load sample topics (all codecs, idempotent and "
         "transactional producers, aborted transactions), mirror them with Spark, and compare the copies with "
         "the originals. The demo deletes everything at its end.",
-        epilog="Example:\n\n  shoal demo --megabytes 500",
+        epilog="Example:\n\n  shoal-demo --megabytes 500",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -53,10 +55,16 @@ def add_parser(verbs: Subparsers) -> None:
     )
     add_output_options(parser)
     parser.set_defaults(run=run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, or with the process's own; return the exit code."""
+    return run_program(make_parser(), sys.argv[1:] if argv is None else argv)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the verb; return the exit code."""
+    """Load, mirror, verify and count; return the exit code."""
     from .. import demo
 
     demo.require_confluent_kafka()

@@ -1,4 +1,4 @@
-"""``shoal demo`` as a user runs it, with a small load."""
+"""``shoal-demo`` as a user runs it, with a small load."""
 
 import json
 import subprocess
@@ -6,14 +6,16 @@ import sys
 
 import pytest
 
+from shoal_broker.cli.demo import main
 from shoal_broker.demo import TOPICS
 from tests.spark.mirror_command import complaints
 
 
 @pytest.mark.integration
 def test_demo_copies_every_record_of_every_kind() -> None:
-    command = [sys.executable, "-m", "shoal", "demo", "--megabytes", "4", "--json"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    command = "import sys; from shoal_broker.cli.demo import main; sys.exit(main())"
+    arguments = [sys.executable, "-c", command, "--megabytes", "4", "--json"]
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
     assert (run.returncode, complaints(run.stderr)) == (0, "")
     objects = {each["type"]: each for each in map(json.loads, run.stdout.splitlines())}
     loaded = objects["loaded"]["topics"]
@@ -26,10 +28,9 @@ def test_demo_copies_every_record_of_every_kind() -> None:
     assert (objects["verify"]["outcome"], objects["verify"]["records"]) == ("equal", sum(records.values()))
 
 
-def test_demo_without_confluent_kafka_names_the_package() -> None:
-    hidden = "import sys; sys.modules['confluent_kafka'] = None; from shoal.cli import main; sys.exit(main())"
-    run = subprocess.run(
-        [sys.executable, "-c", hidden, "demo"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr == "shoal: the demo needs confluent-kafka: pip install 'shoal[demo]'\n"
+def test_demo_without_confluent_kafka_names_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    assert main([]) == 2
+    assert capsys.readouterr() == ("", "shoal: the demo needs confluent-kafka: pip install 'shoal[demo]'\n")
