@@ -1,22 +1,21 @@
 """The cost of down-conversion, lazy and eager: ``python -m bench.gateway --help``.
 
-Old consumers request 50 MB each of a topic of 10:1 gzip data, all at once: through ``shoal gateway`` from a
-real Kafka 4.1.0, and from shoal's embedded broker with its log on disk. The consumers are raw sockets in one
-separate process. They send Fetch 3, check the response for an error, and count and discard its bytes, so that
-the server gets the cores. Then fewer consumers read small batches, through gateways with chunks of every
-size.
+Old consumers request 50 MB each of a topic of 10:1 gzip data, all at once, through ``shoal gateway`` from a
+real Kafka 4.1.0. The consumers are raw sockets in one separate process. They send Fetch 3, check the response
+for an error, and count and discard its bytes, so that the gateway gets the cores. Then fewer consumers read
+small batches, through gateways with chunks of every size.
 
 KIP-283 replaced eager conversion, which converts a whole response before its first byte is sent. The eager
-server is the same program with a chunk, and in the gateway a buffer, larger than any response. The server
-converts that chunk to compute the response's length, without a limit on concurrent conversions.
+gateway is the same program with a chunk and a buffer larger than any response. It converts that chunk to
+compute the response's length, without a limit on concurrent conversions.
 
 The stated bound of lazy conversion is the memory of the idle process, plus these:
 
 - the concurrent conversions, as many as there are cores: `BOUND_OF_CONVERSIONS`
-- for each consumer its thread and a chunk, and in the gateway its upstream's buffer: `BOUND_PER_CONSUMER`
+- for each consumer its thread, a chunk, and its upstream's buffer: `BOUND_PER_CONSUMER`
 
 MB are of bytes as consumers receive them, compressed; memory is the highest resident set (VmHWM) since their
-first request. With its defaults it takes about eight minutes, on an otherwise idle machine:
+first request. With its defaults it takes about five minutes, on an otherwise idle machine:
 
     python -m bench.gateway --append
 """
@@ -28,7 +27,6 @@ import os
 import random
 import re
 import selectors
-import signal
 import socket
 import statistics
 import struct
@@ -55,7 +53,6 @@ from shoal.cli import main as shoal_main
 from shoal.net import converting
 from shoal.net.turns import Turns
 from shoal.records.down_conversion import DownConversion
-from shoal_broker import Broker
 
 __all__ = ["Asked", "Had", "Run", "charts", "check_answer", "sweep_table", "table"]
 
@@ -66,8 +63,7 @@ _MEGABYTE = 1_000_000
 BOUND_OF_CONVERSIONS = 8 << 20
 """Bytes; for batches of 100 KB, and the code that a process loads at its first request."""
 
-_GATEWAY, _BROKER = "gateway", "embedded broker"
-BOUND_PER_CONSUMER = {_GATEWAY: 3 << 19, _BROKER: 1 << 19}
+BOUND_PER_CONSUMER = 3 << 19
 """Bytes; a gateway's buffer is 1 MiB here."""
 
 #: More than the gateway's default, so that there is room for chunks of every size.
@@ -130,17 +126,15 @@ class Had:
 
 @dataclass(frozen=True)
 class Run:
-    """A server's results.
+    """A gateway's results.
 
     Attributes:
-        server: "gateway" or "embedded broker".
         chunk_bytes: Chunk size of conversion.
         idle_bytes: Resident set when all consumers were connected and had sent no request.
         peak_bytes: The highest resident set since then.
-        cpu_s: User and system time of the server.
+        cpu_s: User and system time of the gateway.
     """
 
-    server: str
     chunk_bytes: int
     asked: Asked
     had: Had
@@ -150,7 +144,7 @@ class Run:
 
     @property
     def bound_bytes(self) -> int:
-        return self.idle_bytes + BOUND_OF_CONVERSIONS + self.asked.consumers * BOUND_PER_CONSUMER[self.server]
+        return self.idle_bytes + BOUND_OF_CONVERSIONS + self.asked.consumers * BOUND_PER_CONSUMER
 
     @property
     def bytes_per_s(self) -> float:
@@ -249,7 +243,7 @@ def _be_consumers(address: str, asked: Asked) -> None:
     print(json.dumps(asdict(had)), flush=True)
 
 
-# The servers, each in a separate process
+# The gateway, in a separate process
 
 
 @dataclass(frozen=True)
@@ -289,11 +283,6 @@ def _gateway(upstream: str, chunk_bytes: int, directory: Path) -> AbstractContex
     return _serving(command, directory / "gateway.log")
 
 
-def _embedded(data: Path, chunk_bytes: int, directory: Path) -> AbstractContextManager[_Server]:
-    command = [sys.executable, "-m", "bench.gateway", "broker", str(data), str(chunk_bytes)]
-    return _serving(command, directory / "broker.log")
-
-
 def _be_gateway(arguments: Sequence[str]) -> int:
     """Run ``shoal gateway``."""
     if str(_EAGER_CHUNK_BYTES) in arguments:
@@ -310,16 +299,6 @@ def _convert_eagerly() -> None:
 
     DownConversion._convert_chunk = convert_all  # type: ignore[method-assign]
     converting._TURNS = Turns(_EAGER_CHUNK_BYTES)
-
-
-def _be_broker(data: Path, chunk_bytes: int) -> None:
-    """Run the embedded broker until killed."""
-    if chunk_bytes == _EAGER_CHUNK_BYTES:
-        _convert_eagerly()
-    config = {"shoal.old.versions": "true", "shoal.down.conversion.chunk.bytes": str(chunk_bytes)}
-    with Broker(data=data, config=config) as broker:
-        print(f"listening on {broker.bootstrap}", flush=True)
-        signal.pause()
 
 
 def _leader(bootstrap: str, topic: str) -> str:
@@ -346,7 +325,7 @@ _Start = Callable[[int], AbstractContextManager[_Server]]
 """Starts a server with this chunk size in bytes."""
 
 
-def _run(name: str, start: _Start, chunk_bytes: int, asked: Asked) -> Run:
+def _run(start: _Start, chunk_bytes: int, asked: Asked) -> Run:
     with start(chunk_bytes) as server:
         address = _leader(server.address, asked.topic)
         consumers = subprocess.Popen(
@@ -359,7 +338,7 @@ def _run(name: str, start: _Start, chunk_bytes: int, asked: Asked) -> Run:
         try:
             consumers.stdout.readline()
             watched = psutil.Process(server.process_id)
-            forget_peak_rss_of(server.process_id)  # a broker reads its log when it starts
+            forget_peak_rss_of(server.process_id)
             idle_bytes, before = int(watched.memory_info().rss), watched.cpu_times()
             said, _ = consumers.communicate("go\n", timeout=asked.seconds + 60)
             after = watched.cpu_times()
@@ -368,36 +347,35 @@ def _run(name: str, start: _Start, chunk_bytes: int, asked: Asked) -> Run:
             consumers.kill()
             consumers.wait()
     if consumers.returncode:
-        raise MoverFailed(f"the consumers of {name} ended with {consumers.returncode}")
+        raise MoverFailed(f"the consumers ended with {consumers.returncode}")
     had = Had(**json.loads(said))
     cpu_s = after.user + after.system - before.user - before.system
-    run = Run(name, chunk_bytes, asked, had, idle_bytes, peak_bytes, cpu_s)
-    say(f"{name}, {_conversion(run)}, {asked.consumers} consumers: {_cells(run)}")
+    run = Run(chunk_bytes, asked, had, idle_bytes, peak_bytes, cpu_s)
+    say(f"{_conversion(run)}, {asked.consumers} consumers: {_cells(run)}")
     return run
 
 
-def _compare(name: str, start: _Start, arguments: argparse.Namespace) -> list[Run]:
+def _compare(start: _Start, arguments: argparse.Namespace) -> list[Run]:
     """Run one consumer and all of them, lazily and eagerly."""
     fetch_bytes = int(arguments.fetch_megabytes * _MEGABYTE)
     alone = Asked(_TOPIC, 1, fetch_bytes, _ALONE_S)
     many = replace(alone, consumers=arguments.consumers, seconds=arguments.seconds)
     return [
-        _run(name, start, _LAZY_CHUNK_BYTES, alone),
-        _run(name, start, _EAGER_CHUNK_BYTES, replace(alone, seconds=_ALONE_EAGERLY_S, once=True)),
-        _run(name, start, _LAZY_CHUNK_BYTES, many),
-        _run(name, start, _EAGER_CHUNK_BYTES, replace(many, seconds=arguments.eager_seconds, once=True)),
+        _run(start, _LAZY_CHUNK_BYTES, alone),
+        _run(start, _EAGER_CHUNK_BYTES, replace(alone, seconds=_ALONE_EAGERLY_S, once=True)),
+        _run(start, _LAZY_CHUNK_BYTES, many),
+        _run(start, _EAGER_CHUNK_BYTES, replace(many, seconds=arguments.eager_seconds, once=True)),
     ]
 
 
 def _sweep(start: _Start, arguments: argparse.Namespace) -> list[Run]:
     asked = Asked(_SMALL_TOPIC, _SWEEP_CONSUMERS, _SMALL_FETCH_BYTES, arguments.sweep_seconds)
-    return [_run(_GATEWAY, start, kib * 1024, asked) for kib in _SWEPT_KIB]
+    return [_run(start, kib * 1024, asked) for kib in _SWEPT_KIB]
 
 
 # Reporting
 
 _COLUMNS = (
-    "server",
     "conversion",
     "consumers",
     "idle, MB",
@@ -407,14 +385,14 @@ _COLUMNS = (
     "first message, s: median",
     "longest",
     "MB/s",
-    "server CPU-s",
+    "gateway CPU-s",
     "whole responses",
 )
 
 
 def table(runs: Sequence[Run]) -> str:
     """Return a Markdown table."""
-    rows = [(each.server, _conversion(each), str(each.asked.consumers), *_cells(each)) for each in runs]
+    rows = [(_conversion(each), str(each.asked.consumers), *_cells(each)) for each in runs]
     return markdown(_COLUMNS, rows)
 
 
@@ -515,28 +493,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--sweep-seconds", type=float, default=8, metavar="S", help="time for each chunk size (default: 8)"
     )
-    parser.add_argument("--only", choices=["gateway", "broker"], help="measure one of the servers")
     parser.add_argument(
         "--append", action="store_true", help=f"append to bench/{_RESULTS.name} and draw bench/{_CHART.name}"
     )
     return parser.parse_args()
 
 
-def _measure_broker(arguments: argparse.Namespace, records: int, directory: Path) -> list[Run]:
-    data = directory / "data"
-
-    def start(chunk_bytes: int) -> AbstractContextManager[_Server]:
-        return _embedded(data, chunk_bytes, directory)
-
-    say(f"loading {records * _RECORD_BYTES / _MEGABYTE:,.0f} MB into the embedded broker")
-    with start(_LAZY_CHUNK_BYTES) as server:
-        _load(server.address, _TOPIC, records, _RECORDS_PER_BATCH)
-    return _compare(_BROKER, start, arguments)
-
-
-def _measure_gateway(
-    arguments: argparse.Namespace, records: int, directory: Path
-) -> tuple[list[Run], list[Run]]:
+def _measure(arguments: argparse.Namespace, records: int, directory: Path) -> tuple[list[Run], list[Run]]:
     with KafkaCluster(jvm=BENCH_JVM, heap="1g") as kafka:
 
         def start(chunk_bytes: int) -> AbstractContextManager[_Server]:
@@ -547,7 +510,7 @@ def _measure_gateway(
         _load(
             kafka.bootstrap, _SMALL_TOPIC, _SMALL_FETCH_BYTES * 12 // _RECORD_BYTES, _RECORDS_PER_SMALL_BATCH
         )
-        return _compare(_GATEWAY, start, arguments), _sweep(start, arguments)
+        return _compare(start, arguments), _sweep(start, arguments)
 
 
 def main() -> None:
@@ -556,51 +519,37 @@ def main() -> None:
         return
     if sys.argv[1:2] == ["gateway"]:
         sys.exit(_be_gateway(sys.argv[2:]))
-    if sys.argv[1:2] == ["broker"]:
-        _be_broker(Path(sys.argv[2]), int(sys.argv[3]))
-        return
     arguments = _parse()
     load_before = os.getloadavg()[0]
     # Gzip leaves a tenth of them; the topic needs a little more than one response holds.
     records = int(arguments.fetch_megabytes * 1.2 * 10 * _MEGABYTE / _RECORD_BYTES)
-    runs: list[Run] = []
-    sweep: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="bench-gateway-") as scratch:
-        if arguments.only != "broker":
-            runs, sweep = _measure_gateway(arguments, records, Path(scratch))
-        if arguments.only != "gateway":
-            runs += _measure_broker(arguments, records, Path(scratch))
+        runs, sweep = _measure(arguments, records, Path(scratch))
     section = _section(arguments, runs, sweep, load_before)
     print(section)
     if arguments.append:
         with _RESULTS.open("a") as results:
             results.write(section)
-        if sweep:
-            _CHART.write_text(charts(sweep))
+        _CHART.write_text(charts(sweep))
 
 
 def _section(
     arguments: argparse.Namespace, runs: Sequence[Run], sweep: Sequence[Run], load_before: float
 ) -> str:
-    text = (
+    return (
         f"\n## Down-conversion, {datetime.now(UTC):%Y-%m-%d}\n\n"
-        f"{machine()}; Kafka {KAFKA_VERSION} (KRaft), the server and the consumers on this machine, "
+        f"{machine()}; Kafka {KAFKA_VERSION} (KRaft), the gateway and the consumers on this machine, "
         f"loopback; {versions('kafka-python', 'cramjam')}.\n"
         f"Each consumer asks for {arguments.fetch_megabytes:g} MB of gzip batches of {_RECORDS_PER_BATCH} "
         f"records of {_RECORD_BYTES:,} bytes, by Fetch 3, from the same offset again and again.\n"
         f"The stated bound is the idle process, {BOUND_OF_CONVERSIONS / 1024:,.0f} KiB for conversions under "
-        f"way, and for each consumer {BOUND_PER_CONSUMER[_GATEWAY] / 1024:,.0f} KiB in the gateway, with its "
-        f"buffer of 1,024, and {BOUND_PER_CONSUMER[_BROKER] / 1024:,.0f} KiB in the embedded broker.\n"
+        f"way, and for each consumer {BOUND_PER_CONSUMER / 1024:,.0f} KiB, with its buffer of 1,024.\n"
         f"Load of the machine over a minute, before and after: {load_before:.1f} and "
         f"{os.getloadavg()[0]:.1f}.\n\n{table(runs)}\n"
+        f"\nChunks of other sizes: {_SWEEP_CONSUMERS} consumers, batches of {_RECORDS_PER_SMALL_BATCH} "
+        f"records.\n\n{sweep_table(sweep)}\n\n"
+        f"![Memory and throughput over chunk sizes]({_CHART.name})\n"
     )
-    if sweep:
-        text += (
-            f"\nChunks of other sizes: {_SWEEP_CONSUMERS} consumers, batches of {_RECORDS_PER_SMALL_BATCH} "
-            f"records, through the gateway.\n\n{sweep_table(sweep)}\n\n"
-            f"![Memory and throughput over chunk sizes]({_CHART.name})\n"
-        )
-    return text
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from shoal.records import Codec
 from shoal.verify import PartitionReport, VerifyReport, verify
 from shoal_broker.storage.log import Log
-from shoal_broker.storage.segment import MemorySegment
 from tests import batches
 from tests.two_brokers import TwoBrokers, batches_of
 
@@ -131,8 +130,7 @@ def rewrite(brokers: TwoBrokers, edit: Callable[[list[bytearray]], Sequence[byte
 
 def flip(log: Log, batch_index: int, position: int, bit: int = 0) -> None:
     """Flip one bit of a stored batch; negative positions count from its end."""
-    segment = next(iter(log._segments))
-    assert isinstance(segment, MemorySegment)
-    end = segment.position(batch_index + 1)
-    start = segment.position(batch_index)
-    segment._buffer[(start if position >= 0 else end) + position] ^= 1 << bit
+    stored = log._batches._all[batch_index]
+    data = bytearray(stored.view)
+    data[position] ^= 1 << bit
+    log._batches._all[batch_index] = stored._replace(view=memoryview(data))

@@ -13,7 +13,7 @@ MB = 1_000_000
 def run(chunk_bytes: int, first_byte_s: list[float | None]) -> Run:
     asked = Asked("topic", len(first_byte_s), 50 * MB, 90.0)
     had = Had(10.0, 250 * MB, first_byte_s, 7)
-    return Run("gateway", chunk_bytes, asked, had, 40 * MB, 60 * MB, 12.0)
+    return Run(chunk_bytes, asked, had, 40 * MB, 60 * MB, 12.0)
 
 
 def answer(error: int, size: int) -> bytearray:
@@ -23,8 +23,8 @@ def answer(error: int, size: int) -> bytearray:
 
 def test_row_has_cost_per_consumer_and_promised_memory() -> None:
     row = table([run(16384, [0.25, 0.5])]).splitlines()[-1]
-    server, conversion, consumers, *numbers = (cell.strip() for cell in row.split("|")[1:-1])
-    assert (server, conversion, consumers) == ("gateway", "lazy, 16 KiB", "2")
+    conversion, consumers, *numbers = (cell.strip() for cell in row.split("|")[1:-1])
+    assert (conversion, consumers) == ("lazy, 16 KiB", "2")
     bound = "52"  # idle, 8 MiB, and 1.5 MiB for each of two
     assert numbers == ["40", "**60**", bound, "10.00", "0.375", "0.500", "25.00", "12.0", "7"]
 

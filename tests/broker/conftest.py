@@ -11,8 +11,7 @@ import itertools
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -30,17 +29,6 @@ NewTopic = Callable[..., str]
 @pytest.fixture(scope="session")
 def session_broker() -> Iterator[Broker]:
     with Broker() as running:
-        yield running
-
-
-@contextmanager
-def broker_of_kind(
-    kind: str, directories: pytest.TempPathFactory, config: Mapping[str, str] | None = None
-) -> Iterator[Broker]:
-    """Run a broker whose logs are in "memory" or in "files": for modules with their own `session_broker`."""
-    if kind == "files" and "SHOAL_TEST_BROKER" in os.environ:
-        pytest.skip("a real broker is of one kind")
-    with Broker(config=config, data=directories.mktemp("data") if kind == "files" else None) as running:
         yield running
 
 

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -142,16 +141,6 @@ def test_coordinator_is_the_same_node_for_all(wires: dict[int, Wire]) -> None:
             found = decode_response(ApiKey.FIND_COORDINATOR, 3, memoryview(frame))
             answers.add((found.node_id, found.port))
         assert len(answers) == 1
-
-
-def test_cluster_with_data_directory_survives_a_restart(tmp_path: Path) -> None:
-    for offset in (0, 2):
-        with BrokerCluster(2, data=tmp_path) as cluster:
-            if offset == 0:
-                cluster.create_topic("topic", 2)
-            leader = cluster.node(cluster.leader_of("topic", 1))
-            with Wire(leader.bootstrap) as wire:
-                assert wire.produce("topic", batch(2), partition=1).base_offset == offset
 
 
 def test_confluent_kafka_follows_moved_leaders(cluster: BrokerCluster) -> None:

@@ -22,7 +22,7 @@ Main = Callable[[Sequence[str]], int]
         (broker.main, ("start",), "unrecognized arguments: start (see shoal-broker --help)"),
         (broker.main, ("--listen", "9092"), "--listen '9092' is not HOST:PORT"),
         (broker.main, ("--listen", "192.0.2.1:0"), "loopback"),
-        (broker.main, ("--config", "num.partitions"), "'num.partitions' is neither KEY=VALUE nor a file"),
+        (broker.main, ("--config", "num.partitions"), "--config 'num.partitions' is not KEY=VALUE"),
         (broker.main, ("--config", "nonsense=1"), "nonsense"),
     ],
 )

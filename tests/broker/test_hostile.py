@@ -1,12 +1,10 @@
 """Garbage closes a connection, or gets Kafka's error; the broker lives on."""
 
 import contextlib
-import gc
 import logging
 import resource
 import socket
 import struct
-import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +15,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
 from shoal_broker import Broker
 from tests.batches import batch
-from tests.broker.wire import PATIENCE_S, Wire
+from tests.broker.wire import Wire
 from tests.strategies import damaged
 
 #: The broker is the same for all examples: that it survives is the point.
@@ -59,42 +57,10 @@ def test_announced_frame_that_never_arrives_takes_little_memory(broker: Broker) 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
-def test_connections_beyond_the_limit_are_closed(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    gc.collect()  # a later collection would make room
-    connections = [socket.socket() for _ in range(20)]
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(each.fileno() for each in connections) + 5, hard))
-    try:
-        for each in connections:
-            each.connect((broker.host, broker.port))
-        deadline = time.monotonic() + PATIENCE_S
-        while "could not be accepted" not in caplog.text:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for each in connections:
-            each.close()
-
-
-def test_empty_frame_closes_the_connection(wire: Wire, broker: Broker) -> None:
-    wire.send_bytes(struct.pack(">i", 0))
-    assert wire.receive_frame() is None
-
-
 @given(st.binary(max_size=200))
 @SAME_BROKER
 def test_arbitrary_bytes_at_most_close_the_connection(broker: Broker, data: bytes) -> None:
     send_and_look(broker, data)
-
-
-@given(st.sampled_from(sorted(ApiKey)), st.integers(0, 13), st.binary(max_size=100))
-@SAME_BROKER
-def test_arbitrary_bodies_of_any_api_at_most_close_the_connection(
-    broker: Broker, api: ApiKey, version: int, body: bytes
-) -> None:
-    frame = struct.pack(">hhih", api, version, 1, 1) + b"x" + body
-    send_and_look(broker, struct.pack(">i", len(frame)) + frame)
 
 
 def produce_request(topic: str) -> bytes:
@@ -150,18 +116,6 @@ def test_damaged_batches_are_refused_or_stored_as_valid_ones(
     assert wire.fetch(topic, before).error_code == ErrorCode.NONE
 
 
-def test_topic_with_too_many_partitions_is_refused(wire: Wire, broker: Broker, unique: str) -> None:
-    answer = wire.create_topic(unique, 2**31 - 1)
-    assert answer.error_code != ErrorCode.NONE
-    assert len(list(broker.topics)) < 1000
-
-
-def test_topic_repeated_in_metadata_is_described_once(wire: Wire, topic: str) -> None:
-    wanted = request_class(ApiKey.METADATA).MetadataRequestTopic
-    response = wire.call(ApiKey.METADATA, 9, topics=[wanted(name=topic), wanted(name="none")] * 1000)
-    assert [each.name for each in response.topics] == [topic, "none"]
-
-
 @pytest.mark.parametrize("api", [ApiKey.CREATE_TOPICS, ApiKey.LIST_OFFSETS, ApiKey.DESCRIBE_GROUPS])
 def test_null_array_closes_the_connection(wire: Wire, api: ApiKey) -> None:
     bodies = {
@@ -178,8 +132,3 @@ def test_null_array_closes_the_connection(wire: Wire, api: ApiKey) -> None:
 def test_empty_log_accepts_any_timestamp(broker: Broker, wire: Wire, topic: str, timestamp: int) -> None:
     found = wire.list_offset(topic, timestamp)
     assert (found.error_code, found.timestamp, found.offset) == (ErrorCode.NONE, -1, -1)
-
-
-def test_client_that_hangs_up_while_waiting_does_not_affect_others(broker: Broker, topic: str) -> None:
-    with Wire(broker.bootstrap) as wire:
-        wire.send_fetch([(topic, 0, 0)], max_wait_ms=500, min_bytes=1)

@@ -28,22 +28,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonTopicPartition
 from kafka.admin import KafkaAdminClient
 
-from shoal_broker import Broker
-from tests.broker.conftest import NewTopic, broker_of_kind
+from tests.broker.conftest import NewTopic
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"value %d " % number * 10 for number in range(300)]
 SECONDS = 30
-
-
-@pytest.fixture(scope="module", params=["memory", "files", "old versions"])
-def session_broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """If the log is in files, the response takes another way to the socket; old versions are not chosen."""
-    config = {"shoal.old.versions": "true"} if request.param == "old versions" else {}
-    with broker_of_kind(request.param, tmp_path_factory, config) as running:
-        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -129,6 +129,11 @@ def test_metadata_without_topics_returns_all(wire: Wire, topic: str) -> None:
     assert len(empty.brokers) == 1
 
 
+def test_metadata_v0_with_an_empty_list_returns_all(wire: Wire, topic: str) -> None:
+    found = wire.call(ApiKey.METADATA, 0, topics=[])
+    assert topic in {each.name for each in found.topics}
+
+
 def test_missing_topic_is_unknown_and_not_created(wire: Wire, unique: str) -> None:
     for _ in range(2):
         (topic,) = metadata(wire, unique).topics

@@ -235,7 +235,6 @@ class Wire:
         version: int = 8,
         committed: bool = False,
         leader_epoch: int = -1,
-        max_num_offsets: int = 1,
     ) -> Any:
         """Ask for one offset, in v0 for several; return the partition's part of the response."""
         list_topic = request_class(ApiKey.LIST_OFFSETS).ListOffsetsTopic
@@ -252,7 +251,6 @@ class Wire:
                             partition_index=partition,
                             current_leader_epoch=leader_epoch,
                             timestamp=timestamp,
-                            max_num_offsets=max_num_offsets,
                         )
                     ],
                 )

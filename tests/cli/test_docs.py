@@ -1,6 +1,5 @@
 """The documentation matches the command line."""
 
-import ast
 import importlib.util
 import re
 import shlex
@@ -130,29 +129,6 @@ def test_every_explained_message_exists(explained: list[str]) -> None:
     said = "\n".join(sentences())
     unsaid = [phrase for phrase in explained if not re.search(phrase, said)]
     assert [each for each in unsaid if not any(re.escape(part) in each for part in SAID_ELSEWHERE)] == []
-
-
-def test_documented_messages_of_the_embedded_broker_are_in_its_code() -> None:
-    page = (DOCS / "operating.md").read_text(encoding="utf-8")
-    _, _, section = page.partition("\n## Messages of the embedded broker\n")
-    quoted = [
-        part.strip("…: ")
-        for line in section.splitlines()
-        if line.startswith("| `")
-        for phrase in re.findall("`([^`]+)`", line.split(" | ")[0])
-        for part in phrase.split(ANYTHING)
-        if len(part) > 4
-    ]
-    assert len(quoted) >= 8
-    files = [*(ROOT / "broker" / "src" / "shoal_broker").rglob("*.py")]
-    # Of the parsed code: a sentence may be written in several pieces.
-    texts = [
-        node.value
-        for file in files
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    assert [part for part in quoted if not any(part in text for text in texts)] == []
 
 
 def test_dependencies_have_a_reason_and_are_counted_in_the_threat_model() -> None:

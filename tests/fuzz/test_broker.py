@@ -38,15 +38,13 @@ VERSIONS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["memory", "files"])
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
     config = {
         "offset.metadata.max.bytes": "64",
-        "socket.request.max.bytes": str(1 << 20),
         "shoal.multi.batch.produce": "true",
     }
-    data = tmp_path_factory.mktemp("data") if request.param == "files" else None
-    with Broker(config=config, data=data) as running:
+    with Broker(config=config) as running:
         # The names that kio_messages generates, and those in the recorded frames.
         for name in ("a", "orders", "topic"):
             running.create_topic(name, 2)

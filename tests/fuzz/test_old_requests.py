@@ -1,7 +1,7 @@
 """Requests of the versions that Kafka 4 has removed, as no client sends them.
 
-They go to the embedded broker, and to a gateway before a cluster that has only the versions of Kafka 4. Both
-return one of Kafka's errors or disconnect, serve other clients meanwhile, and keep to their memory limits.
+They go to a gateway before a cluster that has only the versions of Kafka 4. It returns one of Kafka's errors
+or disconnects, serves other clients meanwhile, and keeps to its memory limits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import resource
 import socket
 import struct
 import threading
@@ -43,7 +42,7 @@ from tests.integration.gateway_process import GatewayProcess, gateway_process
 #: If a request asks for a wait of any length, the test does not wait for the response.
 _PATIENCE_S = 0.5
 _MEGABYTE = 1 << 20
-#: Of a batch's limit when expanded, a broker and a gateway keep a few copies for a moment.
+#: Of a batch's limit when expanded, a gateway keeps a few copies for a moment.
 _MOST_BYTES = 300 * _MEGABYTE
 
 _OLD_VERSIONS = {
@@ -59,46 +58,34 @@ VERSIONS = [(key, version) for key, versions in _OLD_VERSIONS.items() for versio
 
 @dataclass
 class Server:
-    """The server under test.
+    """The gateway under test, and the broker behind it."""
 
-    Attributes:
-        address: Its address.
-        broker: The embedded broker: the server itself, or the one behind the gateway.
-        gateway: None for the broker itself.
-    """
-
-    address: str
+    gateway: GatewayProcess
     broker: Broker
-    gateway: GatewayProcess | None
+
+    @property
+    def address(self) -> str:
+        return self.gateway.address
 
     def peak_bytes(self) -> int:
-        if self.gateway is not None:
-            return peak_rss_of(self.gateway.process_id)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_rss_of(self.gateway.process_id)
 
     def threads(self) -> int:
-        if self.gateway is not None:
-            return int(psutil.Process(self.gateway.process_id).num_threads())
-        return threading.active_count()
+        return int(psutil.Process(self.gateway.process_id).num_threads())
 
     def check(self, caplog: pytest.LogCaptureFixture) -> None:
         """Check that no handler raised, which is logged as an error, and that the process still runs."""
         failed = [record for record in caplog.records if record.levelno >= logging.ERROR]
         assert not failed, failed[0].exc_text or failed[0].getMessage()
-        if self.gateway is not None:
-            assert self.gateway.runs()
-            log = self.gateway.log.read_text()
-            assert "Traceback" not in log, log[-4000:]
-            assert "a request failed" not in log, log[-4000:]
+        assert self.gateway.runs()
+        log = self.gateway.log.read_text()
+        assert "Traceback" not in log, log[-4000:]
+        assert "a request failed" not in log, log[-4000:]
 
 
 @contextlib.contextmanager
-def _broker(old_versions: bool) -> Iterator[Broker]:
-    config = {
-        "offset.metadata.max.bytes": "64",
-        "socket.request.max.bytes": str(8 * _MEGABYTE),
-        "shoal.old.versions": str(old_versions).lower(),
-    }
+def _broker() -> Iterator[Broker]:
+    config = {"offset.metadata.max.bytes": "64"}
     with Broker(config=config) as running:
         # The names that random messages have.
         for name in ("a", "orders"):
@@ -107,14 +94,10 @@ def _broker(old_versions: bool) -> Iterator[Broker]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["embedded broker", "gateway"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    if request.param == "embedded broker":
-        with _broker(old_versions=True) as broker:
-            yield Server(broker.bootstrap, broker, None)
-    else:
-        with _broker(old_versions=False) as broker, gateway_process(broker.bootstrap) as running:
-            yield Server(running.address, broker, running)
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with _broker() as broker, gateway_process(broker.bootstrap) as running:
+        yield Server(running, broker)
 
 
 @pytest.fixture(autouse=True)
@@ -397,10 +380,7 @@ def test_damaged_stored_batches_are_answered_with_an_error_or_the_whole_ones(
 
 # A cluster's responses
 
-BEFORE_A_CLUSTER = pytest.mark.parametrize("server", ["gateway"], indirect=True)
 
-
-@BEFORE_A_CLUSTER
 @given(
     st.sampled_from(
         [ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.API_VERSIONS]
@@ -425,7 +405,6 @@ def test_gateway_survives_wrong_responses_of_a_cluster(
         ask(server, request(ApiKey.PRODUCE, 2, 1, 1000, [(topic, [(0, MESSAGE_SETS[1])])]), caplog)
 
 
-@BEFORE_A_CLUSTER
 def test_announced_sizes_of_a_cluster_are_not_allocated(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,9 +31,8 @@ BATCHES = 400
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    """With logs in files: a fetch ends with a segment, and those in memory are small."""
-    with BrokerCluster(3, data=tmp_path_factory.mktemp("data")) as running:
+def cluster() -> Iterator[BrokerCluster]:
+    with BrokerCluster(3) as running:
         yield running
 
 

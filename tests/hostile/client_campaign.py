@@ -1,4 +1,4 @@
-"""Hostile clients against ``shoal-broker`` and ``shoal gateway``, each in a separate process.
+"""Hostile clients against ``shoal gateway``, in a separate process before an embedded broker.
 
 In steps. Each step sends some thousand requests, while a crowd occupies connections and one or two bombs
 arrive. An honest client is served all the time. After each step, these promises are checked:
@@ -53,16 +53,16 @@ BACK_S = 30.0
 MOST_BYTES = 1024 * _MEGABYTE
 
 #: The servers to attack. Behind the last one is a gateway with users, which stands for a locked cluster.
-SERVERS = ("broker", "gateway", "gateway-users", "gateway-pass-through")
-_WITH_LOGIN = SERVERS[2:]
+SERVERS = ("gateway", "gateway-users", "gateway-pass-through")
+_WITH_LOGIN = SERVERS[1:]
 
 _CONNECTIONS = 32
 #: The limit that each server gets. Those that require a login get less than a flood, and more than the rest
 #: of the campaign has at a time; the others get more than the campaign has.
-_MOST_CONNECTIONS = {"broker": 500, "gateway": 500, "gateway-users": 100, "gateway-pass-through": 100}
+_MOST_CONNECTIONS = {"gateway": 500, "gateway-users": 100, "gateway-pass-through": 100}
 #: The sockets of one connection: to the client, and from a gateway to the broker of its listener. A gateway
 #: with a login of its own may open one more to each broker, of which there is one.
-_SOCKETS_OF_EACH = {"broker": 1, "gateway": 3, "gateway-users": 3, "gateway-pass-through": 2}
+_SOCKETS_OF_EACH = {"gateway": 3, "gateway-users": 3, "gateway-pass-through": 2}
 _FLOOD = 500
 #: So many that a flood comes faster than its passwords can be checked.
 _ITERATIONS = 40_000
@@ -77,7 +77,7 @@ class Target:
     Attributes:
         name: One of :data:`SERVERS`.
         process: The server to attack.
-        behind: The servers behind a gateway; the broker comes last.
+        behind: The servers behind it; the broker comes last.
         most_connections: Its limit.
     """
 
@@ -121,18 +121,8 @@ class Target:
         """Start a server, and require a clean end."""
         with ExitStack() as stack:
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-hostile-")))
-            arguments = ["--listen", "127.0.0.1:0", "--data", str(room / "data")]
-            most = _MOST_CONNECTIONS[name]
-            limits = ("--max-connections", str(most))
-            if name == "broker":
-                arguments += [
-                    "--config",
-                    f"max.connections={most}",
-                    "--config",
-                    "shoal.old.versions=true",
-                    "--config",
-                    "shoal.multi.batch.produce=true",
-                ]
+            arguments = ["--listen", "127.0.0.1:0"]
+            limits = ("--max-connections", str(_MOST_CONNECTIONS[name]))
             broker = stack.enter_context(ServerProcess("broker", room / "broker.log", arguments).running())
             behind: tuple[ServerProcess, ...] = (broker,)
             if name in _WITH_LOGIN:
@@ -140,8 +130,6 @@ class Target:
                 locked = stack.enter_context(gateway_process(broker.address, *options))
                 behind = (locked, broker)
             match name:
-                case "broker":
-                    yield cls(name, broker)
                 case "gateway":
                     yield cls(name, stack.enter_context(gateway_process(broker.address, *limits)), behind)
                 case "gateway-users":

@@ -17,7 +17,7 @@ from functools import cache
 
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header, request_class
-from shoal_broker.apis.table import APIS_WITH_OLD_VERSIONS
+from shoal_broker.apis.table import APIS
 from tests import kio_messages, old_messages
 from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS
@@ -146,13 +146,10 @@ def _recorded() -> tuple[bytes, ...]:
 
 @cache
 def _versions(*, only_served: bool) -> tuple[tuple[str, int, int], ...]:
-    """Return codec, API and version of all messages that can be written, or of those that a broker serves."""
+    """Return codec, API and version of all messages that can be written, or that a gateway serves."""
     if only_served:
-        served = {
-            (api.key, version)
-            for api in APIS_WITH_OLD_VERSIONS.values()
-            for version in range(api.oldest, api.newest + 1)
-        }
+        # The gateway translates the versions that the broker behind it has not.
+        served = {(api.key, version) for api in APIS.values() for version in range(api.newest + 1)}
         return tuple(each for each in _versions(only_served=False) if each[1:] in served)
     every = [(api, version) for api in range(_NEWEST_API) for version in range(_NEWEST_VERSION)]
     kio = {each for each in every if kio_messages.request_schema(*each) is not None}

@@ -217,7 +217,7 @@ def test_server_that_disconnects_has_refused() -> None:
 
 
 def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
-    with Target.started("broker") as target:
+    with Target.started("gateway") as target:
         with target.process.log.open("a") as log:
             log.write("Traceback (most recent call last):\n  boom\n")
         (result,) = attack_server(
@@ -227,7 +227,7 @@ def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
 
 
 def test_stranger_served_is_a_problem() -> None:
-    with Target.started("broker") as target:
+    with Target.started("gateway") as target:
         visits = visit(target.address, SEED, 0, 30)
     assert any("it was answered to" in each for each in visits.problems)
 
@@ -252,7 +252,7 @@ def test_accepted_wrong_password_is_a_problem() -> None:
 
 @pytest.mark.parametrize("held", ["threads", "sockets"])
 def test_excess_threads_or_sockets_are_a_problem(held: str) -> None:
-    with Target.started("broker" if held == "threads" else "gateway-users") as target:
+    with Target.started("gateway" if held == "threads" else "gateway-users") as target:
         target.most_connections = 2  # but it has admitted more, by the limit with which it started
         (result,) = attack_server(
             target, SEED, first=0, requests=20, step_requests=20, deadline=float("inf"), bombs=CHEAP_BOMBS

@@ -1,7 +1,7 @@
 """Real clients from 0.8.2 to 2.8.2 read and write in all their formats.
 
-They do so on the embedded broker, through the gateway on Kafka 4.1.0, and on Kafka 3.9.1. The last one shows
-that the tests expect only Kafka's own behaviour.
+They do so through the gateway on Kafka 4.1.0, and on Kafka 3.9.1. The latter shows that the tests expect only
+Kafka's own behaviour.
 
 `make test-integration` has the clients that differ most; `make test-long` all others, and Kafka 3.9.1.
 """
@@ -34,9 +34,6 @@ from rig.jars import KAFKA_3_VERSION
 from rig.load import FIRST_TIMESTAMP, random_records
 from rig.old_clients import OLD_CLIENTS, Member, OldClient, OldClientFailed, console_consumer
 from rig.read import Isolation
-from shoal.records import Codec
-from shoal_broker import Broker
-from tests.batches import batch
 from tests.integration.gateway_process import gateway_process
 
 PARTITIONS = 3
@@ -61,20 +58,21 @@ class Server:
     """The server of old clients, and its topics.
 
     Attributes:
-        name: Name in test ids.
         address: Address for old clients.
-        beside: Address for current clients: the cluster behind a gateway.
-        make_holes: Creates compacted topics, and returns their names.
+        kafka: The cluster, to which current clients connect: itself, or the one behind a gateway.
         is_kafka_3: Whether it behaves as Kafka 3 did, which shoal improves in some cases.
     """
 
-    name: str
     address: str
-    beside: str
-    make_holes: Callable[[], list[str]]
+    kafka: KafkaCluster
     is_kafka_3: bool = False
     _contents: dict[tuple[str, Isolation], dict[int, list[Record]]] = field(default_factory=dict)
     _holed: list[str] = field(default_factory=list)
+
+    @property
+    def beside(self) -> str:
+        """The address for current clients."""
+        return self.kafka.bootstrap
 
     def every_kind(self, client: OldClient) -> tuple[str, dict[int, list[Record]]]:
         """Return a topic that has every kind of batch, and its records with their offsets."""
@@ -102,7 +100,7 @@ class Server:
     def with_holes(self) -> list[str]:
         """Return compacted topics of one partition."""
         if not self._holed:
-            self._holed = self.make_holes()
+            self._holed = compact(self.kafka)
         return self._holed
 
     def contents(self, topic: str, client: OldClient) -> dict[int, list[Record]]:
@@ -145,43 +143,21 @@ def compact(kafka: KafkaCluster) -> list[str]:
     return list(topics)
 
 
-def store_holes(broker: Broker) -> list[str]:
-    """Store compacted batches in the embedded broker, which never compacts."""
-    for codec in OLD_CODECS:
-        log = broker.create_topic(f"holes-{codec}").logs[0]
-        of_codec = Codec[codec.upper()]
-        offsets = itertools.count(0, 100)
-        for holes in ([0], [4], [1, 2], [0, 2, 4], []):
-            log.store(bytes(batch(5, base_offset=next(offsets), holes=holes, codec=of_codec)))
-        # If a cleaner leaves no record, it leaves no codec either.
-        log.store(bytes(batch(5, base_offset=next(offsets), holes=range(5))))
-        large = [random.Random(each).randbytes(300) * 2 for each in range(200)]
-        log.store(bytes(batch(large, base_offset=next(offsets), holes=range(3, 190, 3), codec=of_codec)))
-    return [f"holes-{codec}" for codec in OLD_CODECS]
-
-
-@contextmanager
-def embedded() -> Iterator[Server]:
-    with Broker(config={"shoal.old.versions": "true"}) as broker:
-        yield Server("embedded broker", broker.bootstrap, broker.bootstrap, lambda: store_holes(broker))
-
-
 @contextmanager
 def gateway() -> Iterator[Server]:
     with KafkaCluster() as kafka, gateway_process(kafka.bootstrap) as running:
-        yield Server("gateway", running.address, kafka.bootstrap, lambda: compact(kafka))
+        yield Server(running.address, kafka)
 
 
 @contextmanager
 def kafka_3() -> Iterator[Server]:
     with KafkaCluster(version=KAFKA_3_VERSION) as kafka:
-        yield Server("Kafka 3.9.1", kafka.bootstrap, kafka.bootstrap, lambda: compact(kafka), is_kafka_3=True)
+        yield Server(kafka.bootstrap, kafka, is_kafka_3=True)
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(embedded, id="embedded broker"),
         pytest.param(gateway, id="gateway"),
         pytest.param(kafka_3, id="Kafka 3.9.1", marks=pytest.mark.long),
     ],
@@ -260,15 +236,6 @@ def test_batches_larger_than_a_fetch_are_read(server: Server, client: OldClient)
 def test_zstd_is_refused(server: Server, client: OldClient, topic: str) -> None:
     create_topic(server.beside, topic)
     load_batch(server.beside, topic, 0, RECORDS, "zstd")
-    assert_refused(server, client, topic)
-
-
-@each_client(of=lambda client: client.fetched_magic < 2)
-def test_topic_without_conversion_is_refused(server: Server, client: OldClient, topic: str) -> None:
-    if server.name == "gateway":
-        pytest.skip("Kafka 4 has no such setting any more")
-    create_topic(server.beside, topic, config={"message.downconversion.enable": "false"})
-    load_batch(server.beside, topic, 0, RECORDS)
     assert_refused(server, client, topic)
 
 

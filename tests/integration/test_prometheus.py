@@ -111,7 +111,7 @@ def mirror(
 
 @dataclass(frozen=True)
 class Protected:
-    """A broker that serves its metrics by TLS to clients with a token and a certificate."""
+    """A gateway that serves its metrics by TLS to clients with a token and a certificate."""
 
     address: str
     token_file: Path
@@ -120,7 +120,9 @@ class Protected:
 
 
 @pytest.fixture(scope="module")
-def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
+def protected(
+    brokers: tuple[Broker, Broker], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Protected]:
     directory = tmp_path_factory.mktemp("protected")
     authority = Authority()
     server = authority.issue("shoal", "127.0.0.1")
@@ -138,7 +140,8 @@ def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Protected]:
     )
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "shoal_broker", "--listen", "127.0.0.1:0"),
+            *(sys.executable, "-m", "shoal", "gateway", "--listen", "127.0.0.1:0"),
+            *("--upstream", brokers[0].bootstrap),
             *("--metrics", found.address, "--http-token-file", str(token_file)),
             *("--http-tls-certificate", str(directory / "server.pem")),
             *("--http-tls-key", str(directory / "server.key")),

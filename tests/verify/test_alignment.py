@@ -193,8 +193,8 @@ def test_verify_after_retention_of_all_that_both_had_ignores_one_repeated_record
 
 def test_verify_after_retention_finds_damage(brokers: TwoBrokers, loaded: History) -> None:
     brokers.run()
-    brokers.destination.log("topic").delete_records(11)
     flip(brokers.destination.log("topic"), 6, -1)
+    brokers.destination.log("topic").delete_records(11)
     assert partition(brokers).altered == [((17, 23), (17, 23))]
 
 

@@ -15,10 +15,9 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal.verify import DifferenceKind, Outcome, VerifyProgress, alignment, comparison, verify
-from shoal_broker.storage.segment import MemorySegment
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers
-from tests.verifying import partition, rewrite, verified
+from tests.verifying import flip, partition, rewrite, verified
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -127,10 +126,7 @@ def test_verify_reports_differences_found_before_a_failure(brokers: TwoBrokers, 
     history.plain(3, 2, 1, 4)
     brokers.run()
     rewrite(brokers, lambda found: [batches.patched(found[0], len(found[0]) - 1, b"!"), *found[1:]])
-    log = brokers.source.log("topic")
-    segment = next(iter(log._segments))
-    assert isinstance(segment, MemorySegment)
-    segment._buffer[segment.position(3) + 16] = 9  # no magic
+    flip(brokers.source.log("topic"), 3, 16, bit=3)  # no magic
     report = partition(brokers, patience_s=0.3)
     assert report.altered[0] == ((2, 3), (2, 3))
     assert report.altered[1] == ((6, 10), (6, 6))

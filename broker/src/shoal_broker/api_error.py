@@ -25,12 +25,3 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.record_errors = record_errors
-
-    def without_origin(self) -> ApiError:
-        """
-        Return an equal error without a traceback and a cause, which may be kept.
-
-        Their frames hold the request, compressed and decompressed. If one of them holds the error, all
-        of that stays until the next full collection of garbage, which a large process does rarely.
-        """
-        return ApiError(self.code, self.message, self.record_errors)

@@ -34,7 +34,6 @@ class Call:
         client_id: The client's own name for itself.
         fault: The failure that a test ordered for this request.
         has_hung_up: Returns whether the client closed the connection.
-        may_wait: Whether the request may wait. A large one must not: it would keep its memory meanwhile.
 
     """
 
@@ -44,7 +43,6 @@ class Call:
     client_host: str
     fault: Fault | None = None
     has_hung_up: Callable[[], bool] = lambda: False
-    may_wait: bool = True
 
     def check_fault(self, effect: Literal["before", "after"], topic: str = "", partition: int = -1) -> None:
         """

@@ -10,7 +10,6 @@ whatever FindCoordinator returns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Self
 
 from .broker import Broker
@@ -34,22 +33,20 @@ class BrokerCluster:
         *,
         cluster_id: str | None = None,
         config: Mapping[str, str] | None = None,
-        data: Path | None = None,
     ) -> None:
         """
-        Read the state; :meth:`start` listens.
+        Begin without topics; :meth:`start` listens.
 
         Args:
             size: The number of brokers.
-            cluster_id: By default the directory's, or a random one.
+            cluster_id: By default a random one.
             config: Settings of all brokers.
-            data: Their common directory; None keeps everything in memory.
 
         Raises:
             ConfigError: As for :class:`~shoal_broker.Broker`.
 
         """
-        first = Broker(cluster_id=cluster_id, config=config, data=data)
+        first = Broker(cluster_id=cluster_id, config=config)
         others = [Broker(node_id=number, beside=first) for number in range(2, size + 1)]
         self.nodes: Sequence[Broker] = (first, *others)
 
@@ -67,7 +64,7 @@ class BrokerCluster:
             node.listen()
 
     def stop(self) -> None:
-        """Stop all nodes, without an election; the state stays, in memory and on disk."""
+        """Stop all nodes, without an election; the state stays."""
         for node in self.nodes:
             node.hang_up()
         self.nodes[0].close()

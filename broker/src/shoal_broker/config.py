@@ -4,8 +4,8 @@ The settings of the broker and of topics, with Kafka's names, types and defaults
 A topic's setting falls back to the broker's setting of the same idea (its
 *synonym*, ``TopicConfig`` and ``ServerTopicConfigSynonyms`` in Kafka), and
 that to the default. The defaults are those of Kafka 4.1 but for a few, which
-say so. Settings that Kafka does not have begin with ``shoal.``, and one is of
-Kafka 3.9. A name that is not listed here is refused.
+say so. Settings that Kafka does not have begin with ``shoal.``. A name that is
+not listed here is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ __all__ = [
 ]
 
 _LONG_MAX = 2**63 - 1
-_INT_MAX = 2**31 - 1
 
 
 class SettingType(enum.IntEnum):
@@ -122,10 +121,6 @@ def _is_not_empty(value: str) -> bool:
     return bool(value.strip())
 
 
-def _is_bound(value: str) -> bool:
-    return float(value) == -1 or float(value) > 0
-
-
 def _list_of(*values: str) -> Callable[[str], bool]:
     return lambda value: all(entry.strip() in values for entry in value.split(","))
 
@@ -165,8 +160,6 @@ TOPIC_SETTINGS = _by_name(
     Setting("local.retention.ms", _LONG, "-2", "log.local.retention.ms", _between(-2)),
     Setting("max.compaction.lag.ms", _LONG, str(_LONG_MAX), "log.cleaner.max.compaction.lag.ms", _between(1)),
     Setting("max.message.bytes", _INT, "1048588", "message.max.bytes", _between(0)),
-    # Kafka up to 3.9 has it, as it has the versions of Fetch that it concerns.
-    Setting("message.downconversion.enable", _BOOLEAN, "true", "log.message.downconversion.enable"),
     Setting(
         "message.timestamp.after.max.ms",
         _LONG,
@@ -196,52 +189,28 @@ TOPIC_SETTINGS = _by_name(
     Setting("segment.index.bytes", _INT, "10485760", "log.index.size.max.bytes", _between(4)),
     Setting("segment.jitter.ms", _LONG, "0", "log.roll.jitter.ms", _between(0)),
     Setting("segment.ms", _LONG, "604800000", "log.roll.ms", _between(1)),
-    # Not Kafka's: see `multi_batch`.
-    Setting("shoal.multi.batch.plain", _BOOLEAN, "false", "shoal.multi.batch.plain"),
     Setting("unclean.leader.election.enable", _BOOLEAN, "false", "unclean.leader.election.enable"),
 )
 
 _OWN_BROKER_SETTINGS = _by_name(
     # Kafka's default is true. Here it is false, so that a test's typing error is no topic.
     Setting("auto.create.topics.enable", _BOOLEAN, "false"),
-    Setting("connections.max.idle.ms", _LONG, "600000"),
     Setting("default.replication.factor", _INT, "1", allowed=_between(1)),
     Setting("fetch.max.bytes", _INT, "57671680", allowed=_between(1024)),
     # Kafka's default is 3000: here a group's first member waits for no others.
     Setting("group.initial.rebalance.delay.ms", _INT, "0", allowed=_between(0)),
     Setting("group.max.session.timeout.ms", _INT, "1800000", allowed=_between(1)),
-    Setting("group.max.size", _INT, str(_INT_MAX), allowed=_between(1)),
     Setting("group.min.session.timeout.ms", _INT, "6000", allowed=_between(1)),
-    Setting("log.retention.check.interval.ms", _LONG, "300000", allowed=_between(1)),
-    # Kafka has no bound: here each has a thread, and up to 1 MiB for its requests (`server`).
-    Setting("max.connections", _INT, "500", allowed=_between(0)),
-    Setting("max.connections.per.ip", _INT, str(_INT_MAX), allowed=_between(0)),
-    Setting("max.incremental.fetch.session.cache.slots", _INT, "1000", allowed=_between(0)),
     Setting("num.partitions", _INT, "1", allowed=_between(1)),
     Setting("offset.metadata.max.bytes", _INT, "4096"),
     Setting("offsets.retention.check.interval.ms", _LONG, "600000", allowed=_between(1)),
     Setting("offsets.retention.minutes", _INT, "10080", allowed=_between(1)),
     Setting("producer.id.expiration.check.interval.ms", _INT, "600000", allowed=_between(1)),
     Setting("producer.id.expiration.ms", _INT, "86400000", allowed=_between(1)),
-    # Kafka's default is -1, no bound.
-    Setting("queued.max.request.bytes", _LONG, "268435456", allowed=_is_bound),
-    # Not Kafka's: see `down_converted`.
-    Setting("shoal.down.conversion.chunk.bytes", _INT, "16384", allowed=_between(1)),
-    # Not Kafka's: see `groups`.
-    Setting("shoal.groups.max.bytes", _LONG, "67108864", allowed=_is_bound),
     # Not Kafka's: see `multi_batch`.
     Setting("shoal.multi.batch.client.id.prefix", _STRING, "shoal-multi-batch", allowed=_is_not_empty),
     Setting("shoal.multi.batch.produce", _BOOLEAN, "false"),
-    # Not Kafka's: see `apis.table`.
-    Setting("shoal.old.versions", _BOOLEAN, "false"),
-    # Not Kafka's: see `transactions`.
-    Setting("shoal.transactional.ids.max.bytes", _LONG, "33554432", allowed=_is_bound),
-    Setting("socket.request.max.bytes", _INT, "104857600", allowed=_between(1, 104857600)),
     Setting("transaction.max.timeout.ms", _INT, "900000", allowed=_between(1)),
-    Setting(
-        "transaction.remove.expired.transaction.cleanup.interval.ms", _INT, "3600000", allowed=_between(1)
-    ),
-    Setting("transactional.id.expiration.ms", _INT, "604800000", allowed=_between(1)),
 )
 
 #: The broker's own settings, and the synonyms of a topic's.
@@ -294,17 +263,6 @@ class BrokerConfig(Mapping[str, str]):
         check_settings(BROKER_SETTINGS, static)
         self.static = dict(static)
         self.dynamic: dict[str, str] = {}
-        self._check_request_memory()
-
-    def _check_request_memory(self) -> None:
-        """Check, as Kafka's ``KafkaConfig``, that the memory bound has room for the largest request."""
-        bound, largest = int(self["queued.max.request.bytes"]), int(self["socket.request.max.bytes"])
-        if 0 < bound < largest:
-            raise ApiError(
-                ErrorCode.INVALID_CONFIG,
-                f"queued.max.request.bytes is {bound}, and socket.request.max.bytes {largest}. "
-                "Set it to that or more, or to -1 for no bound",
-            )
 
     def __getitem__(self, name: str) -> str:
         if name in self.dynamic:
@@ -338,32 +296,22 @@ class TopicConfig:
     """
     The settings of a topic that have an effect, as values.
 
-    The broker keeps and describes the other settings of the table: it has no cleaner and no follower, and the
-    only work by the clock is retention.
+    The broker keeps and describes the other settings of the table: it has no cleaner, no follower and no
+    retention.
 
     Attributes:
         codec: The codec to which batches of another one are recompressed; None keeps the producer's.
-        down_conversion: Whether clients that cannot read magic 2 are served.
-        flush_messages: The number of records after which a log in files is flushed, before they are
-            acknowledged.
-        plain_multi_batch: Whether a request may have several batches without a producer id.
 
     """
 
     max_message_bytes: int
     segment_bytes: int
-    retention_ms: int
-    retention_bytes: int
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     compacted: bool
     deleted: bool
     codec: Codec | None
-    down_conversion: bool
-    index_interval_bytes: int
-    flush_messages: int
-    plain_multi_batch: bool
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
@@ -378,16 +326,10 @@ class TopicConfig:
         return cls(
             max_message_bytes=int(value("max.message.bytes")),
             segment_bytes=int(value("segment.bytes")),
-            retention_ms=int(value("retention.ms")),
-            retention_bytes=int(value("retention.bytes")),
             log_append_time=value("message.timestamp.type") == "LogAppendTime",
             timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
             timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
             compacted="compact" in value("cleanup.policy"),
             deleted="delete" in value("cleanup.policy"),
             codec=_CODECS[value("compression.type")],
-            down_conversion=value("message.downconversion.enable").lower() == "true",
-            index_interval_bytes=int(value("index.interval.bytes")),
-            flush_messages=int(value("flush.messages")),
-            plain_multi_batch=value("shoal.multi.batch.plain").lower() == "true",
         )

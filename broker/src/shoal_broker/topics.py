@@ -12,9 +12,7 @@ from shoal.error_codes import ErrorCode
 
 from .api_error import ApiError
 from .config import TOPIC_SETTINGS, BrokerConfig, TopicConfig, check_settings
-from .storage.data_directory import DataDirectory
 from .storage.log import Log
-from .storage.log_dir_failure import LogDirFailure
 
 __all__ = ["Topic", "Topics", "check_partitions", "check_topic_name"]
 
@@ -69,67 +67,20 @@ class Topic:
 
 
 class Topics:
-    """
-    All topics, by name and by id. Safe to use from several threads.
+    """All topics, by name and by id. Safe to use from several threads."""
 
-    Attributes:
-        failure: The failure of the data directory, if it failed.
-        closing: Whether the broker is stopping. Then no partition is created, not even the next one of a
-            request for thousands, for which the stop would have to wait.
-
-    """
-
-    def __init__(self, broker_config: BrokerConfig, data: DataDirectory | None = None) -> None:
+    def __init__(self, broker_config: BrokerConfig) -> None:
         """
-        Read the topics of a directory, or begin without any, in memory.
+        Begin without topics.
 
         Args:
             broker_config: The defaults of topics' settings.
-            data: The directory of topics and logs; None for memory.
 
         """
         self._broker_config = broker_config
-        self._data = data
-        self.failure = data.failure if data is not None else LogDirFailure()
-        # Held by a change of topics until it is kept, which takes a minute for thousands of partitions.
-        # Lookups never need it.
-        self._changing = threading.RLock()
-        self._lock = threading.Lock()
-        self.closing = False
+        self._lock = threading.RLock()
         self._by_name: dict[str, Topic] = {}
         self._names: dict[uuid.UUID, str] = {}
-        if data is not None:
-            self._recover(data)
-
-    def _recover(self, data: DataDirectory) -> None:
-        """Read all logs, and begin a new leader epoch in each."""
-        data.delete_leftovers()
-        starts = dict(data.journal.facts("log_start_offset"))
-        for (name,), fact in data.journal.facts("topic"):
-            topic = Topic(name, uuid.UUID(fact["id"]), [], fact["config"])
-            self._add_logs(topic, fact["partitions"], [])
-            for number, log in enumerate(topic.logs):
-                log.recover(starts.get((name, str(number)), 0), verify=not data.was_clean)
-                log.begin_leader_epoch(max(log.leader_epoch, fact["leader_epoch"]) + 1)
-            self._add(topic)
-            self._keep(topic)
-
-    def _add(self, topic: Topic) -> None:
-        with self._lock:
-            self._by_name[topic.name] = topic
-            self._names[topic.topic_id] = topic.name
-
-    def _keep(self, topic: Topic, *, flushed: bool = False) -> None:
-        if self._data is not None:
-            fact = {
-                "id": str(topic.topic_id),
-                "partitions": len(topic.logs),
-                "config": topic.overrides,
-                "leader_epoch": max(log.leader_epoch for log in topic.logs),
-            }
-            self._data.journal.put("topic", topic.name, value=fact)
-            if flushed:
-                self._data.journal.flush()
 
     def __iter__(self) -> Iterator[Topic]:
         with self._lock:
@@ -199,111 +150,40 @@ class Topics:
         Create a topic.
 
         Raises:
-            ApiError: As :meth:`check_new` and :func:`check_partitions`; with KAFKA_STORAGE_ERROR if it could
-                not be kept.
+            ApiError: As :meth:`check_new` and :func:`check_partitions`.
 
         """
-        with self._changing:
+        with self._lock:
             self.check_new(name, overrides)
             check_partitions(partitions)
             topic = Topic(name, uuid.uuid4(), [], dict(overrides))
-            self._grow(topic, partitions)
-            self._add(topic)
+            self.grow(topic, partitions)
+            self._by_name[name] = topic
+            self._names[topic.topic_id] = name
             return topic
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """
-        Give a topic more partitions, up to this number.
-
-        Raises:
-            ApiError: With KAFKA_STORAGE_ERROR, if they could not be kept.
-
-        """
-        with self._changing:
-            self._grow(topic, partitions)
-
-    def _grow(self, topic: Topic, partitions: int) -> None:
-        before = len(topic.logs)
-        made: list[int] = []
-        try:
-            self._add_logs(topic, partitions, made)
-            self._keep(topic, flushed=True)
-        except ApiError:
-            del topic.logs[before:]
-            if self._data is not None:
-                for number in made:
-                    self._data.discard_partition(topic.name, number)
-            raise
-
-    def _add_logs(self, topic: Topic, partitions: int, made: list[int]) -> None:
-        """Add logs up to a number; ``made`` gets those with a directory, even if the call fails later."""
-        config = TopicConfig.of(topic.overrides, self._broker_config)
-        for number in range(len(topic.logs), partitions):
-            name = f"{topic.name}-{number}"
-            if self.closing:
-                raise ApiError(
-                    ErrorCode.BROKER_NOT_AVAILABLE, f"{name} was not created: the broker is stopping"
-                )
-            try:
-                directory = self._data.partition(topic.name, number, topic.topic_id) if self._data else None
-                made.append(number)
-                topic.logs.append(Log(name, config, directory, self.failure))
-            except OSError as error:
-                raise self.failure.error_for(name, error) from error
+        """Give a topic more partitions, up to this number."""
+        with self._lock:
+            config = TopicConfig.of(topic.overrides, self._broker_config)
+            for number in range(len(topic.logs), partitions):
+                topic.logs.append(Log(f"{topic.name}-{number}", config))
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic with its logs."""
-        with self._changing:
-            with self._lock:
-                self._names.pop(topic.topic_id, None)
-                was_there = self._by_name.pop(topic.name, None) is not None
-            if not was_there or self._data is None:
-                return
-            self._data.journal.put("topic", topic.name, value=None)
-            for number in range(len(topic.logs)):
-                self._data.journal.put("log_start_offset", topic.name, number, value=None)
-                self._data.delete_partition(topic.name, number)
-
-    def delete_records(self, name: str, partition: int, before_offset: int) -> int:
-        """
-        Delete a partition's records before an offset, -1 for all of them; return the new start.
-
-        Raises:
-            ApiError: As :meth:`.storage.log.Log.delete_records`, or with UNKNOWN_TOPIC_OR_PARTITION.
-
-        """
-        start = self.log(name, partition).delete_records(before_offset)
-        if self._data is not None:
-            self._data.journal.put("log_start_offset", name, partition, value=start)
-        return start
-
-    def close(self) -> None:
-        """
-        Flush all logs.
-
-        Raises:
-            OSError: The first error; the other logs are flushed nevertheless.
-
-        """
-        first: OSError | None = None
-        for log in (log for topic in self for log in topic.logs):
-            try:
-                log.close()
-            except OSError as error:
-                first = first or error
-        if first is not None:
-            raise first
+        with self._lock:
+            self._names.pop(topic.topic_id, None)
+            self._by_name.pop(topic.name, None)
 
     def alter(self, topic: Topic, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own settings, from the next request on."""
-        with self._changing:
+        with self._lock:
             topic.overrides = dict(overrides)
             self._configure(topic)
-            self._keep(topic)
 
     def broker_config_changed(self) -> None:
         """Resolve the settings of all topics again."""
-        with self._changing:
+        with self._lock:
             for topic in self:
                 self._configure(topic)
 
@@ -317,7 +197,6 @@ class Topics:
         for topic in self:
             for log in topic.logs:
                 log.begin_leader_epoch(log.leader_epoch + 1)
-            self._keep(topic)
 
 
 def _metric(name: str) -> str:

@@ -1,4 +1,4 @@
-"""``--metrics`` of the gateway and of the embedded broker: their conversions and their process."""
+"""``--metrics`` of the gateway: its conversions and its process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ConversionTotals], float]], ...] = (
 
 
 def add_metrics_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add ``--metrics`` to a verb that converts."""
+    """Add ``--metrics`` and the options of its HTTP server."""
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",

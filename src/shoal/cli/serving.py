@@ -25,7 +25,7 @@ _MALLOC = (
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files, such as segments and connections, above the usual 1,024."""
+    """Raise the limit of open files, such as connections, above the usual 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -56,13 +56,9 @@ class HeldSignals:
         self._news.release()
 
     def wait(self) -> None:
-        """Wait for a signal, or for :meth:`wake`."""
+        """Wait for a signal."""
         if not self._came:
             self._news.acquire()
-
-    def wake(self) -> None:
-        """Let :meth:`wait` return without a signal."""
-        self._news.release()
 
     def begin(self, call: Callable[[], object]) -> bool:
         """

@@ -6,7 +6,7 @@ expanded batch, and the system can interrupt its thread in the middle. Without t
 clients would be in memory at once. A conversion never waits for a socket, so that turns come soon.
 The client that has used the least CPU recently comes first (:mod:`.turns`).
 
-Turns and counts are of the process: if it has several embedded brokers, they share them.
+Turns and counts are of the process: if it has several gateways, they share them.
 Kafka's names for the counts are ``FetchMessageConversionsPerSec`` and ``ProduceMessageConversionsPerSec``,
 ``MessageConversionsTimeMs``, ``TemporaryMemoryBytes``.
 """
@@ -34,9 +34,7 @@ __all__ = [
     "begin",
     "chunks",
     "client_of_thread",
-    "counted",
     "held_bytes",
-    "memory_turn",
     "serving",
     "totals",
     "turn",
@@ -102,8 +100,8 @@ def held_bytes() -> int:
 
 
 @contextmanager
-def counted(api: ConvertedApi) -> Iterator[TurnCounts]:
-    """Count a conversion that needs no turn; the caller adds its counts to the tally."""
+def _counted(api: ConvertedApi) -> Iterator[TurnCounts]:
+    """Count the conversions of a turn; the caller adds its counts to the tally."""
     tally = TurnCounts()
     refused = 0
     before_s = time.thread_time()
@@ -137,16 +135,9 @@ def client_of_thread() -> tuple[Hashable, Hashable]:
 
 
 @contextmanager
-def memory_turn() -> Iterator[None]:
-    """Wait for a turn at other work that takes as much memory as a conversion."""
-    with _TURNS.turn(*client_of_thread()):
-        yield
-
-
-@contextmanager
 def turn(api: ConvertedApi) -> Iterator[TurnCounts]:
     """Wait for a turn, and count the conversions in it."""
-    with _TURNS.turn(*client_of_thread()), counted(api) as tally:
+    with _TURNS.turn(*client_of_thread()), _counted(api) as tally:
         yield tally
 
 

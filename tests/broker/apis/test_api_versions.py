@@ -37,6 +37,25 @@ def test_version_too_new_is_answered_in_version_0(wire: Wire) -> None:
     assert ask(wire, 3), "the connection stays open"
 
 
+#: The oldest versions of KIP-896, and Kafka 4.1 announces Produce from v0 on although it refuses v0 to v2.
+OLDEST_IN_KAFKA_4 = {
+    ApiKey.PRODUCE: 3,
+    ApiKey.FETCH: 4,
+    ApiKey.LIST_OFFSETS: 1,
+    ApiKey.OFFSET_COMMIT: 2,
+    ApiKey.OFFSET_FETCH: 1,
+    ApiKey.CREATE_TOPICS: 2,
+    ApiKey.DELETE_TOPICS: 1,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 2,
+    ApiKey.DESCRIBE_CONFIGS: 1,
+}
+
+
+def test_versions_that_kafka_4_removed_are_not_announced(wire: Wire) -> None:
+    announced = {key: low for key, low, _ in ask(wire, 3)}
+    assert {key: announced[key] for key in OLDEST_IN_KAFKA_4} == {**OLDEST_IN_KAFKA_4, ApiKey.PRODUCE: 0}
+
+
 def test_produce_is_announced_from_version_0_for_librdkafka(wire: Wire) -> None:
     assert next(low for key, low, _ in ask(wire, 3) if key == ApiKey.PRODUCE) == 0
 
@@ -63,7 +82,11 @@ def test_versions_of_shoal_s_client_are_served(wire: Wire, api: ApiKey) -> None:
 
 
 @pytest.mark.parametrize(
-    ("api", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.METADATA, 99), (ApiKey.METADATA, -1), (999, 0), (-1, 0)]
+    ("api", "version"),
+    [
+        *((api, oldest - 1) for api, oldest in OLDEST_IN_KAFKA_4.items()),
+        *((ApiKey.METADATA, 99), (ApiKey.METADATA, -1), (999, 0), (-1, 0)),
+    ],
 )
 def test_unserved_api_or_version_closes_the_connection(wire: Wire, api: int, version: int) -> None:
     request = struct.pack(">hhih", api, version, 7, 4) + b"test" + bytes(20)

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,9 +9,8 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import split
-from shoal_broker import Broker
 from tests.batches import batch
-from tests.broker.conftest import NewTopic, broker_of_kind
+from tests.broker.conftest import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire
 
 #: Longer than a test waits for an answer: one that comes does not come because time is up.
@@ -20,15 +18,6 @@ FOR_EVER_MS = 10 * PATIENCE_S * 1000
 
 #: Each of the batches below, in bytes.
 SIZE = len(batch([b"x" * 100] * 2))
-
-
-@pytest.fixture(scope="module", params=["memory", "files"])
-def session_broker(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """If the log is in files, the response takes another way to the socket."""
-    with broker_of_kind(request.param, tmp_path_factory) as running:
-        yield running
 
 
 @pytest.fixture
@@ -187,3 +176,13 @@ def test_pipelined_requests_are_answered_in_order(wire: Wire, loaded: str) -> No
     fetch_frame = wire.receive_frame()
     assert fetch_frame is not None
     assert wire.receive(ApiKey.LIST_OFFSETS, 8).topics[0].partitions[0].offset == 10
+
+
+def test_response_larger_than_socket_buffers_arrives_whole(wire: Wire, new_topic: NewTopic) -> None:
+    topic = new_topic(2, max_message_bytes=str(1 << 26))
+    big = [batch([bytes([number]) * (9 << 20)]) for number in range(2)]
+    for number in range(2):
+        assert wire.produce(topic, big[number], partition=number).error_code == ErrorCode.NONE
+    answer = wire.fetch_all([(topic, 0, 0), (topic, 1, 0)], max_bytes=1 << 25, partition_max_bytes=1 << 25)
+    for number, fetched in enumerate(answer.partitions):
+        assert fetched.record_set[16:] == big[number][16:]

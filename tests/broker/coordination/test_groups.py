@@ -475,12 +475,6 @@ def test_committed_offsets_expire_after_retention() -> None:
     assert groups.read_all(lambda found: (found.group_id, list(found.offsets))) == [("group", [("new", 0)])]
 
 
-def test_full_group_refuses_another_member() -> None:
-    with Broker(config={"group.max.size": "1"}) as own, Wire(own.bootstrap) as wire:
-        join_alone(wire, "group")
-        assert wire.join("group").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-
-
 def test_initial_rebalance_delay_holds_the_first_join() -> None:
     config = {"group.initial.rebalance.delay.ms": "300"}
     with Broker(config=config) as own, Wire(own.bootstrap) as wire:

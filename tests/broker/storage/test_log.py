@@ -1,12 +1,6 @@
-"""
-A partition's log by itself: segments, their borders, retention, and batches stored as they are.
+"""A partition's log by itself: reads, deleted records, times, and batches stored as they are."""
 
-Everything holds in memory and in files.
-"""
-
-import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +11,6 @@ from shoal.records import Codec, RecordBatch, read_header, split
 from shoal_broker import ApiError
 from shoal_broker.config import BrokerConfig, TopicConfig
 from shoal_broker.storage.log import Log
-from shoal_broker.storage.ranges import FileRange
 from tests.batches import TIMESTAMP, Record, batch, marker, message, patched, payload, raw_batch, wrapper
 
 MIB = 1 << 20
@@ -27,19 +20,10 @@ TRANSACTIONAL = 0x10
 NewLog = Callable[..., Log]
 
 
-@pytest.fixture(params=["memory", "files"])
-def new_log(request: pytest.FixtureRequest, tmp_path: Path) -> NewLog:
-    """Make a log with settings of its own: ``new_log(retention_ms="-1")``."""
-    numbers = itertools.count()
-
-    def create(**overrides: str) -> Log:
-        if request.param == "memory":
-            return Log("topic-0", config_of(**overrides))
-        # In memory segments are never larger than that.
-        config = config_of(**{"segment_bytes": str(16 * MIB), **overrides})
-        return Log("topic-0", config, tmp_path / str(next(numbers)))
-
-    return create
+@pytest.fixture
+def new_log() -> NewLog:
+    """Make a log with settings of its own: ``new_log(cleanup_policy="compact")``."""
+    return lambda **overrides: Log("topic-0", config_of(**overrides))
 
 
 def config_of(**overrides: str) -> TopicConfig:
@@ -51,10 +35,6 @@ def config_of(**overrides: str) -> TopicConfig:
 def append(log: Log, data: bytes | bytearray) -> int:
     view = memoryview(data)
     return log.append(RecordBatch(read_header(view), view), None).base_offset
-
-
-def big_batch(size: int = MIB, timestamp: int = TIMESTAMP) -> bytearray:
-    return batch([b"x" * size], base_timestamp=timestamp)
 
 
 def read(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[int]:
@@ -82,7 +62,6 @@ def test_read_of_any_offset_begins_with_its_batch(
     log = new_log()
     holds: list[int] = []
     for count in counts:
-        # Some are larger than a first segment: there are several.
         base = append(log, batch([b"x" * data.draw(st.sampled_from([1, 5_000]))] * count))
         holds += [base] * count
     for offset in range(log.log_end_offset):
@@ -90,14 +69,21 @@ def test_read_of_any_offset_begins_with_its_batch(
     assert read_to_the_end(log) == sorted(set(holds))
 
 
-def test_read_ends_with_its_segment_and_the_next_continues(new_log: NewLog) -> None:
+def test_read_is_cut_at_its_limit_but_has_one_batch_if_asked(new_log: NewLog) -> None:
     log = new_log()
-    for _ in range(60):
-        append(log, big_batch())
-    first = read(log, 0)
-    assert 0 < len(first) < 60
-    assert read(log, first[-1] + 1)[0] == first[-1] + 1
-    assert read_to_the_end(log) == list(range(60))
+    for _ in range(3):
+        append(log, batch([b"x" * 100]))
+    size = len(batch([b"x" * 100]))
+    for limit, least, expected in (
+        (0, True, size),
+        (0, False, 0),
+        (size - 1, True, size),
+        (size - 1, False, 0),
+        (size + 1, False, size + 1),
+        (4 * size, False, 3 * size),
+    ):
+        found = log.read(0, limit, committed=False, at_least_one_batch=least)
+        assert len(found.record_set) == expected, (limit, least)
 
 
 def test_read_bytes_stay_unchanged_after_appends(new_log: NewLog) -> None:
@@ -107,22 +93,14 @@ def test_read_bytes_stay_unchanged_after_appends(new_log: NewLog) -> None:
     before = bytes(view)
     for _ in range(2_000):
         append(log, batch([b"x" * 100]))
-    assert isinstance(view, FileRange) or view.readonly
+    assert view.readonly
     assert bytes(view) == before
-
-
-def test_batch_larger_than_a_segment_has_its_own(new_log: NewLog) -> None:
-    log = new_log(segment_bytes=str(64 * MIB))
-    append(log, batch())
-    append(log, big_batch(40 * MIB))
-    append(log, batch())
-    assert read_to_the_end(log) == [0, 1, 2]
 
 
 def test_batch_larger_than_segment_bytes_is_refused(new_log: NewLog) -> None:
     log = new_log(segment_bytes=str(MIB), max_message_bytes=str(10 * MIB))
     with pytest.raises(ApiError) as refused:
-        append(log, big_batch())
+        append(log, batch([b"x" * MIB]))
     assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
@@ -172,11 +150,12 @@ def test_stored_transactions_count_as_transactions(new_log: NewLog) -> None:
 # Deleting
 
 
-def test_deleted_segments_are_freed_and_the_rest_is_read(new_log: NewLog) -> None:
+def test_deleted_batches_are_freed_and_the_rest_is_read(new_log: NewLog) -> None:
     log = new_log()
     for _ in range(60):
-        append(log, big_batch())
+        append(log, batch())
     assert log.delete_records(50) == 50
+    assert len(list(log._batches)) == 10
     assert read(log, 50)[0] == 50
     with pytest.raises(ApiError):
         log.read(49, MIB, committed=False, at_least_one_batch=True)
@@ -193,32 +172,12 @@ def test_compacted_topic_keeps_its_records(new_log: NewLog) -> None:
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_retention_by_time_deletes_whole_oldest_segments(new_log: NewLog) -> None:
-    log = new_log(retention_ms="1000")
-    for number in range(40):
-        append(log, big_batch(timestamp=TIMESTAMP + 100 * number))
-    log.delete_old_segments(TIMESTAMP + 3_000)
-    assert 0 < log.log_start_offset <= 20
-    assert read_to_the_end(log) == list(range(log.log_start_offset, 40))
-    log.delete_old_segments(TIMESTAMP + 30_000)
-    assert (log.log_start_offset, log.log_end_offset) == (40, 40)
-    assert append(log, batch()) == 40
-
-
-@pytest.mark.parametrize("timestamp", [TIMESTAMP, -1], ids=["times", "no times"])
-def test_retention_by_size_keeps_at_least_its_size(new_log: NewLog, timestamp: int) -> None:
-    log = new_log(retention_ms="-1", retention_bytes=str(20 * MIB))
-    for _ in range(60):
-        append(log, big_batch(timestamp=timestamp))
-    log.delete_old_segments(TIMESTAMP)
-    assert 0 < log.log_start_offset <= 40
-
-
-def test_topic_without_deletion_or_retention_keeps_all(new_log: NewLog) -> None:
-    for log in (new_log(retention_ms="-1"), new_log(retention_ms="1", cleanup_policy="compact")):
-        append(log, batch())
-        log.delete_old_segments(TIMESTAMP + 10**12)
-        assert log.log_start_offset == 0
+def test_batch_that_holds_the_log_start_stays_whole(new_log: NewLog) -> None:
+    log = new_log()
+    append(log, batch(3))
+    append(log, batch(3))
+    assert log.delete_records(4) == 4
+    assert read(log, 4) == [3]
 
 
 def cleaned(values: int, *, kept: int | None, base_offset: int, first_time: int) -> bytearray:
@@ -283,16 +242,6 @@ def test_offset_for_timestamp_finds_a_message_of_magic_1(new_log: NewLog, codec:
     assert log.offset_for_timestamp(0) == (TIMESTAMP, 1, -1)
     assert log.offset_for_timestamp(TIMESTAMP + 1) == (TIMESTAMP + 10, 2, -1)
     assert log.offset_for_timestamp(TIMESTAMP + 21).offset == 4
-
-
-def test_messages_of_magic_1_are_found_by_time_after_a_restart(tmp_path: Path) -> None:
-    log = Log("topic-0", config_of(), tmp_path / "log")
-    log.store(message(1, offset=0, timestamp=TIMESTAMP))
-    log.store(message(1, offset=1, timestamp=TIMESTAMP + 10))
-    log.close()
-    again = Log("topic-0", config_of(), tmp_path / "log")
-    again.recover(0, verify=True)
-    assert again.offset_for_timestamp(TIMESTAMP + 1) == (TIMESTAMP + 10, 1, -1)
 
 
 def test_log_of_magic_0_has_no_offset_for_any_timestamp(new_log: NewLog) -> None:

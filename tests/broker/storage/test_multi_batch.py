@@ -27,11 +27,10 @@ MARKED = "shoal-multi-batch"
 OUT_OF_ORDER = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
 
-@pytest.fixture(scope="module", params=["memory", "files"])
-def taking(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def taking() -> Iterator[Broker]:
     """A broker that takes several batches."""
-    data = tmp_path_factory.mktemp("data") if request.param == "files" else None
-    with Broker(config={"shoal.multi.batch.produce": "true"}, data=data) as running:
+    with Broker(config={"shoal.multi.batch.produce": "true"}) as running:
         yield running
 
 
@@ -427,72 +426,6 @@ def test_repeated_requests_leave_each_batch_once_in_order(counts: list[int], dat
         position = max(position, end)
         assert log.log_end_offset == sum(counts[:position])
     read = log.read(0, 1 << 30, committed=False, at_least_one_batch=True)
-    assert isinstance(read.record_set, memoryview)
     assert [each.header.base_sequence for each in split(read.record_set)] == [
         sum(counts[:number]) for number in range(len(counts))
     ]
-
-
-# KIP-712's plain form
-
-
-@pytest.fixture
-def plain_topic(taking: Broker, unique: str) -> str:
-    taking.create_topic(unique, config={"shoal.multi.batch.plain": "true"})
-    return unique
-
-
-@pytest.fixture
-def stranger(taking: Broker) -> Iterator[Wire]:
-    """A client without the marked id."""
-    with Wire(taking.bootstrap, client_id="kip-712") as connected:
-        yield connected
-
-
-def plain(*counts: int) -> list[bytearray]:
-    return [batch([b"record"] * count, codec=codec) for count, codec in zip(counts, Codec, strict=False)]
-
-
-def test_plain_topic_accepts_batches_without_producer_id(stranger: Wire, plain_topic: str) -> None:
-    produced = plain(2, 1, 3, 1, 5)
-    for base_offset in (0, 12):
-        answer = stranger.produce(plain_topic, b"".join(produced))
-        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, base_offset)
-    found = stored(stranger, plain_topic)
-    assert [each.header.base_offset for each in found] == [0, 2, 3, 6, 7, 12, 14, 15, 18, 19]
-    assert [each.view[16:] for each in found] == [before[16:] for before in produced] * 2
-
-
-def test_topic_without_the_setting_refuses_plain_batches(stranger: Wire, topic: str) -> None:
-    answer = stranger.produce(topic, b"".join(plain(1, 1)))
-    assert (answer.error_code, stranger.end_offset(topic)) == (ErrorCode.INVALID_RECORD, 0)
-
-
-def test_plain_topic_leaves_batches_with_a_producer_id_to_the_stock_rules(
-    stranger: Wire, plain_topic: str
-) -> None:
-    for record_set in (numbered(0, 1, 1), [*plain(1), *numbered(0, 1)], [*numbered(0, 1), *plain(1)]):
-        answer = stranger.produce(plain_topic, b"".join(record_set))
-        assert answer.error_code == ErrorCode.INVALID_RECORD
-    assert stranger.end_offset(plain_topic) == 0
-
-
-@pytest.mark.parametrize("changed", ["last is damaged", "last is cut short", "last is too large"])
-def test_plain_batches_are_appended_all_or_none(stranger: Wire, plain_topic: str, changed: str) -> None:
-    record_set = b"".join(plain(1, 1))
-    if changed == "last is damaged":
-        record_set = record_set[:-1] + bytes([record_set[-1] ^ 1])
-        expected = ErrorCode.CORRUPT_MESSAGE
-    elif changed == "last is cut short":
-        record_set, expected = record_set[:-1], ErrorCode.INVALID_RECORD
-    else:
-        record_set += batch([bytes(1 << 20)])
-        expected = ErrorCode.MESSAGE_TOO_LARGE
-    answer = stranger.produce(plain_topic, record_set)
-    assert (answer.error_code, stranger.end_offset(plain_topic)) == (expected, 0)
-
-
-def test_marked_client_is_compared_on_a_plain_topic(wire: Wire, plain_topic: str) -> None:
-    produced = b"".join(numbered(0, 2, 3))
-    assert [wire.produce(plain_topic, produced).base_offset for _ in range(2)] == [0, 0]
-    assert wire.end_offset(plain_topic) == 5

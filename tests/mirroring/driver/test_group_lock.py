@@ -73,7 +73,7 @@ def test_mirror_subscribes_to_later_topics(broker: Broker) -> None:
         mirror.lock.extend([partition])
         wait_until(lambda: mirror.membership != before)
         assert mirror.lock.lost is None
-        (member,) = broker.groups._kept.known("group").members.values()
+        (member,) = broker.groups._groups["group"].members.values()
         (subscription,) = member.protocols.values()
         assert b"topic" in subscription
         mirror.lock.extend([TopicPartition("topic", 1)])  # no news

@@ -89,6 +89,5 @@ def alter(
             state.topics.alter(state.topics.topic(wanted.resource_name), settings)
         else:
             state.config.alter(settings)
-            state.journal.put("broker_config", value=settings)
             state.topics.broker_config_changed()
     return _fields(wanted)

@@ -1,5 +1,5 @@
 """
-CreateTopics (API key 19), v0 to v7.
+CreateTopics (API key 19), v2 to v7.
 
 The order of the checks is the controller's (``ReplicationControlManager``): name, existence, settings,
 replication factor, partitions. Every node is a replica, whatever the factor is, which may be at most the

@@ -41,6 +41,5 @@ def _refused(error: ApiError, call: Call, topic: str, partition: int, *_: object
 
 @answer_errors(_refused, place=of_partition)
 def _delete(state: BrokerState, call: Call, topic: str, partition: int, offset: int) -> Any:
-    state.led_log(topic, partition)
-    low_watermark = state.topics.delete_records(topic, partition, offset)
+    low_watermark = state.led_log(topic, partition).delete_records(offset)
     return _Partition(partition_index=partition, low_watermark=low_watermark)

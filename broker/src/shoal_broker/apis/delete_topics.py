@@ -1,4 +1,4 @@
-"""DeleteTopics (API key 20), v0 to v6: by name, from v6 also by id."""
+"""DeleteTopics (API key 20), v1 to v6: by name, from v6 also by id."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-DescribeConfigs (API key 32), v0 to v4.
+DescribeConfigs (API key 32), v1 to v4.
 
 A topic's setting comes from the topic, from the broker's setting of the same meaning, or is the default. With
-``include_synonyms`` the response lists all of them. v0 has only whether a setting is the default.
+``include_synonyms`` the response lists all of them.
 """
 
 from __future__ import annotations
@@ -154,7 +154,6 @@ def _described(setting: DescribedSetting, include_synonyms: bool) -> Any:
         value=setting.value,
         read_only=False,
         config_source=setting.source,
-        is_default=setting.source is Source.DEFAULT_CONFIG,
         is_sensitive=False,
         synonyms=[
             _Synonym(name=origin.name, value=origin.value, source=origin.source)

@@ -1,5 +1,5 @@
 """
-Fetch (API key 1), v0 to v13: read from partitions, waiting for data if need be.
+Fetch (API key 1), v4 to v13: read from partitions, waiting for data if need be.
 
 - Batches are sent as they are stored, from the one that holds the fetch
   offset on; the last one of a partition may be cut.
@@ -11,40 +11,24 @@ Fetch (API key 1), v0 to v13: read from partitions, waiting for data if need be.
 - v13 lists topics by id: one that no topic has is UNKNOWN_TOPIC_ID. A session
   remembers the name; if a topic created since has it, that is INCONSISTENT_TOPIC_ID.
 
-Record sets go to the socket as views of the log, or as ranges of its files;
-nothing is copied.
-
-Up to v3 clients read no batches of magic 2, and get them converted: up to v1
-to magic 0, then to magic 1 (``maybeConvertFetchedData`` of Kafka 3.9).
-
-- They get no control batch, and none of an aborted transaction; so nothing is
-  read past the last stable offset. Kafka 3.9 keeps aborted batches in, and
-  reads up to the high watermark.
-- If no batch that was read has an old form, the broker reads on: such a
-  client has no other way past a transaction marker.
-- Up to v2 every partition with data gives one batch at least, as long as
-  ``fetch.max.bytes`` is not reached, not only the first; Kafka 3.9 keeps to
-  the client's limit, and so never gives a batch that is larger.
+Record sets go to the socket as views of the log; nothing is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from shoal.error_codes import ErrorCode
-from shoal.protocol.fetch import LIMITED_FROM, MAGIC_1_FROM, MAGIC_2_FROM, FetchedPartition, FetchResponse
+from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.topic_ids import TOPIC_IDS_FROM
 from shoal.records import Codec
 
 from ..api_error import ApiError
 from ..call import Call
 from ..coordination.fetch_sessions import Wanted
-from ..old_clients.down_converted import DownConverted
 from ..state import BrokerState
-from ..storage.log import Log, ReadInfo
-from ..storage.ranges import FileRange
+from ..storage.log import Log
 from ..topics import Topic
 from .answering import answer_errors
 
@@ -68,7 +52,7 @@ def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
     except ApiError as error:
         return FetchResponse(0, error.code, 0, [])
     wanted = [(each, state.topics.get(each.topic)) for each in context.wanted]
-    committed = request.isolation_level == _READ_COMMITTED or call.version < MAGIC_2_FROM
+    committed = request.isolation_level == _READ_COMMITTED
     max_bytes = min(request.max_bytes, int(state.config["fetch.max.bytes"]))
     partitions: list[FetchedPartition] = []
 
@@ -78,7 +62,7 @@ def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
         return _is_enough(partitions, request.min_bytes)
 
     logs = [log for each, topic in wanted if (log := _log(each, topic)) is not None]
-    timeout_s = max(request.max_wait_ms, 0) / 1000 if logs and call.may_wait else 0
+    timeout_s = max(request.max_wait_ms, 0) / 1000 if logs else 0
     state.purgatory.wait_for(satisfied, logs, timeout_s, call.has_hung_up)
     return context.answer(partitions)
 
@@ -106,43 +90,22 @@ def _read_all(
     left = max_bytes
     nothing_yet = True
     for each, topic in wanted:
-        limits = _Limits(
-            min(each.max_bytes, left), committed, nothing_yet, call.version < LIMITED_FROM and left > 0
+        fetched = _read(
+            state,
+            call,
+            each,
+            topic,
+            max_bytes=min(each.max_bytes, left),
+            committed=committed,
+            is_first=nothing_yet,
         )
-        fetched = _read(state, call, each, topic, limits)
         size = len(fetched.record_set)
         left = max(left - size, 0)
         nothing_yet = nothing_yet and size == 0
         yield fetched
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """
-    How a partition is read.
-
-    Attributes:
-        committed: Whether to stop at the last stable offset.
-        is_first: Whether the partitions before it have no data.
-        is_whole: Whether it returns at least one batch in any case.
-
-    """
-
-    max_bytes: int
-    committed: bool
-    is_first: bool
-    is_whole: bool
-
-    def read(self, log: Log, offset: int) -> ReadInfo:
-        return log.read(
-            offset,
-            self.max_bytes,
-            committed=self.committed,
-            at_least_one_batch=self.is_first or self.is_whole,
-        )
-
-
-def _refused(error: ApiError, call: Call, wanted: Wanted, *_: object) -> FetchedPartition:
+def _refused(error: ApiError, call: Call, wanted: Wanted, *_: object, **options: object) -> FetchedPartition:
     return FetchedPartition(
         wanted.topic, wanted.partition, error.code, -1, -1, -1, (), _NO_RECORDS, topic_id=wanted.topic_id
     )
@@ -150,17 +113,23 @@ def _refused(error: ApiError, call: Call, wanted: Wanted, *_: object) -> Fetched
 
 @answer_errors(_refused, place=lambda wanted, *_: (wanted.topic, wanted.partition))
 def _read(
-    state: BrokerState, call: Call, wanted: Wanted, topic: Topic | None, limits: _Limits
+    state: BrokerState,
+    call: Call,
+    wanted: Wanted,
+    topic: Topic | None,
+    *,
+    max_bytes: int,
+    committed: bool,
+    is_first: bool,
 ) -> FetchedPartition:
     log = _wanted_log(state, wanted, topic)
-    state.check_leads(wanted.topic, wanted.partition)
+    state.leaders.check(state.node_id, wanted.topic, wanted.partition)
     log.check_leader_epoch(wanted.leader_epoch)
-    _check_version(call.version, log)
-    if call.version < MAGIC_2_FROM:
-        read, record_set = _read_converted(state, call, wanted, log, limits)
-    else:
-        read = limits.read(log, wanted.fetch_offset)
-        record_set = read.record_set
+    if call.version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version cannot carry ZStandard (KIP-110)"
+        )
+    read = log.read(wanted.fetch_offset, max_bytes, committed=committed, at_least_one_batch=is_first)
     return FetchedPartition(
         wanted.topic,
         wanted.partition,
@@ -169,8 +138,7 @@ def _read(
         read.last_stable_offset,
         read.log_start_offset,
         read.aborted_transactions,
-        # The codec only takes its length and hands it on; the server sends ranges of files, too.
-        cast(memoryview, record_set),
+        read.record_set,
         topic_id=wanted.topic_id,
     )
 
@@ -194,40 +162,3 @@ def _wanted_log(state: BrokerState, wanted: Wanted, topic: Topic | None) -> Log:
     if wanted.topic_id not in (None, topic.topic_id):
         raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{wanted.topic} has another id")
     return log
-
-
-def _check_version(version: int, log: Log) -> None:
-    """
-    Check that a version can carry the topic's batches.
-
-    Raises:
-        ApiError: With UNSUPPORTED_COMPRESSION_TYPE (KIP-110) or UNSUPPORTED_VERSION (KIP-283).
-
-    """
-    if version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Fetch v{version} cannot carry ZStandard")
-    if version < MAGIC_2_FROM and not log.config.down_conversion:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
-
-
-def _read_converted(
-    state: BrokerState, call: Call, wanted: Wanted, log: Log, limits: _Limits
-) -> tuple[ReadInfo, memoryview | FileRange | DownConverted]:
-    offset = wanted.fetch_offset
-    while True:
-        read = limits.read(log, offset)
-        if not len(read.record_set):
-            return read, _NO_RECORDS
-        converted = DownConverted(
-            read.record_set,
-            read.aborted_transactions,
-            magic=1 if call.version >= MAGIC_1_FROM else 0,
-            fetch_offset=wanted.fetch_offset,
-            chunk_bytes=int(state.config["shoal.down.conversion.chunk.bytes"]),
-            keep_first=limits.is_first,
-        )
-        if len(converted):
-            return read, converted
-        if converted.next_offset <= offset:
-            return read, _NO_RECORDS
-        offset = converted.next_offset

@@ -1,31 +1,25 @@
 """
-ListOffsets (API key 2), v0 to v8.
+ListOffsets (API key 2), v1 to v8.
 
 Special timestamps: -1 is the end (with ``read_committed`` the last stable offset), and -2 the start. -3 is
 the record with the largest timestamp (v7, KIP-734). -4 is the local log's start (v8, KIP-405), here the same
 as -2.
 
 The answer has the leader epoch of the record's batch, or of the log's start; for -1 it is the current one.
-
-v0 returns several offsets, descending: the start offsets of segments whose newest write was at a time or
-before it, and the log's end as of now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
 
 from ..api_error import ApiError
 from ..call import Call
 from ..state import BrokerState
+from ..storage.batches import TimestampAndOffset
 from ..storage.log import Log
-from ..storage.segments import TimestampAndOffset
 from .answering import answer_errors, of_partition
 
 __all__ = ["handle"]
@@ -40,22 +34,17 @@ _MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
 _READ_COMMITTED = 1
 
-#: From this version on an answer is about a record, not about segments.
-_RECORDS_FROM = 1
-
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
     """Return the offsets at given times, the start or the end of partitions."""
-    if call.version < _RECORDS_FROM:
-        answer = _answer_with_segments
-    else:
-        answer = partial(_answer, committed=request.isolation_level == _READ_COMMITTED)
+    committed = request.isolation_level == _READ_COMMITTED
     return _Response(
         topics=[
             _Topic(
                 name=topic.name,
                 partitions=[
-                    answer(state, call, topic.name, each.partition_index, each) for each in topic.partitions
+                    _answer(state, call, topic.name, each.partition_index, each, committed=committed)
+                    for each in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -65,31 +54,6 @@ def handle(state: BrokerState, call: Call, request: Any) -> Any:
 
 def _refused(error: ApiError, call: Call, topic: str, partition: int, *_: object, **options: object) -> Any:
     return _Partition(partition_index=partition, error_code=error.code, timestamp=-1, offset=-1)
-
-
-@answer_errors(_refused, place=of_partition)
-def _answer_with_segments(state: BrokerState, call: Call, topic: str, partition: int, wanted: Any) -> Any:
-    if wanted.timestamp < _EARLIEST:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted.timestamp} in v0")
-    log = state.led_log(topic, partition)
-    if wanted.max_num_offsets < 0:
-        # Kafka's NegativeArraySizeException has no code of its own.
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"at most {wanted.max_num_offsets} offsets")
-    offsets = _find_segments(log, wanted.timestamp)[: wanted.max_num_offsets]
-    return _Partition(partition_index=partition, old_style_offsets=list(offsets))
-
-
-def _find_segments(log: Log, timestamp: int) -> Sequence[int]:
-    """Find start offsets as ``UnifiedLog.legacyFetchOffsetsBefore`` does."""
-    starts = log.segment_starts()
-    if timestamp == _LATEST:
-        found = starts
-    elif timestamp == _EARLIEST:
-        found = starts[:1]
-    else:
-        newest = max((index for index, each in enumerate(starts) if each.timestamp <= timestamp), default=-1)
-        found = starts[: newest + 1]
-    return [each.offset for each in reversed(found)]
 
 
 @answer_errors(_refused, place=of_partition)

@@ -82,24 +82,17 @@ def _created(state: BrokerState, request: Any, name: str) -> Topic:
 
 def _described(state: BrokerState, topic: Topic) -> Any:
     replicas = [node.node_id for node in state.leaders.nodes]
-    is_offline = state.failure is not None
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            _partition(
-                -1 if is_offline else state.leaders.of(topic.name, number),
-                number,
-                log,
-                replicas,
-                replicas if is_offline else [],
-            )
+            _partition(state.leaders.of(topic.name, number), number, log, replicas)
             for number, log in enumerate(topic.logs)
         ],
     )
 
 
-def _partition(leader_id: int, number: int, log: Log, replicas: list[int], offline: list[int]) -> Any:
+def _partition(leader_id: int, number: int, log: Log, replicas: list[int]) -> Any:
     return _Partition(
         error_code=ErrorCode.NONE if leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
@@ -107,5 +100,5 @@ def _partition(leader_id: int, number: int, log: Log, replicas: list[int], offli
         leader_epoch=log.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=replicas,
-        offline_replicas=offline,
+        offline_replicas=[],
     )

@@ -1,11 +1,8 @@
 """
-OffsetCommit (API key 8), v0 to v9.
+OffsetCommit (API key 8), v2 to v9.
 
 A partition that does not exist, or has too much metadata, is refused by itself. If the member may not commit,
 all partitions are refused.
-
-v0 has no members, and v1 has the time of the commit. Kafka up to 3.9 kept the offsets of v0 in ZooKeeper.
-Here they are the group's, as in later versions, and refused while the group has members.
 """
 
 from __future__ import annotations
@@ -30,9 +27,6 @@ _Topic = _Response.OffsetCommitResponseTopic
 _Partition = _Topic.OffsetCommitResponsePartition
 
 Offsets = dict[tuple[str, int], CommittedOffset]
-
-#: DEFAULT_TIMESTAMP: the broker's time, as in all versions but v1.
-_NOW = -1
 
 
 def handle(state: BrokerState, call: Call, request: Any) -> Any:
@@ -76,12 +70,8 @@ def _check(
     metadata = wanted.committed_metadata or ""
     if len(metadata) > int(state.config["offset.metadata.max.bytes"]):
         raise ApiError(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"metadata of {len(metadata)} characters")
-    is_timed = call.api is ApiKey.OFFSET_COMMIT and call.version == 1 and wanted.commit_timestamp != _NOW
     offsets[topic, partition] = CommittedOffset(
-        wanted.committed_offset,
-        wanted.committed_leader_epoch,
-        metadata,
-        wanted.commit_timestamp if is_timed else now_ms(),
+        wanted.committed_offset, wanted.committed_leader_epoch, metadata, now_ms()
     )
     return ErrorCode.NONE
 

@@ -1,10 +1,9 @@
 """
-OffsetFetch (API key 9), v0 to v9.
+OffsetFetch (API key 9), v1 to v9.
 
-A partition without a committed offset has offset -1 and no error; in v0, which Kafka up to 3.9 answered from
-ZooKeeper, it is UNKNOWN_TOPIC_OR_PARTITION. Here v0 reads the offsets of later versions, too. With
-``require_stable`` (v7, KIP-447), an offset that an open transaction would change is UNSTABLE_OFFSET_COMMIT.
-Before v2, each partition has the error of the whole group. From v8, a request names several groups.
+A partition without a committed offset has offset -1 and no error. With ``require_stable`` (v7, KIP-447), an
+offset that an open transaction would change is UNSTABLE_OFFSET_COMMIT. In v1, each partition has the error of
+the whole group. From v8, a request names several groups.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _Group = _Response.OffsetFetchResponseGroup
 _GroupTopic = _Group.OffsetFetchResponseTopics
 _GroupPartition = _GroupTopic.OffsetFetchResponsePartitions
 
-_NO_OFFSET_FROM, _GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 1, 2, 8
+_GROUP_ERROR_FROM, _SEVERAL_GROUPS_FROM = 2, 8
 
 _NONE = CommittedOffset(-1, -1, "", -1)
 
@@ -55,8 +54,6 @@ def _group_refused(error: ApiError, call: Call, request: Any) -> Any:
 @answer_errors(_group_refused)
 def _of_one_group(state: BrokerState, call: Call, request: Any) -> Any:
     found = _find(state, request.group_id, request.topics, request.require_stable)
-    if call.version < _NO_OFFSET_FROM:
-        found = {topic: list(map(_without_offset, some)) for topic, some in found.items()}
     return _Response(topics=_topics(found, _Topic, _Partition))
 
 
@@ -70,13 +67,6 @@ def _of_group(state: BrokerState, call: Call, wanted: Any, request: Any) -> Any:
 
 def _at_each_partition(topics: Iterable[Any], code: ErrorCode) -> _Found:
     return {topic.name: [(each, code, _NONE) for each in topic.partition_indexes] for topic in topics}
-
-
-def _without_offset(answer: _Answer) -> _Answer:
-    partition, error, committed = answer
-    if committed is _NONE:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return partition, error, committed
 
 
 def _find(state: BrokerState, group_id: str, topics: Iterable[Any] | None, require_stable: bool) -> _Found:

@@ -1,5 +1,5 @@
 """
-OffsetForLeaderEpoch (API key 23), v0 to v4: the end offsets of leader epochs.
+OffsetForLeaderEpoch (API key 23), v2 to v4: the end offsets of leader epochs.
 
 The current epoch ends at the log's end, not at the high watermark: the leader has those records, whether they
 are acknowledged or not.

@@ -1,5 +1,5 @@
 """
-Produce (API key 0), v0 to v13: append batches to partitions.
+Produce (API key 0), v3 to v13: append batches to partitions.
 
 As in ``KafkaApis.handleProduceRequest``:
 
@@ -9,10 +9,7 @@ As in ``KafkaApis.handleProduceRequest``:
 - a transactional batch without a transactional id refuses the whole request;
 - acks 0 has no answer, and an error closes the connection.
 
-Version notes: up to v2 messages of magic 0 and 1, which become a batch of magic
-2 (:mod:`..old_clients.message_sets`); one of magic 2 may be there too, as in Kafka 3.9, and
-is checked as later versions' are. No whole message is a success then, at offset
--1. Zstd from v7, and before v3; record errors and messages in the answer from v8;
+Version notes: zstd from v7; record errors and messages in the answer from v8;
 flexible from v9; from v11 a partition that is not part of the transaction is
 TRANSACTION_ABORTABLE and not INVALID_TXN_STATE; v12 adds the partition to the
 transaction by itself (KIP-890); v13 lists topics by id, and an id that no topic
@@ -22,7 +19,6 @@ has is UNKNOWN_TOPIC_ID (KIP-516).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,15 +29,14 @@ from shoal.protocol.codec import response_class
 from shoal.protocol.produce import ProduceRequest
 from shoal.protocol.topic_ids import NO_TOPIC_ID, TOPIC_IDS_FROM
 from shoal.records import BatchHeader, RecordBatch
-from shoal.records.batch import ATTRIBUTES_OFFSET, TRANSACTIONAL
+from shoal.records.batch import ATTRIBUTES_OFFSET, MAGIC_OFFSET, TRANSACTIONAL
 
 from ..api_error import ApiError
 from ..call import Call
 from ..clock import now_ms
-from ..old_clients.message_sets import is_message_set, validated_message_set
 from ..state import BrokerState
 from ..storage.log import AppendInfo, Log
-from ..storage.multi_batch import admitted_batches, is_asked_for, plain_batches
+from ..storage.multi_batch import admitted_batches, is_asked_for
 from ..storage.validate import HeaderChange, check_batch, sole_batch, validate
 from .answering import answer_errors
 
@@ -53,9 +48,6 @@ _Partition = _Topic.PartitionProduceResponse
 _RecordError = _Partition.BatchIndexAndErrorMessage
 
 _ATTRIBUTES_LOW_BYTE = ATTRIBUTES_OFFSET + 1
-
-_MAGIC_2_FROM, _ANY_CODEC_FROM = 3, 7
-_NOTHING = AppendInfo(-1, -1, is_duplicate=False)
 
 _ABORTABLE_FROM = 11
 _ADDS_PARTITION_FROM = 12
@@ -105,14 +97,14 @@ def handle(state: BrokerState, call: Call, request: ProduceRequest) -> Any:
 def _is_transactional(record_set: memoryview) -> bool:
     """Look at the first batch alone, as ``RequestUtils.hasTransactionalRecords`` does."""
     return (
-        not is_message_set(record_set)
-        and len(record_set) > _ATTRIBUTES_LOW_BYTE
+        len(record_set) > _ATTRIBUTES_LOW_BYTE
+        and record_set[MAGIC_OFFSET] == 2
         and bool(record_set[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL)
     )
 
 
 def _refused(error: ApiError, call: Call, place: _ListedPartition, *_: object) -> _Outcome:
-    return _Outcome(place, error=error.without_origin())
+    return _Outcome(place, error=error)
 
 
 @answer_errors(_refused, place=lambda place, *_: place[:2])
@@ -123,22 +115,13 @@ def _append_or_refuse(
     if call.version >= TOPIC_IDS_FROM and state.topics.with_id(topic_id or NO_TOPIC_ID) is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
     log = state.led_log(topic, partition)
-    if call.version < _MAGIC_2_FROM and is_message_set(record_set):
-        _check_acks(request)
-        info = _append_message_set(log, record_set)
-    else:
-        info = _append_batches(state, call, request, topic, partition, record_set)
+    info = _append_batches(state, call, request, topic, partition, record_set)
     return _Outcome(place, info.base_offset, info.log_append_time_ms, log.log_start_offset)
 
 
 def _check_acks(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {request.acks}")
-
-
-def _append_message_set(log: Log, record_set: memoryview) -> AppendInfo:
-    validated = validated_message_set(record_set, log.config, now_ms())
-    return log.append(*validated) if validated is not None else _NOTHING
 
 
 def _append_batches(
@@ -149,38 +132,15 @@ def _append_batches(
     partition: int,
     record_set: memoryview,
 ) -> AppendInfo:
-    log = state.topics.log(topic, partition)
-    append_several = _several(state, call, request, log, record_set)
-    if append_several is None:
-        # v3 to v6 refuse ZStandard for their version; the versions before did not.
-        version = call.version if call.version >= _MAGIC_2_FROM else _ANY_CODEC_FROM
-        batch = sole_batch(record_set, version)
-        _check_acks(request)
-        return _append(state, call, request, topic, partition, batch)
-    _check_acks(request)
-    return append_several()
-
-
-def _several(
-    state: BrokerState, call: Call, request: ProduceRequest, log: Log, record_set: memoryview
-) -> Callable[[], AppendInfo] | None:
-    """Return a call that appends the batches as :mod:`..storage.multi_batch` admits; None for stock Kafka."""
-    if request.transactional_id is not None:
-        return None
-    now = now_ms()
-
-    def validated(batch: RecordBatch) -> tuple[RecordBatch, HeaderChange | None]:
-        return _validated(batch, log, now)
-
-    if is_asked_for(state.config, call.client_id):
+    if request.transactional_id is None and is_asked_for(state.config, call.client_id):
         batches = admitted_batches(record_set, call.version)
         if batches is not None:
-            return partial(log.compare_and_append, batches, validated)
-    if log.config.plain_multi_batch:
-        batches = plain_batches(record_set, call.version)
-        if batches is not None:
-            return partial(log.append_all, batches, validated)
-    return None
+            _check_acks(request)
+            log = state.topics.log(topic, partition)
+            return log.compare_and_append(batches, partial(_validated, log, now_ms()))
+    batch = sole_batch(record_set, call.version)
+    _check_acks(request)
+    return _append(state, call, request, topic, partition, batch)
 
 
 def _append(
@@ -191,10 +151,10 @@ def _append(
     if header.is_transactional and not log.has_open_transaction(header.producer_id):
         assert transactional_id is not None, "handle refuses the request without it"
         _check_transaction(state, call, transactional_id, topic, partition, header)
-    return log.append(*_validated(batch, log, now_ms()))
+    return log.append(*_validated(log, now_ms(), batch))
 
 
-def _validated(batch: RecordBatch, log: Log, now: int) -> tuple[RecordBatch, HeaderChange | None]:
+def _validated(log: Log, now: int, batch: RecordBatch) -> tuple[RecordBatch, HeaderChange | None]:
     check_batch(batch, log.config)
     return validate(batch, log.config, now)
 

@@ -1,14 +1,13 @@
 """
 The APIs that the broker serves, each with its versions and the function that handles it.
 
-The versions are Kafka 4.1's, as far as the broker has them. The versions that Kafka 4 removed (KIP-896) are
-served if ``shoal.old.versions`` is true: by default, a client that is too old should fail here, too.
+The versions are Kafka 4.1's, as far as the broker has them. Kafka 4 removed older ones (KIP-896), so a client
+that is too old for it fails here, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shoal.protocol.apis import ApiKey
 
@@ -27,7 +26,6 @@ from . import (
     describe_configs,
     describe_groups,
     describe_producers,
-    describe_transactions,
     end_txn,
     fetch,
     find_coordinator,
@@ -38,7 +36,6 @@ from . import (
     leave_group,
     list_groups,
     list_offsets,
-    list_transactions,
     metadata,
     offset_commit,
     offset_fetch,
@@ -48,7 +45,7 @@ from . import (
     txn_offset_commit,
 )
 
-__all__ = ["APIS", "APIS_WITH_OLD_VERSIONS"]
+__all__ = ["APIS"]
 
 
 def _table(*apis: Api) -> Mapping[ApiKey, Api]:
@@ -86,24 +83,4 @@ APIS = _table(
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, incremental_alter_configs.handle),
     Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, describe_cluster.handle),
     Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, describe_producers.handle),
-    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, describe_transactions.handle),
-    Api(ApiKey.LIST_TRANSACTIONS, 0, 1, list_transactions.handle),
 )
-
-_BEGIN_LATER_IN_KAFKA_4 = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.LIST_OFFSETS,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.CREATE_TOPICS,
-    ApiKey.DELETE_TOPICS,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    ApiKey.DESCRIBE_CONFIGS,
-)
-
-#: Down to v0, as in Kafka 3.9.
-APIS_WITH_OLD_VERSIONS: Mapping[ApiKey, Api] = {
-    **APIS,
-    **{key: replace(APIS[key], oldest=0) for key in _BEGIN_LATER_IN_KAFKA_4},
-}

@@ -3,8 +3,8 @@ Fetch sessions (KIP-227): the broker remembers a client's partitions, and respon
 
 As in Kafka's ``FetchSession``: a request with epoch 0 asks for a session. Later requests count the epochs up
 from 1, and list changes only. Epoch -1 means no session, and any request with a session's id and epoch 0 or
--1 closes it. The number of sessions is limited: one that was unused for two minutes gives way, and one older
-than that gives way to a larger one. If there is no room, the response is complete and has session id 0.
+-1 closes it. The number of sessions is limited, and the least recently used one gives way to a new one.
+Without any room, the response is complete and has session id 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchedPartition, FetchResponse
 
 from ..api_error import ApiError
-from ..clock import now_ms
 
 __all__ = ["FetchContext", "FetchSessions", "Wanted"]
 
@@ -29,14 +28,11 @@ _LARGEST = 2**31 - 1
 _FULL_EPOCHS = (0, -1)
 _FINAL_EPOCH = -1
 
-#: MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS.
-_EVICTION_MS = 120_000
-
 #: The topic's id if the request has it, otherwise its name; and the partition.
 _Key = tuple[str | uuid.UUID, int]
 
-#: The limit for all sessions together, at some 500 bytes a partition. Kafka limits only the sessions.
-_MOST_PARTITIONS = 200_000
+#: Kafka's default of ``max.incremental.fetch.session.cache.slots``.
+_SLOTS = 1000
 
 _Names = Mapping[uuid.UUID, str]
 
@@ -115,7 +111,6 @@ class _FetchSession:
         self.uses_ids = uses_ids
         self.next_epoch = 1
         self.partitions = partitions
-        self.created_ms = self.used_ms = now_ms()
 
     def update(self, wanted: Iterable[Wanted], forgotten: Iterable[_Key]) -> None:
         """Apply a request's changes; a partition that changes keeps its place."""
@@ -193,9 +188,10 @@ class FetchSessions:
 
     """
 
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
+    def __init__(self) -> None:
+        self.slots = _SLOTS
         self.lock = threading.RLock()
+        #: The least recently used one first.
         self._sessions: dict[int, _FetchSession] = {}
 
     def __len__(self) -> int:
@@ -235,14 +231,10 @@ class FetchSessions:
                     f"session {session.id} lists topics {'by id' if session.uses_ids else 'by name'}",
                 )
             session.update(wanted, _forgotten(request))
-            if wanted and self._partitions_count() > _MOST_PARTITIONS:
-                # The client starts again, possibly without a session.
-                del self._sessions[session.id]
-                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"session {session.id} grew too large")
+            del self._sessions[session.id]
             if not session.partitions:
-                del self._sessions[session.id]
                 return _Sessionless(wanted)
-            session.used_ms = now_ms()
+            self._sessions[session.id] = session
             session.next_epoch = session.next_epoch % _LARGEST + 1
             return _Incremental(self, session, names)
 
@@ -254,36 +246,17 @@ class FetchSessions:
             return {(each.wanted.topic, each.wanted.partition) for each in kept}
 
     def create(self, partitions: dict[_Key, _Kept], *, uses_ids: bool) -> int:
-        """Create a session if there is room; return its id, or 0."""
+        """Create a session, and return its id; 0 if the number of slots is 0."""
         with self.lock:
-            if self._partitions_count() + len(partitions) > _MOST_PARTITIONS:
+            if self.slots == 0:
                 return _NO_SESSION
-            if len(self._sessions) >= self.slots and not self._evict(len(partitions)):
-                return _NO_SESSION
+            if len(self._sessions) >= self.slots:
+                del self._sessions[next(iter(self._sessions))]
             session_id = 1 + secrets.randbelow(_LARGEST)
             while session_id in self._sessions:
                 session_id = 1 + secrets.randbelow(_LARGEST)
             self._sessions[session_id] = _FetchSession(session_id, partitions, uses_ids=uses_ids)
             return session_id
-
-    def _partitions_count(self) -> int:
-        return sum(len(each.partitions) for each in self._sessions.values())
-
-    def _evict(self, size: int) -> bool:
-        """Remove a session in favour of one of this size; return whether one gave way."""
-        now = now_ms()
-        idlest = min(self._sessions.values(), key=lambda each: each.used_ms, default=None)
-        if idlest is None:
-            return False
-        old = [each for each in self._sessions.values() if now - each.created_ms > _EVICTION_MS]
-        smallest = min(old, key=lambda each: len(each.partitions), default=None)
-        if now - idlest.used_ms > _EVICTION_MS:
-            del self._sessions[idlest.id]
-        elif smallest is not None and len(smallest.partitions) <= size:
-            del self._sessions[smallest.id]
-        else:
-            return False
-        return True
 
     def forget_all(self) -> None:
         """Remove all sessions, as a restart does."""

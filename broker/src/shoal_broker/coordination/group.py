@@ -17,7 +17,6 @@ import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from sys import getsizeof
 from typing import Generic, NamedTuple, TypeVar
 
 from shoal.error_codes import ErrorCode
@@ -33,18 +32,9 @@ __all__ = [
     "Member",
     "Pending",
     "SyncResult",
-    "promised_bytes",
-    "protocols_bytes",
 ]
 
 Result = TypeVar("Result")
-
-#: The memory of each in CPython, beside its texts and bytes: measured, and rounded up for the allocator.
-_GROUP_BYTES = 700
-_MEMBER_BYTES = 700
-_PROTOCOL_BYTES = 100
-_PROMISED_BYTES = 150
-_OFFSET_BYTES = 300
 
 
 class GroupState(enum.Enum):
@@ -102,10 +92,6 @@ class CommittedOffset(NamedTuple):
     metadata: str
     committed_at_ms: int
 
-    def kept_bytes(self, topic: str) -> int:
-        """Return the memory that it takes, with its topic's name."""
-        return _OFFSET_BYTES + getsizeof(topic) + getsizeof(self.metadata)
-
 
 @dataclass(slots=True)
 class Member:
@@ -133,13 +119,6 @@ class Member:
     joining: Pending[JoinResult] | None = None
     syncing: Pending[SyncResult] | None = None
     synced: bool = False
-
-    @property
-    def kept_bytes(self) -> int:
-        """The memory that it takes."""
-        names = (self.member_id, self.instance_id or "", self.client_id, self.client_host)
-        texts = sum(map(getsizeof, names))
-        return _MEMBER_BYTES + texts + protocols_bytes(self.protocols) + len(self.assignment)
 
     def renew_session(self, now: float) -> None:
         """Let the session begin again."""
@@ -192,17 +171,6 @@ class Group:
     offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
     pending_offsets: dict[int, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
     empty_since_ms: int = 0
-
-    @property
-    def bare_bytes(self) -> int:
-        """The memory that it takes without members and offsets."""
-        return _GROUP_BYTES + getsizeof(self.group_id)
-
-    @property
-    def members_bytes(self) -> int:
-        """The memory of its members, and of the ids that it promised."""
-        members = sum(member.kept_bytes for member in self.members.values())
-        return members + sum(map(promised_bytes, self.promised))
 
     # Members
 
@@ -401,16 +369,6 @@ class Group:
             for key, committed in self.offsets.items()
             if (self.empty_since_ms if had_members else committed.committed_at_ms) <= oldest_ms
         ]
-
-
-def protocols_bytes(protocols: Mapping[str, bytes]) -> int:
-    """Return the memory of a member's protocols."""
-    return sum(_PROTOCOL_BYTES + getsizeof(name) + len(value) for name, value in protocols.items())
-
-
-def promised_bytes(member_id: str) -> int:
-    """Return the memory of a member id that was handed out and has not joined."""
-    return _PROMISED_BYTES + getsizeof(member_id)
 
 
 def _unknown_member(group: Group, member_id: str) -> ApiError:

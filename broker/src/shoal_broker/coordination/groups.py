@@ -16,10 +16,9 @@ from shoal.error_codes import ErrorCode
 
 from ..api_error import ApiError
 from ..clock import now_ms
-from ..storage.journal import Journal
 from .group import CommittedOffset, Group, GroupState, JoinResult, Pending, Result, SyncResult
 from .joining import Join, Joining, Sync
-from .kept_groups import KeptGroups
+from .offsets import GroupsOffsets
 from .purgatory import NobodyWaits
 
 __all__ = ["Groups"]
@@ -28,29 +27,23 @@ __all__ = ["Groups"]
 class Groups:
     """All consumer groups. Safe to use from several threads."""
 
-    def __init__(self, broker_config: Mapping[str, str], journal: Journal | None = None) -> None:
+    def __init__(self, broker_config: Mapping[str, str]) -> None:
         """
-        Restore the offsets of a journal.
-
-        Members are not kept: their next request gets UNKNOWN_MEMBER_ID, and they join again.
+        Begin without groups.
 
         Args:
             broker_config: The broker's settings, with the limits.
-            journal: The place where offsets are kept.
 
         """
         self._config = broker_config
         self._changed = threading.Condition()
         self._closed = False
-        self._kept = KeptGroups(broker_config, journal or Journal())
-        self._joining = Joining(broker_config, self._kept)
-        self._groups = self._kept.by_id
-        self._offsets = self._kept.offsets
+        self._groups: dict[str, Group] = {}
+        self._joining = Joining(broker_config, self._groups)
+        self._offsets = GroupsOffsets()
 
-    @property
-    def kept_bytes(self) -> int:
-        """The memory of all groups, or a little more."""
-        return self._kept.kept_bytes
+    def _group(self, group_id: str) -> Group:
+        return self._groups.setdefault(group_id, Group(group_id, empty_since_ms=now_ms()))
 
     def open(self) -> None:
         """Start, or restart after a stop: every session begins again."""
@@ -80,7 +73,6 @@ class Groups:
         with self._changing() as now:
             for group in self._groups.values():
                 group.expire(now)
-            self._kept.count_members()
 
     @contextmanager
     def _changing(self) -> Iterator[float]:
@@ -98,7 +90,7 @@ class Groups:
                     raise NobodyWaits
                 self._changed.wait()
             if isinstance(pending.result, ApiError):
-                raise pending.result.without_origin()
+                raise pending.result
             return pending.result
 
     # Membership
@@ -113,8 +105,7 @@ class Groups:
 
         Raises:
             ApiError: With INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
-                UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL,
-                GROUP_MAX_SIZE_REACHED or FENCED_INSTANCE_ID.
+                UNKNOWN_MEMBER_ID, INCONSISTENT_GROUP_PROTOCOL or FENCED_INSTANCE_ID.
             MemberIdRequired: The member has to join again with this id.
             NobodyWaits: The broker stopped, or the client hung up.
 
@@ -133,8 +124,7 @@ class Groups:
 
         Raises:
             ApiError: With UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-                ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS or
-                GROUP_MAX_SIZE_REACHED, if the assignment is too large.
+                ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL or REBALANCE_IN_PROGRESS.
             NobodyWaits: The broker stopped, or the client hung up.
 
         """
@@ -152,7 +142,7 @@ class Groups:
 
         """
         with self._changing() as now:
-            group = self._kept.known(group_id)
+            group = self._joining.known(group_id)
             member = group.member(member_id, instance_id)
             group.check_generation(generation)
             member.renew_session(now)
@@ -168,7 +158,7 @@ class Groups:
 
         """
         with self._changing() as now:
-            group = self._kept.known(group_id)
+            group = self._joining.known(group_id)
             if group.promised.pop(member_id, None) is not None:
                 group.try_complete_join(now)
                 return
@@ -243,16 +233,9 @@ class Groups:
         offsets: Mapping[tuple[str, int], CommittedOffset],
         producer_id: int | None = None,
     ) -> None:
-        """
-        Keep offsets; those of a producer's transaction are pending until it ends.
-
-        Raises:
-            ApiError: With INVALID_COMMIT_OFFSET_SIZE, if there is no room for them, and none is kept. Kafka
-                answers it if a record of its own topic would be too large.
-
-        """
+        """Keep offsets; those of a producer's transaction are pending until it ends."""
         with self._changing():
-            self._kept.commit(group_id, offsets, producer_id)
+            self._offsets.commit(self._group(group_id), offsets, producer_id)
 
     def end_transaction(self, group_id: str, producer_id: int, *, committed: bool) -> None:
         """Take over the offsets of a producer's transaction, or forget them."""

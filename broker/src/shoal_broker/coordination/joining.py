@@ -15,17 +15,7 @@ from shoal.error_codes import ErrorCode
 
 from ..api_error import ApiError
 from ..clock import now_ms
-from .group import (
-    Group,
-    GroupState,
-    JoinResult,
-    Member,
-    Pending,
-    SyncResult,
-    promised_bytes,
-    protocols_bytes,
-)
-from .kept_groups import KeptGroups
+from .group import Group, GroupState, JoinResult, Member, Pending, SyncResult
 
 __all__ = ["Join", "Joining", "MemberIdRequired", "Sync"]
 
@@ -76,9 +66,16 @@ class Sync:
 class Joining:
     """Lets members join groups, and gives each its part of the assignment."""
 
-    def __init__(self, broker_config: Mapping[str, str], kept: KeptGroups) -> None:
+    def __init__(self, broker_config: Mapping[str, str], groups: dict[str, Group]) -> None:
         self._config = broker_config
-        self._kept = kept
+        self._groups = groups
+
+    def known(self, group_id: str) -> Group:
+        """Return a group, or raise ApiError with UNKNOWN_MEMBER_ID if it has no members and no offsets."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+        return group
 
     def check(self, join: Join) -> None:
         """Check the group id and the session timeout; raises as :meth:`~.groups.Groups.join`."""
@@ -94,7 +91,7 @@ class Joining:
 
     def join(self, join: Join, now: float) -> JoinResult | Pending[JoinResult]:
         """Let a member join; raises as :meth:`~.groups.Groups.join`."""
-        group = self._kept.by_id.get(join.group_id)
+        group = self._groups.get(join.group_id)
         if group is None:
             if join.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {join.group_id!r}")
@@ -111,10 +108,8 @@ class Joining:
         static = group.static_member(join.instance_id) if join.instance_id is not None else None
         if static is not None:
             return self._take_over(group, static, member_id, join, now)
-        if len(group.members) + len(group.promised) >= int(self._config["group.max.size"]):
-            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} is full")
         if join.instance_id is None and join.version >= MEMBER_ID_REQUIRED_FROM:
-            self._kept.keep_member(group, promised_bytes(member_id))
+            self._groups[group.group_id] = group
             group.promised[member_id] = now + join.session_timeout_ms / 1000
             raise MemberIdRequired(member_id)
         return self._join_as(group, join, member_id, now)
@@ -129,7 +124,7 @@ class Joining:
             join.rebalance_timeout_ms / 1000,
             join.protocols,
         )
-        self._kept.keep_member(group, member.kept_bytes)
+        self._groups[group.group_id] = group
         group.add(member, join.protocol_type)
         return self._rebalance(group, member, now)
 
@@ -138,7 +133,6 @@ class Joining:
     ) -> JoinResult | Pending[JoinResult]:
         """Give a static member's place to its new process; a stable group does not rebalance (KIP-345)."""
         leader_before = group.leader
-        self._keep_protocols(group, member, join)
         group.replace_static(member, member_id)
         # Client id and host stay those of the first process, as in Kafka (replaceStaticMember).
         _update(member, join, now)
@@ -172,12 +166,8 @@ class Joining:
         if group.state is GroupState.STABLE and same and not is_leader:
             member.renew_session(now)
             return group.join_result(member)
-        self._keep_protocols(group, member, join)
         _update(member, join, now)
         return self._rebalance(group, member, now)
-
-    def _keep_protocols(self, group: Group, member: Member, join: Join) -> None:
-        self._kept.keep_member(group, protocols_bytes(join.protocols) - protocols_bytes(member.protocols))
 
     def _rebalance(self, group: Group, member: Member, now: float) -> Pending[JoinResult]:
         """Have a member wait for all the others to join."""
@@ -193,7 +183,7 @@ class Joining:
 
     def sync(self, sync: Sync, now: float) -> SyncResult | Pending[SyncResult]:
         """Take the leader's assignment, or a member's request; raises as :meth:`~.groups.Groups.sync`."""
-        group = self._kept.known(sync.group_id)
+        group = self.known(sync.group_id)
         member = group.member(sync.member_id, sync.instance_id)
         group.check_generation(sync.generation)
         _check_same_protocol(group, sync)
@@ -203,8 +193,6 @@ class Joining:
         member.synced = True
         if group.state is GroupState.STABLE:
             return group.sync_result(member)
-        if group.leader == member.member_id:
-            self._kept.keep_member(group, sum(map(len, sync.assignments.values())))
         member.answer_sync(ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
         member.syncing = pending = Pending[SyncResult]()
         if group.leader == member.member_id:

@@ -1,37 +1,20 @@
-"""
-The source of producer ids.
-
-As in Kafka, ids are taken from the journal in blocks, so that not every id needs a write.
-"""
+"""The source of producer ids."""
 
 from __future__ import annotations
 
-import threading
-
-from ..storage.journal import Journal
+import itertools
 
 __all__ = ["ProducerIds"]
 
 _FIRST_ID = 1000
-_BLOCK = 1000
 
 
 class ProducerIds:
-    """The source of producer ids; it returns none twice."""
+    """The source of producer ids; it returns none twice. Safe to use from several threads."""
 
-    def __init__(self, journal: Journal | None = None) -> None:
-        """Continue after the last block of a journal, or begin with the first id."""
-        self._journal = journal or Journal()
-        self._lock = threading.Lock()
-        self._next: int = dict(self._journal.facts("producer_ids")).get((), _FIRST_ID)
-        self._block_end = self._next
+    def __init__(self) -> None:
+        self._ids = itertools.count(_FIRST_ID)
 
     def new(self) -> int:
         """Return the next producer id."""
-        with self._lock:
-            if self._next == self._block_end:
-                # The rest of a block is lost when the process ends.
-                self._block_end += _BLOCK
-                self._journal.put("producer_ids", value=self._block_end)
-            self._next += 1
-            return self._next - 1
+        return next(self._ids)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from shoal.errors import ProtocolError
@@ -38,21 +37,6 @@ class CloseConnection(Exception):
         self.last_bytes = last_bytes
 
 
-#: The largest request without records: decoded, it takes some thirty times its bytes, as does its answer.
-#: A Fetch of 200,000 partitions has 4 MiB.
-_LARGEST_WITHOUT_RECORDS = 8 * 1024 * 1024
-
-#: Larger requests are served one at a time, the one first whose client used the least of late. Metadata of
-#: thousands of topics are smaller.
-_LARGE_BYTES = 256 * 1024
-
-#: These wait for other members, so only their decoding takes turns.
-_WAITING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-
-#: An empty record set has eight bytes in a Produce request, and takes hundreds here.
-_MOST_PRODUCED_PARTITIONS = 100_000
-
-
 def answer(
     state: BrokerState, frame: memoryview, client_host: str, has_hung_up: Callable[[], bool] = lambda: False
 ) -> Sequence[bytes | memoryview]:
@@ -68,8 +52,8 @@ def answer(
         The answer, size included, as parts for ``sendmsg``; none for acks=0.
 
     Raises:
-        CloseConnection: The request is malformed or too large, its API or version is not served, or a fault
-            drops the connection.
+        CloseConnection: The request is malformed, its API or version is not served, or a fault drops the
+            connection.
 
     """
     try:
@@ -77,16 +61,7 @@ def answer(
         api = state.apis.get(header.api_key)  # type: ignore[call-overload]
         if api is None or not api.oldest <= header.api_version <= api.newest:
             return _without_api(state, header)
-        serve = partial(_serve, state, api, header, client_host, has_hung_up)
-        if api.key == ApiKey.PRODUCE or len(frame) <= _LARGE_BYTES:
-            return serve(_decode(state, header, frame), may_wait=True)
-        if len(frame) > _LARGEST_WITHOUT_RECORDS:
-            raise CloseConnection(f"a request of {len(frame)} bytes without records")
-        with state.large_requests.turn(client_host):
-            request = _decode(state, header, frame)
-            if api.key not in _WAITING:
-                return serve(request, may_wait=False)
-        return serve(request, may_wait=True)
+        return _serve(state, api, header, client_host, has_hung_up, _decode(state, header, frame))
     except ProtocolError as error:
         raise CloseConnection(str(error)) from error
 
@@ -100,9 +75,7 @@ def _without_api(state: BrokerState, header: RequestHeader) -> Sequence[bytes | 
 
 def _decode(state: BrokerState, header: RequestHeader, frame: memoryview) -> Any:
     if header.api_key == ApiKey.PRODUCE:
-        return decode_produce_request(
-            frame, header.api_version, _MOST_PRODUCED_PARTITIONS, names=state.topics.names
-        )
+        return decode_produce_request(frame, header.api_version, names=state.topics.names)
     return decode_request(header, frame)
 
 
@@ -113,12 +86,10 @@ def _serve(
     client_host: str,
     has_hung_up: Callable[[], bool],
     request: Any,
-    *,
-    may_wait: bool,
 ) -> Sequence[bytes | memoryview]:
     client_id = header.client_id or ""
     fault = state.faults.take(api.key, _partitions_of(state, request), client_id) if state.faults else None
-    call = Call(api.key, header.api_version, client_id, client_host, fault, has_hung_up, may_wait)
+    call = Call(api.key, header.api_version, client_id, client_host, fault, has_hung_up)
     try:
         if fault is not None:
             _before(state, call, fault)
@@ -127,15 +98,6 @@ def _serve(
         raise
     except NobodyWaits:
         raise CloseConnection("the broker stopped, or the client hung up") from None
-    except OSError as error:
-        # Only the data directory can fail here; the server sends the answer later.
-        _log.warning(
-            "%s v%d: %s",
-            api.key.name,
-            header.api_version,
-            state.topics.failure.error_for("it", error).message,
-        )
-        raise CloseConnection("the request failed") from error
     except Exception as error:
         _log.exception("%s v%d failed", api.key.name, header.api_version)
         raise CloseConnection("the request failed") from error

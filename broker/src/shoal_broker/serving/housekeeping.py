@@ -1,4 +1,4 @@
-"""The broker's regular work: timeouts, expiry, retention."""
+"""The broker's regular work: timeouts and expiry."""
 
 from __future__ import annotations
 

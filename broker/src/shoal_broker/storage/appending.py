@@ -1,5 +1,5 @@
 """
-The batches of a request beside those in the log: what is written already, and the header that is stored.
+The batches of a request beside those in the log: what is written already, and the form that is stored.
 
 A client that compares (:mod:`.multi_batch`) uses the offsets at which its batches must land, modulo 2^31, as
 their sequences.
@@ -16,7 +16,7 @@ from shoal.records.batch import ATTRIBUTES_OFFSET, CRC_OFFSET, LEADER_EPOCH_OFFS
 from .producers import SEQUENCE_COUNT, Producer
 from .validate import HeaderChange, check_crc
 
-__all__ = ["count_written", "nearest_offset", "sequence_distance", "stored_header"]
+__all__ = ["count_written", "nearest_offset", "sequence_distance", "stored_batch"]
 
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -25,11 +25,11 @@ _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 
 
-def stored_header(
+def stored_batch(
     batch: RecordBatch, base_offset: int, leader_epoch: int, change: HeaderChange | None
-) -> tuple[BatchHeader, bytearray]:
+) -> RecordBatch:
     """
-    Return a batch's header as the log stores it, as values and as bytes.
+    Return a copy of a batch as the log stores it.
 
     Base offset and leader epoch are not under the CRC. A change of attributes or timestamp needs a new one.
 
@@ -44,7 +44,7 @@ def stored_header(
         _MAX_TIMESTAMP.pack_into(start, MAX_TIMESTAMP_OFFSET, change.max_timestamp)
         crc = crc32c(batch.view[HEADER_SIZE:], crc32c(memoryview(start)[ATTRIBUTES_OFFSET:]))
         _CRC.pack_into(start, CRC_OFFSET, crc)
-    return header, start
+    return RecordBatch(header, memoryview(b"".join((start, batch.view[HEADER_SIZE:]))))
 
 
 def nearest_offset(sequence: int, log_end_offset: int) -> int:

@@ -33,12 +33,6 @@ class LeaderEpochs:
         written = [entry for entry in self.starts if entry[1] < log_end_offset]
         self.starts = [*written, (leader_epoch, log_end_offset)]
 
-    def recover(self, leader_epoch: int, base_offset: int) -> None:
-        """Add the epoch of a batch in the log, if it is new; call it for each batch in their order."""
-        if leader_epoch > self.starts[-1][0]:
-            self.starts.append((leader_epoch, base_offset))
-            self._current = leader_epoch
-
     def check(self, log_name: str, expected: int) -> None:
         """
         Check the client's leader epoch against the current one; -1 means that it sent none (KIP-320).

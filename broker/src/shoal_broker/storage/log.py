@@ -1,12 +1,9 @@
 """
 A partition's log: its batches, and the state that a broker keeps about them.
 
-Appending copies a batch once, from the request into a segment, and replaces its header: base offset and
-leader epoch, which are not under the CRC, and on a LogAppendTime topic the timestamp. Reading copies nothing:
-a read is a slice of a segment, cut at the size limit, in the middle of a batch if need be (KIP-74).
-
-Producers, transactions and leader epochs are not stored: they are in the batches' headers, and
-:meth:`Log.recover` reads them from there.
+Appending copies a batch once, from the request, and replaces its header: base offset and leader epoch, which
+are not under the CRC, and on a LogAppendTime topic the timestamp. A read returns batches one after the other,
+cut at the size limit, in the middle of a batch if need be (KIP-74).
 
 There is one replica, so the high watermark is the log's end.
 """
@@ -17,23 +14,19 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from shoal.error_codes import ErrorCode
-from shoal.records import HEADER_SIZE, BatchHeader, RecordBatch, read_header, split
+from shoal.records import BatchHeader, RecordBatch, read_header, split
 from shoal.records.aborted import Marker, read_marker
 
 from ..api_error import ApiError
 from ..clock import now_ms
 from ..config import TopicConfig
-from .appending import count_written, nearest_offset, sequence_distance, stored_header
+from .appending import count_written, nearest_offset, sequence_distance, stored_batch
+from .batches import Batches, TimestampAndOffset
 from .leader_epochs import LeaderEpochs
-from .log_dir_failure import LogDirFailure
 from .marker import end_transaction_marker
 from .producers import Producers, ProducerSnapshot
-from .ranges import Bytes, FileRange
-from .segment import indexed_header
-from .segments import Segments, TimestampAndOffset
 from .transaction_index import TransactionIndex
 from .validate import HeaderChange, check_crc
 
@@ -63,8 +56,7 @@ class ReadInfo:
     A slice of the log, and the offsets at the time.
 
     Attributes:
-        record_set: Batches, from the one that holds the requested offset; the last may be cut. A view of a
-            segment in memory, or a range of a file.
+        record_set: Batches, from the one that holds the requested offset; the last may be cut.
         high_watermark: The log's end.
         last_stable_offset: The start of the oldest open transaction, or the end.
         log_start_offset: The first offset that is not deleted.
@@ -72,7 +64,7 @@ class ReadInfo:
 
     """
 
-    record_set: memoryview | FileRange
+    record_set: memoryview
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
@@ -89,28 +81,11 @@ class Log:
 
     """
 
-    def __init__(
-        self,
-        name: str,
-        config: TopicConfig,
-        directory: Path | None = None,
-        failure: LogDirFailure | None = None,
-    ) -> None:
-        """
-        Make an empty log.
-
-        Args:
-            name: ``topic-partition``, for messages.
-            directory: The directory for its segments, which :meth:`recover` reads; None for memory.
-            failure: Takes the directory offline after an I/O error.
-
-        """
-        self._failure = failure or LogDirFailure()
+    def __init__(self, name: str, config: TopicConfig) -> None:
         self.name = name
         self.config = config
         self._lock = threading.Lock()
-        self._unflushed_records = 0
-        self._segments = Segments(config, directory)
+        self._batches = Batches()
         self._log_start_offset = 0
         self._log_end_offset = 0
         self._epochs = LeaderEpochs()
@@ -175,28 +150,6 @@ class Log:
                 self._transactions.begin(header.producer_id, header.base_offset)
             return _append_info(header, header.base_offset)
 
-    def append_all(
-        self,
-        batches: Sequence[RecordBatch],
-        validated: Callable[[RecordBatch], tuple[RecordBatch, HeaderChange | None]],
-    ) -> AppendInfo:
-        """
-        Append batches without a producer id one after the other, all of them or none.
-
-        Args:
-            batches: Those that :func:`~.multi_batch.plain_batches` admitted.
-            validated: As in :meth:`compare_and_append`.
-
-        Raises:
-            ApiError: As ``validated`` does, or if they exceed ``segment.bytes`` together.
-
-        """
-        with self._lock:
-            new = [validated(batch) for batch in batches]
-            self._check_fits_segment(sum(batch.header.size for batch, _ in new))
-            first, *_ = self._write(new)
-            return _append_info(first, first.base_offset)
-
     def compare_and_append(
         self,
         batches: Sequence[RecordBatch],
@@ -239,7 +192,7 @@ class Log:
 
     def _header_at(self, offset: int) -> BatchHeader | None:
         is_there = self._log_start_offset <= offset < self._log_end_offset
-        return self._segments.header_at(offset) if is_there else None
+        return self._batches.header_at(offset) if is_there else None
 
     def _out_of_order(self, batches: Sequence[RecordBatch]) -> ApiError:
         for batch in batches:
@@ -295,20 +248,18 @@ class Log:
 
         """
         with self._lock:
-            for batch in split(memoryview(record_set)):
+            for batch in split(memoryview(bytes(record_set))):
                 if batch.header.base_offset < self._log_end_offset:
                     raise ValueError(
                         f"offset {batch.header.base_offset} is not {self._log_end_offset} or later"
                     )
-                self._store(batch)
-                self._log_end_offset = batch.header.next_offset
+                self._add(batch)
+                self._learn_from(batch)
             self._wake_watchers()
 
-    def _store(self, batch: RecordBatch) -> None:
-        header = batch.header
-        segment = self._segments.with_room(header.size, header.base_offset, self.config)
-        segment.append([batch.view], [indexed_header(batch)])
-        self._learn_from(batch)
+    def _add(self, batch: RecordBatch) -> None:
+        self._batches.append(batch)
+        self._log_end_offset = batch.header.next_offset
 
     def _learn_from(self, batch: RecordBatch) -> None:
         """Note the producer and the transaction of a batch in the log."""
@@ -328,61 +279,14 @@ class Log:
         self._producers.keep(producer)
 
     def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> list[BatchHeader]:
-        """
-        Copy batches into the log, all or none; return their headers as stored.
-
-        Raises:
-            ApiError: With KAFKA_STORAGE_ERROR, if the disk is full or fails.
-
-        """
-        self._failure.check()
+        """Copy batches into the log; return their headers as stored."""
         headers: list[BatchHeader] = []
-        parts: list[Bytes] = []
-        offset = self._log_end_offset
         for batch, change in batches:
-            header, start = stored_header(batch, offset, self.leader_epoch, change)
-            headers.append(header)
-            parts += start, batch.view[HEADER_SIZE:]
-            offset = header.next_offset
-        unflushed_records = self._unflushed_records + offset - self._log_end_offset
-        is_flush_due = unflushed_records >= self.config.flush_messages
-        try:
-            size = sum(header.size for header in headers)
-            segment = self._segments.with_room(size, self._log_end_offset, self.config)
-            segment.append(parts, headers, flushed=is_flush_due)
-        except OSError as error:
-            raise self._failure.error_for(self.name, error) from error
-        self._unflushed_records = 0 if is_flush_due else unflushed_records
-        self._log_end_offset = offset
+            stored = stored_batch(batch, self._log_end_offset, self.leader_epoch, change)
+            self._add(stored)
+            headers.append(stored.header)
         self._wake_watchers()
         return headers
-
-    # Files
-
-    def recover(self, log_start_offset: int, *, verify: bool) -> None:
-        """
-        Read the directory: the batches, and the state that follows from them.
-
-        Args:
-            log_start_offset: Records before it stay deleted.
-            verify: Check every CRC: the broker did not stop cleanly.
-
-        """
-        end_offset = self._segments.recover(self.config, self._replay, verify=verify)
-        self._log_start_offset = self._segments.base_offset
-        self._log_end_offset = max(end_offset, log_start_offset)
-        self._start_at(log_start_offset)
-
-    def _replay(self, batch: RecordBatch) -> None:
-        header = batch.header
-        if header.magic == 2:
-            self._epochs.recover(header.leader_epoch, header.base_offset)
-        self._learn_from(batch)
-
-    def close(self) -> None:
-        """Flush the active segment; the others were flushed before."""
-        with self._lock:
-            self._segments.active.close()
 
     # Reading
 
@@ -410,7 +314,7 @@ class Log:
                 )
             last_stable_offset = self._last_stable_offset()
             upper_offset = last_stable_offset if committed else self._log_end_offset
-            record_set, end_offset = self._segments.slice(
+            record_set, end_offset = self._batches.read(
                 offset, upper_offset, max_bytes, at_least_one_batch=at_least_one_batch
             )
             aborted: Sequence[tuple[int, int]] = ()
@@ -428,26 +332,15 @@ class Log:
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
         """Find the first record with this timestamp or a later one."""
         with self._lock:
-            return self._segments.first_record_since(timestamp_ms, self._log_start_offset)
+            return self._batches.first_record_since(timestamp_ms, self._log_start_offset)
 
     def offset_of_max_timestamp(self) -> TimestampAndOffset:
         """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
         with self._lock:
-            largest = self._segments.largest_timestamp
+            largest = self._batches.largest_timestamp
             if largest < 0:
                 return TimestampAndOffset(-1, -1)
-            return self._segments.first_record_since(largest, self._log_start_offset)
-
-    def segment_starts(self) -> list[TimestampAndOffset]:
-        """Return the start of each segment with the time of its last write; then the log's end and now."""
-        with self._lock:
-            starts = [
-                TimestampAndOffset(each.timestamp, max(each.offset, self._log_start_offset))
-                for each in self._segments.starts()
-            ]
-            if self._segments.active.batch_count:
-                starts.append(TimestampAndOffset(now_ms(), self._log_end_offset))
-            return starts
+            return self._batches.first_record_since(largest, self._log_start_offset)
 
     @contextmanager
     def watched(self, by: threading.Event) -> Iterator[None]:
@@ -519,21 +412,11 @@ class Log:
                 raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted")
             if not -1 <= before_offset <= self._log_end_offset:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self._log_end_offset}")
-            self._start_at(self._log_end_offset if before_offset < 0 else before_offset)
+            wanted = self._log_end_offset if before_offset < 0 else before_offset
+            self._log_start_offset = max(wanted, self._log_start_offset)
+            self._batches.delete_before(self._log_start_offset)
+            self._transactions.forget_before(self._log_start_offset)
             return self._log_start_offset
-
-    def delete_old_segments(self, now: int) -> None:
-        """Delete the segments that retention.ms and retention.bytes expire."""
-        with self._lock:
-            if self.config.deleted:
-                expired_before = self._segments.expired_before(self.config, now, self._log_end_offset)
-                if expired_before is not None:
-                    self._start_at(expired_before)
-
-    def _start_at(self, offset: int) -> None:
-        self._log_start_offset = max(offset, self._log_start_offset)
-        self._segments.delete_before(self._log_start_offset, self._log_end_offset, self.config)
-        self._transactions.forget_before(self._log_start_offset)
 
 
 def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:

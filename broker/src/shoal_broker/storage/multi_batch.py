@@ -1,22 +1,14 @@
 """
 Several batches of a partition in one Produce request: the broker's half of KIP-712.
 
-Stock Kafka refuses a second batch with INVALID_RECORD. This broker accepts several batches in two forms, like
-a real one with shoal's Java agent. Both are off by default, and a client that uses neither sees stock Kafka.
+Stock Kafka refuses a second batch with INVALID_RECORD. With ``shoal.multi.batch.produce`` this broker accepts
+several batches from clients whose id begins with ``shoal.multi.batch.client.id.prefix``, like a real one with
+shoal's Java agent. Any other client sees stock Kafka.
 
-**Compare-and-append**, with ``shoal.multi.batch.produce``, from clients whose
-id begins with ``shoal.multi.batch.client.id.prefix``. The client's sequences are
-the offsets at which its batches must land (modulo 2^31). The log must end at the
-first new batch's offset, otherwise nothing is written. That makes a retry exact,
-however many batches it has and however many came since: the log itself has the
-batches at those offsets. :meth:`.log.Log.compare_and_append` does it.
-
-**KIP-712's plain form**, for topics with ``shoal.multi.batch.plain``, from any
-client: batches without a producer id are appended one after the other
-(:meth:`.log.Log.append_all`). Nothing is compared, so a retry is written again,
-as a single batch without a producer id would be.
-
-In both forms all batches of a partition are appended, or none.
+The client's sequences are the offsets at which its batches must land (modulo 2^31). The log must end at the
+first new batch's offset, otherwise nothing is written. That makes a retry exact, however many batches it has
+and however many came since: the log itself has the batches at those offsets.
+:meth:`.log.Log.compare_and_append` does it, with all batches of a partition or none.
 """
 
 from __future__ import annotations
@@ -31,7 +23,7 @@ from ..api_error import ApiError
 from .producers import last_sequence_of, next_sequence
 from .validate import iterate
 
-__all__ = ["admitted_batches", "is_asked_for", "plain_batches"]
+__all__ = ["admitted_batches", "is_asked_for"]
 
 #: Earlier versions would need rules of their own, for example against ZStandard.
 _FROM_VERSION = 7
@@ -62,7 +54,9 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
             complete header.
 
     """
-    batches = _whole_batches(record_set)
+    batches = [_read(view) for view in iterate(record_set)]
+    if sum(len(batch.view) for batch in batches) < len(record_set):
+        raise ApiError(ErrorCode.INVALID_RECORD, "the last batch is cut short")
     headers = [batch.header for batch in batches]
     is_admitted = (
         version >= _FROM_VERSION
@@ -70,36 +64,6 @@ def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBat
         and all(_follows(header, before) for before, header in pairwise(headers))
     )
     return batches if batches and is_admitted else None
-
-
-def plain_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch] | None:
-    """
-    Return two or more batches without a producer id, to append one after the other (KIP-712).
-
-    Args:
-        record_set: The record set of one partition.
-        version: The version of the request.
-
-    Returns:
-        None if there is only one batch, or if one has a producer id or breaks another rule: then the stock
-        rules apply.
-
-    Raises:
-        ApiError: As :func:`admitted_batches` does.
-
-    """
-    batches = _whole_batches(record_set)
-    is_plain = version >= _FROM_VERSION and all(
-        _is_of_client(batch.header) and batch.header.producer_id < 0 for batch in batches
-    )
-    return batches if len(batches) > 1 and is_plain else None
-
-
-def _whole_batches(record_set: memoryview) -> list[RecordBatch]:
-    batches = [_read(view) for view in iterate(record_set)]
-    if sum(len(batch.view) for batch in batches) < len(record_set):
-        raise ApiError(ErrorCode.INVALID_RECORD, "the last batch is cut short")
-    return batches
 
 
 def _read(view: memoryview) -> RecordBatch:

@@ -20,16 +20,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, UnsupportedBatch
-from shoal.net.converting import ConvertedApi, counted, memory_turn
-from shoal.records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, decompress, read_header, verify_crc
+from shoal.records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_header, verify_crc
 from shoal.records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 from shoal.records.compression import decompressed_pieces
-from shoal.records.down_conversion import ConvertedCounts
 from shoal.records.rebuild import BatchWriter
 from shoal.records.walk import MalformedLength, MalformedRecord, walk
 
@@ -40,7 +37,6 @@ from .recompress import recompressed
 __all__ = [
     "MOST_DECOMPRESSED_BYTES",
     "HeaderChange",
-    "RecordErrors",
     "check_batch",
     "check_crc",
     "check_size",
@@ -57,15 +53,8 @@ _SMALLEST_LENGTH = 14
 _NO_TIMESTAMP = -1
 _LOG_APPEND_TIME = 0x08
 
-#: Kafka reads a stream of any length. Here it would keep a processor busy for minutes, and of zstd be in
-#: memory as a whole.
+#: Kafka reads a stream of any length. Here zstd is in memory as a whole.
 MOST_DECOMPRESSED_BYTES = 1 << 28
-
-#: The same for records, at the 64 bytes each that :func:`...records.compression.check_count` counts for one.
-_MOST_COMPRESSED_RECORDS = MOST_DECOMPRESSED_BYTES // 64
-
-#: The memory of zstd, whose library cannot stream, for each connection; larger batches take turns.
-_WITHOUT_TURN_BYTES = 1 << 22
 
 #: For zstd, no bytes are an empty stream. The other codecs require a header.
 _NEEDS_BYTES = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -222,11 +211,9 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     if target is codec:
         max_timestamp = _check_records(batch, config, now_ms, None)
     else:
-        with counted(ConvertedApi.PRODUCE) as tally:
-            writer = BatchWriter(target, config.max_message_bytes)
-            max_timestamp = _check_records(batch, config, now_ms, writer)
-            batch = recompressed(header, writer)
-            tally.add(ConvertedCounts(1, writer.count, header.size, batch.header.size))
+        writer = BatchWriter(target, config.max_message_bytes)
+        max_timestamp = _check_records(batch, config, now_ms, writer)
+        batch = recompressed(header, writer)
         header = batch.header
     if config.log_append_time:
         return batch, HeaderChange(header.attributes & 0xFF | _LOG_APPEND_TIME, now_ms)
@@ -235,16 +222,12 @@ def validate(batch: RecordBatch, config: TopicConfig, now_ms: int) -> tuple[Reco
     return batch, None
 
 
-@contextmanager
-def decompressed(batch: RecordBatch) -> Iterator[Iterator[bytes]]:
+def decompressed(batch: RecordBatch) -> Iterator[bytes]:
     """
-    Give a batch's records as Kafka's readers decompress them, in pieces.
-
-    Large zstd batches are in memory as a whole until the context ends, and take turns.
+    Yield a batch's records as Kafka's readers decompress them, in pieces.
 
     Raises:
-        ApiError: Also while the pieces are read: with UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE if there
-            are too many bytes.
+        ApiError: With UNKNOWN_SERVER_ERROR, or MESSAGE_TOO_LARGE if there are too many bytes.
 
     """
     payload, codec = batch.payload, Codec(batch.header.codec_id)
@@ -252,23 +235,8 @@ def decompressed(batch: RecordBatch) -> Iterator[Iterator[bytes]]:
         raise ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"the empty value is not a {codec.name.lower()} stream"
         )
-    if codec is not Codec.ZSTD:
-        yield _refusing(decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES))
-        return
     try:
-        small = bytes(decompress(codec, payload, _WITHOUT_TURN_BYTES))
-    except CorruptBatch as error:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
-    except UnsupportedBatch:
-        with memory_turn():
-            yield _refusing(decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES))
-    else:
-        yield iter([small])
-
-
-def _refusing(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    try:
-        yield from pieces
+        yield from decompressed_pieces(codec, payload, MOST_DECOMPRESSED_BYTES)
     except CorruptBatch as error:
         # Kafka wraps the codec's exception in one that has no code of its own.
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.reason) from error
@@ -301,24 +269,18 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     """Check each record (``LogValidator.validateRecord``), and copy it; return the largest timestamp."""
     header = batch.header
     is_stream = header.codec_id != Codec.NONE
-    errors = RecordErrors(config, now_ms)
-    log_append_time = header.is_log_append_time
+    errors = _RecordErrors(config, now_ms, header.is_log_append_time)
     max_timestamp = _NO_TIMESTAMP
     has_gaps = False
     try:
-        with decompressed(batch) as pieces:
-            # In a compressed batch that stays unchanged, Kafka skips keys and values, and checks no lengths.
-            records = walk(header, pieces, with_lengths=not is_stream or copy_to is not None, copy_to=copy_to)
-            for number, (timestamp, offset_delta, has_key) in enumerate(records):
-                if number >= _MOST_COMPRESSED_RECORDS and is_stream:
-                    raise ApiError(
-                        ErrorCode.MESSAGE_TOO_LARGE,
-                        f"more than {_MOST_COMPRESSED_RECORDS} compressed records",
-                    )
-                errors.check(has_key, timestamp, log_append_time)
-                has_gaps = has_gaps or offset_delta != number
-                if timestamp > max_timestamp or not number:
-                    max_timestamp = timestamp
+        # In a compressed batch that stays unchanged, Kafka skips keys and values, and checks no lengths.
+        checks_lengths = not is_stream or copy_to is not None
+        records = walk(header, decompressed(batch), with_lengths=checks_lengths, copy_to=copy_to)
+        for number, (timestamp, offset_delta, has_key) in enumerate(records):
+            errors.check(has_key, timestamp)
+            has_gaps = has_gaps or offset_delta != number
+            if timestamp > max_timestamp or not number:
+                max_timestamp = timestamp
     except MalformedLength as error:
         code = ErrorCode.INVALID_RECORD if is_stream else ErrorCode.UNKNOWN_SERVER_ERROR
         raise ApiError(code, str(error)) from error
@@ -331,22 +293,23 @@ def _check_records(batch: RecordBatch, config: TopicConfig, now_ms: int, copy_to
     return max_timestamp
 
 
-class RecordErrors:
+class _RecordErrors:
     """The records that break the topic's rules for keys and timestamps: ``processRecordErrors``."""
 
-    def __init__(self, config: TopicConfig, now_ms: int) -> None:
+    def __init__(self, config: TopicConfig, now_ms: int, is_append_time: bool) -> None:
         self._config = config
         self._now_ms = now_ms
+        self._is_append_time = is_append_time
         self._number = 0
         self._without_key = _SameErrors(ErrorCode.INVALID_RECORD, "a compacted topic needs a key")
         self._out_of_time = _SameErrors(ErrorCode.INVALID_TIMESTAMP, "timestamp out of range")
 
-    def check(self, has_key: bool, timestamp: int, is_append_time: bool) -> None:
-        """Check the next record; ``is_append_time`` is its own timestamp type."""
+    def check(self, has_key: bool, timestamp: int) -> None:
+        """Check the next record."""
         config = self._config
         if config.compacted and not has_key:
             self._without_key.add(self._number)
-        elif not _is_timestamp_allowed(timestamp, is_append_time, config, self._now_ms):
+        elif not _is_timestamp_allowed(timestamp, self._is_append_time, config, self._now_ms):
             self._out_of_time.add(self._number)
         self._number += 1
 

@@ -824,6 +824,9 @@ def test_records_before_the_last_batch_are_read_once_of_each_side(
     """The broker sends the longer log in three answers. The last batch is looked for in the source, too."""
     history.plain(*[5] * count)
     assert brokers.run().complete
+    size = sum(each.header.size for each in batches_of(history.log))
+    for each in (brokers.source, brokers.destination):
+        each.config.static["fetch.max.bytes"] = str(size // pieces + 1000)
     brokers.forget_pairs()
     fetches = [each.faults.add(ApiKey.FETCH, times=None) for each in (brokers.source, brokers.destination)]
     assert brokers.run().complete

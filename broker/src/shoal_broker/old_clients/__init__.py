@@ -1,1 +1,0 @@
-"""Batches from and for clients before Kafka 0.11."""
