@@ -11,10 +11,10 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch, UnsupportedBatch
 from shoal.records import BatchHeader, RecordBatch, read_records
 from shoal.records.batch import MAGIC_OFFSET
-from shoal.records.walk import walk
 
 from ..api_error import ApiError
 from .validate import MOST_DECOMPRESSED_BYTES, decompressed
+from .walk import walk
 
 __all__ = ["Batches", "TimestampAndOffset"]
 

@@ -28,11 +28,11 @@ from shoal.records import HEADER_SIZE, BatchHeader, Codec, RecordBatch, read_hea
 from shoal.records.batch import LENGTH_OFFSET, LOG_OVERHEAD, MAGIC_OFFSET
 from shoal.records.compression import decompressed_pieces
 from shoal.records.rebuild import BatchWriter
-from shoal.records.walk import MalformedLength, MalformedRecord, walk
 
 from ..api_error import ApiError
 from ..config import TopicConfig
 from .recompress import recompressed
+from .walk import MalformedLength, MalformedRecord, walk
 
 __all__ = [
     "MOST_DECOMPRESSED_BYTES",

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from .batch import BatchHeader
-from .rebuild import BatchWriter
-from .record import as_int64
+from shoal.records.batch import BatchHeader
+from shoal.records.rebuild import BatchWriter
+from shoal.records.record import as_int64
 
 __all__ = ["MalformedLength", "MalformedRecord", "WalkedRecord", "walk"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.records import BatchHeader, Codec, Record, read_header, read_records, write_batch, write_body
 from shoal.records.rebuild import BatchWriter
-from shoal.records.walk import MalformedRecord, WalkedRecord, walk
+from shoal_broker.storage.walk import MalformedRecord, WalkedRecord, walk
 
 _MOST_BYTES = 1 << 20
 
