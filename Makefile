@@ -6,8 +6,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-# pip's own settings say where packages come from.
-PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable
+# pip's own settings say where packages come from. The embedded broker is the directory broker, also for the extras
+# that require it.
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable ./broker --editable
 
 .PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench follow-figures check lint audit docs dist sbom image manifests format clean distclean
 
@@ -27,14 +28,14 @@ help:
 	@echo 'make check      ruff, mypy, import-linter, and the language of documents and source'
 	@echo 'make audit      known vulnerabilities of packages and crates, if a service can be asked'
 	@echo 'make docs       the site, in site/; a broken link is an error'
-	@echo 'make dist       sdist and wheel in dist/, built twice and compared; sbom: the list of packages that the wheel carries'
+	@echo 'make dist       sdists and wheels in dist/, built twice and compared; sbom: the list of packages that the wheel carries'
 	@echo 'make image      an OCI image in dist/, from packages of Debian and PyPI alone; needs root, mmdebstrap and buildah'
 	@echo 'make manifests  deploy/kubernetes built by kustomize, and checked by kubeconform'
 	@echo 'make format     let ruff format the code'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
 
 demo: $(VENV)/for-demo
-	@$(BIN)/shoal demo $(ARGS)
+	@$(BIN)/shoal-demo $(ARGS)
 
 # Several at a time, since most tests wait for brokers: on two cores three that are in one process, or two that
 # start Kafka and Spark. Files stay together, since clusters are shared within one. Not reordered: the long files
@@ -63,7 +64,7 @@ test-long: $(VENV)/for-test native $(AGENT_JAR) browser
 	exit $$failed
 
 coverage: lint native $(AGENT_JAR) prometheus kerberos
-	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov-branch --cov-report=term $(PARALLEL)=2 $(SLOWEST) $(ARGS)
+	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov=shoal_broker --cov-branch --cov-report=term $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # Without the agent's own tests: brokers need no more.
 $(AGENT_JAR): $(AGENT_SOURCES) | kafka-tools
@@ -153,9 +154,10 @@ prometheus: $(VENV)/for-test
 kerberos: $(VENV)/for-test
 	@scripts/install-kerberos
 
-# The environment is made, or brought up to date, when pyproject.toml is newer than it.
-$(VENV)/for-%: pyproject.toml
-	@python="$$(scripts/find-python)" && echo "Installing shoal and what its $* needs into $(VENV)" && \
+# The environment is made, or brought up to date, when a pyproject.toml is newer than it.
+$(VENV)/for-%: pyproject.toml broker/pyproject.toml
+	@python="$$(scripts/find-python)" && \
+	  echo "Installing shoal, shoal-broker and the packages of the extra $* into $(VENV): about a minute the first time" && \
 	  "$$python" -m venv $(VENV)
 	@$(PIP_INSTALL) '.[$*]'
 	@touch $@

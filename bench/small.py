@@ -51,7 +51,6 @@ from rig.cluster import free_port
 from rig.load import load_values
 from rig.process import spawn, tail
 from rig.read import PartitionDigest
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.mirroring.assignment import end_offsets as source_ends
@@ -61,6 +60,7 @@ from shoal.mirroring.model.copy_options import CopySettings, MultiBatch, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task.task import run_copy_task
+from shoal_broker import Broker
 
 _RESULTS = Path(__file__).parent / "results.md"
 _RECORD_BYTES = 100

@@ -25,7 +25,7 @@ from bench.rows import Row, Section, Settings
 from bench.shoal_movers import Code, await_archive
 from bench.yardstick import Yardstick
 from rig.process import tail
-from shoal.broker import Broker
+from shoal_broker import Broker
 
 __all__ = ["START", "TOPIC", "Start", "loaded_brokers", "measure_start"]
 

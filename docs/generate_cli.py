@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from shoal.cli import make_parser
+from shoal_broker.cli import broker, demo
 
 PAGE = Path(__file__).parent / "cli.md"
 
@@ -25,11 +26,14 @@ With `--json`, the error is also the last object on stdout: `{"type": "error", "
 
 | exit code | meaning |
 |---|---|
-| 0 | done; for `broker`, `gateway`, `mirror-maker` and `mirror` without `--once` also after a signal |
+| 0 | done; for `gateway`, `mirror-maker`, `shoal-broker` and `mirror` without `--once` also after a signal |
 | 1 | failed; also if a partition was stopped, `verify` or `doctor` found something, or `groups` was refused |
 | 2 | usage or configuration error; also `shoal` without a command, which prints its help on stderr |
 | 3 | `verify` could not compare |
 | 4 | `mirror` or `mirror-maker` is done, but with incidents that an `--on-…` option allowed |
+
+`shoal-broker` and `shoal-demo` have [a package of their own](install.md#the-demo-and-the-embedded-broker).
+They print results and errors in the same way.
 
 If you prefer a file to options, use `shoal mirror --config FILE`: [config-file.md](config-file.md).
 """
@@ -41,6 +45,7 @@ def page() -> str:
     os.environ["COLUMNS"] = "100"
     parser = make_parser()
     sections = [("shoal", parser)] + [(f"shoal {name}", verb) for name, verb in verbs(parser).items()]
+    sections += [(each.prog, each) for each in (broker.make_parser(), demo.make_parser())]
     return "\n".join([_HEAD, *(_section(title, each) for title, each in sections)])
 
 

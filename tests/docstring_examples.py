@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import shoal
-from shoal.broker import Broker
+from shoal_broker import Broker
 
 __all__ = ["ADDRESS", "OTHER_ADDRESS", "broker_with_orders", "example_of", "failures_of"]
 

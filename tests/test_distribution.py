@@ -1,4 +1,4 @@
-"""The sdist and the wheel: their contents, their list of packages, and the same bytes at each build."""
+"""The sdists and the wheels: their contents, their list of packages, and the same bytes at each build."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import tarfile
 import tomllib
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,23 +88,50 @@ def test_sbom_names_no_file_of_the_machine_that_wrote_it() -> None:
     assert re.findall(r'"(?:file:|/)[^"]*"', SBOM.read_text(encoding="utf-8")) == []
 
 
+def test_broker_has_shoals_version_and_each_requires_the_other_in_it(project: dict[str, Any]) -> None:
+    with (ROOT / "broker" / "pyproject.toml").open("rb") as file:
+        broker = tomllib.load(file)["project"]
+    version = project["version"]
+    assert broker["version"] == version
+    assert broker["dependencies"] == [f"shoal=={version}"]
+    assert f"shoal-broker=={version}" in project["optional-dependencies"]["demo"]
+    same = ("license", "requires-python")
+    assert [broker[each] for each in same] == [project[each] for each in same]
+    assert (ROOT / "broker" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """The files in ``dist``.
+
+    Attributes:
+        sdist: That of shoal.
+        wheel: That of shoal.
+        broker_wheel: That of shoal-broker.
+    """
+
+    sdist: Path
+    wheel: Path
+    broker_wheel: Path
+
+
 @pytest.fixture(scope="module")
-def distribution() -> tuple[Path, Path]:
-    """Return the sdist and the wheel, built twice and compared by ``make dist``."""
+def distribution() -> Distributions:
+    """Return the files that ``make dist`` builds twice and compares."""
     run = subprocess.run(
         [ROOT / "scripts" / "build-dist"], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.count("PASSED") == 2
-    (sdist,) = (ROOT / "dist").glob("*.tar.gz")
-    (wheel,) = (ROOT / "dist").glob("*.whl")
-    return sdist, wheel
+    assert run.stdout.count("PASSED") == 4
+    patterns = ("shoal-*.tar.gz", "shoal-*.whl", "shoal_broker-*.whl")
+    ((sdist,), (wheel,), (broker_wheel,)) = (list((ROOT / "dist").glob(each)) for each in patterns)
+    return Distributions(sdist, wheel, broker_wheel)
 
 
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-def test_wheel_carries_licence_sbom_types_and_manual(distribution: tuple[Path, Path]) -> None:
-    with zipfile.ZipFile(distribution[1]) as wheel:
+def test_wheel_carries_licence_sbom_types_and_manual(distribution: Distributions) -> None:
+    with zipfile.ZipFile(distribution.wheel) as wheel:
         names = {re.sub(r"^shoal-[^/]*\.", "", name) for name in wheel.namelist()}
         assert {
             "dist-info/licenses/LICENSE",
@@ -120,8 +148,23 @@ def test_wheel_carries_licence_sbom_types_and_manual(distribution: tuple[Path, P
 
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-def test_sdist_has_sources_and_licence_and_nothing_ignored(distribution: tuple[Path, Path]) -> None:
-    with tarfile.open(distribution[0]) as sdist:
+def test_broker_is_in_its_own_wheel_alone(distribution: Distributions) -> None:
+    names = [zipfile.ZipFile(each).namelist() for each in (distribution.wheel, distribution.broker_wheel)]
+    packages = [{name.split("/")[0] for name in each if ".dist-info/" not in name} for each in names]
+    of_shoal, of_broker = packages
+    assert {each for each in of_shoal if not each.endswith(".data")} == {"shoal"}
+    assert of_broker == {"shoal_broker"}
+    assert [name for name in names[0] if "broker" in Path(name).parts or "demo" in Path(name).stem] == []
+    assert {"shoal_broker/py.typed", "shoal_broker/__main__.py"} <= set(names[1])
+    with zipfile.ZipFile(distribution.broker_wheel) as wheel:
+        (commands,) = (wheel.read(name).decode() for name in names[1] if name.endswith("/entry_points.txt"))
+    assert re.findall(r"^(\S+) =", commands, re.MULTILINE) == ["shoal-broker", "shoal-demo"]
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_sdist_has_sources_and_licence_and_nothing_ignored(distribution: Distributions) -> None:
+    with tarfile.open(distribution.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
         times = {member.mtime for member in sdist.getmembers()}
     assert {"LICENSE", "sbom/shoal.cdx.json", "src/shoal/cli/mirror.py", "docs/operating.md"} <= names
@@ -133,8 +176,8 @@ def test_sdist_has_sources_and_licence_and_nothing_ignored(distribution: tuple[P
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("installer", ["pipx", "uv"])
 def test_installed_wheel_mirrors_on_a_machine_with_python_alone(
-    distribution: tuple[Path, Path], installer: str, tmp_path: Path
+    distribution: Distributions, installer: str, tmp_path: Path
 ) -> None:
     # Each of its commands must succeed: the installation, a dry run, and a mirror with the Java of the extra.
-    measured = measure(installer, distribution[1], tmp_path)
+    measured = measure(installer, distribution.wheel, tmp_path)
     assert measured.installer == installer

@@ -18,10 +18,6 @@ from typing import Any, NamedTuple, Self
 
 from aiokafka.record import MemoryRecords
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
-from shoal.broker.storage.log import Log
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
@@ -37,6 +33,10 @@ from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records, split, verify_crc
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
+from shoal_broker.storage.log import Log
 from tests import batches
 
 __all__ = [

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from shoal.broker.storage.log import Log
 from shoal.records import Codec
 from shoal.verify import PartitionReport, VerifyReport, verify
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import TwoBrokers, batches_of
 

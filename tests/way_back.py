@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.coordinator import MemberId
@@ -18,6 +17,7 @@ from shoal.mirroring.driver.going_back import go_back
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
+from shoal_broker import Broker
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
 __all__ = ["TOPIC_NAME", "WayBack", "certificate_of", "reversed_brokers", "started_way_back"]

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests.broker.wire import PATIENCE_S, Wire
 
 _UNIQUE = uuid.uuid4().hex[:8]

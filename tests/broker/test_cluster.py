@@ -7,11 +7,11 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from shoal.broker import BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.protocol.fetch import decode_fetch_response
+from shoal_broker import BrokerCluster
 from tests.batches import batch
 from tests.broker.wire import PATIENCE_S, Wire
 

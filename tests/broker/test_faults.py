@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.broker.conftest import NewTopic
 from tests.broker.wire import Wire

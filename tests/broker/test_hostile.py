@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.strategies import damaged

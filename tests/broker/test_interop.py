@@ -42,7 +42,7 @@ def _no_handler_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert [
         each
         for each in caplog.get_records("call")
-        if each.name == "shoal.broker" and each.levelno >= logging.ERROR
+        if each.name == "shoal_broker" and each.levelno >= logging.ERROR
     ] == []
 
 

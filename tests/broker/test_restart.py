@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.clock import now_ms
 from shoal.error_codes import ErrorCode
 from shoal.errors import ConfigError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal_broker import Broker
+from shoal_broker.clock import now_ms
 from tests.batches import TIMESTAMP, batch
 from tests.broker.wire import Wire
 from tests.two_brokers import wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from rig.cluster import ProxiedPort, free_port
 from rig.proxy import Disturbance, Proxies, Step
-from shoal.broker import Broker
+from shoal_broker import Broker
 
 API_VERSIONS = 18
 LIST_GROUPS = 16

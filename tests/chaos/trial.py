@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig.proxy import Disturbance, Step
-from shoal.broker import Broker
-from shoal.broker.faults import Fault as BrokerFault
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
+from shoal_broker.faults import Fault as BrokerFault
 
 from .arena import Arena
 from .compare import Comparison

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.batches import batch, message
 from tests.broker.wire import Wire
 from tests.metrics_fed import parsed

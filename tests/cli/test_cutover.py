@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.client.admin import alter_topic_configs
 from shoal.client.cluster import Cluster
@@ -26,6 +25,7 @@ from shoal.mirroring.cutover.certificate import CutGroupOffset, read_certificate
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.group_member import GroupMember
 from tests.two_brokers import COMMIT, History, TwoBrokers, lagging

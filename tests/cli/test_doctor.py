@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.mirroring.model.checkup import Check, Verdict
+from shoal_broker import Broker
 from tests.client.test_reachable import UNKNOWN, advertise
 from tests.spark.test_java import make_java
 

@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
@@ -26,6 +25,7 @@ from shoal.mirroring.model.position import MirrorPosition, ProducerIdentity
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.group_member import GroupMember
 
 RECORDS = 100

@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.cli import make_parser
 from shoal.cli.gateway import parse
 from shoal.client.security import Security, TlsSettings
@@ -25,6 +24,7 @@ from shoal.errors import ConfigError
 from shoal.exit_codes import EXIT_FAILED, EXIT_USAGE
 from shoal.gateway import GatewaySettings, make_entry
 from shoal.protocol.apis import ApiKey
+from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
 
 PATIENCE_S = 60

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
@@ -15,6 +14,7 @@ from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import COMMIT, TwoBrokers
 
 ORDERS = TopicPartition("orders", 0)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.cli import main, make_parser
 from shoal.cli.config_file import with_config_file
+from shoal_broker import Broker
 
 GIVEN = [
     *("--topics", r"orders,orders\..*", "--rename", r"(.*)=west.\1", "--slice", "10", "--once"),

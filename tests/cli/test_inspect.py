@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.cli.inspect_report import progress_to
 from shoal.inspect import InspectProgress
+from shoal_broker import Broker
 from tests import batches
 from tests.inspect.topics import history
 from tests.two_brokers import COMMIT

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from shoal.broker import Broker
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests.spark.mirror_command import complaints
 
 #: Longer than the tests' own waits, on a busy machine.

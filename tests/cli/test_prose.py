@@ -13,6 +13,7 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "bench" / "results.md",
+    ROOT / "broker" / "README.md",
     ROOT / "tests" / "vectors" / "README.md",
 ]
 

@@ -21,17 +21,19 @@ from tests.cli.test_prose import (
 )
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "shoal"
+SOURCES = (ROOT / "src" / "shoal", ROOT / "broker" / "src" / "shoal_broker")
 TESTS = ROOT / "tests"
 
 
 def packages() -> list[str]:
-    """Return the packages of `src`, as paths from `shoal`, which is `.`."""
-    return sorted({module.parent.relative_to(SOURCE).as_posix() for module in SOURCE.rglob("*.py")})
+    """Return the packages of shoal and of the embedded broker, as paths from the repository."""
+    return sorted(
+        {module.parent.relative_to(ROOT).as_posix() for top in SOURCES for module in top.rglob("*.py")}
+    )
 
 
 def folders() -> list[str]:
-    """Return the folders of modules outside of `src`, as paths from the repository."""
+    """Return the folders of modules outside of these packages, as paths from the repository."""
     tops = (ROOT / name for name in ("bench", "examples", "rig", "tests"))
     return sorted(
         {module.parent.relative_to(ROOT).as_posix() for top in tops for module in top.rglob("*.py")}
@@ -46,7 +48,7 @@ FORBIDDEN_IN_NAMES = re.compile(
 
 def modules_of(package: str) -> list[Path]:
     """Return the modules of a package, without those of packages in it."""
-    return sorted((SOURCE / package).glob("*.py"))
+    return sorted((ROOT / package).glob("*.py"))
 
 
 def prose_of(modules: Iterable[Path]) -> list[tuple[Path, Sentence]]:
@@ -124,7 +126,7 @@ def test_folder_outside_of_source_has_plain_sentences(folder: str) -> None:
 
 
 def test_rates_of_words_over_all_source() -> None:
-    check_rates(SOURCE.rglob("*.py"))
+    check_rates(module for top in SOURCES for module in top.rglob("*.py"))
 
 
 def test_rates_of_words_over_all_other_folders() -> None:

@@ -52,8 +52,6 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
         ),
         (("verify", "--form", "a:1"), ("there is no option --form. Did you mean --from?",)),
         (("mirror-maker", "--consumer.confg", "c"), ("Did you mean --consumer.config?",)),
-        (("demo", "--mb", "1"), ("there is no option --mb (see shoal demo --help)",)),
-        (("broker", "--listne", "a:1"), ("there is no option --listne. Did you mean --listen?",)),
         (("gateway", "--upstrem", "a:1"), ("there is no option --upstrem. Did you mean --upstream?",)),
         (
             ("mirror", *CLUSTERS, "--topics", "a", "--commit-interval-ms", "x"),
@@ -117,13 +115,6 @@ def assert_one_sentence(run: subprocess.CompletedProcess[str], exit_code: int, *
             ("mirror", "--from", "a:1", "--to", "b:1,c:0", "--topics", "a"),
             ("--to: invalid address 'c:0'. Use HOST:PORT",),
         ),
-        (("broker", "--listen", "9092"), ("--listen '9092' is not HOST:PORT",)),
-        (("broker", "--listen", "192.0.2.1:0"), ("loopback",)),
-        (
-            ("broker", "--config", "num.partitions"),
-            ("'num.partitions' is neither KEY=VALUE nor a file",),
-        ),
-        (("broker", "--config", "nonsense=1"), ("nonsense",)),
         (("gateway",), ("--upstream is required: the bootstrap servers of the upstream cluster",)),
         (("gateway", "--upstream", "a"), ("--upstream: invalid address 'a'. Use HOST:PORT",)),
         (("gateway", "--upstream", "a:1", "--listen", "9092"), ("--listen '9092' is not HOST:PORT",)),

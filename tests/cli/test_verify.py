@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.cli.verify_report import line, print_report, progress_to
 from shoal.client.cluster import Cluster
@@ -29,6 +28,7 @@ from shoal.verify import (
     VerifyProgress,
     VerifyReport,
 )
+from shoal_broker import Broker
 from tests import batches
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
+from shoal_broker import Broker
 from tests.two_brokers import config_of
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client import cluster as cluster_module
 from shoal.client.cluster import Cluster, is_transient
 from shoal.client.config import ClientConfig
@@ -20,6 +19,7 @@ from shoal.errors import AccessRefused, Disconnected, ShoalError
 from shoal.mirroring.driver import group_lock
 from shoal.mirroring.driver.group_lock import GroupLock
 from shoal.net.address import Address
+from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node, wait_until
 
 SECURITY = Security(login=PasswordLogin("SCRAM-SHA-256", "mirror", "x"))

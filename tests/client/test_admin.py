@@ -6,12 +6,12 @@ from typing import Any, Self
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.admin import describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
+from shoal_broker import Broker
 from tests.two_brokers import config_of
 
 _Response = response_class(ApiKey.DESCRIBE_CONFIGS)

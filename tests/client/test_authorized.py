@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.authorized import group_operations, topic_operations
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import has_coordinator
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 
 
 def test_operations_not_sent_by_the_broker_are_none(cluster: Cluster) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from shoal import RawConsumer, RawProducer
-from shoal.broker import Broker
 from shoal.client.consumer.settings import CONSUMER_PROPERTIES
 from shoal.client.producer.settings import PRODUCER_PROPERTIES
 from shoal.client.properties import Property
+from shoal_broker import Broker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client import cluster as cluster_module
 from shoal.client.backoff import Backoff
 from shoal.client.cluster import Cluster, is_transient, patiently
@@ -22,6 +21,7 @@ from shoal.errors import BrokerError, ConfigError, Disconnected, ProtocolError, 
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import answers, config_of, leads_elsewhere, second_node
 
 pytestmark = pytest.mark.timeout(30)

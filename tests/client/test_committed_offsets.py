@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster, is_transient
 from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
 from shoal.client.coordinator import MemberId
@@ -14,6 +13,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node
 
 pytestmark = pytest.mark.timeout(30)

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from rig.authority import Authority
-from shoal.broker import Broker
 from shoal.client.answer_sizes import AnswerSizes
 from shoal.client.buffers import ReceiveBuffer
 from shoal.client.connection import Connection
@@ -32,6 +31,7 @@ from shoal.protocol.codec import (
     request_class,
     response_class,
 )
+from shoal_broker import Broker
 
 pytestmark = pytest.mark.timeout(30)
 

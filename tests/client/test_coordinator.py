@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId, describe_holder
@@ -13,6 +12,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.group_member import GroupMember
 
 pytestmark = pytest.mark.timeout(30)

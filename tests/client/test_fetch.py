@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
 from shoal.error_codes import ErrorCode
 from shoal.records import split
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import History
 

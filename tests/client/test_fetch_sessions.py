@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client import fetch
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
@@ -20,6 +17,9 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests.client.turns import turn
 from tests.two_brokers import History, answers, begin_at
 

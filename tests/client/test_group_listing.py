@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
@@ -18,6 +17,7 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.group_member import GroupMember
 
 pytestmark = pytest.mark.timeout(30)

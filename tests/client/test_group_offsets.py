@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from shoal.broker import Broker
 from shoal.client import group_offsets
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
@@ -20,6 +19,7 @@ from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.offset_fetch import CommittedValue, FetchedGroup
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node
 
 pytestmark = pytest.mark.timeout(30)

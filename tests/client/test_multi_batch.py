@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.multi_batch import marked
 from shoal.client.produce import ProduceConnection
@@ -19,6 +16,9 @@ from shoal.errors import Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests import batches
 from tests.two_brokers import batches_of, config_of
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
@@ -14,6 +13,7 @@ from shoal.errors import Disconnected, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.records import split, stamp
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import answers
 

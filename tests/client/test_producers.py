@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
 from shoal.client.producers import last_sequence
@@ -14,6 +13,7 @@ from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import answers, config_of
 

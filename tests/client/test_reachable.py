@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.client.reachable import check_advertised
 from shoal.errors import Disconnected, Unreachable
 from shoal.net.address import Address
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests.two_brokers import config_of
 
 pytestmark = pytest.mark.timeout(30)

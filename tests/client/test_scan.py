@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.connection import Connection
@@ -18,6 +17,7 @@ from shoal.errors import BrokerError, Unreachable
 from shoal.protocol.apis import ApiKey
 from shoal.records import Decision, RecordBatch, split
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.fuzz.test_client import said
 from tests.two_brokers import History, batches_of

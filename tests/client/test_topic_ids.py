@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.config import IsolationLevel
 from shoal.client.fetch import Fetcher, FetchFrom
@@ -22,6 +19,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import split, stamp
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests import batches
 from tests.client.turns import turn
 from tests.two_brokers import History, answers

@@ -23,7 +23,7 @@ import pytest
 
 from bench.start import TOPIC, loaded_brokers
 from rig.cluster import free_port
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.two_brokers import wait_until
 
 ROOT = Path(__file__).parents[2]

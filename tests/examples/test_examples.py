@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.two_brokers import ABORT, COMMIT, History, content_of
 
 pytestmark = pytest.mark.timeout(120)

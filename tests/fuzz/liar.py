@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from shoal.broker import Broker
-from shoal.broker.serving.dispatch import CloseConnection
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response, read_request_header
+from shoal_broker import Broker
+from shoal_broker.serving.dispatch import CloseConnection
 from tests.fuzz.damage import HUGE_NUMBERS
 
 __all__ = [

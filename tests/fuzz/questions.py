@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from shoal.broker import Broker
 from shoal.client.admin import (
     NewTopic,
     create_topic,
@@ -28,6 +27,7 @@ from shoal.mirroring.prepare.create import prepare
 from shoal.protocol.apis import ApiKey
 from shoal.records import verify_crc
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.group_member import GroupMember
 from tests.two_brokers import config_of

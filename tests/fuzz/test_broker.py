@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.broker import Broker
-from shoal.broker.apis.table import APIS
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header
 from shoal.records.aborted import Marker
+from shoal_broker import Broker
+from shoal_broker.apis.table import APIS
 from tests import kio_messages
 from tests.batches import TRANSACTIONAL, batch
 from tests.broker.wire import Wire, framed

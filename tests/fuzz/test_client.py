@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.broker import Broker
 from shoal.client.admin import (
     ConfigEntry,
     describe_broker_config,
@@ -26,6 +25,7 @@ from shoal.errors import BrokerError, Disconnected, ProtocolError, ShoalError
 from shoal.mirroring.prepare.topic_configs import TopicState
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response, encode_response
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.fuzz.effort import effort
 from tests.fuzz.liar import Lie, changed_fields, damaged_bytes, lying, no_kafka

@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 
 from rig import wait_until
 from rig.process import peak_rss_of
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.errors import CorruptBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.aborted import Marker
+from shoal_broker import Broker
 from tests import old_messages
 from tests.batches import batch, message, raw_batch, wrapper
 from tests.broker.wire import Wire, framed

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from kafka.record import MemoryRecords
 
-from shoal.broker import BrokerCluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.gateway import Gateway, GatewaySettings
 from shoal.protocol.apis import ApiKey
+from shoal_broker import BrokerCluster
 from tests import old_messages
 from tests.broker.wire import PATIENCE_S, Wire
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from shoal.broker import BrokerCluster
+from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before
 

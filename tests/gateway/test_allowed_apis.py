@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.errors import ConfigError
 from shoal.gateway import parse_apis
 from shoal.gateway.versions import API_NAMES
 from shoal.protocol.apis import ApiKey
+from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
 from tests.gateway.behind import gateway_before, old_request, served
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.gateway.broker_configs import refusal
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, read_request_header, request_class
+from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
+from shoal_broker import BrokerCluster
 from tests.batches import batch, message
 from tests.broker.wire import Wire, framed
 from tests.gateway.behind import Behind, gateway_before, old_request, wait_until

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.gateway import rewriting, working
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import Client
 from shoal.protocol.apis import ApiKey
+from shoal_broker import BrokerCluster
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.gateway.behind import Behind, gateway_before, old_request, wait_until
 

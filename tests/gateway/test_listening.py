@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from rig.authority import Authority
-from shoal.broker import BrokerCluster
 from shoal.errors import ConfigError, Disconnected
 from shoal.gateway import Gateway, GatewaySettings, TlsFiles
 from shoal.protocol.apis import ApiKey
+from shoal_broker import BrokerCluster
 from tests.batches import batch, message
 from tests.broker.wire import PATIENCE_S, Wire
 from tests.gateway.behind import Behind, append, free_ports, gateway_before, read_all, upstream, wait_until

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused
 from shoal.gateway import MECHANISMS, UserFile, make_entry
 from shoal.protocol.apis import ApiKey
+from shoal_broker import BrokerCluster
 from tests.broker.wire import PATIENCE_S, Wire, framed
 from tests.gateway.behind import Behind, gateway_before, wait_until
 from tests.gateway.foreign_logins import (

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.gateway import rewriting, working
 from shoal.gateway import upstream as upstream_module
 from shoal.gateway.client_connection import ClientRequest
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.records.down_conversion import DownConversion
+from shoal_broker import BrokerCluster
 from tests.batches import batch, message
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, append, gateway_before, messages, wait_until

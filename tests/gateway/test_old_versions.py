@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec
+from shoal_broker import BrokerCluster
 from tests.batches import TIMESTAMP, TRANSACTIONAL, batch, message, payload, raw_batch, wrapper
 from tests.batches import Record as Written
 from tests.broker.wire import Wire

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
 from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile
 from shoal.protocol.apis import ApiKey
+from shoal_broker import BrokerCluster
 from tests.broker.wire import Wire, framed
 from tests.gateway.behind import Behind, free_ports, gateway_before, served, wait_until
 from tests.gateway.foreign_logins import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.gateway.versions import served_versions
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import encode_request, request_class
+from shoal_broker import BrokerCluster
 from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before, old_request

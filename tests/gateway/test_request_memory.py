@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.gateway.client_connection import Client, ClientRequest
+from shoal_broker import BrokerCluster
 from tests.batches import message
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before, wait_until

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.gateway.translation import topic_limits
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import Codec
+from shoal_broker import BrokerCluster
 from tests.batches import message, wrapper
 from tests.broker.wire import Wire
 from tests.gateway.behind import Behind, gateway_before

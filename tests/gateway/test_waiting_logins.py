@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import BrokerCluster
 from shoal.gateway import UserFile, make_entry
 from shoal.gateway.login import exchange
+from shoal_broker import BrokerCluster
 from tests.broker.wire import PATIENCE_S, Wire, framed
 from tests.gateway.behind import Behind, gateway_before, wait_until
 from tests.gateway.test_login import PLAIN_TOKEN, handshake

@@ -35,7 +35,6 @@ from types import TracebackType
 from typing import Self
 from unittest.mock import patch
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.consumer import RawConsumer
 from shoal.client.producer import RawProducer
@@ -43,6 +42,7 @@ from shoal.errors import ShoalError
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.verify import verify
+from shoal_broker import Broker
 from tests.fuzz.copy_tasks import check, filled, hurried, patient, run_task
 from tests.fuzz.liar import changed_fields, no_kafka
 from tests.fuzz.questions import QUESTIONS, impatient_config

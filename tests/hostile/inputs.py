@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from shoal.broker.apis.table import APIS
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_request, encode_request, read_request_header, request_class
+from shoal_broker.apis.table import APIS
 from tests import kio_messages, old_messages
 from tests.broker.wire import Wire, framed
 from tests.fuzz.damage import HUGE_NUMBERS

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.inspect.bars import Bar, bar_chart
 from shoal.inspect.page import _cost_bar, page_html
+from shoal_broker import Broker
 from tests.inspect.topics import history, inspected
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.inspect.page import page_html
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.browser import Browser, assert_readable
 from tests.inspect.topics import history, inspected
 from tests.two_brokers import COMMIT

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.inspect import InspectOptions, InspectProgress, inspect
@@ -15,6 +14,7 @@ from shoal.inspect.reading import PartitionPlan, read_all
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.inspect.topics import NOW_MS, config_of, history, inspected, topic
 from tests.two_brokers import ABORT, COMMIT, may_compact

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.broker import Broker
 from shoal.client.config import ClientConfig
 from shoal.inspect import ClusterReport, InspectOptions, TopicReport, inspect
+from shoal_broker import Broker
 from tests.two_brokers import History
 
 __all__ = ["NOW_MS", "config_of", "history", "inspected", "topic"]

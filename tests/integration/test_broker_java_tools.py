@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rig.jars import class_path, java
-from shoal.broker import Broker
+from shoal_broker import Broker
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"

@@ -17,9 +17,9 @@ from rig import Record
 from rig.load import FIRST_TIMESTAMP
 from rig.locked import PASSWORDS, jaas
 from rig.old_clients import OLD_CLIENTS, OldClientFailed
-from shoal.broker import Broker
 from shoal.client.config import ClientConfig
 from shoal.gateway import MECHANISMS, Gateway, GatewaySettings, UserFile, make_entry
+from shoal_broker import Broker
 
 RECORDS = [(0, Record(b"key", b"value %d" % number, (), FIRST_TIMESTAMP + number)) for number in range(20)]
 

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from rig.cluster import free_port
-from shoal.broker import Broker
 from shoal.exit_codes import EXIT_USAGE
+from shoal_broker import Broker
 from tests.browser import Browser, started_browser
 from tests.integration.mirror_process import MirrorProcess, shoal
 

@@ -29,7 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rig.authority import Authority
 from rig.cluster import free_port
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.integration.mirror_process import MirrorProcess, shoal
 from tests.two_brokers import wait_until
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, History, Killed, Mortal, TwoBrokers, Watched, wait_until
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("quick_retries")]

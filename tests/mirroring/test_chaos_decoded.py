@@ -14,13 +14,13 @@ from typing import Literal
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import MultiBatch, Rebatch
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal_broker import Broker
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, Killed, Mortal, TwoBrokers, Watched
 from tests.verifying import Item, encode, verified

@@ -8,9 +8,6 @@ from typing import Any, Literal
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
@@ -19,6 +16,9 @@ from shoal.mirroring.monitoring.metrics import Metrics
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -18,8 +18,6 @@ from contextlib import suppress
 import pytest
 from aiokafka.record import MemoryRecords
 
-from shoal.broker.api_error import ApiError
-from shoal.broker.storage.log import Log
 from shoal.client.cluster import Cluster
 from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
@@ -27,6 +25,8 @@ from shoal.mirroring.model.offset_map import Exactness, OffsetMap, Translation
 from shoal.mirroring.sync.taken import SourceTaken
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker.api_error import ApiError
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.mirroring.test_chaos_decoded import RandomHistory, limit_messages, some_rebatch
 from tests.two_brokers import Killed, Mortal, TwoBrokers, Watched, batches_of, compacted, let_pass, lose_tail

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.mirrormaker.makers import Makers
 from tests.spark.without_jvm import without_jvm
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from shoal.broker import Broker
 from shoal.cli import make_parser
 from shoal.cli.mirror_maker import parse
 from shoal.client.cluster import Cluster
@@ -19,6 +18,7 @@ from shoal.client.config import ClientConfig
 from shoal.mirroring.model.progress import Progress, Summary
 from shoal.spark.api import run_mirror_maker
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import Content, content_of
 
 CONSUMER = """\

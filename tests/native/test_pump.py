@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.native import NATIVE, LotRow
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import decode_produce_response
 from shoal.protocol.topic_ids import write_topic
+from shoal_broker import Broker
 from tests.native import pumping
 from tests.native.pumping import NEVER, Destination, Hangup, lot, pump, served
 from tests.native_path import PATHS

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.integration.mirror_process import MirrorProcess
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.admin import describe_topic_configs
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
+from shoal_broker import Broker
 from tests import batches
 from tests.integration.mirror_process import close_shared_spark, shoal
 

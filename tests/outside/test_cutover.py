@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import Api, BrokerState
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
@@ -27,6 +24,9 @@ from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import Api, BrokerState
 from tests import batches
 from tests.group_member import GroupMember
 from tests.integration.mirror_process import MirrorProcess, shoal

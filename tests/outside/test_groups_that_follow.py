@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import shoal
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
+from shoal_broker import Broker
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, config_of, lose_tail
 
 TOPIC = "orders"

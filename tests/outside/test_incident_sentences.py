@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from rig.read import read_topic
 from rig.wait import wait_until
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.integration.mirror_process import close_shared_spark, shoal
 
 pytestmark = pytest.mark.integration

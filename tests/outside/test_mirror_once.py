@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests import batches
 from tests.integration.mirror_process import close_shared_spark, shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail, wait_until

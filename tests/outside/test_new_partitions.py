@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
 from tests.two_brokers import History, TwoBrokers, wait_until
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.cli import main
+from shoal_broker import Broker
 from tests import batches
 from tests.integration.mirror_process import close_shared_spark, shoal
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.cli import main
+from shoal_broker import Broker
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kubernetes" / "deployment.yaml"
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"

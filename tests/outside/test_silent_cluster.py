@@ -21,9 +21,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
 from rig.process import spawn
-from shoal.broker import Broker
-from shoal.broker.cluster import BrokerCluster
 from shoal.mirroring.driver.control_socket import ask_mirror
+from shoal_broker import Broker
+from shoal_broker.cluster import BrokerCluster
 from tests.integration.mirror_process import MirrorProcess, environment_of
 from tests.server_process import ServerProcess
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers, answers, may_compact, wait_until
 

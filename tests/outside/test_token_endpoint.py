@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 

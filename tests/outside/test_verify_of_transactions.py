@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from shoal.broker import Broker
 from shoal.cli import main
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from shoal.mirroring.model.incidents import Delivery
+from shoal_broker import Broker
 from tests.two_brokers import TwoBrokers
 
 pytestmark = pytest.mark.timeout(120)

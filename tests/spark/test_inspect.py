@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
 from shoal.inspect import ClusterReport, InspectOptions, inspect
@@ -19,6 +18,7 @@ from shoal.records import Codec
 from shoal.spark.engine import our_errors
 from shoal.spark.inspect import inspect_with_session
 from shoal.spark.launch.session import spark_session
+from shoal_broker import Broker
 from tests import batches
 from tests.class_archives import share_class_archives
 from tests.inspect.topics import NOW_MS, config_of, history

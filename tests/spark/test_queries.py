@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import shoal
-from shoal.broker import Broker
 from shoal.records import Codec
 from shoal.spark.launch.session import spark_session
+from shoal_broker import Broker
 from tests import batches
 from tests.class_archives import share_class_archives
 from tests.two_brokers import ABORT, COMMIT, History

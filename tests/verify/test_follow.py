@@ -16,7 +16,6 @@ import promql_parser as promql
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.broker.faults import Fault
 from shoal.cli import main
 from shoal.cli.verify_metrics import metrics_text
 from shoal.client.cluster import Cluster
@@ -27,6 +26,7 @@ from shoal.verify import DifferenceKind, Extent, Outcome, PartitionReport
 from shoal.verify.comparison import PartitionComparison
 from shoal.verify.follow import Follower, FollowStatus, Round
 from shoal.verify.run import Interrupting
+from shoal_broker.faults import Fault
 from tests import batches
 from tests.metrics_fed import BUSY_VERIFICATION
 from tests.two_brokers import NOW_MS, History, TwoBrokers, batches_of

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker.storage.log import Log
 from shoal.mirroring.model.copy_options import CopyOptions
 from shoal.records import Codec, Record
 from shoal.verify import DifferenceKind, Outcome, PartitionReport
@@ -21,6 +20,7 @@ from shoal.verify.decoded import Decoded
 from shoal.verify.diff import diff
 from shoal.verify.digest import Digest, Entry
 from shoal.verify.finding import Finding, Kind
+from shoal_broker.storage.log import Log
 from tests.two_brokers import COMMIT, NOW_MS, History, TwoBrokers
 from tests.verify.digests import one
 from tests.verifying import Item, cut, encode, lay_out, old_message, old_wrapper, verified

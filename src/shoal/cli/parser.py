@@ -103,9 +103,9 @@ def verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.Argument
     return found[0] if found else None
 
 
-def spelling(parser: argparse.ArgumentParser, verb: str) -> Spelling:
-    """Return a function from the name of an option's field to the option of the verb."""
-    found = verb_parser(parser, verb)
+def spelling(parser: argparse.ArgumentParser, verb: str | None) -> Spelling:
+    """Return a function from the name of an option's field to the option of the verb, or of the program."""
+    found = parser if verb is None else verb_parser(parser, verb)
     options: dict[str, Sequence[str]] = {}
     for action in found._actions if found else ():
         # The first: config_file.py adds --no-X for the same field behind it.

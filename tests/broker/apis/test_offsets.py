@@ -2,9 +2,9 @@
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
+from shoal_broker import Broker
 from tests.batches import TIMESTAMP, batch
 from tests.broker.wire import Wire
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.broker.conftest import NewTopic, create_and_await
 from tests.broker.playing import ProduceCase, check
 from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT

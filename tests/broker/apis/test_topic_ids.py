@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchedPartition
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.broker.conftest import NewTopic
 from tests.broker.wire import Wire

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.coordination.fetch_sessions import FetchSessions
 from shoal.error_codes import ErrorCode
 from shoal.protocol.fetch import FetchResponse
+from shoal_broker import Broker
+from shoal_broker.coordination.fetch_sessions import FetchSessions
 from tests.batches import batch
 from tests.broker.conftest import NewTopic
 from tests.broker.wire import Wire

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from shoal.broker.clock import now_ms
-from shoal.broker.coordination.group import CommittedOffset
-from shoal.broker.coordination.groups import Groups
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal_broker.clock import now_ms
+from shoal_broker.coordination.group import CommittedOffset
+from shoal_broker.coordination.groups import Groups
 from tests.broker.wire import PATIENCE_S, Wire
 
 JOIN_VERSION = 5

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shoal.broker.coordination.purgatory import NobodyWaits, Purgatory
+from shoal_broker.coordination.purgatory import NobodyWaits, Purgatory
 
 
 def test_stop_just_before_a_wait_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shoal.broker.coordination.groups import Groups
-from shoal.broker.coordination.producer_ids import ProducerIds
-from shoal.broker.coordination.transactions import Transactions
-from shoal.broker.topics import Topics
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
 from shoal.records import AbortedTransactions, Decision, decide, split
 from shoal.records.aborted import Marker, read_marker
+from shoal_broker.coordination.groups import Groups
+from shoal_broker.coordination.producer_ids import ProducerIds
+from shoal_broker.coordination.transactions import Transactions
+from shoal_broker.topics import Topics
 from tests.batches import TRANSACTIONAL, batch
 from tests.broker.conftest import NewTopic
 from tests.broker.wire import PATIENCE_S, Wire

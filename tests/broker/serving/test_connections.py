@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import request_class
+from shoal_broker import Broker
 from tests.batches import batch
 from tests.broker.wire import Wire
 from tests.two_brokers import wait_until

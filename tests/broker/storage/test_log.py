@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import ApiError
-from shoal.broker.config import TopicConfig
-from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split
+from shoal_broker import ApiError
+from shoal_broker.config import TopicConfig
+from shoal_broker.storage.log import Log
 from tests.batches import TIMESTAMP, Record, batch, marker, message, patched, payload, raw_batch, wrapper
 
 MIB = 1 << 20

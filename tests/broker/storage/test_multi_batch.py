@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.broker import Broker
-from shoal.broker.config import TopicConfig
-from shoal.broker.storage.log import AppendInfo, Log
-from shoal.broker.storage.multi_batch import admitted_batches
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec, RecordBatch, read_header, split, verify_crc
+from shoal_broker import Broker
+from shoal_broker.config import TopicConfig
+from shoal_broker.storage.log import AppendInfo, Log
+from shoal_broker.storage.multi_batch import admitted_batches
 from tests.batches import CONTROL, TRANSACTIONAL, batch, patched
 from tests.broker.wire import Wire
 from tests.strategies import damaged

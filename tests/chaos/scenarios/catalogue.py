@@ -10,9 +10,6 @@ from functools import partial
 from typing import Any, ClassVar, cast
 from unittest.mock import patch
 
-from shoal.broker.api_error import ApiError
-from shoal.broker.broker import Broker
-from shoal.broker.storage.log import Log
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.control.allowance import Allowance
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
@@ -21,6 +18,9 @@ from shoal.mirroring.model.steering import UNSTEERED, TaskSteering
 from shoal.mirroring.task import copy_loop
 from shoal.protocol.apis import ApiKey
 from shoal.records import RecordBatch, read_key_value_headers, read_records
+from shoal_broker.api_error import ApiError
+from shoal_broker.broker import Broker
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -12,10 +12,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-from shoal.broker import Broker
-from shoal.broker.api_error import ApiError
-from shoal.broker.clock import now_ms
-from shoal.broker.coordination.group import CommittedOffset
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import ShoalError
@@ -32,6 +28,10 @@ from shoal.mirroring.sync.taken import SourceTaken
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.offset_fetch import CommittedValue
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.api_error import ApiError
+from shoal_broker.clock import now_ms
+from shoal_broker.coordination.group import CommittedOffset
 from tests import batches
 from tests.two_brokers import Content, Killed, batches_of, content_of, lists_no_groups, lose_tail
 

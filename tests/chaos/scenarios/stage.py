@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from shoal.broker import Broker
-from shoal.broker.storage.log import Log
 from shoal.client.backoff import Backoff
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.copy_options import MultiBatch
 from shoal.mirroring.task import partition_state, worker
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal_broker import Broker
+from shoal_broker.storage.log import Log
 from tests.two_brokers import ABORT, COMMIT, NOW_MS, Content, History, Killed, Mortal, TwoBrokers, Watched
 
 from ..plan import Kind

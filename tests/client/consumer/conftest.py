@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
+from shoal_broker import Broker
 from tests.two_brokers import History
 
 

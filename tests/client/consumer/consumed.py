@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from shoal import ConsumerRecord, RawConsumer, RawRecord, TopicPartition
-from shoal.broker import Broker, BrokerCluster
+from shoal_broker import Broker, BrokerCluster
 
 FIRST, SECOND = TopicPartition("topic", 0), TopicPartition("topic", 1)
 

@@ -10,12 +10,12 @@ from confluent_kafka import Producer as TheirProducer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from shoal import Committed, ConsumerRecord, RawConsumer, RawRecord, TopicPartition
-from shoal.broker import Broker
 from shoal.client.consumer import TimestampType
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, ConfigError, NoPosition
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, RecordBatch, read_header, read_records, verify_crc
+from shoal_broker import Broker
 from tests import batches
 from tests.client.consumer.consumed import FIRST, SECOND, consumer, raw, take
 from tests.two_brokers import ABORT, COMMIT, History, wait_until

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import pytest
 
 from shoal import Committed, TopicPartition
-from shoal.broker import Broker, BrokerCluster
 from shoal.client.consumer.partitions import ConsumedPartition
 from shoal.error_codes import ErrorCode
 from shoal.errors import AccessRefused, BrokerError, CorruptBatch, UnsupportedBatch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec
+from shoal_broker import Broker, BrokerCluster
 from tests import batches
 from tests.client.consumer.consumed import FIRST, consumer, raw, take
 from tests.two_brokers import History, lose_tail, wait_until

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from shoal import Committed, RawConsumer, RebalanceListener, TopicPartition
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests.client.consumer.consumed import FIRST, SECOND, consumer, take
 from tests.two_brokers import History, wait_until
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 import pytest
 from confluent_kafka import Consumer
 
-from shoal.broker import Broker, BrokerCluster
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId, group_assignment
@@ -21,6 +20,7 @@ from shoal.errors import BrokerError, ConfigError, ProtocolError
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.consumer_protocol import decode_subscription
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker, BrokerCluster
 from tests.two_brokers import config_of, wait_until
 
 pytestmark = pytest.mark.timeout(60)

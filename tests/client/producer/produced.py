@@ -6,8 +6,8 @@ import time
 from concurrent.futures import Future
 
 from shoal import RawProducer, RecordMetadata
-from shoal.broker import Broker, BrokerCluster
 from shoal.records import Codec
+from shoal_broker import Broker, BrokerCluster
 from tests import batches
 from tests.two_brokers import content_of
 

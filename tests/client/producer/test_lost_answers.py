@@ -9,13 +9,13 @@ from concurrent.futures import Future
 import pytest
 
 from shoal import RecordMetadata
-from shoal.broker import Broker, BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import (
     BrokerError,
     DeliveryTimedOut,
 )
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker, BrokerCluster
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
 from tests.two_brokers import batches_of
 

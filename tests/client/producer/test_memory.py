@@ -10,13 +10,13 @@ from concurrent.futures import Future
 import pytest
 
 from shoal import RecordMetadata
-from shoal.broker import Broker
 from shoal.errors import (
     BrokerError,
     BufferFull,
     DeliveryTimedOut,
 )
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests import batches
 from tests.client.producer.produced import producer, values
 from tests.two_brokers import answers, wait_until

@@ -9,12 +9,12 @@ from concurrent.futures import Future
 import pytest
 
 from shoal import RecordMetadata
-from shoal.broker import Broker, BrokerCluster
 from shoal.error_codes import ErrorCode
 from shoal.errors import (
     BrokerError,
 )
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker, BrokerCluster
 from tests import batches
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
 from tests.two_brokers import batches_of, wait_until

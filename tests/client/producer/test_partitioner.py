@@ -26,7 +26,7 @@ def test_murmur2_returns_kafka_s_hash(key: bytes, expected: int) -> None:
 def test_partition_of_key_is_that_of_confluent_kafka() -> None:
     from confluent_kafka import Producer
 
-    from shoal.broker import Broker
+    from shoal_broker import Broker
 
     keys = [b"%d" % number * (number % 7 + 1) for number in range(100)] + [b""]
     with Broker() as broker:

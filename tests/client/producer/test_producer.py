@@ -9,7 +9,6 @@ import time
 import pytest
 
 from shoal import RawConsumer, RawProducer, RawRecord, RecordMetadata, TopicPartition
-from shoal.broker import Broker
 from shoal.errors import (
     BrokerError,
     ConfigError,
@@ -17,6 +16,7 @@ from shoal.errors import (
     UnsupportedBatch,
 )
 from shoal.records import Codec, fingerprint, read_header
+from shoal_broker import Broker
 from tests import batches
 from tests.client.producer.produced import expected_values, producer, results, some_batches, values
 from tests.two_brokers import History, batches_of, content_of, wait_until

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import Api, BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.coordinator import MemberId
 from shoal.client.produce import ProduceConnection
@@ -19,6 +16,9 @@ from shoal.mirroring.control import client as task
 from shoal.mirroring.control.protocol import wall_clock_ms
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import response_class
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import Api, BrokerState
 from tests.driver_events import Events
 from tests.two_brokers import NOW_MS, TwoBrokers, config_of
 

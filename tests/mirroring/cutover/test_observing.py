@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.faults import Fault
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.mirroring.cutover import observing
@@ -20,6 +18,8 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.mirroring.sync.acls import AclsReport
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
+from shoal_broker.faults import Fault
 from tests.two_brokers import History, TwoBrokers, lagging
 
 pytestmark = pytest.mark.timeout(60)

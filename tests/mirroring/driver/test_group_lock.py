@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId, describe_holder
@@ -23,6 +22,7 @@ from shoal.mirroring.driver.group_lock import GroupLock, MirrorIdentity
 from shoal.protocol.apis import ApiKey
 from shoal.state_directory import state_dir
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import config_of, second_node, wait_until
 
 pytestmark = pytest.mark.timeout(60)

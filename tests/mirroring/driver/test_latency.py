@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.driver import latency
 from shoal.mirroring.driver.latency import LatencyProbe
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import config_of, wait_until
 
 pytestmark = pytest.mark.timeout(120)

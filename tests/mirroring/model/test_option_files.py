@@ -46,7 +46,7 @@ EXCEPTIONS = {
     "from_certificate": "the driver reads it, and the check of topics expects the other direction then",
     "groups": "also an option of `shoal groups` and `shoal cutover`, whose gate names it as a remedy",
     "keep_append_time": "the decision about a batch, and the time of its records, which resuming repeats",
-    "master": "also an option of `shoal verify`, `inspect` and `demo`, each with its own default",
+    "master": "also an option of `shoal verify` and `inspect`, each with its own default",
     "multi_batch": "also the tasks' word for a request with several batches of a partition",
     "once": "the two kinds of a run, which the driver and the engine tell apart",
     "retry_stopped_s": "also the time at which a stop for a missing right says that it is tried again",

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
 from shoal.error_codes import ErrorCode
@@ -17,6 +16,7 @@ from shoal.mirroring.prepare.changes import TopicChanges
 from shoal.mirroring.prepare.create import Prepared, prepare
 from shoal.mirroring.prepare.inspect import inspect_topics
 from shoal.protocol.apis import ApiKey
+from shoal_broker import Broker
 from tests.mirror_options import with_options
 
 NOT_ALLOWED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
@@ -18,6 +17,7 @@ from shoal.mirroring.sync.offset_rules import Action
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.offset_fetch import CommittedValue
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.two_brokers import config_of
 
 pytestmark = pytest.mark.timeout(60)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
@@ -18,6 +17,7 @@ from shoal.mirroring.sync.prove import prove
 from shoal.mirroring.sync.report import GroupsReport
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.mirroring.sync.conftest import Groups, row_of
 from tests.mirroring.sync.test_groups import mixed

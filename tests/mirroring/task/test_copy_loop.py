@@ -11,10 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.apis.table import APIS
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client.connection import Connection
 from shoal.client.produce import ProduceConnection
 from shoal.error_codes import ErrorCode
@@ -24,6 +20,10 @@ from shoal.protocol.fetch import FetchedPartition, FetchResponse
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import BatchHeader, Codec, read_header, split
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.apis.table import APIS
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests import batches
 from tests.native_path import SENDERS, send_by
 from tests.two_brokers import (

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.connection import Connection
 from shoal.client.multi_batch import marked
@@ -27,6 +24,9 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.produce import ProduceOutcome
 from shoal.records import Codec, fingerprint, split
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests import batches
 from tests.two_brokers import (
     ABORT,

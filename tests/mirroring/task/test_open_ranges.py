@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker.call import Call
 from shoal.client import fetch
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -16,6 +15,7 @@ from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
+from shoal_broker.call import Call
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
@@ -17,6 +16,7 @@ from shoal.mirroring.task import copy_loop, fresh_metadata
 from shoal.mirroring.task.task import TaskResult
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
+from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import (
     NOW_MS,

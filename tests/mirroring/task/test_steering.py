@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher
 from shoal.mirroring.control import ControlConnection, ControlServer
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.steering import MirrorSteering, TopicsRate
 from shoal.mirroring.task import copy_loop, worker
+from shoal_broker import Broker
 from tests import batches
 from tests.driver_events import Events
 from tests.mirroring.task.test_recreated_topics import list_by_name, recreate

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import fetch_offsets
 from shoal.error_codes import ErrorCode
@@ -25,6 +22,9 @@ from shoal.mirroring.task.partition import PartitionCopy
 from shoal.mirroring.task.worker import LeaderPairWorker, Stop
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests.two_brokers import Held, History, RunningTask, TwoBrokers, Watched, second_node, wait_until
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("quick_retries")]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 
-from shoal.broker import Broker
-from shoal.broker.storage.log import Log
 from shoal.records import Codec
+from shoal_broker import Broker
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import batches_of
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shoal.broker import Broker
-from shoal.broker.storage.log import Log
 from shoal.records import BatchHeader, Codec
+from shoal_broker import Broker
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import batches_of, content_of_batch
 from tests.verifying import Item, encode

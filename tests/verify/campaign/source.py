@@ -7,8 +7,8 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from shoal.broker.storage.log import Log
 from shoal.records import Codec
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import NOW_MS
 from tests.verifying import Item, encode, old_message, old_wrapper

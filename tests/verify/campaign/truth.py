@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shoal.broker.storage.log import Log
+from shoal_broker.storage.log import Log
 from tests.two_brokers import batches_of
 from tests.verifying import Item
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from shoal.broker.storage.log import Log
 from shoal.mirroring.model.copy_options import Rebatch
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, read_key_value_headers, read_records
+from shoal_broker.storage.log import Log
 from tests import batches
 from tests.two_brokers import (
     NOW_MS,

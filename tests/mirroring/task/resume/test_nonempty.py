@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
-from shoal.broker.call import Call
-from shoal.broker.state import BrokerState
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets, committed_by_groups
 from shoal.client.coordinator import MemberId
@@ -22,6 +19,9 @@ from shoal.mirroring.task.resume.stretch import SourceStretch
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, fingerprint
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
+from shoal_broker.call import Call
+from shoal_broker.state import BrokerState
 from tests import batches
 from tests.two_brokers import (
     ABORT,

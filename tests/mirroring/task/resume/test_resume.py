@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from shoal.broker import Broker
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
 from shoal.client.coordinator import MemberId
@@ -21,6 +20,7 @@ from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal.records import Codec
 from shoal.topic_partition import TopicPartition
+from shoal_broker import Broker
 from tests import batches
 from tests.two_brokers import (
     ABORT,

@@ -1,0 +1,202 @@
+"""The embedded broker, for tests and the demo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Self
+
+from shoal.errors import ConfigError
+from shoal.net.listener import addresses_of
+from shoal.printable import logger
+
+from .api_error import ApiError
+from .apis.table import APIS
+from .config import broker_config
+from .coordination.leaders import Node
+from .serving.dispatch import answer
+from .serving.housekeeping import Chore, Housekeeper
+from .serving.server import Server
+from .state import BrokerState
+from .storage.log import Log
+from .topics import Topic
+
+__all__ = ["Broker"]
+
+_log = logger("shoal_broker")
+
+
+#: Kafka's default of ``offsets.retention.check.interval.ms``, in seconds.
+_OFFSETS_CHECK_S = 600.0
+
+#: The interval of checks for expired sessions and transactions, in seconds.
+_TIMEOUT_CHECK_S = 0.1
+
+
+class Broker(BrokerState):
+    """
+    A Kafka cluster of one broker, in threads of this process.
+
+    For demos, tests and development. A broker keeps everything in memory. It has no authentication, so by
+    default it listens on the loopback interface only. Use it as a context manager, or call :meth:`start` and
+    :meth:`stop`.
+
+    Attributes:
+        host: The address that it listens on and advertises.
+
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        cluster_id: str | None = None,
+        config: Mapping[str, str] | None = None,
+        node_id: int = 1,
+        allow_any_address: bool = False,
+        beside: Broker | None = None,
+    ) -> None:
+        """
+        Begin without topics; :meth:`start` listens.
+
+        Args:
+            host: An address of this machine, or a name for one, which the broker also advertises.
+            port: 0 for a free one.
+            cluster_id: The id of the cluster, by default a random one.
+            config: Broker settings that differ from the defaults, as text.
+            node_id: The broker's id in the cluster.
+            allow_any_address: Listen also on addresses that other machines can connect to.
+            beside: Another node of the same cluster, whose settings and data this one shares
+                (see :class:`~shoal_broker.cluster.BrokerCluster`).
+
+        Raises:
+            ConfigError: A setting is unknown or invalid, or the address is not a loopback address.
+
+        """
+        _check_address(host, allow_any_address)
+        self.host = host
+        try:
+            settings = beside.config if beside is not None else broker_config(config or {})
+        except ApiError as error:
+            raise ConfigError(f"broker: {error.message}") from error
+        super().__init__(node_id, APIS, settings, cluster_id=cluster_id, beside=beside)
+        self._server = Server(
+            host,
+            port,
+            partial(answer, self),
+        )
+        self._housekeeper = Housekeeper(
+            [
+                Chore(_TIMEOUT_CHECK_S, self.groups.expire),
+                Chore(_TIMEOUT_CHECK_S, self.transactions.expire),
+                Chore(
+                    self._seconds("producer.id.expiration.check.interval.ms"), self.forget_expired_producers
+                ),
+                Chore(_OFFSETS_CHECK_S, self.groups.forget_old_offsets),
+            ]
+        )
+        self._was_started = False
+
+    @property
+    def port(self) -> int:
+        """The port, known after the first start and the same after a restart."""
+        return self._server.port
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for ``bootstrap.servers``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def start(self) -> None:
+        """
+        Listen, after a stop with the same state.
+
+        Clients see a restart like Kafka's: partitions get a new leader epoch, and old producers expire.
+
+        Raises:
+            OSError: The port is taken.
+
+        """
+        self.open()
+        self.listen()
+
+    def stop(self) -> None:
+        """Close every connection and the port; logs, groups and transactions stay."""
+        self.hang_up()
+        self.close()
+
+    def open(self) -> None:
+        """Start the housekeeping; a cluster does it once for all of its nodes."""
+        if self._was_started:
+            self.topics.begin_leader_epoch()
+            self.forget_expired_producers()
+        self._was_started = True
+        self.groups.open()
+        self._housekeeper.start()
+
+    def listen(self) -> None:
+        """
+        Serve clients as one of the cluster's nodes.
+
+        Raises:
+            OSError: The port is taken.
+
+        """
+        self.fetch_sessions.forget_all()
+        self.purgatory.open()
+        self._server.start()
+        self.leaders.joined(Node(self.node_id, self.host, self.port))
+
+    def hang_up(self) -> None:
+        """Close every connection and the port."""
+        self.leaders.left(self.node_id)
+        self.purgatory.close()
+        self.groups.wake()
+        self._server.stop()
+
+    def close(self) -> None:
+        """Stop the housekeeping."""
+        self._housekeeper.stop()
+        self.groups.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
+        """
+        Create a topic without a client.
+
+        Raises:
+            ApiError: The topic exists, or its name, number of partitions or a setting is invalid.
+
+        """
+        return self.topics.create(name, partitions, config or {})
+
+    def log(self, topic: str, partition: int = 0) -> Log:
+        """
+        Return a partition's log, to read it or to store batches directly.
+
+        Raises:
+            ApiError: The partition does not exist.
+
+        """
+        return self.topics.log(topic, partition)
+
+    def _seconds(self, setting: str) -> float:
+        return int(self.config[setting]) / 1000
+
+
+def _check_address(host: str, allow_any_address: bool) -> None:
+    addresses = addresses_of(host)
+    if not allow_any_address and not all(address.is_loopback for address in addresses):
+        raise ConfigError(f"the embedded broker listens on loopback addresses only, not on {host!r}")
+    if any(address.is_unspecified for address in addresses):
+        raise ConfigError(
+            f"the broker would advertise {host!r}, which clients cannot connect to. Name a host"
+        )

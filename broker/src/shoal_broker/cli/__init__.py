@@ -1,0 +1,1 @@
+"""The commands ``shoal-broker`` and ``shoal-demo``."""

@@ -1,0 +1,391 @@
+"""
+One consumer group of the classic protocol: its members, its generation, its offsets.
+
+States and transitions are those of Kafka's ``ClassicGroup``::
+
+    EMPTY --join--> PREPARING_REBALANCE --all joined--> COMPLETING_REBALANCE --leader synced--> STABLE
+      ^                    ^  |                                   |                               |
+      +--nobody joined-----+--+-----------------------------------+--join, leave, time-out--------+
+
+A group does not wait and has no threads: a waiting request has a :class:`Pending`, which gets its result
+later. The coordinator (:mod:`.groups`) guards all groups by one lock, and waits.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from shoal.error_codes import ErrorCode
+
+from ..api_error import ApiError
+from ..clock import now_ms
+
+__all__ = [
+    "CommittedOffset",
+    "Group",
+    "GroupState",
+    "JoinResult",
+    "Member",
+    "Pending",
+    "SyncResult",
+]
+
+Result = TypeVar("Result")
+
+
+class GroupState(enum.Enum):
+    """A group's state; the value is its name in DescribeGroups and ListGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Pending(Generic[Result]):
+    """The outcome that a request waits for: a result, or an error."""
+
+    def __init__(self) -> None:
+        self.result: Result | ApiError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """
+    A member's view of a generation when it begins.
+
+    Attributes:
+        members: ``(member id, instance id, subscription)`` of all, for the
+            leader alone.
+        skip_assignment: The leader is to leave the assignment as it is (KIP-814).
+
+    """
+
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    leader: str
+    member_id: str
+    members: Sequence[tuple[str, str | None, bytes]] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """A member's part of the assignment."""
+
+    protocol_type: str
+    protocol_name: str
+    assignment: bytes
+
+
+class CommittedOffset(NamedTuple):
+    """A group's offset in a partition; the time in milliseconds."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_at_ms: int
+
+
+@dataclass(slots=True)
+class Member:
+    """
+    A member of a group.
+
+    Attributes:
+        protocols: Its protocols by name, the preferred one first, with metadata for the leader.
+        expires_at: The end of its session without another request, on the monotonic clock.
+        joining: Set while it waits for the other members to join.
+        syncing: Set while it waits for the leader's assignment.
+        synced: Whether it requested this generation's assignment.
+
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_s: float
+    rebalance_timeout_s: float
+    protocols: Mapping[str, bytes]
+    expires_at: float = 0.0
+    assignment: bytes = b""
+    joining: Pending[JoinResult] | None = None
+    syncing: Pending[SyncResult] | None = None
+    synced: bool = False
+
+    def renew_session(self, now: float) -> None:
+        """Let the session begin again."""
+        self.expires_at = now + self.session_timeout_s
+
+    def answer_join(self, answer: JoinResult | ApiError) -> None:
+        """Answer the member's JoinGroup, if one waits."""
+        if self.joining is not None:
+            self.joining.result, self.joining = answer, None
+
+    def answer_sync(self, answer: SyncResult | ApiError) -> None:
+        """Answer the member's SyncGroup, if one waits."""
+        if self.syncing is not None:
+            self.syncing.result, self.syncing = answer, None
+
+
+@dataclass(slots=True)
+class Group:
+    """
+    A consumer group.
+
+    Attributes:
+        state: Its state, see the head of this module.
+        generation: The number of rebalances that ended.
+        protocol_type: The first member's, ``consumer`` for example.
+        protocol_name: The protocol that the members chose.
+        members: By member id, in the order in which they joined.
+        promised: The member ids that were handed out (error 79, KIP-394) and have not joined yet, with the
+            time at which each lapses.
+        leader: The id of the member that makes the assignment.
+        deadline: In PREPARING and COMPLETING_REBALANCE, the time at which members that did not join or sync
+            are removed.
+        offsets: Committed offsets, by topic and partition.
+        pending_offsets: The offsets of open transactions, by producer id.
+        empty_since_ms: The time at which the last member left.
+
+    """
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    protocol_type: str = ""
+    protocol_name: str = ""
+    leader: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    promised: dict[str, float] = field(default_factory=dict)
+    deadline: float = 0.0
+    offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
+    pending_offsets: dict[int, dict[tuple[str, int], CommittedOffset]] = field(default_factory=dict)
+    empty_since_ms: int = 0
+
+    # Members
+
+    def static_member(self, instance_id: str) -> Member | None:
+        """Return the member with this instance id, if there is one."""
+        return next((each for each in self.members.values() if each.instance_id == instance_id), None)
+
+    def member(self, member_id: str, instance_id: str | None) -> Member:
+        """
+        Return the member that sent a request.
+
+        Raises:
+            ApiError: With FENCED_INSTANCE_ID if another process took over the instance id, otherwise with
+                UNKNOWN_MEMBER_ID.
+
+        """
+        if instance_id is not None:
+            static = self.static_member(instance_id)
+            if static is None:
+                raise _unknown_member(self, member_id)
+            if static.member_id != member_id:
+                raise ApiError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"instance id {instance_id!r} belongs to {static.member_id!r}",
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise _unknown_member(self, member_id)
+        return member
+
+    def check_generation(self, generation: int) -> None:
+        """
+        Check that a request is of the current generation.
+
+        Raises:
+            ApiError: With ILLEGAL_GENERATION.
+
+        """
+        if generation != self.generation:
+            raise ApiError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"the generation of group {self.group_id!r} is {self.generation}, not {generation}",
+            )
+
+    def check_protocols(self, protocol_type: str, names: Sequence[str]) -> None:
+        """
+        Check that a member has a protocol in common with all the others.
+
+        Raises:
+            ApiError: With INCONSISTENT_GROUP_PROTOCOL; the group is not disturbed.
+
+        """
+        if self.state is GroupState.EMPTY:
+            fits = bool(protocol_type and names)
+        else:
+            fits = protocol_type == self.protocol_type and not self._common_protocols().isdisjoint(names)
+        if not fits:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {self.group_id!r} has none of the protocols {protocol_type}:{list(names)}",
+            )
+
+    def _common_protocols(self) -> set[str]:
+        counts = Counter(name for member in self.members.values() for name in member.protocols)
+        return {name for name, count in counts.items() if count == len(self.members)}
+
+    def select_protocol(self) -> str:
+        """Return the protocol with the most votes; each member votes for the first that all have."""
+        common = self._common_protocols()
+        votes = Counter(
+            next(name for name in member.protocols if name in common) for member in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Add a member; the first one is the leader, and determines the protocol type."""
+        self.promised.pop(member.member_id, None)
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members[member.member_id] = member
+        self.leader = self.leader or member.member_id
+
+    def remove(self, member: Member, error: ApiError, now: float) -> None:
+        """Remove a member, answer its waiting request, and let the others rebalance."""
+        member.answer_join(error)
+        member.answer_sync(error)
+        self.members.pop(member.member_id, None)
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), "")
+        if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self.prepare_rebalance(now)
+        self.try_complete_join(now)
+
+    def replace_static(self, member: Member, member_id: str) -> None:
+        """Give a static member's place to a new process, and fence the old one (KIP-345)."""
+        fenced = ApiError(ErrorCode.FENCED_INSTANCE_ID, f"{member_id!r} took {member.instance_id!r} over")
+        member.answer_join(fenced)
+        member.answer_sync(fenced)
+        if self.leader == member.member_id:
+            self.leader = member_id
+        del self.members[member.member_id]
+        member.member_id = member_id
+        self.members[member_id] = member
+
+    # Rebalances
+
+    def prepare_rebalance(self, now: float) -> None:
+        """Have all members join again; those that wait for an assignment get an error at once."""
+        again = ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id!r} rebalances")
+        for member in self.members.values():
+            member.answer_sync(again)
+            member.assignment = b""
+        longest = max((member.rebalance_timeout_s for member in self.members.values()), default=0.0)
+        self.deadline = now + longest
+        self.state = GroupState.PREPARING_REBALANCE
+
+    def try_complete_join(self, now: float) -> None:
+        """End the rebalance's first half, if all members joined or time is up."""
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            return
+        all_joined = not self.promised and all(member.joining for member in self.members.values())
+        if all_joined or now >= self.deadline:
+            self._complete_join(now)
+
+    def _complete_join(self, now: float) -> None:
+        # A static member keeps its place until its session ends (KIP-345).
+        late = [m for m in self.members.values() if m.joining is None and m.instance_id is None]
+        for member in late:
+            del self.members[member.member_id]
+        self.generation += 1
+        if not self.members:
+            self.state = GroupState.EMPTY
+            self.empty_since_ms = now_ms()
+            self.protocol_name = self.leader = ""
+            return
+        joined = [member.member_id for member in self.members.values() if member.joining]
+        if self.leader not in joined:
+            self.leader = next(iter(joined or self.members))
+        self.protocol_name = self.select_protocol()
+        self.state = GroupState.COMPLETING_REBALANCE
+        self.deadline = now + max(member.rebalance_timeout_s for member in self.members.values())
+        for member in self.members.values():
+            member.synced = False
+            member.renew_session(now)
+            member.answer_join(self.join_result(member))
+
+    def join_result(self, member: Member) -> JoinResult:
+        """Return a member's view of the current generation; the leader's has all members."""
+        members: list[tuple[str, str | None, bytes]] = []
+        if member.member_id == self.leader:
+            members = [
+                (each.member_id, each.instance_id, each.protocols.get(self.protocol_name, b""))
+                for each in self.members.values()
+            ]
+        return JoinResult(
+            self.generation, self.protocol_type, self.protocol_name, self.leader, member.member_id, members
+        )
+
+    def assign(self, assignments: Mapping[str, bytes], now: float) -> None:
+        """Take the leader's assignment: the group is stable, and every waiting member gets its part."""
+        self.state = GroupState.STABLE
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            member.renew_session(now)
+            member.answer_sync(self.sync_result(member))
+
+    def sync_result(self, member: Member) -> SyncResult:
+        """Return a member's part of the assignment."""
+        return SyncResult(self.protocol_type, self.protocol_name, member.assignment)
+
+    def expire(self, now: float) -> None:
+        """Remove members whose session ended, and end a rebalance that took too long."""
+        self.promised = {member_id: until for member_id, until in self.promised.items() if until > now}
+        gone = ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the session timed out")
+        for member in list(self.members.values()):
+            waiting = member.joining is not None or member.syncing is not None
+            if member.expires_at <= now and not waiting:
+                self.remove(member, gone, now)
+        if self.state is GroupState.COMPLETING_REBALANCE and now >= self.deadline:
+            for member in [each for each in self.members.values() if not each.synced]:
+                self.remove(member, gone, now)
+        self.try_complete_join(now)
+
+    # Offsets
+
+    def commit(
+        self, offsets: Mapping[tuple[str, int], CommittedOffset], producer_id: int | None = None
+    ) -> None:
+        """Keep offsets; those of a producer's transaction are pending until it ends."""
+        kept = self.offsets if producer_id is None else self.pending_offsets.setdefault(producer_id, {})
+        kept.update(offsets)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Take over a producer's pending offsets, or forget them."""
+        pending = self.pending_offsets.pop(producer_id, {})
+        if committed:
+            self.offsets.update(pending)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the offsets of a topic, also those of open transactions."""
+        for offsets in (self.offsets, *self.pending_offsets.values()):
+            for key in [key for key in offsets if key[0] == topic]:
+                del offsets[key]
+
+    def has_pending_offset(self, topic: str, partition: int) -> bool:
+        """Return whether an open transaction would change this offset (KIP-447)."""
+        return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
+
+    def forget_offsets_before(self, oldest_ms: int) -> None:
+        """Forget the offsets of a group without members that were last used at this time or before."""
+        had_members = bool(self.protocol_type)
+        self.offsets = {
+            key: committed
+            for key, committed in self.offsets.items()
+            if (self.empty_since_ms if had_members else committed.committed_at_ms) > oldest_ms
+        }
+
+
+def _unknown_member(group: Group, member_id: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no member {member_id!r}")

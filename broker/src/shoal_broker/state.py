@@ -1,0 +1,162 @@
+"""
+The state that API handlers read and change.
+
+A :class:`BrokerState` has no sockets and no threads: :class:`~.broker.Broker` adds them.
+The nodes of a cluster (:mod:`.cluster`) share the topics, the groups and the transactions.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from shoal.protocol.apis import ApiKey
+
+from .call import Call
+from .clock import now_ms
+from .coordination.fetch_sessions import FetchSessions
+from .coordination.groups import Groups
+from .coordination.leaders import Leaders
+from .coordination.producer_ids import ProducerIds
+from .coordination.purgatory import Purgatory
+from .coordination.transactions import Transactions
+from .faults import Faults
+from .storage.log import Log
+from .topics import Topics
+
+__all__ = ["Api", "BrokerState", "Handler"]
+
+
+class Handler(Protocol):
+    """
+    Serve a request.
+
+    The request and the response are messages of ``shoal.protocol``: for Produce and Fetch its dataclasses,
+    otherwise the classes of its codec. The only error that a handler raises is
+    :class:`~.coordination.purgatory.NobodyWaits`.
+
+    """
+
+    def __call__(self, state: BrokerState, call: Call, request: Any, /) -> Any:
+        """Return the response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """
+    One API.
+
+    Attributes:
+        oldest: The oldest version that the broker serves.
+        handle: The function that serves its requests.
+
+    """
+
+    key: ApiKey
+    oldest: int
+    newest: int
+    handle: Handler
+
+
+class BrokerState:
+    """
+    One node's state, and the cluster's.
+
+    Attributes:
+        node_id: The node's id in the cluster.
+        apis: The APIs that the node serves.
+        faults: The failures that a test ordered (see :class:`~shoal_broker.Faults`).
+        fetch_sessions: The partitions that each client fetches.
+        purgatory: The requests that wait for logs to grow.
+        config: The broker's settings by Kafka's names, as text, defaults included. These and the following
+            attributes belong to all nodes of a cluster.
+        producer_ids: The source of new producer ids.
+        topics: The topics with their logs.
+        groups: The consumer groups with their offsets.
+        leaders: The nodes that run, and the leader of each partition.
+
+    """
+
+    config: dict[str, str]
+    cluster_id: str
+    producer_ids: ProducerIds
+    topics: Topics
+    groups: Groups
+    transactions: Transactions
+    leaders: Leaders
+
+    def __init__(
+        self,
+        node_id: int,
+        apis: Mapping[ApiKey, Api],
+        config: dict[str, str],
+        *,
+        cluster_id: str | None = None,
+        beside: BrokerState | None = None,
+    ) -> None:
+        """
+        Begin without topics, or share another node's state.
+
+        Args:
+            apis: The APIs that the node serves.
+            cluster_id: The cluster's id, by default a random one.
+            beside: Another node of the cluster, whose state this node shares.
+
+        """
+        self.node_id = node_id
+        self.apis = apis
+        self.config = config
+        self.faults = Faults()
+        if beside is not None:
+            self._share(beside)
+        else:
+            self._begin(cluster_id)
+        self.fetch_sessions = FetchSessions()
+        self.purgatory = Purgatory()
+
+    def _share(self, other: BrokerState) -> None:
+        self.cluster_id = other.cluster_id
+        self.producer_ids = other.producer_ids
+        self.topics = other.topics
+        self.groups = other.groups
+        self.transactions = other.transactions
+        self.leaders = other.leaders
+
+    def _begin(self, cluster_id: str | None) -> None:
+        self.cluster_id = cluster_id or _random_cluster_id()
+        self.leaders = Leaders()
+        self.producer_ids = ProducerIds()
+        self.topics = Topics()
+        self.groups = Groups()
+        self.transactions = Transactions(self.topics, self.groups, self.producer_ids)
+
+    def led_log(self, topic: str, partition: int) -> Log:
+        """
+        Return the log of a partition that this node leads.
+
+        Raises:
+            ApiError: With UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER.
+
+        """
+        log = self.topics.log(topic, partition)
+        self.leaders.check(self.node_id, topic, partition)
+        return log
+
+    def gave_up(self, call: Call) -> bool:
+        """Return whether a request lost its reader: the broker stopped, or the client hung up."""
+        return self.purgatory.is_closed or call.has_hung_up()
+
+    def forget_expired_producers(self) -> None:
+        """Forget producers whose last batch is older than ``producer.id.expiration.ms``."""
+        expiration_ms = int(self.config["producer.id.expiration.ms"])
+        for topic in self.topics:
+            for log in topic.logs:
+                log.forget_expired_producers(now_ms(), expiration_ms)
+
+
+def _random_cluster_id() -> str:
+    """Return 22 characters of URL-safe base64, as in Kafka."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

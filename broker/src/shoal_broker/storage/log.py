@@ -1,0 +1,406 @@
+"""
+A partition's log: its batches, and the state that a broker keeps about them.
+
+Appending copies a batch once, from the request, and replaces its header: base offset and leader epoch, which
+are not under the CRC, and on a LogAppendTime topic the timestamp. A read returns batches one after the other,
+cut at the size limit, in the middle of a batch if need be (KIP-74).
+
+There is one replica, so the high watermark is the log's end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from shoal.error_codes import ErrorCode
+from shoal.records import BatchHeader, RecordBatch, read_header, split
+from shoal.records.aborted import Marker, read_marker
+
+from ..api_error import ApiError
+from ..clock import now_ms
+from ..config import TopicConfig
+from .appending import count_written, nearest_offset, sequence_distance, stored_batch
+from .batches import Batches, TimestampAndOffset
+from .leader_epochs import LeaderEpochs
+from .marker import end_transaction_marker
+from .producers import Producers, ProducerSnapshot
+from .transaction_index import TransactionIndex
+from .validate import HeaderChange, check_crc
+
+__all__ = ["AppendInfo", "Log", "ReadInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendInfo:
+    """
+    The place of a batch in the log, whether it was written now or before.
+
+    Attributes:
+        base_offset: The offset of its first record.
+        log_append_time_ms: -1 if the batch keeps its create times.
+        is_duplicate: Whether the log had it already, and nothing was written.
+
+    """
+
+    base_offset: int
+    log_append_time_ms: int
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInfo:
+    """
+    A slice of the log, and the offsets at the time.
+
+    Attributes:
+        record_set: Batches, from the one that holds the requested offset; the last may be cut.
+        high_watermark: The log's end.
+        last_stable_offset: The start of the oldest open transaction, or the end.
+        log_start_offset: The first offset that is not deleted.
+        aborted_transactions: ``(producer_id, first_offset)``, for read_committed.
+
+    """
+
+    record_set: memoryview
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: Sequence[tuple[int, int]]
+
+
+class Log:
+    """
+    One partition's batches. Safe to use from several threads.
+
+    Attributes:
+        name: ``topic-partition``.
+        config: The topic's, replaced when it is altered.
+
+    """
+
+    def __init__(self, name: str, config: TopicConfig) -> None:
+        self.name = name
+        self.config = config
+        self._lock = threading.Lock()
+        self._batches = Batches()
+        self._log_start_offset = 0
+        self._log_end_offset = 0
+        self._epochs = LeaderEpochs()
+        self._producers = Producers()
+        self._transactions = TransactionIndex()
+        self._watchers: set[threading.Event] = set()
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is not deleted."""
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next batch."""
+        return self._log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The log's end."""
+        return self._log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The start of the oldest open transaction, or the log's end."""
+        with self._lock:
+            return self._last_stable_offset()
+
+    def _last_stable_offset(self) -> int:
+        unstable = self._transactions.first_unstable_offset
+        return self._log_end_offset if unstable is None else unstable
+
+    # Appending
+
+    def append(self, batch: RecordBatch, change: HeaderChange | None) -> AppendInfo:
+        """
+        Append a batch from a client, unless the log has it already.
+
+        Args:
+            batch: A validated batch; its bytes are copied.
+            change: The changes to its header that validation requires.
+
+        Raises:
+            ApiError: For its size, its epoch or its sequence.
+
+        """
+        header = batch.header
+        self._check_fits_segment(header.size)
+        with self._lock:
+            if header.producer_id >= 0:
+                producer = self._producers.get(header.producer_id)
+                duplicate = producer.duplicate_of(header)
+                if duplicate is not None:
+                    return AppendInfo(duplicate.first_offset, duplicate.timestamp, is_duplicate=True)
+                producer.check(header)
+            written = self._write([(batch, change)])
+            return _append_info(written, written.base_offset)
+
+    def compare_and_append(
+        self,
+        batches: Sequence[RecordBatch],
+        validated: Callable[[RecordBatch], tuple[RecordBatch, HeaderChange | None]],
+    ) -> AppendInfo:
+        """
+        Append those batches of one producer that the log does not have, all of them or none.
+
+        Args:
+            batches: One or more that :func:`~.multi_batch.admitted_batches` admitted.
+            validated: Checks a batch that the log does not have. Returns it, or a batch in its place, and the
+                changes to its header.
+
+        Returns:
+            The place of the first of them.
+
+        Raises:
+            ApiError: With OUT_OF_ORDER_SEQUENCE_NUMBER if the log neither has them at their sequences
+                (modulo 2^31) nor ends there, or CORRUPT_MESSAGE if one has a wrong CRC; and as
+                :meth:`append` and ``validated`` do.
+
+        """
+        with self._lock:
+            first_offset = nearest_offset(batches[0].header.base_sequence, self._log_end_offset)
+            producer = self._producers.get(batches[0].header.producer_id)
+            count = count_written(batches, producer, first_offset, self._log_end_offset, self._header_at)
+            if count is None:
+                raise self._out_of_order(batches)
+            if count == len(batches):
+                written = self._header_at(first_offset + sequence_distance(batches[0], batches[-1]))
+                assert written is not None, "it was counted"
+                return AppendInfo(first_offset, written.max_timestamp, is_duplicate=True)
+            new = [validated(batch) for batch in batches[count:]]
+            self._check_fits_segment(sum(batch.header.size for batch, _ in new))
+            producer.check(new[0][0].header)
+            return _append_info(self._write(new), first_offset)
+
+    def _header_at(self, offset: int) -> BatchHeader | None:
+        is_there = self._log_start_offset <= offset < self._log_end_offset
+        return self._batches.header_at(offset) if is_there else None
+
+    def _out_of_order(self, batches: Sequence[RecordBatch]) -> ApiError:
+        for batch in batches:
+            check_crc(batch)  # if the CRC is wrong, the header may be wrong, too
+        return ApiError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{self.name} ends at {self._log_end_offset} and has no batches like these at sequence "
+            f"{batches[0].header.base_sequence}",
+        )
+
+    def _check_fits_segment(self, size: int) -> None:
+        if size > self.config.segment_bytes:
+            raise ApiError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes exceed segment.bytes, {self.config.segment_bytes}",
+            )
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int
+    ) -> None:
+        """
+        End a producer's transaction with a control batch.
+
+        Raises:
+            ApiError: With INVALID_PRODUCER_EPOCH, for an epoch older than the producer's.
+
+        """
+        with self._lock:
+            producer = self._producers.get(producer_id)
+            if producer_epoch < producer.epoch:
+                raise ApiError(
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    f"a marker of epoch {producer_epoch} after {producer.epoch}",
+                )
+            data = memoryview(
+                end_transaction_marker(producer_id, producer_epoch, marker, coordinator_epoch, now_ms())
+            )
+            self._write([(RecordBatch(read_header(data), data), None)])
+            self._producers.get(producer_id).coordinator_epoch = coordinator_epoch
+
+    def store(self, record_set: bytes | bytearray | memoryview) -> None:
+        """
+        Append batches with their own offsets, as a follower does.
+
+        For tests that need batches that no client can produce: with holes, empty, or in old formats.
+
+        Raises:
+            ValueError: Their offsets do not ascend.
+
+        """
+        with self._lock:
+            for batch in split(memoryview(bytes(record_set))):
+                if batch.header.base_offset < self._log_end_offset:
+                    raise ValueError(
+                        f"offset {batch.header.base_offset} is not {self._log_end_offset} or later"
+                    )
+                self._add(batch)
+            self._wake_watchers()
+
+    def _write(self, batches: Sequence[tuple[RecordBatch, HeaderChange | None]]) -> BatchHeader:
+        """Copy batches into the log; return the header of the last one as stored."""
+        for batch, change in batches:
+            stored = stored_batch(batch, self._log_end_offset, self.leader_epoch, change)
+            self._add(stored)
+        self._wake_watchers()
+        return stored.header
+
+    def _add(self, batch: RecordBatch) -> None:
+        """Add a batch to the log's end, and note its producer and its transaction."""
+        header = batch.header
+        self._batches.append(batch)
+        self._log_end_offset = header.next_offset
+        if header.magic != 2 or header.producer_id < 0:
+            return
+        producer = self._producers.get(header.producer_id)
+        if header.is_control:
+            producer.set_epoch(header.producer_epoch)
+            producer.last_timestamp = header.max_timestamp
+            aborted = read_marker(batch) == Marker.ABORT
+            self._transactions.end(header.producer_id, header.base_offset, aborted)
+        else:
+            producer.appended(header)
+            if header.is_transactional:
+                self._transactions.begin(header.producer_id, header.base_offset)
+        self._producers.keep(producer)
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one_batch: bool) -> ReadInfo:
+        """
+        Read from the batch that holds an offset.
+
+        Args:
+            offset: The first offset; the log's end returns nothing.
+            max_bytes: The size limit; the last batch is cut to fit.
+            committed: Stop at the last stable offset, and return the aborted transactions (isolation level
+                read_committed).
+            at_least_one_batch: Return the first batch whole, however large it is. Without it, a first batch
+                that does not fit returns nothing.
+
+        Raises:
+            ApiError: With OFFSET_OUT_OF_RANGE.
+
+        """
+        with self._lock:
+            if not self._log_start_offset <= offset <= self._log_end_offset:
+                raise ApiError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.name} has {self._log_start_offset} to {self._log_end_offset}, not {offset}",
+                )
+            last_stable_offset = self._last_stable_offset()
+            upper_offset = last_stable_offset if committed else self._log_end_offset
+            record_set, end_offset = self._batches.read(
+                offset, upper_offset, max_bytes, at_least_one_batch=at_least_one_batch
+            )
+            aborted: Sequence[tuple[int, int]] = ()
+            if committed and record_set:
+                aborted = self._transactions.aborted_in(offset, end_offset)
+            return ReadInfo(
+                record_set, self._log_end_offset, last_stable_offset, self._log_start_offset, aborted
+            )
+
+    def start(self) -> TimestampAndOffset:
+        """Return the log's start, without a time."""
+        with self._lock:
+            return TimestampAndOffset(-1, self._log_start_offset, self._epochs.at(self._log_start_offset))
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset:
+        """Find the first record with this timestamp or a later one."""
+        with self._lock:
+            return self._batches.first_record_since(timestamp_ms, self._log_start_offset)
+
+    def offset_of_max_timestamp(self) -> TimestampAndOffset:
+        """Find the first record with the largest timestamp (ListOffsets -3, KIP-734)."""
+        with self._lock:
+            largest = self._batches.largest_timestamp
+            if largest < 0:
+                return TimestampAndOffset(-1, -1)
+            return self._batches.first_record_since(largest, self._log_start_offset)
+
+    @contextmanager
+    def watched(self, by: threading.Event) -> Iterator[None]:
+        """Set an event whenever there is more to read."""
+        with self._lock:
+            self._watchers.add(by)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watchers.discard(by)
+
+    def _wake_watchers(self) -> None:
+        for watcher in self._watchers:
+            watcher.set()
+
+    # Leader epochs
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """Begin a new leader epoch at the log's end."""
+        with self._lock:
+            self._epochs.begin(leader_epoch, self._log_end_offset)
+            # A client that waits for more may have to ask another leader.
+            self._wake_watchers()
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that appended batches get; it rises with every start of the broker."""
+        return self._epochs.current
+
+    def check_leader_epoch(self, expected: int) -> None:
+        """Check the client's leader epoch as :meth:`LeaderEpochs.check` does."""
+        self._epochs.check(self.name, expected)
+
+    def end_of_leader_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the end of a leader epoch as :meth:`LeaderEpochs.end_of` does."""
+        with self._lock:
+            return self._epochs.end_of(leader_epoch, self._log_end_offset)
+
+    # Producers
+
+    def producers(self) -> list[ProducerSnapshot]:
+        """Return the producers that wrote to the partition and have not expired."""
+        with self._lock:
+            return self._producers.snapshots(self._transactions.open)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Return whether a producer has an open transaction in this partition."""
+        with self._lock:
+            return producer_id in self._transactions.open
+
+    def forget_expired_producers(self, now: int, expiration_ms: int) -> None:
+        """Forget producers whose last batch is older than ``producer.id.expiration.ms``."""
+        with self._lock:
+            self._producers.forget_expired(now, expiration_ms, self._transactions.open)
+
+    # Deleting
+
+    def delete_records(self, before_offset: int) -> int:
+        """
+        Delete the records before an offset, -1 for all of them; return the new start.
+
+        Raises:
+            ApiError: With OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION if the topic is only compacted.
+
+        """
+        with self._lock:
+            if not self.config.deleted:
+                raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.name} is compacted")
+            if not -1 <= before_offset <= self._log_end_offset:
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name} ends at {self._log_end_offset}")
+            wanted = self._log_end_offset if before_offset < 0 else before_offset
+            self._log_start_offset = max(wanted, self._log_start_offset)
+            self._batches.delete_before(self._log_start_offset)
+            self._transactions.forget_before(self._log_start_offset)
+            return self._log_start_offset
+
+
+def _append_info(last_written: BatchHeader, base_offset: int) -> AppendInfo:
+    append_time = last_written.max_timestamp if last_written.is_log_append_time else -1
+    return AppendInfo(base_offset, append_time, is_duplicate=False)

@@ -1,0 +1,95 @@
+"""
+Several batches of a partition in one Produce request: the broker's half of KIP-712.
+
+Stock Kafka refuses a second batch with INVALID_RECORD. With ``shoal.multi.batch.produce`` this broker accepts
+several batches from clients whose id begins with ``shoal.multi.batch.client.id.prefix``, like a real one with
+shoal's Java agent. Any other client sees stock Kafka.
+
+The client's sequences are the offsets at which its batches must land (modulo 2^31). The log must end at the
+first new batch's offset, otherwise nothing is written. That makes a retry exact, however many batches it has
+and however many came since: the log itself has the batches at those offsets.
+:meth:`.log.Log.compare_and_append` does it, with all batches of a partition or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from shoal.error_codes import ErrorCode
+from shoal.records import HEADER_SIZE, BatchHeader, RecordBatch, read_header
+
+from ..api_error import ApiError
+from .producers import last_sequence_of, next_sequence
+from .validate import iterate
+
+__all__ = ["admitted_batches", "is_asked_for"]
+
+#: Earlier versions would need rules of their own, for example against ZStandard.
+_FROM_VERSION = 7
+
+
+def is_asked_for(config: Mapping[str, str], client_id: str) -> bool:
+    """Return whether the broker accepts several batches, and this client's id has the prefix."""
+    return config["shoal.multi.batch.produce"].lower() == "true" and client_id.startswith(
+        config["shoal.multi.batch.client.id.prefix"]
+    )
+
+
+def admitted_batches(record_set: memoryview, version: int) -> Sequence[RecordBatch] | None:
+    """
+    Return the batches of a record set that can be compared and appended together.
+
+    Args:
+        record_set: The record set of one partition.
+        version: The version of the request.
+
+    Returns:
+        One batch or more, of which only the headers were checked. None if a rule is broken: then the stock
+        rules apply, which refuse two batches.
+
+    Raises:
+        ApiError: With INVALID_RECORD for an incomplete batch at the end, which the stock rules would drop;
+            CORRUPT_MESSAGE for an invalid length or magic; UNKNOWN_SERVER_ERROR for a batch without a
+            complete header.
+
+    """
+    batches = [_read(view) for view in iterate(record_set)]
+    if sum(len(batch.view) for batch in batches) < len(record_set):
+        raise ApiError(ErrorCode.INVALID_RECORD, "the last batch is cut short")
+    headers = [batch.header for batch in batches]
+    is_admitted = (
+        version >= _FROM_VERSION
+        and all(_is_of_client(header) and _has_sequence(header) for header in headers)
+        and all(_follows(header, before) for before, header in pairwise(headers))
+    )
+    return batches if batches and is_admitted else None
+
+
+def _read(view: memoryview) -> RecordBatch:
+    if len(view) < HEADER_SIZE:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a batch of {len(view)} bytes")
+    return RecordBatch(read_header(view), view)
+
+
+def _is_of_client(header: BatchHeader) -> bool:
+    """Return whether a client may send such a batch alone, outside of a transaction."""
+    return (
+        header.magic == 2
+        and header.base_offset == 0
+        and 0 < header.records_count == header.last_offset_delta + 1
+        and not header.is_control
+        and not header.is_transactional
+    )
+
+
+def _has_sequence(header: BatchHeader) -> bool:
+    return header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
+
+
+def _follows(header: BatchHeader, before: BatchHeader) -> bool:
+    return (
+        header.producer_id == before.producer_id
+        and header.producer_epoch == before.producer_epoch
+        and header.base_sequence == next_sequence(last_sequence_of(before))
+    )
