@@ -157,3 +157,16 @@ def test_look_with_too_many_partitions_adds_none(brokers: TwoBrokers) -> None:
     assert found.topics == []
     assert len(brokers.destination.topics.topic("orders").logs) == 2
     assert "4 new partitions (orders: 4)" in found.warnings[0]
+
+
+@pytest.mark.usefixtures("orders")
+def test_refused_topic_leaves_a_later_one_its_room(brokers: TwoBrokers) -> None:
+    with discovering(brokers, max_new_partitions=3) as found:
+        refused = brokers.destination.faults.add(
+            ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders-refused"
+        )
+        brokers.source.create_topic("orders-refused", 3)
+        assert brokers.destination.faults.wait_for(refused, 3)
+        brokers.source.create_topic("orders-late", 3)
+        wait_until(lambda: "orders-late" in found.partitions)
+    assert not any("none of them is added" in each for each in found.warnings)
