@@ -103,6 +103,9 @@ class Clusters:
     def drift(self) -> list[str]:
         return self.drifting
 
+    def remedy_of(self, error: ShoalError) -> str:
+        return ""
+
     def groups(self) -> GroupsReport:
         if self.is_without_groups:
             return GroupsReport(Direction.FORWARD, [])

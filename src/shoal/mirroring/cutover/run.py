@@ -295,7 +295,7 @@ class CutoverRun:
                 verdict = look()
             except ShoalError as error:
                 state = State.WAITING if is_transient(error) else State.FAILED
-                remedy = _REMOVE_CAUSE if gate is Gate.IN_STEP else ""
+                remedy = self._observer.remedy_of(error) or (_REMOVE_CAUSE if gate is Gate.IN_STEP else "")
                 verdict = Verdict(state, [str(error)], remedy)
             if verdict.state is State.PASSED:
                 return

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...client.cluster import Cluster, is_transient
-from ...errors import ShoalError
+from ...errors import ShoalError, lacks_acl
 from ..assignment import end_offsets
+from ..model.acls import needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.progress import PartitionIncident
 from ..prepare.create import PreparedTopic, prepare
+from .acl_commands import commands_of
 from .lookout import Lookout
 from .new_partitions import NewPartitions
 from .schedule import PartitionSchedule
@@ -115,9 +117,17 @@ class Discovery(Lookout):
                 )
         except ShoalError as error:
             if not is_transient(error):
-                self._warn(f"topic {name} is not mirrored yet: {error}")
+                self._warn(f"topic {name} is not mirrored yet: {error}{self._grants(name, copy, error)}")
             return
         for warning in prepared.warnings:
             self._warn(warning)
         self._topics[name] = prepared.topics[name]
         self._on_found(prepared.topics[name])
+
+    def _grants(self, name: str, copy: str, error: ShoalError) -> str:
+        """Return the commands that grant the ACLs of a topic and its copy, if the error is that one lacks."""
+        if not lacks_acl(error):
+            return ""
+        needed = needed_acls({name: copy}, "", created=[copy], grown=[copy], before_2_8=False)
+        acls = [each for each in needed if each.resource_type == "topic"]
+        return f". As an administrator: {' && '.join(commands_of(acls, self._options, is_own=True))}"
