@@ -93,7 +93,7 @@ def _cpu_s_of(code: str) -> float:
 
 def _cpu_s_of_process(process: psutil.Process) -> float:
     times = process.cpu_times()
-    return times.user + times.system
+    return float(times.user + times.system)
 
 
 def test_java_is_recognized_by_its_name(run: Run, tmp_path: Path) -> None:

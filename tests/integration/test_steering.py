@@ -58,7 +58,7 @@ def test_mirror_is_limited_paused_and_stopped_by_its_operator(
             """Whether nothing is copied over the ends of windows; a fetch under way may come before."""
             paused_at = do("status")["records"]
             time.sleep(2 * SLICE_S)
-            return do("status")["records"] == paused_at
+            return bool(do("status")["records"] == paused_at)
 
         wait_until(stands_still, "the copy stands still", PAUSED_S)
         assert do("status")["bytes_out"] < SIZE * 0.95

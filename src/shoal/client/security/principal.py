@@ -17,6 +17,7 @@ __all__ = ["principal_of"]
 
 def principal_of(security: Security) -> str | None:
     """Return the principal, as ``User:NAME``; None if only the brokers know it."""
+    name: str | None
     match security.login:
         case PasswordLogin() as login:
             return login.user
