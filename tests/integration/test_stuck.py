@@ -75,8 +75,9 @@ GROUP = "stuck"
 #: From the command to the first record, on a busy machine.
 START_WITHIN_S = 300.0
 
-#: From SIGTERM to the end of the process: 3 s for the window, and Spark's own end on a busy machine.
-END_WITHIN_S = 12.0
+#: From SIGTERM to the end of the process: usually 5 s, and less than the request timeout of 30 s, for which a
+#: mirror would wait that does not give up the answer of the stalled leader.
+END_WITHIN_S = 25.0
 
 
 @contextmanager
