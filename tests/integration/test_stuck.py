@@ -75,8 +75,8 @@ GROUP = "stuck"
 #: From the command to the first record, on a busy machine.
 START_WITHIN_S = 300.0
 
-#: From SIGTERM to the end of the process: usually 5 s, and less than the request timeout of 30 s, for which a
-#: mirror would wait that does not give up the answer of the stalled leader.
+#: From SIGTERM to the end of the process, usually 5 s. A mirror that waits for the stalled leader takes the
+#: request timeout, 30 s.
 END_WITHIN_S = 25.0
 
 

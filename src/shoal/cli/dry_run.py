@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -88,7 +89,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
         yield f"  later: {', '.join(_acls_of_later(options, found))}"
     yield ""
     yield "To grant them (the file of --command-config has an administrator's login):"
-    yield f"  PRINCIPAL={_principal(options, found)}"
+    yield f"  PRINCIPAL={shlex.quote(_principal(options, found))}"
     yield from (f"  {command}" for command in commands_of(found.acls, options))
     if commands := commands_of(_later_acls(options, found), options, creates=False):
         yield "  # later, once a topic of the source gets more partitions:"
