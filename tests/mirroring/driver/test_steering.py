@@ -180,7 +180,7 @@ def test_steering_that_arrives_during_a_report_is_confirmed(started: Callable[..
     with ControlConnection(mirror.server.address, "secret") as task:
         task._socket = LateSocket(task)  # type: ignore[assignment]
         task.take([TopicPartition(name, 0) for name in NAMES])
-        wait_until(lambda: mirror.server.is_steered, timeout_s=2.0)
+        wait_until(lambda: mirror.server.is_steered)
 
 
 def test_commit_reaches_a_task(started: Callable[..., Mirror]) -> None:
