@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.figures import Figure, Figures, Key, Ratio
 from bench.measure import BEGINS_AT, GIGABYTE, MoverFailed, Window, measure
-from bench.mover import Job, Mover, Tls
+from bench.mover import Job, Listeners, Mover
 from bench.movers import MIRROR_MAKER_2
 from bench.report import markdown, say
 from bench.rows import Row, Section, Settings, delete_topics, in_turn
@@ -58,36 +58,33 @@ def compare(
     topic: Topic,
     movers: Sequence[Mover],
     repeat: int,
-    addresses: Mapping[str, str] | None = None,
     begins_at: float = BEGINS_AT,
-    tls: Tls | None = None,
+    listeners: Listeners | None = None,
 ) -> dict[str, list[Window]]:
     """Let the movers copy a topic in turn; return their windows by their names.
 
     Args:
-        addresses: Bootstrap servers that the movers get instead of a cluster's own, for the keys ``source``
-            and ``destination``.
         begins_at: The part of the records that is not measured.
-        tls: Listeners with TLS that the movers use.
+        listeners: The addresses that the movers get instead of the clusters' own.
 
     Raises:
         MoverFailed: A mover failed, or its first copy has other records.
     """
     source, destination = clusters
-    told = {"source": source.bootstrap, "destination": destination.bootstrap, **(addresses or {})}
     expected: dict[int, PartitionDigest] = {}
     windows: dict[str, list[Window]] = {mover.name: [] for mover in movers}
     for turn, mover in in_turn(movers, repeat):
         with tempfile.TemporaryDirectory(prefix="bench-") as directory:
             job = Job(
-                **told,
+                source.bootstrap,
+                destination.bootstrap,
                 topic=topic.name,
                 copy=f"{topic.name}_copy{next(_numbers)}",
                 codec=topic.shape.codec,
                 directory=Path(directory),
                 partitions=topic.shape.partitions,
                 records=topic.records,
-                tls=tls,
+                listeners=listeners,
             )
             window, copy = measure(mover, job, source, destination, begins_at=begins_at)
         windows[mover.name].append(window)

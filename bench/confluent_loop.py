@@ -15,7 +15,7 @@ __all__ = ["CONFLUENT_LOOP"]
 
 def _arguments(job: Job) -> list[str]:
     places = [job.reads_from, job.writes_to, job.topic, job.copy, job.codec]
-    tls = [] if job.tls is None else ["--authority", str(job.tls.authority)]
+    tls = [] if job.authority is None else ["--authority", str(job.authority)]
     return [sys.executable, "-m", "bench.confluent_loop", *places, *tls]
 
 

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 
 from bench.compare import compare, loaded
 from bench.figures import Figure, Figures, Key
+from bench.mover import Listeners
 from bench.movers import usual_codes
 from bench.report import markdown
 from bench.rows import PATIENT, Row, Section, Settings
@@ -59,7 +60,10 @@ def _run(settings: Settings) -> Section:
                     for each in usual_codes(settings.before)
                     for size in buffers
                 ]
-                windows = compare((source, destination), topic, movers, settings.repeat, {far: bootstrap})
+                clusters_own = Listeners(source.bootstrap, destination.bootstrap)
+                listeners = replace(clusters_own, **{far: bootstrap})
+                pair = source, destination
+                windows = compare(pair, topic, movers, settings.repeat, listeners=listeners)
         for mover, turns in windows.items():
             speed = Figure([each.part * topic.wire_gigabytes * 1000 / each.seconds for each in turns])
             cpu = Figure([each.cpu_s / each.part / topic.gigabytes for each in turns])

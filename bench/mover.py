@@ -18,22 +18,22 @@ from bench.topics import PARTITIONS
 from rig import create_topic
 from rig.load import Codec
 
-__all__ = ["Command", "Job", "Mover", "PlainCommand", "Tls"]
+__all__ = ["Command", "Job", "Listeners", "Mover", "PlainCommand"]
 
 
 @dataclass(frozen=True)
-class Tls:
-    """Two clusters' listeners with TLS.
+class Listeners:
+    """The addresses that movers connect to instead of the clusters' own, such as proxies or TLS.
 
     Attributes:
-        source: Bootstrap servers of the source's listener.
-        destination: The same of the destination's.
-        authority: A PEM file: the authority that signed the certificates of all brokers.
+        source: Bootstrap servers for the source.
+        destination: The same for the destination.
+        authority: A PEM file, if both have TLS: the authority that signed the certificates of all brokers.
     """
 
     source: str
     destination: str
-    authority: Path
+    authority: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Job:
         partitions: Number of partitions of the topic.
         records: Number of records of the topic, if its offsets are not all records': markers of transactions
             have offsets, too.
-        tls: The listeners with TLS to connect to instead, if any. The bench itself uses ``source`` and
+        listeners: The addresses for movers, if they differ. The bench itself uses ``source`` and
             ``destination``.
     """
 
@@ -64,24 +64,29 @@ class Job:
     beside: str | None = None
     partitions: int = PARTITIONS
     records: int | None = None
-    tls: Tls | None = None
+    listeners: Listeners | None = None
 
     @property
     def reads_from(self) -> str:
         """The source's bootstrap servers for a mover."""
-        return self.source if self.tls is None else self.tls.source
+        return self.source if self.listeners is None else self.listeners.source
 
     @property
     def writes_to(self) -> str:
         """The destination's bootstrap servers for a mover."""
-        return self.destination if self.tls is None else self.tls.destination
+        return self.destination if self.listeners is None else self.listeners.destination
+
+    @property
+    def authority(self) -> Path | None:
+        """The authority of the brokers' certificates, if a mover connects over TLS."""
+        return None if self.listeners is None else self.listeners.authority
 
     @property
     def java_properties(self) -> Mapping[str, str]:
         """A Java client's further properties for both clusters."""
-        if self.tls is None:
+        if self.authority is None:
             return {}
-        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.tls.authority)}
+        trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authority)}
         return {"security.protocol": "SSL", **trusted}
 
     @property

@@ -11,7 +11,7 @@ from typing import Self
 from confluent_kafka.admin import AdminClient
 
 from bench.figures import Figures
-from bench.mover import Mover, Tls
+from bench.mover import Listeners, Mover
 from bench.report import say
 from bench.shoal_movers import Code
 from bench.topics import TOPICS, load
@@ -64,12 +64,12 @@ class Clusters:
                 delete_topics(cluster, topic)
         return self._pair
 
-    def tls(self) -> Tls:
+    def tls(self) -> Listeners:
         """Return the listeners with TLS of the running pair."""
         assert self._pair is not None, "call pair first"
         assert self._authority is not None
         source, destination = self._pair
-        return Tls(source.listener(_TLS), destination.listener(_TLS), self._authority)
+        return Listeners(source.listener(_TLS), destination.listener(_TLS), self._authority)
 
     def close(self) -> None:
         """Stop them, for a row that starts clusters of its own."""

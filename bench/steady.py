@@ -82,8 +82,8 @@ def _run(row: _Steady, settings: Settings) -> Section:
     clusters = settings.clusters.pair(settings.scale)
     movers = [mover for name, mover in settings.movers.items() if name in _MOVERS]
     topic = loaded(clusters[0], row.shape, row.shape.megabytes * settings.scale)
-    tls = settings.clusters.tls() if row.tls else None
-    windows = compare(clusters, topic, movers, settings.repeat, begins_at=_BEGINS_AT, tls=tls)
+    listeners = settings.clusters.tls() if row.tls else None
+    windows = compare(clusters, topic, movers, settings.repeat, begins_at=_BEGINS_AT, listeners=listeners)
     delete_topics(clusters[0], topic.name)
     figures = _figures(row.name, topic, windows)
     text = (

@@ -70,10 +70,12 @@ class Authority:
     def pem(self) -> str:
         return _pem(self.certificate)
 
-    def issue(self, common_name: str, *hosts: str, expired: bool = False) -> Identity:
-        """Return a key and a certificate for hosts (names and addresses)."""
+    def issue(
+        self, common_name: str, *hosts: str, expired: bool = False, subject: x509.Name | None = None
+    ) -> Identity:
+        """Return a key and a certificate for hosts (names and addresses); ``subject`` replaces the name."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        name = subject or x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
         builder = self._builder(name, key.public_key(), _now() + (-_DAY if expired else _DAY))
         if hosts:
             builder = builder.add_extension(x509.SubjectAlternativeName(map(_general_name, hosts)), False)

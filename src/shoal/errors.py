@@ -300,6 +300,14 @@ class BrokerError(ShoalError):
         return f"{self.where}: {named_code(self.raw_code)}{words}" + (f": {advice}" if advice else "")
 
 
+_LACKS_ACL = frozenset({*_MISSING_ACL, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+
+
+def lacks_acl(error: ShoalError) -> bool:
+    """Return whether an error is a broker's refusal because of a missing ACL, or has one as its cause."""
+    return any(isinstance(each, BrokerError) and each.code in _LACKS_ACL for each in (error, error.__cause__))
+
+
 def raise_for(code: int, where: str, detail: str | None = None, right: str | None = None) -> None:
     """Raise the :class:`BrokerError` of a response's error code, unless the code is 0."""
     if code != ErrorCode.NONE:

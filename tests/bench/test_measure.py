@@ -1,5 +1,6 @@
 """A window begins at a tenth of a mover's records, and a mover that fails is an error."""
 
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,8 @@ def copied(count):
 def burn(seconds):
     until = time.process_time() + seconds
     while time.process_time() < until: pass
+def await_reading(number):
+    while not os.path.exists('readings') or int(open('readings').read()) < 2 * number: time.sleep(0.01)
 """
 
 
@@ -62,23 +65,35 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mover, flo
 
     monkeypatch.setattr(measuring, "count_records", count_records)
     monkeypatch.setattr(measuring, "end_offsets", end_offsets)
-    cluster: Any = SimpleNamespace(cpu_seconds=lambda: 1.0)
+    readings = itertools.count(1)
+
+    def cpu_seconds() -> float:
+        """Note the reading for the mover, which waits for it; both clusters count."""
+        (tmp_path / "new-reading").write_text(str(next(readings)))
+        (tmp_path / "new-reading").replace(tmp_path / "readings")
+        return 1.0
+
+    cluster: Any = SimpleNamespace(cpu_seconds=cpu_seconds)
     job = Job("source", "destination", "topic", "copy", "none", tmp_path)
     return lambda mover, timeout_s: measure(mover, job, cluster, cluster, timeout_s)[0]
 
 
-def test_window_excludes_the_first_tenth(run: Callable[[Mover, float], measuring.Window]) -> None:
+def test_window_excludes_the_first_tenth(
+    run: Callable[[Mover, float], measuring.Window], tmp_path: Path
+) -> None:
     code = (
-        PROGRESS
-        + "burn(1.0); copied(1); time.sleep(0.2); copied(200); time.sleep(0.2); burn(0.4); copied(1000); "
-        "time.sleep(0.5)"
+        PROGRESS + "burn(1.0); started = time.process_time(); copied(1); await_reading(1); copied(200); "
+        "await_reading(2); began = time.process_time(); burn(0.4); ended = time.process_time(); "
+        "open('own', 'w').write(f'{started} {ended - began}'); copied(1000); await_reading(3)"
     )
     window = run(Mover(code), 300)
+    start_cpu_s, cpu_s = map(float, (tmp_path / "own").read_text().split())
     assert window.part == 0.8
-    assert 0.3 < window.cpu_s < 0.7
+    # Until a reading the mover looks every 10 ms, and the kernel counts in ticks of as many.
+    assert window.cpu_s == pytest.approx(cpu_s, abs=0.1)
     assert window.task_cpu_s == pytest.approx(window.cpu_s, abs=0.1)
     assert window.jvm_cpu_s == window.destination_cpu_s == 0
-    assert 0.9 < window.start_cpu_s < 1.6
+    assert window.start_cpu_s == pytest.approx(start_cpu_s, abs=0.1)
     assert window.start_s > 0.9
     assert window.pss > 1_000_000
     assert window.yardstick_ms > 0

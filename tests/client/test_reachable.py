@@ -83,7 +83,7 @@ def failing(broker: Broker) -> str:
     began = time.monotonic()
     with Cluster(config_of("source", broker)) as cluster, pytest.raises(Unreachable) as raised:
         check_advertised(cluster, patience_s=1.0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # connecting to no host at all takes minutes
     return str(raised.value)
 
 

@@ -75,8 +75,9 @@ GROUP = "stuck"
 #: From the command to the first record, on a busy machine.
 START_WITHIN_S = 300.0
 
-#: From SIGTERM to the end of the process: 3 s for the window, and Spark's own end on a busy machine.
-END_WITHIN_S = 12.0
+#: From SIGTERM to the end of the process, usually 5 s. A mirror that waits for the stalled leader takes the
+#: request timeout, 30 s.
+END_WITHIN_S = 25.0
 
 
 @contextmanager
@@ -389,7 +390,10 @@ def test_mirror_stops_in_time_while_a_leader_stalls(setting: Setting) -> None:
             positions = committed(setting.source, GROUP)
             for partition in (SPREAD[0], SPREAD[2]):
                 # All batches are copied as they are, from offset 0 on: offsets are the same.
-                assert positions[partition] == log_end(destination, partition)
+                behind = log_end(destination, partition) - positions[partition]
+                # On a busy machine an answer may take longer than the mirror waits for it at its end
+                # (task._END_PATIENCE_S). It names that partition, and the next mirror finds the batch.
+                assert behind == 0 or (behind > 0 and str(partition) in summary["waiting"]), behind
         assert took_s < END_WITHIN_S
         setting.mirror()
     setting.assert_same(*TOPICS)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from shoal.error_codes import ErrorCode
+from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
 from tests.two_brokers import History, TwoBrokers, wait_until
@@ -65,8 +67,34 @@ def test_running_mirror_adds_no_more_partitions_than_allowed(brokers: TwoBrokers
         assert mirror.exit_code == 4
     assert summary["stopped"] == {}
     assert len(re.findall("none of them is added", mirror.stderr)) == 1
-    assert "max-new-partitions allows 3 a look and 30 since the start, of which 28 are left" in mirror.stderr
+    bound = "The bound is 3 a look and 30 since the start (--max-new-partitions), of which 28 are left"
+    assert bound in mirror.stderr
 
     # A start adds what it lists.
     assert shoal("mirror", *command, "--once", state=tmp_path).returncode == 0
     assert (partitions(destination, "orders"), partitions(destination, "orders-late")) == (4, 4)
+
+
+def test_topic_that_the_destination_refuses_takes_no_room_from_later_ones(
+    brokers: TwoBrokers, tmp_path: Path
+) -> None:
+    source, destination = brokers.source, brokers.destination
+    create(source, "orders", 1)
+    refused = destination.faults.add(
+        ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders-refused"
+    )
+    command = [
+        *("--from", source.bootstrap, "--to", destination.bootstrap, "--topics", r"orders.*"),
+        *("--group", "g", "--master", "local[1]", "--refresh", "1", "--max-new-partitions", "3"),
+    ]
+    with MirrorProcess(*command, state=tmp_path) as mirror:
+        mirror.wait_for(lambda line: line["type"] == "progress" and line["done"] == 1)
+        create(source, "orders-refused", 3)
+        assert destination.faults.wait_for(refused, 2, 60)
+        create(source, "orders-late", 3)
+        wait_until(lambda: partitions(destination, "orders-late") == 3, 60)
+        destination.faults.clear()
+        wait_until(lambda: partitions(destination, "orders-refused") == 3, 60)
+        mirror.send_signal(signal.SIGTERM)
+        mirror.wait()
+    assert "none of them is added" not in mirror.stderr

@@ -66,6 +66,19 @@ def test_report_of_verify_replaces_a_link(brokers: tuple[str, str], planted: Pla
     planted.check()
 
 
+def test_state_of_verify_is_not_read_through_a_link(
+    brokers: tuple[str, str], planted: Planted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, destination = brokers
+    command = ["verify", "--from", source, "--to", destination, "--topics", "orders", "--follow", "--state"]
+    (tmp_path / "own").symlink_to(tmp_path / "nothing")
+    for link in (planted.link, tmp_path / "own"):
+        assert main([*command, str(link)]) == 2
+        assert f"--state {str(link)!r} is a symbolic link. Name the file itself" in capsys.readouterr().err
+        assert link.is_symlink()
+    assert planted.target.read_text() == PRECIOUS
+
+
 def test_directory_may_be_a_link(brokers: tuple[str, str], planted: Planted, tmp_path: Path) -> None:
     (tmp_path / "reports").symlink_to(planted.link.parent)
     file = tmp_path / "reports" / "result"

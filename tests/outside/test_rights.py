@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import shlex
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
 from rig.cluster import java_properties
 from rig.jars import class_path, java
@@ -71,6 +76,13 @@ def bob(kafka: LockedKafka, directory: Path, verb: str, topics: str, *more: str)
         state=directory,
     )
     return run.returncode, run.stdout, run.stderr
+
+
+def printed_commands(sentence: str) -> list[str]:
+    """Return the commands at the end of a sentence."""
+    _, found, commands = sentence.strip().partition("s an administrator: ")
+    assert found, sentence
+    return commands.split(" && ")
 
 
 def grant(kafka: LockedKafka, commands: list[str], directory: Path) -> None:
@@ -153,15 +165,15 @@ def test_refused_start_ends_with_2_and_points_to_the_commands(kafka: LockedKafka
     assert "GROUP_AUTHORIZATION_FAILED" in refusal("fresh")
 
 
-def test_read_taken_away_names_its_remedy_and_given_back_continues(
+def test_read_taken_away_has_the_command_that_lets_the_mirror_continue(
     kafka: LockedKafka, tmp_path: Path
 ) -> None:
-    topic, group = "taken", "group-of-taken"
+    topic, group = "taken.away", "group-of-taken"
     load(kafka, topic)
     allow_all_but_the_group(kafka, topic)
     kafka.allow("bob", ResourceType.GROUP, group, AclOperation.READ)
     file = login(kafka, "bob", tmp_path / "bob.properties")
-    names = "--topics", topic, *RENAME, "--group", group
+    names = "--topics", r"taken\..*", *RENAME, "--group", group
     with MirrorProcess("--from-config", file, "--to-config", file, *names, state=tmp_path) as mirror:
         mirror.wait_for(lambda line: line.get("records") == 10)
         kafka.forbid("bob", ResourceType.TOPIC, topic, AclOperation.READ)
@@ -170,8 +182,10 @@ def test_read_taken_away_names_its_remedy_and_given_back_continues(
         reason = line["stopped"][f"{topic}-0"]
         assert f"allow READ on topic {topic} to User:bob" in reason
         assert "tries again every 5 minutes, and on SIGUSR1" in reason
-        assert "--dry-run" in reason
-        kafka.allow("bob", ResourceType.TOPIC, topic, AclOperation.READ)
+        (command,) = printed_commands(reason)
+        assert "--command-config source-admin.properties" in command
+        assert "--topic taken. --resource-pattern-type prefixed" in command
+        grant(kafka, [command], tmp_path)
         mirror.send_signal(signal.SIGUSR1)
         mirror.wait_for(lambda line: line.get("records") == 20 and not line["stopped"])
         mirror.send_signal(signal.SIGTERM)
@@ -179,3 +193,101 @@ def test_read_taken_away_names_its_remedy_and_given_back_continues(
         assert mirror.exit_code == 0, mirror.stderr
     source, copy = (digest_topic(kafka.cluster.bootstrap, each) for each in (topic, f"copy.{topic}"))
     assert source == copy
+
+
+def test_cutover_of_a_fresh_principal_has_the_commands_that_it_lacks(
+    kafka: LockedKafka, tmp_path: Path
+) -> None:
+    load(kafka, "moved")
+    create_topic(kafka.cluster.bootstrap, "copy.moved", partitions=1)
+
+    def cut() -> str:
+        more = "--group", "group-of-moved", "--groups", ".*", "--rehearse", "--allow-drift", "acls"
+        code, _, err = bob(kafka, tmp_path, "cutover", "moved", *more, "--timeout", "1")
+        assert code in (1, 2), err
+        return err.splitlines()[-1]
+
+    sentence = cut()
+    assert "topic 'moved' of" in sentence
+    assert "not authorized for User:bob" in sentence
+    grant(kafka, printed_commands(sentence), tmp_path)
+    wait_until(lambda: len(kafka.acls_of("bob")) == 4, "the broker to know the ACLs of the topics")
+    sentence = cut()
+    assert "gate 'mirror' failed" in sentence
+    (command,) = printed_commands(sentence)
+    assert "--group group-of-moved" in command
+    grant(kafka, [command], tmp_path)
+    wait_until(lambda: len(kafka.acls_of("bob")) == 5, "the broker to know the ACL of the group")
+    sentence = cut()  # no mirror runs
+    assert "gate 'mirror' did not open within" in sentence
+    assert "AUTHORIZATION" not in sentence
+
+
+SUBJECT = x509.Name(
+    [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example, Ltd"),
+        x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "data = #1"),
+        x509.NameAttribute(NameOID.COMMON_NAME, "mirror"),
+    ]
+)
+
+
+def certificate_login(kafka: LockedKafka, directory: Path) -> dict[str, str]:
+    store = kafka.authority.issue("mirror", subject=SUBJECT).write_pem(directory / "mirror.pem")
+    return {
+        "bootstrap.servers": kafka.cluster.listener("MUTUAL"),
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(kafka.directory / "ca.pem"),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+    }
+
+
+def token_login(kafka: LockedKafka, directory: Path) -> dict[str, str]:
+    now = int(time.time())
+    parts = {"alg": "none"}, {"sub": "mirror-of-orders", "iat": now, "exp": now + 3600}
+    encoded = (base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts)
+    token = directory / "token"
+    token.write_text(f"{'.'.join(encoded)}.")
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    return {
+        "bootstrap.servers": kafka.cluster.listener("OAUTH"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        "sasl.jaas.config": f"{module} required;",
+    }
+
+
+@pytest.mark.parametrize(
+    ("login_of", "principal"),
+    [
+        (certificate_login, r"User:CN=mirror,OU=data \= \#1,O=Example\, Ltd"),
+        (token_login, "User:mirror-of-orders"),
+    ],
+    ids=["certificate", "token"],
+)
+def test_doctor_has_commands_for_the_principal_that_the_broker_sees(
+    kafka: LockedKafka,
+    tmp_path: Path,
+    login_of: Callable[[LockedKafka, Path], dict[str, str]],
+    principal: str,
+) -> None:
+    topic = f"of-{login_of.__name__}"
+    load(kafka, topic)
+    create_topic(kafka.cluster.bootstrap, f"copy.{topic}", partitions=1)
+    file = tmp_path / "mirror.properties"
+    file.write_text(java_properties(login_of(kafka, tmp_path)))
+    file.chmod(0o600)
+
+    def doctor() -> list[dict[str, str]]:
+        between = "--from-config", str(file), "--to-config", str(file)
+        run = shoal("doctor", *between, "--topics", topic, *RENAME, "--json", state=tmp_path)
+        return [each for each in json.loads(run.stdout)["findings"] if each["check"] in ("ACLs", "topics")]
+
+    (wrong,) = (each for each in doctor() if each["check"] == "ACLs" and each["verdict"] == "wrong")
+    commands = wrong["remedy"].removeprefix("Grant them: ").split(" && ")
+    assert all(f"--allow-principal {shlex.quote(principal)} " in each for each in commands)
+    grant(kafka, commands, tmp_path)
+    wait_until(lambda: all(each["verdict"] != "wrong" for each in doctor()), "the broker to know the ACLs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
-from tests.two_brokers import ABORT, COMMIT, TwoBrokers, answers, may_compact, wait_until
+from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, answers, may_compact, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -91,15 +92,25 @@ def test_records_that_come_after_several_empty_answers_are_copied(
         assert two.copied() == history.committed
 
 
-def test_source_that_sends_no_records_ends_once_as_an_incident_and_skips_nothing(tmp_path: Path) -> None:
+@contextmanager
+def silent_source(directory: Path) -> Iterator[tuple[TwoBrokers, History, Callable[[], None]]]:
+    """Mirror three records, and let the source send none of four more; yield what ends this, too."""
     with TwoBrokers.started() as two:
         (history,) = two.topic()
         history.plain(3)
-        assert mirror_once(two, tmp_path)[0] == 0
+        assert mirror_once(two, directory)[0] == 0
         history.plain(2, 2)
         faultless = two.source.apis
         answers(two.source, ApiKey.FETCH, without_records, FOR_EVER)
 
+        def end_silence() -> None:
+            two.source.apis = faultless
+
+        yield two, history, end_silence
+
+
+def test_source_that_sends_no_records_ends_once_as_an_incident_and_skips_nothing(tmp_path: Path) -> None:
+    with silent_source(tmp_path) as (two, history, end_silence):
         code, summary, messages = mirror_once(two, tmp_path)
 
         assert code == 1, messages
@@ -110,19 +121,13 @@ def test_source_that_sends_no_records_ends_once_as_an_incident_and_skips_nothing
         assert "--on-source-retention continue" in reason
         assert two.copied() == history.committed[:3]
 
-        two.source.apis = faultless
+        end_silence()
         assert mirror_once(two, tmp_path)[0] == 0
         assert two.copied() == history.committed
 
 
 def test_offsets_that_the_source_does_not_send_are_skipped_and_counted_by_option(tmp_path: Path) -> None:
-    with TwoBrokers.started() as two:
-        (history,) = two.topic()
-        history.plain(3)
-        assert mirror_once(two, tmp_path)[0] == 0
-        history.plain(2, 2)
-        faultless = two.source.apis
-        answers(two.source, ApiKey.FETCH, without_records, FOR_EVER)
+    with silent_source(tmp_path) as (two, history, end_silence):
         report = tmp_path / "report.html"
 
         code, summary, messages = mirror_once(
@@ -137,7 +142,7 @@ def test_offsets_that_the_source_does_not_send_are_skipped_and_counted_by_option
         assert "skipped: gap" in report.read_text(encoding="utf-8")
         assert two.copied() == history.committed[:3]
 
-        two.source.apis = faultless
+        end_silence()
         history.plain(1)
         code, summary, messages = mirror_once(two, tmp_path)
         assert (code, summary["incidents"]) == (0, []), messages

@@ -178,19 +178,21 @@ def test_round_that_does_not_end_keeps_the_positions_of_equal_partitions(
         (history,) = brokers.topic(topic)
         history.plain(3, 2)
         lay_out(brokers, [bytearray(each.view) for each in batches_of(brokers.source.log(topic))], topic)
-    file, stop, is_compared = tmp_path / "state", threading.Event(), threading.Event()
-    whole = PartitionComparison.run
+    file, stop, is_kept = tmp_path / "state", threading.Event(), threading.Event()
+    whole, after = PartitionComparison.run, Follower._after
+
+    def after_(self: Follower, *report: Any) -> Any:
+        is_kept.set()  # on the thread of the round, which looks at the next report or at the stop only then
+        return after(self, *report)
 
     def run_(self: PartitionComparison, ours: Cluster, theirs: Cluster) -> PartitionReport:
         if self.plan.source == PARTITION:
-            is_compared.set()
             return whole(self, ours, theirs)
-        is_compared.wait(30)
-        time.sleep(1)
+        assert is_kept.wait(60)
         if ends == "failed":
             raise ShoalError("a cluster does not answer")
         stop.set()
-        time.sleep(1)
+        assert self._stop.wait(60)  # by the round that ends
         return whole(self, ours, theirs)
 
     def follower() -> Follower:
@@ -201,6 +203,7 @@ def test_round_that_does_not_end_keeps_the_positions_of_equal_partitions(
 
     with monkeypatch.context() as patched:
         patched.setattr(PartitionComparison, "run", run_)
+        patched.setattr(Follower, "_after", after_)
         first = follower()
         with pytest.raises(Stopped if ends == "stopped" else ShoalError):
             first.round(stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 from ..client.config import ClientConfig
 from ..client.offsets import LATEST
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
-from ..mirroring.driver.acl_prefixes import commands_of
-from ..mirroring.driver.acls import Acl, acl_sentences
+from ..mirroring.driver.acl_commands import commands_of
 from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
+from ..mirroring.model.acls import Acl, acl_sentences
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions
 from ..printable import printable_lines
@@ -88,7 +89,7 @@ def _lines(options: MirrorOptions, found: DryRun) -> Iterator[str]:
         yield f"  later: {', '.join(_acls_of_later(options, found))}"
     yield ""
     yield "To grant them (the file of --command-config has an administrator's login):"
-    yield f"  PRINCIPAL={_principal(options, found)}"
+    yield f"  PRINCIPAL={shlex.quote(_principal(options, found))}"
     yield from (f"  {command}" for command in commands_of(found.acls, options))
     if commands := commands_of(_later_acls(options, found), options, creates=False):
         yield "  # later, once a topic of the source gets more partitions:"

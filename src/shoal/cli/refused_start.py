@@ -5,20 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ..error_codes import ErrorCode
-from ..errors import BrokerError, ConfigError, ShoalError
+from ..errors import BrokerError, ConfigError, lacks_acl
 from ..mirroring.model.options import MirrorOptions
 from .parser import Spelling, sentence_of
 
 __all__ = ["pointing_to_commands"]
-
-_REFUSALS = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
 
 
 @contextlib.contextmanager
@@ -33,7 +24,7 @@ def pointing_to_commands(options: MirrorOptions, spell: Spelling) -> Iterator[No
     try:
         yield
     except (ConfigError, BrokerError) as error:
-        if not _lacks_acl(error):
+        if not lacks_acl(error):
             raise
         raise ConfigError(
             f"{sentence_of(error, spell)}. Run the same command with {spell('dry_run')}: it prints the "
@@ -41,11 +32,6 @@ def pointing_to_commands(options: MirrorOptions, spell: Spelling) -> Iterator[No
         ) from error
 
 
-def _lacks_acl(error: ShoalError) -> bool:
-    """Return whether a broker's refusal is the error, or its cause."""
-    return any(isinstance(each, BrokerError) and each.code in _REFUSALS for each in (error, error.__cause__))
-
-
 def _principals(options: MirrorOptions) -> str:
-    found = [each.principal for each in (options.source, options.destination) if each.principal]
-    return " and ".join(dict.fromkeys(found)) or "the principal of this mirror"
+    found = map(options.surface.principal, (options.source, options.destination))
+    return " and ".join(dict.fromkeys(found))

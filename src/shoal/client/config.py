@@ -199,9 +199,13 @@ class ClientConfig:
 
     @property
     def principal(self) -> str | None:
-        """The principal that the brokers see, as ``User:NAME``; None if only they know it."""
-        login = self.security.login if self.security else None
-        return login.user if isinstance(login, PasswordLogin) else None
+        """The principal that the brokers see by their default rules, as ``User:NAME``; None if unknown."""
+        if self.security is None:
+            return None
+        # Imported here: most connections never need it.
+        from .security.principal import principal_of
+
+        return principal_of(self.security)
 
     @property
     def servers(self) -> str:

@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from shoal.errors import ShoalError
 from shoal.mirroring.credentials import Credentials
 from shoal.mirroring.driver.engine import CopyJob
+from shoal.mirroring.model.acl_prefixes import prefixes_of
 from shoal.mirroring.model.copy_options import CopySettings
 from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.ranges import CopyRange
@@ -193,6 +194,7 @@ class SparkEngine:
             first_start=job.first_start,
             surface=options.surface,
             retry_stopped_s=0.0 if options.once else options.retry_stopped_s,
+            prefixes=tuple(prefixes_of(options.topics).items()),
         )
         host, port = job.control.address
         if not is_on_this_machine(options.master):

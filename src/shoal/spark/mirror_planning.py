@@ -17,6 +17,8 @@ from shoal.client.offsets import EARLIEST, LATEST
 from shoal.errors import ShoalError, Stopped
 from shoal.mirroring.assignment import assign_tasks, start_offsets, tasks_worth_having
 from shoal.mirroring.driver.engine import CopyJob
+from shoal.mirroring.model.acl_prefixes import by_prefix, prefixes_of
+from shoal.mirroring.model.acls import Acl, grant_command
 from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.reports import left_out_report
 from shoal.mirroring.model.topics import TopicSelection
@@ -100,6 +102,7 @@ class WindowPlanner:
         self._control = job.control
         self._group = job.prepared.group
         self._most_tasks = most_tasks
+        self._prefixes = prefixes_of(job.options.topics)
         self._takes_over_offsets = job.options.copy.takes_over_offsets
         # A leader that does not respond at once is left out of this window, or asked again.
         self._source = Cluster(job.options.source.impatient())
@@ -207,16 +210,24 @@ class WindowPlanner:
         """Return the partitions that were mirrored and were deleted at the source."""
         topics, errors = self._source.metadata.topics, self._source.metadata.errors
         deleted = "topic {} to be on {} again: it was deleted"
-        hidden = "topic {} of {} to be visible again: this principal is not authorized (allow DESCRIBE on it)"
         return {
-            TopicPartition(topic, number): (hidden if errors.get(topic) in NOT_ALLOWED else deleted).format(
-                topic, self._source
+            TopicPartition(topic, number): (
+                self._why_hidden(topic)
+                if errors.get(topic) in NOT_ALLOWED
+                else deleted.format(topic, self._source)
             )
             for topic, (_, count) in plan.topics.items()
             if topic not in topics
             for number in range(count)
             if plan.includes(TopicPartition(topic, number))
         }
+
+    def _why_hidden(self, topic: str) -> str:
+        (acl,) = by_prefix([Acl("source", "topic", topic, "DESCRIBE")], self._prefixes, creates=False)
+        return (
+            f"topic {topic} of {self._source} to be visible again: this principal is not authorized. As an "
+            f"administrator: {grant_command(acl, self._source.config)}"
+        )
 
     def _find_starts(self, wanted: Sequence[TopicPartition], there: Sequence[TopicPartition] | None) -> None:
         """Find the start offsets, by the options, of partitions without a position."""

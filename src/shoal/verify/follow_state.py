@@ -135,7 +135,7 @@ def read_state(file: str) -> FollowState | None:
     Read a state; None if there is no such file yet.
 
     Raises:
-        ConfigError: The file cannot be read, belongs to another user, or has another content.
+        ConfigError: The file cannot be read, is a link, belongs to another user, or has another content.
 
     """
     try:
@@ -153,8 +153,14 @@ def read_state(file: str) -> FollowState | None:
 
 
 def _read_own(file: str) -> str:
-    """Read a file of this user or root: any other owner could have written that all was compared."""
-    with Path(file).open(encoding="utf-8") as stream:
+    """
+    Read a file of this user or root: any other owner could have written that all was compared.
+
+    In a shared directory another user could also have put a link to an older state of this user.
+    """
+    if Path(file).is_symlink():
+        raise ConfigError(f"--state {file!r} is a symbolic link. Name the file itself")
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as stream:
         owner = os.fstat(stream.fileno()).st_uid
         if owner not in (os.geteuid(), 0):
             raise ConfigError(

@@ -103,6 +103,9 @@ class Clusters:
     def drift(self) -> list[str]:
         return self.drifting
 
+    def remedy_of(self, error: ShoalError) -> str:
+        return ""
+
     def groups(self) -> GroupsReport:
         if self.is_without_groups:
             return GroupsReport(Direction.FORWARD, [])
@@ -404,6 +407,30 @@ def test_verification_may_take_long_before_the_cut_while_it_reads(
     report = cut(clusters, tmp_path)
     assert report.closed is not None
     assert (report.closed.gate, report.closed.is_timed_out) == (closed, True)
+
+
+@pytest.mark.parametrize(("errors", "is_timed_out"), [(1, False), (1000, True)])
+def test_error_after_a_long_verification_times_out_only_if_it_lasts(
+    clusters: Clusters, tmp_path: Path, errors: int, is_timed_out: bool
+) -> None:
+    seconds = iter(range(int(2 * TIMEOUT_S)))
+    left = errors
+
+    def read(on_progress: Callable[[VerifyProgress], object]) -> None:
+        nonlocal left
+        for second in seconds:
+            clusters.now += 1.0
+            on_progress(progress(second))
+        if left:
+            left -= 1
+            raise Disconnected("a:1", "reset")
+
+    clusters.reading = read
+    report = cut(clusters, tmp_path)
+    assert (report.closed is not None) is is_timed_out
+    if report.closed is not None:
+        assert (report.closed.gate, report.closed.is_timed_out) == (Gate.IN_STEP, True)
+        assert 3 * TIMEOUT_S <= clusters.now < 4 * TIMEOUT_S
 
 
 def test_records_that_the_destination_lacks_after_the_cut_fail_the_gate(

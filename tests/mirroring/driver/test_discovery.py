@@ -157,3 +157,46 @@ def test_look_with_too_many_partitions_adds_none(brokers: TwoBrokers) -> None:
     assert found.topics == []
     assert len(brokers.destination.topics.topic("orders").logs) == 2
     assert "4 new partitions (orders: 4)" in found.warnings[0]
+
+
+@pytest.mark.usefixtures("orders")
+def test_refused_topic_leaves_a_later_one_its_room(brokers: TwoBrokers) -> None:
+    with discovering(brokers, max_new_partitions=3) as found:
+        refused = brokers.destination.faults.add(
+            ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders-refused"
+        )
+        brokers.source.create_topic("orders-refused", 3)
+        assert brokers.destination.faults.wait_for(refused, 3)
+        brokers.source.create_topic("orders-late", 3)
+        wait_until(lambda: "orders-late" in found.partitions)
+    assert not any("none of them is added" in each for each in found.warnings)
+
+
+@pytest.mark.usefixtures("orders")
+def test_topic_without_acls_warns_with_the_commands_that_grant_them(brokers: TwoBrokers) -> None:
+    with discovering(brokers) as found:
+        brokers.destination.faults.add(
+            ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic="orders-new"
+        )
+        brokers.source.create_topic("orders-new", 1)
+        wait_until(lambda: bool(found.warnings))
+    _, _, commands = found.warnings[0].partition(". As an administrator: ")
+    source, destination = commands.split(" && ")
+    assert f"--bootstrap-server {brokers.source.bootstrap} --add" in source
+    assert "--operation Read --operation DescribeConfigs --topic orders" in source
+    assert f"--bootstrap-server {brokers.destination.bootstrap} --add" in destination
+    assert "--operation Write" in destination
+    assert "--operation Create" in destination
+    assert all(
+        each.endswith("--topic orders --resource-pattern-type prefixed") for each in (source, destination)
+    )
+
+
+def test_topic_refused_for_another_reason_warns_without_commands(brokers: TwoBrokers, orders: None) -> None:
+    with discovering(brokers) as found:
+        brokers.destination.faults.add(
+            ApiKey.CREATE_TOPICS, times=None, error=ErrorCode.POLICY_VIOLATION, topic="orders-new"
+        )
+        brokers.source.create_topic("orders-new", 1)
+        wait_until(lambda: bool(found.warnings))
+    assert "kafka-acls" not in found.warnings[0]

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shoal.mirroring.driver.new_partitions import NewPartitions
+from shoal.mirroring.model.surface import Surface
 
 
 def test_bound_of_a_look_is_reported_with_the_largest_topics() -> None:
-    limit = NewPartitions(1_000)
-    assert limit.warning_of({"orders": 999, "late": 1}) is None
-    problem = limit.warning_of({"a": 2, "orders": 1_998, "b": 0, "c": 1, "d": 1})
+    assert NewPartitions(1_000).count({"orders": 999, "late": 1}, {}) is None
+    problem = NewPartitions(1_000).count({"a": 2, "orders": 2_000, "b": 0, "c": 1, "d": 1}, {"orders": 2})
     assert problem is not None
     assert "2,002 new partitions (orders: 1,998, a: 2, c: 1 and 1 more topics)" in problem
-    assert "1,000 a look and 10,000 since the start, of which 10,000 are left" in problem
+    assert "1,000 a look and 10,000 since the start" in problem
+    assert "of which 10,000 are left" in problem
 
 
 def test_bound_since_the_start_is_ten_times_that_of_a_look() -> None:
     limit = NewPartitions(10)
-    for _ in range(10):
-        assert limit.warning_of({"topic": 10}) is None
-        limit.add(10)
-    assert limit.warning_of({"topic": 0}) is None
-    problem = limit.warning_of({"topic": 1})
+    for look in range(10):
+        assert limit.count({"topic": 10 * (look + 1)}, {"topic": 10 * look}) is None
+    assert limit.count({"topic": 100}, {"topic": 100}) is None
+    problem = limit.count({"topic": 101}, {"topic": 100})
     assert problem is not None
     assert "of which 0 are left" in problem
 
 
+def test_topic_that_is_not_ready_yet_counts_at_its_first_look_alone() -> None:
+    limit = NewPartitions(10)
+    for _ in range(100):
+        assert limit.count({"refused": 10}, {}) is None
+    assert limit.count({"refused": 10, "late": 10}, {}) is None
+    assert limit.count({"refused": 21}, {}) is not None
+
+
 def test_zero_adds_none() -> None:
-    assert NewPartitions(0).warning_of({"topic": 1}) is not None
-    assert NewPartitions(0).warning_of({}) is None
+    assert NewPartitions(0).count({"topic": 1}, {}) is not None
+    assert NewPartitions(0).count({}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("surface", "option"),
+    [
+        (Surface.SHELL, "(--max-new-partitions)"),
+        (Surface.PYTHON, "(option max_new_partitions)"),
+        (Surface.SPARK, "(option maxNewPartitions)"),
+    ],
+)
+def test_warning_spells_the_option_as_its_user_gave_it(surface: Surface, option: str) -> None:
+    problem = NewPartitions(0, surface).count({"topic": 1}, {})
+    assert problem is not None
+    assert option in problem

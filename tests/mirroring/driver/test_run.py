@@ -26,7 +26,7 @@ from shoal.spark.api import run_mirror
 from shoal.spark.engine import SparkEngine
 from shoal.spark.launch.jvm import Abort
 from tests.mirror_options import with_options
-from tests.spark.without_jvm import Context, without_jvm
+from tests.spark.without_jvm import Context, Jobs, without_jvm
 from tests.two_brokers import History, TwoBrokers, content_of, wait_until
 
 pytestmark = pytest.mark.timeout(120)
@@ -162,7 +162,7 @@ def test_engine_that_starts_just_before_a_stop_is_stopped(
     def start(*_: object, abort: Abort, **__: object) -> Context:
         begun.set()
         wait_until(lambda: abort.requested)
-        return Context(2)
+        return Context(2, Jobs())
 
     monkeypatch.setattr(engine, "spark_context", start)
     service = Service(mirrors)

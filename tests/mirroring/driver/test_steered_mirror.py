@@ -19,7 +19,7 @@ from shoal.mirroring.model.options import MirrorOptions
 from shoal.mirroring.model.progress import Summary
 from shoal.mirroring.model.topics import TopicSelection
 from shoal.spark.api import run_mirror
-from tests.spark.without_jvm import without_jvm
+from tests.spark.without_jvm import Jobs, without_jvm
 from tests.two_brokers import History, TwoBrokers, batches_of, wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -28,8 +28,9 @@ pytestmark = pytest.mark.timeout(300)
 class Mirrors:
     """Mirrors of two topics, each from the same directory."""
 
-    def __init__(self, brokers: TwoBrokers, directory: Path) -> None:
+    def __init__(self, brokers: TwoBrokers, directory: Path, jobs: Jobs) -> None:
         self.brokers = brokers
+        self._jobs = jobs
         self.notices: list[str] = []
         self.socket = str(directory / "control.sock")
         self._directory = directory
@@ -77,14 +78,19 @@ class Mirrors:
     def copied(self, topic: str) -> int:
         return self.brokers.destination.log(topic).log_end_offset
 
+    def await_windows(self) -> None:
+        """Wait until both windows that run or are prepared now have ended, and the fetches of their tasks."""
+        ended = self._jobs.ended
+        wait_until(lambda: self._jobs.ended >= ended + 2, 60)
+
     def is_in_force(self) -> bool:
         return bool(self.do("status")["steering"]["is_in_force"])
 
 
 @pytest.fixture
 def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirrors]:
-    with without_jvm(monkeypatch), TwoBrokers.started() as brokers:
-        yield Mirrors(brokers, tmp_path)
+    with without_jvm(monkeypatch) as jobs, TwoBrokers.started() as brokers:
+        yield Mirrors(brokers, tmp_path, jobs)
 
 
 def end_of(history: History) -> int:
@@ -98,12 +104,12 @@ def test_mirror_is_paused_over_windows_and_a_restart_and_stopped(mirrors: Mirror
         wait_until(lambda: mirrors.copied("orders") == mirrors.copied("logs") == 2, 60)
         mirrors.do("pause logs")
         wait_until(mirrors.is_in_force, 60)
-        time.sleep(0.6)  # a fetch that was under way
+        mirrors.await_windows()
         mirrors.logs.plain(3)
-        for _ in range(3):  # over the ends of two windows
+        for _ in range(3):
             mirrors.orders.plain(1)
             wait_until(lambda: mirrors.copied("orders") == end_of(mirrors.orders), 60)
-            time.sleep(1.0)
+        mirrors.await_windows()
         assert mirrors.copied("logs") == 2
         topics = {row["topic"]: row["steering"] for row in mirrors.do("topics")["topics"]}
         assert topics == {"orders": None, "logs": "paused"}
@@ -139,13 +145,16 @@ def test_limited_mirror_stays_below_its_limit_and_goes_on_without_it(mirrors: Mi
         for _ in range(200):
             history.store(history.batch(200), shown=True)
     size = sum(len(batch.view) for batch in _batches(mirrors))
-    with mirrors.running(limit=str(size // 20)):
-        # A machine that is busy may only be slower, so this is an upper bound.
-        began_at = time.monotonic()
-        time.sleep(3.0)
+
+    def part() -> float:
         copied = mirrors.copied("orders") + mirrors.copied("logs")
-        part = copied / (end_of(mirrors.orders) + end_of(mirrors.logs))
-        assert part < (time.monotonic() - began_at + 2.0) / 20 + 0.2
+        return copied / (end_of(mirrors.orders) + end_of(mirrors.logs))
+
+    began_at = time.monotonic()
+    with mirrors.running(limit=str(size // 20)):
+        wait_until(lambda: part() > 0.4, 120)
+        # A machine that is busy may only be slower, so this is an upper bound.
+        assert part() < (time.monotonic() - began_at + 2.0) / 20 + 0.2
         mirrors.do("unlimit")
         wait_until(lambda: mirrors.copied("orders") == end_of(mirrors.orders), 60)
         wait_until(lambda: mirrors.copied("logs") == end_of(mirrors.logs), 60)

@@ -180,7 +180,7 @@ def test_steering_that_arrives_during_a_report_is_confirmed(started: Callable[..
     with ControlConnection(mirror.server.address, "secret") as task:
         task._socket = LateSocket(task)  # type: ignore[assignment]
         task.take([TopicPartition(name, 0) for name in NAMES])
-        wait_until(lambda: mirror.server.is_steered, timeout_s=2.0)
+        wait_until(lambda: mirror.server.is_steered)
 
 
 def test_commit_reaches_a_task(started: Callable[..., Mirror]) -> None:
@@ -347,7 +347,18 @@ class Probe:
     """A probe of latencies that the test sets."""
 
     name = "source"
-    seconds: float | None = None
+
+    def __init__(self) -> None:
+        self._seconds: float | None = None
+        self.readings = 0
+
+    @property
+    def seconds(self) -> float | None:
+        self.readings += 1
+        return self._seconds
+
+    def answer_in(self, seconds: float) -> None:
+        self._seconds, self.readings = seconds, 0
 
     def __enter__(self) -> Probe:
         return self
@@ -362,15 +373,15 @@ def test_nice_mirror_backs_off_until_latencies_are_well_below_the_bound(
     probe = Probe()
     monkeypatch.setattr(Steering, "_make_probes", lambda self, options: [probe])
     with Mirror(tmp_path, nice=20) as mirror, mirror.task() as task:
-        probe.seconds = 0.025
+        probe.answer_in(0.025)
         wait_until(lambda: task.steering.is_paused)
         assert mirror.steering.status.throttled_by == ("the source cluster answers in 25 ms",)
         assert "latency: source 25.0 ms\n" in mirror.do("status")["text"]
         assert {row["steering"] for row in mirror.do("topics")["topics"]} == {"throttled"}
-        probe.seconds = 0.019  # below the bound, but part of that is the mirror's own
-        time.sleep(0.6)
+        probe.answer_in(0.019)  # below the bound, but part of that is the mirror's own
+        wait_until(lambda: probe.readings > 10)  # some for each look
         assert task.steering.is_paused
-        probe.seconds = 0.001
+        probe.answer_in(0.001)
         wait_until(lambda: not task.steering.is_paused)
 
 

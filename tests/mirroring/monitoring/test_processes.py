@@ -54,12 +54,14 @@ def of(usages: list[ProcessUsage], java: subprocess.Popen[str]) -> list[ProcessU
 
 def test_driver_counts_from_the_mirror_s_start() -> None:
     burn(0.2)
+    began_s = time.process_time()
     local = LocalProcesses()
     (before,) = only(local(), ProcessRole.DRIVER)
+    own_s = time.process_time() - began_s
     burn(0.2)
     (after,) = only(local(), ProcessRole.DRIVER)
     assert before.name == process_name()
-    assert before.cpu_s < 0.1
+    assert before.cpu_s <= own_s + 0.02  # the kernel counts in ticks of 10 ms
     assert after.cpu_s >= before.cpu_s + 0.15
     assert after.rss_bytes > 1024 * 1024
     assert after.last_report_at == pytest.approx(time.time(), abs=5)

@@ -73,6 +73,11 @@ class Security:
         """The value of Java's ``security.protocol``."""
         return ("SASL_" if self.login else "") + ("SSL" if self.tls else "PLAINTEXT")
 
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the brokers know the client, by a login or a certificate."""
+        return self.login is not None or (self.tls is not None and self.tls.certificates is not None)
+
     def without_login(self) -> Security:
         """Return the same settings for connections on which another client logs in."""
         return replace(self, login=None)

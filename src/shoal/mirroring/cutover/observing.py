@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ...client.acls import Resource, describe_acls
@@ -11,15 +10,17 @@ from ...client.cluster import Cluster
 from ...client.config import IsolationLevel
 from ...client.coordinator import MemberId, describe_holder
 from ...client.offsets import EARLIEST, LATEST, list_offsets
-from ...client.security.access import PasswordLogin
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConfigError, ShoalError
+from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
 from ...verify import VerifyProgress, VerifyReport, verify
+from ..model.acl_prefixes import by_prefix, prefixes_of
+from ..model.acls import THE_CLUSTER, Acl, acl_commands
 from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
 from ..positions import GroupPositions
+from ..prepare.missing_acls import missing_acls
 from ..prepare.unmatched import why_nothing_matches
 from ..sync.acls import follow_acls
 from ..sync.configs import follow_configs
@@ -62,6 +63,9 @@ class Observing(Protocol):
     def drift(self) -> list[str]:
         """Return phrases about configurations and ACLs that differ."""
 
+    def remedy_of(self, error: ShoalError) -> str:
+        """Return how to grant the ACL whose lack an error reports; empty for other errors."""
+
     def groups(self) -> GroupsReport:
         """Translate the offsets of the groups; nothing is committed."""
 
@@ -96,7 +100,7 @@ class Observer:
         found = source.refresh().topics  # at once: the address may be wrong
         missing = mirror.topics.missing(found)
         if missing:
-            raise ConfigError(f"there is no topic {missing[0]!r} on {source}. Name the topics that move")
+            raise self._missing_topic(missing[0])
         self.topics: dict[str, str] = mirror.topics.select(found)
         if not self.topics:
             raise ConfigError(why_nothing_matches(mirror.topics, found, str(source)))
@@ -104,6 +108,18 @@ class Observer:
         self.group = mirror.group_between(source.metadata.cluster_id, destination.metadata.cluster_id)
         self._positions: dict[TopicPartition, MirrorPosition] = {}
         self._sync = self._group_sync(mirror)
+
+    def _missing_topic(self, topic: str) -> ConfigError:
+        """Return the error of a topic that was named and is not there, or that the cluster does not show."""
+        refusal = self._source.refresh([topic]).errors.get(topic)
+        if refusal is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            mirror = self._options.mirror
+            acls = cutover_acls({topic: mirror.topics.destination_of(topic)})
+            return ConfigError(
+                f"topic {topic!r} of {self._source}: not authorized for "
+                f"{mirror.surface.principal(mirror.source)}. {self._allowing(acls)}"
+            )
+        return ConfigError(f"there is no topic {topic!r} on {self._source}. Name the topics that move")
 
     def _group_sync(self, mirror: MirrorOptions) -> GroupSync:
         settings = CopySettings.of(mirror.copy, mirror.source, mirror.destination, self.group)
@@ -273,21 +289,15 @@ class Observer:
 
     def _not_allowed(self, error: BrokerError) -> ConfigError:
         """Return the error of a principal that may not describe the ACLs of a cluster."""
-        mirror = self._options.mirror
-        configs = {"source": mirror.source, "destination": mirror.destination}
-        # Both clusters are asked in this order, and an error names the one that refused.
-        name = "source" if error.where == f"the ACLs of {self._source}" else "destination"
-        config = configs[name]
-        login = None if config.security is None else config.security.login
-        user = login.user if isinstance(login, PasswordLogin) else "the principal of this command"
-        principal = shlex.quote(login.user) if isinstance(login, PasswordLogin) else '"$PRINCIPAL"'
-        login_file = "" if config.security is None else " --command-config FILE"
+        surface = self._options.mirror.surface
+        cluster = self._source if self._side_of(error) == "source" else self._destination
         return ConfigError(
-            f"{error.where} cannot be read: {user} needs DESCRIBE on the cluster. Allow it as an "
-            f"administrator: kafka-acls.sh --bootstrap-server {shlex.quote(config.servers)}{login_file} "
-            f"--add --allow-principal {principal} --operation Describe --cluster. Or leave the ACLs out with "
-            "--allow-drift acls"
+            f"{error.where} cannot be read: {surface.principal(cluster.config)} needs DESCRIBE on the "
+            "cluster. Allow it, or leave the ACLs out with --allow-drift acls"
         )
+
+    def _side_of(self, error: BrokerError) -> str:
+        return "destination" if str(self._destination) in error.where else "source"
 
     def _missing_authorizer(self) -> Iterator[str]:
         """Yield what the move changes for clients if one of the clusters has no authorizer."""
@@ -299,6 +309,31 @@ class Observer:
             )
         if checks == [True, False]:
             yield "the source checks ACLs, and the destination has no authorizer: there, clients may do all"
+
+    def remedy_of(self, error: ShoalError) -> str:
+        """Return the commands that grant the ACLs that this principal lacks, if the error is about one."""
+        if not lacks_acl(error):
+            return ""
+        refusal = error if isinstance(error, BrokerError) else error.__cause__
+        if isinstance(refusal, BrokerError) and refusal.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return self._allowing([Acl(self._side_of(refusal), "cluster", THE_CLUSTER, "DESCRIBE")])
+        needed = cutover_acls(self.topics, self.group)
+        try:
+            missing, unknown = missing_acls(needed, self._source, self._destination)
+        except ShoalError:
+            missing, unknown = (), ()
+        return self._allowing(missing or unknown or needed)
+
+    def _allowing(self, acls: Iterable[Acl]) -> str:
+        mirror = self._options.mirror
+        sides = mirror.source, mirror.destination
+        commands = acl_commands(
+            by_prefix(acls, prefixes_of(mirror.topics), creates=False),
+            {each.name: each.servers for each in sides},
+            [each.name for each in sides if each.security is not None],
+            {each.name: each.principal for each in sides},
+        )
+        return f"Allow it as an administrator: {' && '.join(commands)}"
 
     def groups(self) -> GroupsReport:
         """Read and translate the offsets of the groups; nothing is committed."""
@@ -328,6 +363,23 @@ class Observer:
 
 
 _COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+def cutover_acls(names: Mapping[str, str], group: str | None = None) -> list[Acl]:
+    """
+    Return the ACLs that a cut-over needs besides those on consumer groups: it writes no records.
+
+    Args:
+        names: The topics at the destination, by their names at the source.
+        group: The mirror's group, if it is known.
+
+    """
+    pairs = (("source", list(names)), ("destination", list(names.values())))
+    operations = "READ", "DESCRIBE_CONFIGS"
+    acls = [
+        Acl(side, "topic", name, each) for side, topics in pairs for name in topics for each in operations
+    ]
+    return acls if group is None else [*acls, Acl("source", "group", group, "DESCRIBE")]
 
 
 def _has_authorizer(cluster: Cluster) -> bool:

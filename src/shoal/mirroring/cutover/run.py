@@ -280,25 +280,39 @@ class CutoverRun:
 
     # Waiting
 
-    def _wait(self, gate: Gate, look: Callable[[], Verdict]) -> None:
+    def _wait(self, gate: Gate, look: Callable[[], Verdict], *, counts_first_look: bool = True) -> None:
+        """
+        Look until the gate opens, fails or times out.
+
+        Args:
+            counts_first_look: Whether the timeout counts from the gate's begin; otherwise from the end of the
+                first look.
+
+        """
+        since = self._began_at if counts_first_look else None
         while True:
             try:
                 verdict = look()
             except ShoalError as error:
                 state = State.WAITING if is_transient(error) else State.FAILED
-                remedy = _REMOVE_CAUSE if gate is Gate.IN_STEP else ""
+                remedy = self._observer.remedy_of(error) or (_REMOVE_CAUSE if gate is Gate.IN_STEP else "")
                 verdict = Verdict(state, [str(error)], remedy)
             if verdict.state is State.PASSED:
                 return
             if verdict.state is State.FAILED:
                 self._close(gate, verdict.reasons, remedy=verdict.remedy)
-            if self._elapsed_s >= self._options.timeout_s:
+            since = self._clock() if since is None else since
+            if self._clock() - since >= self._options.timeout_s:
                 self._close(gate, verdict.reasons, is_timed_out=True)
             self._tell(gate, verdict)
             self._pause(_LOOK_S)
 
     def _verify(self, gate: Gate, *, is_whole: bool) -> None:
-        """Compare what was not compared before; before the cut only a standstill is too long."""
+        """
+        Compare what was not compared before.
+
+        Before the cut a verification may take long: only a standstill is too long, or an error that lasts.
+        """
         read, read_at = -1, self._clock()
 
         def watch(progress: VerifyProgress) -> None:
@@ -323,7 +337,7 @@ class CutoverRun:
             return verdict._replace(remedy=_UNVERIFIED)
 
         try:
-            self._wait(gate, look)
+            self._wait(gate, look, counts_first_look=is_whole)
         except _TimedOut:
             self._close(gate, ["the verification of the records has not ended"], is_timed_out=True)
 

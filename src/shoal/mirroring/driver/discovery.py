@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ...client.cluster import Cluster, is_transient
-from ...errors import ShoalError
+from ...errors import ShoalError, lacks_acl
 from ..assignment import end_offsets
+from ..model.acls import needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.progress import PartitionIncident
 from ..prepare.create import PreparedTopic, prepare
+from .acl_commands import commands_of
 from .lookout import Lookout
 from .new_partitions import NewPartitions
 from .schedule import PartitionSchedule
@@ -71,28 +73,29 @@ class Discovery(Lookout):
             known = self._topics.get(name)
             is_news = known is None or name in self._gone or known.partitions < len(topic.partitions)
             if is_news and self._options.topics.matches(topic):
-                news[name] = max(0, len(topic.partitions) - (known.partitions if known else 0))
-        may_add = self._may_add(news)
-        for name, added in news.items():
-            if may_add or not added:
-                self._prepare(name, source, len(found[name].partitions), added)
+                news[name] = len(topic.partitions)
+        present = {name: topic.partitions for name, topic in self._topics.items()}
+        may_add = self._may_add(news, present)
+        for name, size in news.items():
+            if may_add or self._new_partitions.has_counted(name, size, present):
+                self._prepare(name, source, size)
         self._gone = {name for name in self._topics if name not in found}
         held_up = [each for each in self._schedule.held_up() if each.topic in found]
         if held_up:
             level = self._options.source.isolation_level
             self._schedule.expect(end_offsets(source, held_up, level, all_of_them=False))
 
-    def _may_add(self, news: Mapping[str, int]) -> bool:
+    def _may_add(self, news: Mapping[str, int], present: Mapping[str, int]) -> bool:
         """Whether a look may add its partitions; if not, report that once."""
-        before, self._problem = self._problem, self._new_partitions.warning_of(news)
+        before, self._problem = self._problem, self._new_partitions.count(news, present)
         if self._problem is not None and self._problem != before:
             self._warn(self._problem)
-            largest = max(news, key=lambda topic: news[topic])
+            largest = max(news, key=lambda topic: news[topic] - present.get(topic, 0))
             kind = IncidentKind.NEW_PARTITIONS.value
             self._schedule.count(PartitionIncident(largest, kind, self._problem, 0, continued=False))
         return self._problem is None
 
-    def _prepare(self, name: str, source: Cluster, partitions: int, added: int) -> None:
+    def _prepare(self, name: str, source: Cluster, partitions: int) -> None:
         copy = self._options.topics.destination_of(name)
         taken = [
             each.source for each in self._topics.values() if each.destination == copy and each.source != name
@@ -114,10 +117,17 @@ class Discovery(Lookout):
                 )
         except ShoalError as error:
             if not is_transient(error):
-                self._warn(f"topic {name} is not mirrored yet: {error}")
+                self._warn(f"topic {name} is not mirrored yet: {error}{self._grants(name, copy, error)}")
             return
         for warning in prepared.warnings:
             self._warn(warning)
-        self._new_partitions.add(added)
         self._topics[name] = prepared.topics[name]
         self._on_found(prepared.topics[name])
+
+    def _grants(self, name: str, copy: str, error: ShoalError) -> str:
+        """Return the commands that grant the ACLs of a topic and its copy, if the error is that one lacks."""
+        if not lacks_acl(error):
+            return ""
+        needed = needed_acls({name: copy}, "", created=[copy], grown=[copy], before_2_8=False)
+        acls = [each for each in needed if each.resource_type == "topic"]
+        return f". As an administrator: {' && '.join(commands_of(acls, self._options, is_own=True))}"

@@ -20,6 +20,7 @@ from ...errors import AccessRefused, BrokerError, ConfigError, GroupHeld, ShoalE
 from ...protocol.apis import ApiKey
 from ...topic_partition import TopicPartition
 from ..assignment import end_offsets, partitions_of, start_offsets
+from ..model.acls import Acl, needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
@@ -30,12 +31,11 @@ from ..prepare.changes import TopicChanges
 from ..prepare.copies import CopyState, compare_copies
 from ..prepare.descriptions import NOT_ALLOWED
 from ..prepare.inspect import inspect_topics
-from .acls import Acl, needed_acls
+from ..prepare.missing_acls import missing_acls
 from .beginnings import find_beginnings
 from .following import compare_followers
 from .going_back import first_mirror_group, starts_at_cut
 from .hidden_topics import hidden_topics
-from .missing_acls import missing_acls
 from .outlook import DryRun, PartitionOutlook, TopicOutlook
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook", "dry_run"]

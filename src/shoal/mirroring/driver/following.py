@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from ...client.cluster import Cluster, is_transient
+from ...client.config import ClientConfig
 from ...errors import BrokerError, ErrorCode, ShoalError, Stopped
+from ..model.acls import THE_CLUSTER, Acl, grant_command
 from ..model.follow_options import Follower, FollowOptions
 from ..model.group_selection import GroupSelection
 from ..model.options import MirrorOptions
@@ -103,7 +105,8 @@ class Following(Lookout):
                 return
             if is_transient(error):
                 raise
-            self._warn(f"{follower.value} cannot follow: {_problem(error)}")
+            problem = _problem(error, self._options.source, self._options.destination)
+            self._warn(f"{follower.value} cannot follow: {problem}")
 
     def _configs(self, source: Cluster, destination: Cluster, names: Mapping[str, str]) -> FollowRound:
         report = follow_configs(source, destination, names, self._options.follow)
@@ -150,13 +153,15 @@ def compare_followers(
         configs = follow_configs(source, destination, names, follow, compare_only=True)
         yield from _configs_round(configs, follow).sentences
     except ShoalError as error:
-        yield f"{Follower.CONFIGS.value} are not compared: {_problem(error)}"
+        problem = _problem(error, source.config, destination.config)
+        yield f"{Follower.CONFIGS.value} are not compared: {problem}"
     try:
         acls = follow_acls(source, destination, names, group, follow, selection, compare_only=True)
         yield from _acls_round(acls, follow).sentences
     except ShoalError as error:
         if follow.has(Follower.ACLS):
-            yield f"{Follower.ACLS.value} are not compared: {_problem(error)}"
+            problem = _problem(error, source.config, destination.config)
+            yield f"{Follower.ACLS.value} are not compared: {problem}"
 
 
 def _configs_round(report: ConfigsReport, follow: FollowOptions) -> FollowRound:
@@ -190,11 +195,18 @@ def _names_at_both(names: Mapping[str, str], source: Cluster, destination: Clust
     return {name: copy for name, copy in names.items() if name in sources and copy in copies}
 
 
-def _problem(error: ShoalError) -> str:
+def _problem(error: ShoalError, source: ClientConfig, destination: ClientConfig) -> str:
     if not isinstance(error, BrokerError):
         return str(error)
     if error.code == ErrorCode.SECURITY_DISABLED:
         return f"{error.where} do not exist: it has no authorizer. Mirror without --sync-acls"
     if error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        return f"{error.where}: the user needs DESCRIBE on the cluster, and at the destination ALTER, too"
+        needed = (
+            (Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"), source),
+            (Acl("destination", "cluster", THE_CLUSTER, "ALTER"), destination),
+        )
+        return (
+            f"{error.where}: the user needs DESCRIBE on the cluster, and at the destination ALTER, too. "
+            f"As an administrator: {' && '.join(grant_command(*each) for each in needed)}"
+        )
     return str(error)

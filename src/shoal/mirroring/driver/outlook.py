@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import ShoalError
+from ..model.acls import Acl
 from ..prepare.changes import PlannedTopic
-from .acls import Acl
 
 __all__ = ["DryRun", "PartitionOutlook", "TopicOutlook"]
 

@@ -64,7 +64,7 @@ class TopicMirror:
         self._starts: Mapping[TopicPartition, int] = {}
         self._commands: SteeringCommands | None = None
         self._discovery: Discovery | None = None
-        self._new_partitions = NewPartitions(run.options.max_new_partitions)
+        self._new_partitions = NewPartitions(run.options.max_new_partitions, run.options.surface)
 
     def run(self) -> Summary:
         """Mirror to the end; see :meth:`.run.MirrorRun.run`."""

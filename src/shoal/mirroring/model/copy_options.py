@@ -20,6 +20,8 @@ from ...errors import OptionError
 from ...protocol.produce import MOST_IN_FLIGHT
 from ...records import HEADER_SIZE, Codec, Record, RecordBatch, read_records, verify_crc
 from ...records.compression import DEFAULT_LIMIT_BYTES
+from .acl_prefixes import by_prefix
+from .acls import Acl, grant_command
 from .first_start import FirstStart
 from .incidents import Delivery, IncidentKind
 from .option_values import (
@@ -359,6 +361,7 @@ class CopySettings(CopyOptions):
         first_start: The group's first start, stored in each position.
         surface: How sentences spell options.
         retry_stopped_s: The time between two attempts of a stopped partition; 0 if the mirror tries no more.
+        prefixes: The prefixes of topics that expressions select, and those of their copies.
 
     """
 
@@ -370,17 +373,16 @@ class CopySettings(CopyOptions):
     first_start: FirstStart | None = None
     surface: Surface = Surface.SHELL
     retry_stopped_s: float = 0.0
+    prefixes: tuple[tuple[str, str], ...] = ()
 
-    def remedy_by(self, right: str, config: ClientConfig) -> str:
-        """Return what to allow, to which principal and how, and when the mirror tries again."""
-        remedy = f"allow {right} to {config.principal or 'the principal of this mirror'}"
-        if not self.retry_stopped_s:
-            return remedy
-        if self.surface is Surface.SHELL:
-            remedy += (
-                f" (the same command with {self.surface.option('dry_run')} prints the kafka-acls.sh line)"
-            )
-        return f"{remedy}. The mirror tries again every {_duration(self.retry_stopped_s)}, and on SIGUSR1"
+    def remedy_by(self, acl: Acl) -> str:
+        """Return what to allow, to which principal, when the mirror tries again, and the command."""
+        config = self.source if acl.cluster == "source" else self.destination
+        remedy = f"allow {acl.right} to {self.surface.principal(config)}"
+        if self.retry_stopped_s:
+            remedy += f". The mirror tries again every {_duration(self.retry_stopped_s)}, and on SIGUSR1"
+        (granted,) = by_prefix([acl], dict(self.prefixes), creates=False)
+        return f"{remedy}. As an administrator: {grant_command(granted, config)}"
 
     @classmethod
     def of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from ...client.config import ClientConfig
 from .incidents import IncidentKind
 
 __all__ = ["Surface"]
@@ -34,3 +35,12 @@ class Surface(enum.Enum):
             case Surface.PYTHON:
                 return f"continue_on={[kind.policy.value]}"
         return f"{self.option('continue_on')}={kind.policy.value}"
+
+    def principal(self, config: ClientConfig) -> str:
+        """Return the principal of a client of the source or the destination, or whose login names it."""
+        if config.principal is not None:
+            return config.principal
+        if self is Surface.SHELL and config.security is not None:
+            field = "from_config" if config.name == "source" else "to_config"
+            return f"the principal of {self.option(field)}"
+        return "the principal of this mirror"

@@ -147,7 +147,8 @@ class _Inspection:
             f"{each}{'' if each.endswith('?') else '.'} The mirror skips it until then" for each in missing
         ]
         if not names:
-            sees_none = not topics and self._options.source.principal is not None
+            security = self._options.source.security
+            sees_none = not topics and security is not None and security.is_authenticated
             raise ConfigError(why_nothing_matches(self._options.topics, topics, str(self._source))) from (
                 not_authorized("all topics") if sees_none else None
             )

@@ -11,6 +11,7 @@ from ...client.coordinator import MemberId
 from ...error_codes import ErrorCode, named_code
 from ...errors import BrokerError, ShoalError
 from ...topic_partition import TopicPartition
+from ..model.acls import Acl, grant_command
 from .mark import Mark
 from .offset_rules import Action
 
@@ -135,9 +136,10 @@ def _outcome(cluster: Cluster, group: str, partition: TopicPartition, error: Sho
         case ErrorCode.OFFSET_METADATA_TOO_LARGE:
             return _TOO_LARGE
         case ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            return Action.REFUSED, f"group {group!r} on {cluster}: not authorized. Grant READ on the group"
+            return Action.REFUSED, f"group {group!r} on {cluster}: {_not_authorized(cluster, 'group', group)}"
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return Action.REFUSED, f"{partition} on {cluster}: not authorized. Grant READ on the topic"
+            problem = _not_authorized(cluster, "topic", partition.topic)
+            return Action.REFUSED, f"{partition} on {cluster}: {problem}"
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return Action.REFUSED, f"there is no {partition} on {cluster}. Has the mirror created it?"
         case ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
@@ -163,3 +165,9 @@ def _in_parts(offsets: Iterable[ToCommit]) -> Iterator[list[ToCommit]]:
         size += more
     if part:
         yield part
+
+
+def _not_authorized(cluster: Cluster, resource_type: str, resource: str) -> str:
+    acl = Acl(cluster.name, resource_type, resource, "READ")
+    command = grant_command(acl, cluster.config)
+    return f"not authorized. Grant READ on the {resource_type}, as an administrator: {command}"

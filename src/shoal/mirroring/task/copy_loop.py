@@ -33,6 +33,7 @@ from ...protocol.fetch import FetchedPartition, FetchResponse
 from ...records import has_several
 from ...topic_partition import TopicPartition
 from ..control import WorkerControl
+from ..model.acls import Acl
 from ..model.copy_options import CopySettings
 from .destination_leader import DestinationLeader
 from .fair_turns import FairTurns
@@ -391,10 +392,9 @@ class CopyLoop:
                 f"{named_code(error_code)}. The broker's log has the reason"
             )
         else:
-            right = f"READ on topic {copy.source.topic}"
             remedy = "read the broker's log"
             if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                remedy = self._settings.remedy_by(right, self._settings.source)
+                remedy = self._settings.remedy_by(Acl("source", "topic", copy.source.topic, "READ"))
             copy.stop(f"{self._source} refuses to be read: {named_code(error_code)}: {remedy}")
 
     # Producing

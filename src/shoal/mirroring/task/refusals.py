@@ -15,6 +15,7 @@ from ...broker_message import without_objects
 from ...client.cluster import Cluster
 from ...error_codes import ErrorCode, named_code
 from ...protocol.produce import ProduceOutcome
+from ..model.acls import THE_CLUSTER, Acl
 from ..model.copy_options import CopySettings
 from ..model.incidents import REFUSED_WRITERS, Incident, IncidentKind
 from ..model.text import offsets
@@ -77,10 +78,15 @@ _REMEDIES = {
     ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror that writes to this partition",
 }
 
-_RIGHTS = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "WRITE on the destination topic",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "IDEMPOTENT_WRITE on the destination cluster",
-}
+
+def _missing_acl(code: ErrorCode, topic: str) -> Acl | None:
+    """Return the ACL that a code of Produce reports as missing."""
+    match code:
+        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return Acl("destination", "topic", topic, "WRITE")
+        case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return Acl("destination", "cluster", THE_CLUSTER, "IDEMPOTENT_WRITE")
+    return None
 
 
 class Reaction(enum.Enum):
@@ -205,8 +211,8 @@ def refuse(
             is_one = first.records_count == 1
             what = "record" if is_one else "batch"
             remedy = _REMEDIES.get(code, "read the broker's log")
-            if code in _RIGHTS:
-                remedy = settings.remedy_by(_RIGHTS[code], settings.destination)
+            if (acl := _missing_acl(code, copy.destination.topic)) is not None:
+                remedy = settings.remedy_by(acl)
             size = f"{len(first.view)} bytes" + (" as a batch" if is_one else "")
             copy.stop(
                 f"{destination} refuses the {what} at source offset {first.source_start} "

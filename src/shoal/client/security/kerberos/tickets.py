@@ -69,6 +69,13 @@ class HeldTickets:
         tickets = self._of(login)
         return tickets.held.current(lambda: self._new(login, tickets), self._clock)
 
+    def principal(self, login: KerberosLogin) -> str:
+        """Return the principal of the ticket of a login by a ticket cache; empty if there is none."""
+        try:
+            return str(self.credentials(login).name)
+        except NoTicket:
+            return ""
+
     def _new(self, login: KerberosLogin, tickets: _Tickets) -> tuple[Any, float]:
         assert login.keytab is not None
         cache = tickets.cache

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..held import USED_LIFETIME, Held
 from .retrieval import retrieve
 from .sources import OAuthLogin, TokenFile
-from .token import AccessToken
+from .token import AccessToken, NoToken
 
 __all__ = ["HeldTokens", "held_tokens"]
 
@@ -49,6 +50,16 @@ class HeldTokens:
             # A file is cheap to read, and its program decides when the token is replaced.
             return self._source(login)
         return self._of(login).current(lambda: self._new(login), self._clock)
+
+    def subject(self, login: OAuthLogin) -> str:
+        """Return the subject of the token of this process, without asking its source; empty if unknown."""
+        if isinstance(login.source, TokenFile):
+            with suppress(NoToken):
+                return self._source(login).subject
+            return ""
+        held = self._of(login)
+        with held.lock:
+            return held.value.subject if held.value is not None else ""
 
     def _new(self, login: OAuthLogin) -> tuple[AccessToken, float]:
         token = self._source(login)

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ..model.options import MirrorOptions
-from ..model.topics import TopicSelection
-from .acls import Acl, acl_commands
+from .acls import Acl
+from .topics import TopicSelection
 
-__all__ = ["by_prefix", "commands_of", "prefixes_of"]
+__all__ = ["by_prefix", "prefixes_of"]
 
 #: Literal characters, then anything. Any other expression selects less than its prefix would allow.
 _PREFIX = re.compile(r"((?:[\w-]|\\[.-])+)\.[*+]")
@@ -62,26 +61,3 @@ def by_prefix(acls: Iterable[Acl], prefixes: Mapping[str, str], *, creates: bool
         found += [Acl("destination", "topic", each, "CREATE", is_prefix=True) for each in sorted(later)]
     # Of each kind of resource together, and each once.
     return list(dict.fromkeys(found))
-
-
-def commands_of(
-    acls: Iterable[Acl], options: MirrorOptions, *, is_own: bool = False, creates: bool | None = None
-) -> list[str]:
-    """
-    Return the commands that grant a mirror its ACLs, by prefix if an expression selects its topics.
-
-    Args:
-        acls: The ACLs by names.
-        options: The options of the mirror.
-        is_own: Whether to name the principals by which this process logs in.
-        creates: Whether later topics are created; by default if the mirror runs on.
-
-    """
-    sides = options.source, options.destination
-    creates = not options.once if creates is None else creates
-    return acl_commands(
-        by_prefix(acls, prefixes_of(options.topics), creates=creates),
-        {each.name: each.servers for each in sides},
-        [each.name for each in sides if each.security is not None],
-        {each.name: each.principal for each in sides} if is_own else {},
-    )

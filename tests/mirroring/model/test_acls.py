@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.mirroring.driver.acls import Acl, acl_commands, acl_sentences, needed_acls
+from shoal.mirroring.model.acls import Acl, acl_commands, acl_sentences, needed_acls
 from shoal.mirroring.model.follow_options import FollowOptions, KeptAcls
 
 SERVERS = {"source": "a:1", "destination": "b:1,b:2"}

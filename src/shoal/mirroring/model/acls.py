@@ -40,12 +40,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..model.follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
+from ...client.config import ClientConfig
+from .follow_options import NOTHING_FOLLOWS, Follower, FollowOptions
 
-__all__ = ["Acl", "acl_commands", "acl_sentences", "needed_acls"]
+__all__ = ["THE_CLUSTER", "Acl", "acl_commands", "acl_sentences", "grant_command", "needed_acls"]
 
 #: Kafka's name of the one resource of the type cluster.
-_THE_CLUSTER = "kafka-cluster"
+THE_CLUSTER = "kafka-cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,13 @@ class Acl:
     resource: str
     operation: str
     is_prefix: bool = False
+
+    @property
+    def right(self) -> str:
+        """The operation and its resource, as ``READ on topic orders``."""
+        is_cluster = self.resource_type == "cluster"
+        resource = f"the {self.cluster} cluster" if is_cluster else f"{self.resource_type} {self.resource}"
+        return f"{self.operation} on {resource}"
 
 
 def needed_acls(
@@ -105,15 +113,15 @@ def needed_acls(
         operations.append("ALTER_CONFIGS" if follow.has(Follower.CONFIGS) else "DESCRIBE_CONFIGS")
         operations += ["CREATE"] * (copy in created) + ["ALTER"] * (copy in grown)
         acls += [Acl("destination", "topic", copy, operation) for operation in operations]
-    acls.append(Acl("destination", "cluster", _THE_CLUSTER, "DESCRIBE_CONFIGS"))
+    acls.append(Acl("destination", "cluster", THE_CLUSTER, "DESCRIBE_CONFIGS"))
     acls += [Acl("destination", "group", name, "READ") for name in consumer_groups]
     if first_mirror_group is not None:
         acls.append(Acl("destination", "group", first_mirror_group, "DESCRIBE"))
     if before_2_8:
-        acls.append(Acl("destination", "cluster", _THE_CLUSTER, "IDEMPOTENT_WRITE"))
+        acls.append(Acl("destination", "cluster", THE_CLUSTER, "IDEMPOTENT_WRITE"))
     if follow.has(Follower.ACLS):
-        acls.append(Acl("source", "cluster", _THE_CLUSTER, "DESCRIBE"))
-        acls.append(Acl("destination", "cluster", _THE_CLUSTER, "ALTER"))
+        acls.append(Acl("source", "cluster", THE_CLUSTER, "DESCRIBE"))
+        acls.append(Acl("destination", "cluster", THE_CLUSTER, "ALTER"))
     return tuple(acls)
 
 
@@ -190,3 +198,14 @@ def acl_commands(
             words += ["--resource-pattern-type", "prefixed"] if grant.is_prefix else []
         commands.append(" ".join(words))
     return commands
+
+
+def grant_command(acl: Acl, config: ClientConfig) -> str:
+    """Return the command that grants one ACL to the principal of a client of its cluster."""
+    (command,) = acl_commands(
+        [acl],
+        {acl.cluster: config.servers},
+        () if config.security is None else (acl.cluster,),
+        {acl.cluster: config.principal},
+    )
+    return command

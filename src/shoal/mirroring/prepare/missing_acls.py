@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...client.authorized import group_operations, topic_operations
 from ...client.cluster import Cluster
-from .acls import Acl
+from ..model.acls import Acl
 
 __all__ = ["missing_acls"]
 
