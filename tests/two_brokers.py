@@ -53,6 +53,7 @@ __all__ = [
     "TwoBrokers",
     "Watched",
     "answers",
+    "answers_without_later_commits",
     "batches_of",
     "begin_at",
     "compacted",
@@ -542,6 +543,27 @@ def lists_no_groups(broker: Broker, times: int = 1) -> None:
         return response
 
     answers(broker, ApiKey.LIST_GROUPS, without_groups, times)
+
+
+def answers_without_later_commits(broker: Broker) -> None:
+    """
+    Have a coordinator show no offsets to reads without ``require_stable``.
+
+    Kafka 4 does so after a move: such reads end at the new leader's high watermark, which it may not have
+    yet (CoordinatorRuntime, ``lastCommittedOffset``).
+    """
+    before = broker.apis[ApiKey.OFFSET_FETCH]
+
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+        response = before.handle(broker, call, request)
+        if not request.require_stable:
+            for answered in (response, *response.groups):
+                for topic in answered.topics:
+                    for each in topic.partitions:
+                        each.committed_offset, each.metadata = -1, ""
+        return response
+
+    broker.apis = {**broker.apis, ApiKey.OFFSET_FETCH: replace(before, handle=handle)}
 
 
 class Held:
