@@ -7,7 +7,8 @@ In this order:
 2. A partition without a copy, or a copy without a position, has no translation.
 3. If the other cluster has the same offset already, nothing is done.
 4. A group with members there is left alone: its consumers commit what they have read.
-5. An offset that an open transaction there changes is left alone: only its end shows which one is right.
+5. An offset that an open transaction there changes is left alone. Its end would keep the later commit, not
+   the later offset (OffsetMetadataManager.replayEndTransactionMarker).
 6. An offset without shoal's mark is never moved backwards: a consumer or an operator committed it.
 7. Otherwise the translation is committed. A marked offset follows in both directions, since an operator may
    reset the group.
