@@ -219,15 +219,19 @@ class History:
         return self
 
 
-def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
-    """Truncate the log as an unclean election does: before the first batch that ends at ``end`` or later."""
+def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0, *, election: bool = True) -> Log:
+    """
+    Truncate the log as an unclean election does: before the first batch that ends at ``end`` or later.
+
+    Without the election it is as if an older copy of the disk was put back.
+    """
     before = broker.log(topic, partition)
     after = Log(before.name, before.config)
     for batch in batches_of(before):
         if batch.header.next_offset <= end:
             after.store(batch.view)
     after._epochs.starts = [each for each in before._epochs.starts if each[1] <= after.log_end_offset]
-    after.begin_leader_epoch(before.leader_epoch + 1)
+    after.begin_leader_epoch(before.leader_epoch + election)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after
     return after

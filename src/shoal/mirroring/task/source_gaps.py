@@ -23,7 +23,7 @@ from ...client.scan import ANSWERS_OF_A_GAP, GapLook, NoRecords, look_for_gap
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
-from ..model.incidents import Incident, IncidentKind
+from ..model.incidents import IncidentKind
 from .partition import PartitionCopy
 
 __all__ = ["SourceGaps"]
@@ -76,7 +76,8 @@ class SourceGaps:
         look = silence.look(self._source, self._settings)
         wanted = offset + 1 if copy.range.is_open else copy.range.end_offset
         if look is not None and look.end is not None and look.end >= wanted:
-            self._skip(copy, min(look.end, copy.end_offset))
+            copy.skip_unproved_gap(min(look.end, copy.end_offset))
+            self._silences.pop(copy.source).close()
         elif copy.range.is_open or silence.age_s < self._patience_s:
             copy.wait(f"{self._source} to send offset {offset}: {silence.description}")
         else:
@@ -103,23 +104,15 @@ class SourceGaps:
         self._silences[copy.source] = silence = _Silence(copy.source, place, end)
         return silence
 
-    def _skip(self, copy: PartitionCopy, end: int) -> None:
-        copy.skip_unproved_gap(end)
-        self._silences.pop(copy.source).close()
-
     def _meet(self, copy: PartitionCopy, silence: _Silence) -> None:
         """Meet the incident: stop, or skip everything up to the range's end."""
         kind = IncidentKind.SOURCE_GAP
         offset, end = copy.intake.fetch_offset, copy.range.end_offset
         reason = f"{self._source} does not send offset {offset}: {silence.description}"
-        if self._settings.continues_after(kind):
-            copy.count_incidents([Incident(kind, reason, end - offset, continued=True)])
-            self._skip(copy, end)
-            return
-        copy.count_incidents([Incident(kind, reason)])
+        advice = f"{self._settings.surface.continuing(kind)} skips the offsets before {end}"
+        if copy.goes_on_after(kind, reason, end - offset, advice):
+            copy.skip_unproved_gap(end)
         self._silences.pop(copy.source).close()
-        continuing = self._settings.surface.continuing(kind)
-        copy.stop(f"{reason}. {continuing} skips the offsets before {end}", can_heal=False)
 
 
 class _Silence:
