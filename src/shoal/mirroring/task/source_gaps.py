@@ -6,8 +6,10 @@ and the next read brings records. So a gap is skipped only if :func:`~shoal.clie
 it, and its offsets are counted. Otherwise the partition waits. A range with an end waits for
 ``_PATIENCE`` request timeouts, and then has an incident.
 
-A look takes as long as the source lets a fetch wait. Each has a thread and connections of its own, so that it
-delays no other partition.
+A look takes as long as the source lets a fetch wait, up to a request timeout. A look for a partition that is
+being copied has a thread and connections of its own, so it delays no other partition. An alignment that reads
+up to a gap looks in the worker's own thread (:func:`~shoal.client.scan.read_decided`), and the worker's other
+partitions wait for it. Only an alignment that searches the source for records of the copy reads so far.
 """
 
 from __future__ import annotations
