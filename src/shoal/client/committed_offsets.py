@@ -5,9 +5,9 @@ A mirror commits to a group on the source cluster, as a consumer would: Kafka's 
 position and its lag.
 
 All reads here require stable offsets (``require_stable``, KIP-447), as those of Kafka's consumers do. A
-coordinator of Kafka 4 answers other reads up to the high watermark of its log. A broker that has just become
-the coordinator may not have the last one yet, so the offsets that were committed last seem to be absent
-(``CoordinatorRuntime``, ``lastCommittedOffset``). Brokers before Kafka 2.5 ignore the flag and need none.
+coordinator of Kafka 4 answers other reads up to the high watermark of its log (``CoordinatorRuntime``,
+``lastCommittedOffset``). A broker that has just become the coordinator may not have the last one yet. Offsets
+that were committed last seem to be absent then. Brokers before Kafka 2.5 ignore the flag and need none.
 """
 
 from __future__ import annotations

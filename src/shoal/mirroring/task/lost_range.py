@@ -43,11 +43,13 @@ def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: C
         f"topic {copy.source.topic} on {metadata.source} was deleted while it was mirrored, up to offset "
         f"{copy.next_offset} of {copy.range.end_offset}"
     )
-    advice = (
-        f"The copy keeps the mirrored records. {settings.surface.continuing(kind)} counts the missing "
-        "offsets as lost"
-    )
-    if copy.goes_on_after(kind, reason, missing, advice):
+    continuing = settings.surface.continuing(kind)
+    if copy.goes_on_after(
+        kind,
+        reason,
+        missing,
+        f"The copy keeps the mirrored records. {continuing} counts the missing offsets as lost",
+    ):
         copy.end_without_source()
     copy.lose_source()
 
@@ -69,8 +71,8 @@ def ends_with_the_log(copy: PartitionCopy, source: Cluster, settings: CopySettin
     End a partition whose log ends before its range does, if everything that the log has was fetched.
 
     The plan checked that the log reached the end of the range. No leader in sync loses anything before a
-    former high watermark: if the leader's log itself is shorter now, the source lost its tail. No election is
-    needed for that: somebody may have put back an older copy of a disk.
+    former high watermark: if the leader's log itself is shorter now, the source lost its tail. An older copy
+    of a disk that was put back does this without an election.
 
     Args:
         copy: A partition of a copy loop, with nothing queued.
@@ -88,11 +90,13 @@ def ends_with_the_log(copy: PartitionCopy, source: Cluster, settings: CopySettin
         f"its log on {source} ends at offset {log_end}, and it ended at {end} or later when this run was "
         "planned: the source lost its tail (unclean leader election?)"
     )
-    advice = (
+    continuing = settings.surface.continuing(kind)
+    if copy.goes_on_after(
+        kind,
+        reason,
+        end - max(log_end, copy.range.start_offset),  # the offsets before the start were mirrored before
         "Everything before is mirrored, so the next start continues there. "
-        f"{settings.surface.continuing(kind)} counts the missing offsets as lost"
-    )
-    # What lies before the start of the range was mirrored before.
-    if copy.goes_on_after(kind, reason, end - max(log_end, copy.range.start_offset), advice):
+        f"{continuing} counts the missing offsets as lost",
+    ):
         copy.end_at(log_end)
     return True

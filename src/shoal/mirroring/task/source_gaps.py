@@ -111,8 +111,8 @@ class SourceGaps:
         kind = IncidentKind.SOURCE_GAP
         offset, end = copy.intake.fetch_offset, copy.range.end_offset
         reason = f"{self._source} does not send offset {offset}: {silence.description}"
-        advice = f"{self._settings.surface.continuing(kind)} skips the offsets before {end}"
-        if copy.goes_on_after(kind, reason, end - offset, advice):
+        continuing = self._settings.surface.continuing(kind)
+        if copy.goes_on_after(kind, reason, end - offset, f"{continuing} skips the offsets before {end}"):
             copy.skip_unproved_gap(end)
         self._silences.pop(copy.source).close()
 
