@@ -53,6 +53,7 @@ __all__ = [
     "TwoBrokers",
     "Watched",
     "answers",
+    "answers_without_later_commits",
     "batches_of",
     "begin_at",
     "compacted",
@@ -218,15 +219,19 @@ class History:
         return self
 
 
-def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0) -> Log:
-    """Truncate the log as an unclean election does: before the first batch that ends at ``end`` or later."""
+def lose_tail(broker: Broker, topic: str, end: int, partition: int = 0, *, election: bool = True) -> Log:
+    """
+    Truncate the log as an unclean election does: before the first batch that ends at ``end`` or later.
+
+    Without the election it is as if an older copy of the disk was put back.
+    """
     before = broker.log(topic, partition)
     after = Log(before.name, before.config)
     for batch in batches_of(before):
         if batch.header.next_offset <= end:
             after.store(batch.view)
     after._epochs.starts = [each for each in before._epochs.starts if each[1] <= after.log_end_offset]
-    after.begin_leader_epoch(before.leader_epoch + 1)
+    after.begin_leader_epoch(before.leader_epoch + election)
     topics = broker.topics.topic(topic)
     topics.logs[partition] = after
     return after
@@ -542,6 +547,27 @@ def lists_no_groups(broker: Broker, times: int = 1) -> None:
         return response
 
     answers(broker, ApiKey.LIST_GROUPS, without_groups, times)
+
+
+def answers_without_later_commits(broker: Broker) -> None:
+    """
+    Have a coordinator show no offsets to reads without ``require_stable``.
+
+    Kafka 4 does so after a move: such reads end at the new leader's high watermark, which it may not have
+    yet (CoordinatorRuntime, ``lastCommittedOffset``).
+    """
+    before = broker.apis[ApiKey.OFFSET_FETCH]
+
+    def handle(broker: BrokerState, call: Call, request: Any) -> Any:
+        response = before.handle(broker, call, request)
+        if not request.require_stable:
+            for answered in (response, *response.groups):
+                for topic in answered.topics:
+                    for each in topic.partitions:
+                        each.committed_offset, each.metadata = -1, ""
+        return response
+
+    broker.apis = {**broker.apis, ApiKey.OFFSET_FETCH: replace(before, handle=handle)}
 
 
 class Held:

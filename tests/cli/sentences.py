@@ -20,6 +20,7 @@ _MIRRORING = _SHOAL / "mirroring"
 _CALLED = frozenset(
     {"ConfigFinding", "Incident", "PartitionStopped", "UnsupportedBatch", "_meet_loss", "_met"}
     | {"_on_warning", "_refuse", "_stop", "_warn", "warn", "append", "stop", "suspect", "wait"}
+    | {"goes_on_after", "stop_for"}
 )
 
 #: The function that takes the finding before the remedy.

@@ -15,7 +15,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.two_brokers import COMMIT, TwoBrokers
+from tests.two_brokers import COMMIT, TwoBrokers, answers_without_later_commits
 
 ORDERS = TopicPartition("orders", 0)
 GROUP = "shoal.source.destination"
@@ -70,6 +70,18 @@ def test_groups_with_apply_commits(two: TwoBrokers, capsys: pytest.CaptureFixtur
     assert "exact      committed  same record" in capsys.readouterr().out
     assert main(command(two, "--apply")) == 0
     assert "1 unchanged" in capsys.readouterr().out
+
+
+def test_groups_with_apply_after_a_coordinator_moved_moves_no_offset_back(
+    two: TwoBrokers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(two.source, "app", 3, two)
+    commit(two.destination, "app", 5, two, "theirs")
+    for broker in (two.source, two.destination):
+        answers_without_later_commits(broker)
+    assert main(command(two, "--apply")) == 0
+    assert "1 further there" in capsys.readouterr().out
+    assert committed(two, "app") == Committed(5, "theirs")
 
 
 def test_groups_as_json_is_one_object(two: TwoBrokers, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,19 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from shoal.client.cluster import Cluster, is_transient
-from shoal.client.committed_offsets import Committed, commit_offsets, fetch_offsets
+from shoal.client.committed_offsets import (
+    Committed,
+    commit_offsets,
+    committed_by_groups,
+    fetch_offsets,
+)
 from shoal.client.coordinator import MemberId
 from shoal.error_codes import ErrorCode
 from shoal.errors import BrokerError, Disconnected
 from shoal.protocol.apis import ApiKey
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from tests.two_brokers import config_of, second_node
+from tests.two_brokers import answers_without_later_commits, config_of, second_node
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -29,6 +34,15 @@ def test_fetch_offsets_after_commit_returns_them(cluster: Cluster) -> None:
     assert fetch_offsets(cluster, "group", [FIRST, SECOND]) == {FIRST: committed}
     assert fetch_offsets(cluster, "group", []) == {}
     assert fetch_offsets(cluster, "other group", [FIRST]) == {}
+
+
+def test_fetch_offsets_after_a_coordinator_moved_returns_all_commits(
+    broker: Broker, cluster: Cluster
+) -> None:
+    commit_offsets(cluster, "group", {FIRST: Committed(7, "")}, NOBODY)
+    answers_without_later_commits(broker)
+    assert fetch_offsets(cluster, "group", [FIRST]) == {FIRST: Committed(7, "")}
+    assert list(committed_by_groups(cluster, [FIRST])) == [("group", {FIRST: Committed(7, "")})]
 
 
 def test_commit_is_visible_to_confluent_kafka(broker: Broker, cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from shoal.error_codes import ErrorCode
+from shoal.mirroring.assignment import plan_ranges
 from shoal.mirroring.model.incidents import Delivery, IncidentKind
 from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.model.reports import TaskReport
@@ -719,6 +720,50 @@ def test_truncated_source_without_epochs_is_found_by_its_refusal(
     history.plain(1, 2, 3)
     assert running.result().complete
     assert brokers.copied() == before + history.committed[6:]
+
+
+@pytest.mark.parametrize("election", [True, False])
+def test_source_that_loses_a_tail_before_it_is_mirrored_ends_the_range(
+    brokers: TwoBrokers, history: History, election: bool
+) -> None:
+    history.plain(1, 2, 3)
+    planned = brokers.ranges()
+    lose_tail(brokers.source, "topic", 3, election=election)
+    (stopped,) = brokers.start(planned).result().stopped
+    assert "ends at offset 3, and it ended at 6 or later when this run was planned" in stopped.reason
+    control = Watched()
+    assert going_on(brokers, IncidentKind.SOURCE_RESET).start(planned, control).result().complete
+    assert incidents(control) == [["source-reset", 3, True]]
+    assert brokers.copied() == history.committed[:3]
+
+
+@pytest.mark.parametrize("election", [True, False])
+def test_source_that_loses_a_mirrored_tail_has_lost_nothing(
+    brokers: TwoBrokers, history: History, election: bool
+) -> None:
+    """The plan of ``--once`` has a range up to the position then, which is no end of the log."""
+    history.plain(1, 2, 3)
+    brokers.run()
+    lose_tail(brokers.source, "topic", 3, election=election)
+    partition = TopicPartition("topic", 0)
+    planned = plan_ranges({}, {partition: 3}, {partition: 6}, {"topic": "topic"})
+    control = Watched()
+    assert going_on(brokers, IncidentKind.SOURCE_RESET).start(planned, control).result().complete
+    assert incidents(control) == [["source-reset", 0, True]]
+    assert brokers.copied() == history.committed
+
+
+@pytest.mark.parametrize("election", [True, False])
+def test_source_that_loses_more_than_the_unmirrored_tail_counts_only_that(
+    brokers: TwoBrokers, history: History, election: bool
+) -> None:
+    history.plain(1, 2, 3)
+    brokers.run()
+    lose_tail(brokers.source, "topic", 3, election=election)
+    control = Watched()
+    ranges = [CopyRange("topic", 0, "topic", 6, 9)]
+    assert going_on(brokers, IncidentKind.SOURCE_RESET).start(ranges, control).result().complete
+    assert incidents(control) == [["source-reset", 0, True], ["source-reset", 3, True]]
 
 
 def test_new_leader_with_the_whole_log_is_no_incident(brokers: TwoBrokers, history: History) -> None:

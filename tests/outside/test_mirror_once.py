@@ -107,6 +107,24 @@ def test_other_records_up_to_the_same_offset_are_not_up_to_date(brokers: TwoBrok
     assert (ended.exit_code, ended.incidents, ended.summary["records"]) == (0, [], 0)
 
 
+@pytest.mark.parametrize("election", [True, False])
+def test_source_that_is_shorter_than_the_copy_has_lost_nothing_unmirrored(
+    brokers: TwoBrokers, tmp_path: Path, election: bool
+) -> None:
+    brokers.source.create_topic("cut", 1)
+    fill(History(brokers.source.log("cut")), "old", 10)
+    assert mirror_once(brokers, "cut", tmp_path).exit_code == 0
+    lose_tail(brokers.source, "cut", 6, election=election)
+
+    ended = mirror_once(brokers, "cut", tmp_path)
+    assert (ended.exit_code, ended.incidents) == (1, [("cut-0", "source-reset", False)])
+
+    ended = mirror_once(brokers, "cut", tmp_path, "--on-source-reset", "continue")
+    assert (ended.exit_code, ended.incidents) == (4, [("cut-0", "source-reset", True)])
+    assert ended.summary["lost"] == 0
+    assert values(brokers.destination, "cut") == numbered("old", 10)
+
+
 def test_copy_whose_leader_did_not_answer_is_not_up_to_date(brokers: TwoBrokers, tmp_path: Path) -> None:
     brokers.source.create_topic("cut", 1)
     fill(History(brokers.source.log("cut")), "old", 10)
@@ -220,14 +238,17 @@ def test_deleted_copy_is_created_again_if_the_policy_is_to_continue(
     assert values(brokers.destination, "slow") == numbered(long("slow"), ALL)
 
 
+@pytest.mark.parametrize("election", [True, False])
 @pytest.mark.parametrize(("policy", "exit_code"), [("fail", 1), ("continue", 4)])
 def test_lost_tail_of_the_source_ends_its_partition(
-    brokers: TwoBrokers, tmp_path: Path, policy: str, exit_code: int
+    brokers: TwoBrokers, tmp_path: Path, policy: str, exit_code: int, election: bool
 ) -> None:
     kept = ALL - SOME
-    ended, there = change_while_it_runs(
-        brokers, tmp_path, lambda: lose_tail(brokers.source, "slow", kept), "--on-source-reset", policy
-    )
+
+    def lose() -> None:
+        lose_tail(brokers.source, "slow", kept, election=election)
+
+    ended, there = change_while_it_runs(brokers, tmp_path, lose, "--on-source-reset", policy)
     assert there < kept
     assert ended.exit_code == exit_code
     assert ended.incidents == [("slow-0", "source-reset", policy == "continue")]

@@ -58,6 +58,24 @@ def test_new_process_plans_once_without_new_records(brokers: TwoBrokers) -> None
     assert reader.latestOffset(first, ReadAllAvailable()) == first
 
 
+@pytest.mark.parametrize("rows", ["reference", "bytes"])
+@pytest.mark.parametrize("election", [False, True])
+def test_ending_offset_behind_the_log_s_end_is_refused(
+    brokers: TwoBrokers, rows: str, election: bool
+) -> None:
+    """Whatever happened to the partition before: nothing shows that its log was ever so long."""
+    history = brokers.topic()[0].plain(5)
+    if election:
+        history.log.begin_leader_epoch(3)
+    named = {"rows": rows, "endingOffsets": '{"topic": {"0": 9}}'}
+    with pytest.raises(ShoalError, match=r"log of topic-0 on .* ends at offset 5, before 9\. Name an"):
+        BatchReader(options(brokers, streaming=False, **named)).partitions()
+    reader = BatchReader(options(brokers, streaming=False, failOnDataLoss="false", **named))
+    assert [tuple(each) for task in reader.partitions() for each in task.value] == [
+        ("topic", 0, "topic", 0, 5)
+    ]
+
+
 def test_batch_across_two_ranges_is_read_by_one(brokers: TwoBrokers) -> None:
     brokers.topic()[0].plain(100, 20)
     reader = StreamReader(options(brokers, rows="bytes"))

@@ -3,6 +3,11 @@ The committed offsets of consumer groups: read and committed.
 
 A mirror commits to a group on the source cluster, as a consumer would: Kafka's own tools then show its
 position and its lag.
+
+All reads here require stable offsets (``require_stable``, KIP-447), as those of Kafka's consumers do. A
+coordinator of Kafka 4 answers other reads up to the high watermark of its log (``CoordinatorRuntime``,
+``lastCommittedOffset``). A broker that has just become the coordinator may not have the last one yet. Offsets
+that were committed last seem to be absent then. Brokers before Kafka 2.5 ignore the flag and need none.
 """
 
 from __future__ import annotations
@@ -66,13 +71,16 @@ def fetch_offsets(
     The result has only partitions with a committed offset.
 
     Raises:
-        BrokerError: The coordinator refuses the group or one of its partitions.
+        BrokerError: The coordinator refuses the group or one of its partitions. It does so, too, while an
+            open transaction has another offset of the group (UNSTABLE_OFFSET_COMMIT, retriable).
 
     """
     topics = None if partitions is None else _topics_to_read(partitions)
     if topics == []:
         return {}
-    response = ask_coordinator(cluster, group, ApiKey.OFFSET_FETCH, group_id=group, topics=topics)
+    response = ask_coordinator(
+        cluster, group, ApiKey.OFFSET_FETCH, group_id=group, topics=topics, require_stable=True
+    )
     return _read_committed(cluster, group, response)
 
 
@@ -100,7 +108,7 @@ def committed_by_groups(
             committed: dict[TopicPartition, Committed] = {}
             with suppress(ShoalError):
                 response = cluster.connection(node_id).request(
-                    ApiKey.OFFSET_FETCH, group_id=group, topics=topics
+                    ApiKey.OFFSET_FETCH, group_id=group, topics=topics, require_stable=True
                 )
                 committed = _read_committed(cluster, group, response)
             if committed:

@@ -67,6 +67,8 @@ class GroupOffsetsReader:
         Args:
             stable: Whether an offset that an open transaction has committed, too, is an error
                 (UNSTABLE_OFFSET_COMMIT). A producer may end its transaction before the coordinator shows it.
+                Only a stable read shows all commits if the coordinator has just moved; see
+                :mod:`.committed_offsets`.
             partitions: If ``stable``, the partitions of which the answer shows such an error also if the
                 group never committed there.
 

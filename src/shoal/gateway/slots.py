@@ -21,7 +21,9 @@ __all__ = ["ClientSlot", "ClientSlots", "NoRoom"]
 #: connect to a broker, another one has to end.
 _NEXT_LEAVES_S = 1.0
 
-#: The longest wait for the end of a thread, beyond the 4 s of an attempt to connect to a broker.
+#: The longest wait for the end of a thread, beyond the 4 s of an attempt to connect to a broker. New clients
+#: wait meanwhile. A client cannot cause a long wait: hanging up ends reads, writes and attempts to connect.
+#: A password check takes milliseconds. Only the lookup of a broker's name may take longer.
 _LONGEST_WAIT_S = 10.0
 
 

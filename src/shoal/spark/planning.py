@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from shoal.client.cluster import Cluster, patiently
+from shoal.client.cluster import Cluster, is_transient, patiently
 from shoal.client.coordinator import MemberId
 from shoal.client.metadata import leader_in
-from shoal.client.offsets import EARLIEST, list_offsets
+from shoal.client.offsets import EARLIEST, list_offsets, log_end_offsets
 from shoal.client.reachable import check_advertised
 from shoal.errors import ConfigError, PartitionStopped, ShoalError
 from shoal.mirroring.assignment import (
@@ -129,7 +129,7 @@ class Planner:
         def plan() -> list[list[CopyRange]]:
             partitions = self.partitions(cluster)
             starts = self.bounds(cluster, partitions, self._options.starting)
-            ends = self.bounds(cluster, partitions, self._options.ending)
+            ends = self._ends(cluster, partitions)
             return self.tasks(cluster, starts, ends)
 
         return patiently(plan, patience_s=PATIENCE_S)
@@ -165,6 +165,32 @@ class Planner:
                 )
                 bounds[partition] = named
         return bounds
+
+    def _ends(self, cluster: Cluster, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """
+        Return each partition's end; refuse or move those behind the log's end (``failOnDataLoss``).
+
+        A task takes a log that ends before its range for one that has lost its tail.
+
+        Raises:
+            ConfigError: A log ends before the option's offset, and ``failOnDataLoss`` is set.
+
+        """
+        ends = self.bounds(cluster, partitions, self._options.ending)
+        named = [each for each, offset in (self._options.ending.named or {}).items() if offset >= 0]
+        for partition, log_end in log_end_offsets(cluster, [each for each in named if each in ends]).items():
+            if isinstance(log_end, ShoalError):
+                if is_transient(log_end):
+                    raise log_end
+                continue  # a broker before Kafka 2.3, of which a task does not learn the log's end, either
+            if self._options.fail_on_data_loss and log_end < ends[partition]:
+                raise ConfigError(
+                    f"option endingOffsets: the log of {partition} on {cluster} ends at offset {log_end}, "
+                    f"before {ends[partition]}. Name an offset up to {log_end}, or set failOnDataLoss=false "
+                    "to read up to there"
+                )
+            ends[partition] = min(ends[partition], log_end)
+        return ends
 
     def tasks(
         self,

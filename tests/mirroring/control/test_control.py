@@ -25,6 +25,7 @@ from shoal.errors import BrokerError, Stopped
 from shoal.mirroring.control import ControlConnection, ControlServer, Uncontrolled, WorkerControl
 from shoal.mirroring.control.protocol import lease_clock_s
 from shoal.mirroring.model.handover import Handover
+from shoal.mirroring.model.ranges import OPEN_END
 from shoal.mirroring.model.reports import TaskReport
 from shoal.mirroring.task import partition_state
 from shoal.protocol.apis import ApiKey
@@ -576,7 +577,7 @@ def _waits(report: dict[str, Any]) -> bool:
 def test_orphan_without_records_to_send_ends(brokers: TwoBrokers, history: History, driver: Driver) -> None:
     history.plain(1)
     with driver.connect() as control:
-        ranges = [brokers.ranges()[0]._replace(end_offset=100)]
+        ranges = [brokers.ranges()[0]._replace(end_offset=OPEN_END)]
         running = brokers.start(ranges, control)
         wait_until(lambda: len(brokers.copied()) == 1)
         driver.server.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 
 import pytest
+from confluent_kafka import Producer
 
 from shoal.client.cluster import Cluster
 from shoal.error_codes import ErrorCode
@@ -20,7 +22,7 @@ from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
 from tests.group_member import GroupMember
 from tests.mirroring.sync.conftest import Groups, row_of
-from tests.mirroring.sync.test_groups import mixed
+from tests.mirroring.sync.test_groups import mixed, open_transaction
 from tests.two_brokers import History, Killed, lists_no_groups
 
 pytestmark = pytest.mark.timeout(60)
@@ -185,6 +187,30 @@ def test_consumer_that_commits_and_leaves_during_a_long_round_is_left_alone(
     assert committed is not None
     assert committed.offset == 9
     assert row_of(groups.round(), "second").action is Action.FURTHER
+
+
+def test_transaction_that_begins_during_a_long_round_is_left_alone(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed(groups)
+    for name in ("f", "g"):
+        groups.commit("source", name, 4)
+    monkeypatch.setattr(rounds, "_FRESH_S", 0.0)
+    with ExitStack() as stack:
+        opened: list[Producer] = []
+
+        def open_one() -> None:
+            if not opened:
+                bootstrap = groups.two.destination.bootstrap
+                opened.append(stack.enter_context(open_transaction(bootstrap, 9)))
+
+        with monkeypatch.context() as patched:
+            meanwhile(patched, nothing, open_one)
+            report = groups.round()
+        assert row_of(report, "f").action is Action.WRITTEN
+        assert row_of(report, "g").action is Action.REFUSED
+        opened[0].commit_transaction(10.0)
+    assert row_of(groups.round(), "g").action is Action.FURTHER
 
 
 # Groups and offsets that are gone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -359,6 +361,38 @@ def test_stable_round_refuses_an_offset_that_an_open_transaction_would_change(gr
     row = row_of(sync.round(groups.topics, apply=True, stable=True))
     assert (row.committed, row.action) == (6, Action.WRITTEN)
     consumer.close()
+
+
+@contextmanager
+def open_transaction(bootstrap: str, offset: int) -> Iterator[Producer]:
+    """Commit an offset of group g to an open transaction of a producer that is no member."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t"})
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    metadata = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([ConfluentPartition("topic", 0, offset)], metadata, 10.0)
+    yield producer
+    consumer.close()
+
+
+@pytest.mark.parametrize("before", [1, None], ids=["an offset", "no offset"])
+def test_round_leaves_an_offset_alone_that_an_open_transaction_of_the_destination_changes(
+    groups: Groups, before: int | None
+) -> None:
+    """Kafka keeps the later commit, not the later offset, so the end would not bring the consumer's."""
+    mixed(groups)
+    groups.commit("source", "g", 4)
+    if before is not None:
+        groups.commit("destination", "g", before, "theirs")
+    sync = groups.sync()
+    with open_transaction(groups.two.destination.bootstrap, 9) as producer:
+        row = row_of(sync.round(groups.topics, apply=True))
+        assert (row.action, row.present) == (Action.REFUSED, None)
+        assert row.detail.startswith("an open transaction commits another offset at the other cluster")
+        producer.commit_transaction(10.0)
+    row = row_of(sync.round(groups.topics, apply=True))
+    assert (row.action, row.present) == (Action.FURTHER, 9)
 
 
 def test_round_again_with_metadata_that_the_broker_refuses_changes_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.error_codes import ErrorCode
 from shoal.mirroring.model.offset_map import Exactness, Milestone, OffsetMap, Stretch, Translation
 from shoal.mirroring.sync.mark import Mark
 from shoal.mirroring.sync.offset_rules import Action, ClusterIds, OffsetDecision, decide_offset, had_incident
@@ -47,6 +48,8 @@ def decided(
     )
 
 
+UNSTABLE = CommittedValue(-1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+
 CASES = [
     # translation, the destination's offset, whether its group has members, the action
     (Translation(90, EXACT), None, False, Action.WRITE),
@@ -63,6 +66,9 @@ CASES = [
     # the same of a mark of another cluster, and of a mark that a consumer committed at another offset
     (Translation(90, EXACT), marked(100, 95, cluster="C"), False, Action.FURTHER),
     (Translation(90, EXACT), value(95, marked(100, 94).metadata), False, Action.FURTHER),
+    # an offset that an open transaction changes is unknown until its end
+    (Translation(90, EXACT), UNSTABLE, False, Action.REFUSED),
+    (Translation(90, EXACT), UNSTABLE, True, Action.ACTIVE),
     # an offset of shoal's own follows in both directions
     (Translation(90, EXACT), marked(100, 90), False, Action.UNCHANGED),
     (Translation(90, EXACT), marked(80, 70), False, Action.WRITE),

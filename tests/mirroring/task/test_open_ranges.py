@@ -24,6 +24,7 @@ from tests.two_brokers import (
     Watched,
     answers,
     begin_at,
+    lagging,
     may_compact,
     wait_until,
 )
@@ -292,13 +293,15 @@ def test_gap_is_passed_while_others_are_busy(
 def test_end_that_the_source_withdraws_is_awaited_and_reported(
     brokers: TwoBrokers, histories: list[History]
 ) -> None:
-    for history in histories[:2]:
-        history.plain(2)
+    """A new leader's log has the records, and its high watermark lags behind."""
+    histories[0].plain(2)
+    histories[1].plain(2, 3)
     ranges = [each._replace(end_offset=5) if each.partition == 1 else each for each in open_ranges(brokers)]
+    behind = lagging(brokers.source, "topic", 2, partition=1)
     control = Watched()
     running = brokers.start(ranges, control)
     wait_until(lambda: any("log ends at 2, before offset 5" in each for each in control.waited_for))
-    histories[1].plain(3)
+    behind.lag_ends()
     wait_until(lambda: brokers.copied("topic", 1) == histories[1].committed)
     control.request_stop()
     assert running.result().stopped == ()

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.mirroring.model.copy_options import Rebatch
-from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.protocol.apis import ApiKey
 from shoal.records import Codec, Decision, fingerprint
 from tests import batches
@@ -172,7 +172,7 @@ def test_runs_translate_offsets_through_joined_batches(brokers: TwoBrokers, hist
 
 
 def test_single_records_of_an_open_range_are_sent_at_once(brokers: TwoBrokers, history: History) -> None:
-    open_end = CopyRange("topic", 0, "topic", 0, 2**62)
+    open_end = CopyRange("topic", 0, "topic", 0, OPEN_END)
     control = Watched()
     running = brokers.start([open_end], control)
     for expected in (1, 3, 4):

@@ -13,7 +13,7 @@ import pytest
 from shoal.client.coordinator import MemberId
 from shoal.client.fetch import Fetcher
 from shoal.mirroring.control import ControlConnection, ControlServer
-from shoal.mirroring.model.ranges import CopyRange
+from shoal.mirroring.model.ranges import OPEN_END, CopyRange
 from shoal.mirroring.model.steering import MirrorSteering, TopicsRate
 from shoal.mirroring.task import copy_loop, worker
 from shoal_broker import Broker
@@ -74,7 +74,7 @@ def brokers() -> Iterator[TwoBrokers]:
 
 
 def open_ranges(*topics: str, partitions: int = 1) -> list[CopyRange]:
-    return [CopyRange(each, number, each, 0, 2**62) for each in topics for number in range(partitions)]
+    return [CopyRange(each, number, each, 0, OPEN_END) for each in topics for number in range(partitions)]
 
 
 def fill(history: History, count: int) -> None:

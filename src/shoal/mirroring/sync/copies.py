@@ -97,7 +97,7 @@ class Copies:
         self._postpones = True
         if self._way_there is not None:
             self._way_there.forget()
-        answer = self._reader.read([self._group])[self._group]
+        answer = self._reader.read([self._group], stable=True)[self._group]
         if isinstance(answer, ShoalError):
             raise answer
         if topics != self._topics:

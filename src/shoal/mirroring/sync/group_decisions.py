@@ -30,7 +30,7 @@ from .mark import Mark
 from .offset_rules import UNREAD, Action, ClusterIds, Direction, decide_offset, further_from
 from .report import GroupOffset, GroupReport
 
-__all__ = ["Decided", "DecidedGroup", "GroupDecisions", "OneGroup"]
+__all__ = ["UNSTABLE_THERE", "Decided", "DecidedGroup", "GroupDecisions", "OneGroup"]
 
 #: How long an unchanged offset keeps its decision. An incident may move its translation, and the position
 #: that shows this is not decoded meanwhile.
@@ -42,6 +42,10 @@ _SETTLED = frozenset({Action.UNCHANGED, Action.ACTIVE, Action.FURTHER})
 #: Actions that the next round may repeat.
 _PENDING = frozenset({Action.WRITE, Action.UNCONFIRMED, Action.REFUSED})
 
+
+#: A phrase for an offset that an open transaction of the other cluster changes. A running mirror decides
+#: about it again in each round.
+UNSTABLE_THERE = "an open transaction commits another offset at the other cluster. Wait until it has ended"
 
 _UNSTABLE = "an open transaction commits another offset. Repeat the command when it has ended"
 
@@ -261,13 +265,11 @@ class GroupDecisions:
         )
         if source is None:
             return Decided(row, None)
-        if committed.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
-            return Decided(replace(row, action=Action.REFUSED, detail=_UNSTABLE), None)
         if committed.error_code:
-            error = f"a broker refuses to show the offset: {named_code(committed.error_code)}"
-            return Decided(replace(row, action=Action.REFUSED, detail=error), None)
+            detail = _UNSTABLE if _is_unstable(committed) else _unreadable(committed)
+            return Decided(replace(row, action=Action.REFUSED, detail=detail), None)
         there = None if present is None else present.partitions.get(partition.partition)
-        there = None if there is None or there.offset < 0 else there
+        there = None if there is None or (there.offset < 0 and not there.error_code) else there
         mark = Mark.read(committed)
         returned = mark if mark is not None and mark.is_from(self._clusters.written) else None
         if returned is not None and there is not None:
@@ -309,15 +311,17 @@ class GroupDecisions:
             had_incident=copy.had_incident,
         )
         missing = f"{self._written} has deleted earlier records" if decision.is_clamped else late
+        if there is not None and decision.action is Action.REFUSED:
+            missing = UNSTABLE_THERE if _is_unstable(there) else _unreadable(there)
         outcome = replace(
             row,
             counterpart=counterpart,
             translated=decision.translation.offset,
             exactness=decision.translation.exactness,
-            present=None if there is None else there.offset,
+            present=None if there is None or there.error_code else there.offset,
             action=decision.action,
             detail=missing,
-            begins_late=bool(missing),
+            begins_late=decision.is_clamped or bool(late),
         )
         if decision.mark is None:
             return Decided(outcome, None)
@@ -351,6 +355,14 @@ class GroupDecisions:
             if further is not None:
                 return further
         return copy.offsets.to_destination(offset, taken)
+
+
+def _is_unstable(value: CommittedValue) -> bool:
+    return value.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+def _unreadable(value: CommittedValue) -> str:
+    return f"a broker refuses to show the offset: {named_code(value.error_code)}"
 
 
 def _why_left_out(group: OneGroup) -> str:

@@ -27,7 +27,7 @@ from ...topic_partition import TopicPartition
 from ..model.group_selection import GroupSelection
 from .commit import Outcome, commit_translations
 from .copies import Copies, TakenOf
-from .group_decisions import DecidedGroup, GroupDecisions, OneGroup
+from .group_decisions import UNSTABLE_THERE, DecidedGroup, GroupDecisions, OneGroup
 from .log_bounds import LogBounds
 from .offset_rules import Action, ClusterIds, Direction
 from .report import GroupOffset, GroupReport, GroupsReport, OffsetProof
@@ -47,6 +47,7 @@ _FRESH_S = 0.5
 _PROVED_WRONG = "not committed: --prove found another record there. Compare the copy by shoal verify"
 
 _COMMITTED_SINCE: Outcome = (Action.ACTIVE, "a consumer has just committed this offset")
+_UNSTABLE_SINCE: Outcome = (Action.REFUSED, UNSTABLE_THERE)
 
 
 class GroupSync:
@@ -181,12 +182,15 @@ class GroupSync:
         """
         Return the other cluster's offsets of groups, or errors.
 
+        The read is stable: an absent offset would be written, so it must not be one that the coordinator
+        does not show yet.
+
         The first request for any coordinator has the brokers create __consumer_offsets, so it gets some time.
         """
         answers: dict[str, FetchedGroup | ShoalError] = {}
 
         def read() -> None:
-            answers.update(self._present.read(names))
+            answers.update(self._present.read(names, stable=True))
             for answer in answers.values():
                 if isinstance(answer, ShoalError) and is_transient(answer):
                     raise answer
@@ -207,7 +211,7 @@ class GroupSync:
 
     def _commit(self, group: DecidedGroup, read_at: float) -> GroupReport:
         outcomes: dict[TopicPartition, Outcome] = {}
-        if time.monotonic() - read_at > _FRESH_S:
+        if time.monotonic() - read_at > _FRESH_S or _writes_first_offsets(group):
             outcomes = self._committed_since(group)
         left = [each for each in group.to_commit if each.partition not in outcomes]
         outcomes |= commit_translations(self._written, group.report.name, left, patience_s=self._patience_s)
@@ -219,7 +223,9 @@ class GroupSync:
         partitions = [each.partition for each in group.to_commit]
         try:
             present = fetch_offsets(self._written, group.report.name, partitions)
-        except ShoalError:
+        except ShoalError as error:
+            if isinstance(error, BrokerError) and error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                return dict.fromkeys(partitions, _UNSTABLE_SINCE)
             return {}  # the commit meets the same error, and names it
         decided = {each.counterpart: each.present for each in group.report.offsets}
         now = {each: present[each].offset if each in present else None for each in partitions}
@@ -250,6 +256,12 @@ def _refused_if_wrong(offset: GroupOffset) -> GroupOffset:
     if not is_wrong or offset.action is not Action.WRITE:
         return offset
     return replace(offset, action=Action.REFUSED, detail=_PROVED_WRONG)
+
+
+def _writes_first_offsets(group: DecidedGroup) -> bool:
+    """Whether a partition has no offset there: only a read by name shows that of an open transaction."""
+    first = {each.counterpart for each in group.report.offsets if each.present is None}
+    return any(each.partition in first for each in group.to_commit)
 
 
 def _with_outcome(offset: GroupOffset, outcomes: Mapping[TopicPartition, Outcome]) -> GroupOffset:

@@ -7,8 +7,10 @@ In this order:
 2. A partition without a copy, or a copy without a position, has no translation.
 3. If the other cluster has the same offset already, nothing is done.
 4. A group with members there is left alone: its consumers commit what they have read.
-5. An offset without shoal's mark is never moved backwards: a consumer or an operator committed it.
-6. Otherwise the translation is committed. A marked offset follows in both directions, since an operator may
+5. An offset that an open transaction there changes is left alone. Its end would keep the later commit, not
+   the later offset (OffsetMetadataManager.replayEndTransactionMarker).
+6. An offset without shoal's mark is never moved backwards: a consumer or an operator committed it.
+7. Otherwise the translation is committed. A marked offset follows in both directions, since an operator may
    reset the group.
 """
 
@@ -157,7 +159,7 @@ def decide_offset(
 
     Args:
         committed: The group's offset at the cluster that is read.
-        present: The group's offset at the other cluster; None if it has none.
+        present: The group's offset at the other cluster, or an error instead of it; None if it has none.
         clusters: The ids of both.
         is_active: Whether the group has members at the other cluster.
         log_start: The first offset of the partition at the other cluster. A consumer that begins before it
@@ -181,6 +183,8 @@ def decide_offset(
         return OffsetDecision(Action.UNCHANGED, translation, None, clamped)
     if is_active:
         return OffsetDecision(Action.ACTIVE, translation, None, clamped)
+    if present is not None and present.error_code:
+        return OffsetDecision(Action.REFUSED, translation, None, clamped)
     if present is not None and ours is None and present.offset > translation.offset:
         return OffsetDecision(Action.FURTHER, translation, None, clamped)
     return OffsetDecision(Action.WRITE, translation, mark, clamped)

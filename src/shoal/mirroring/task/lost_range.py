@@ -43,16 +43,14 @@ def end_deleted_source(copy: PartitionCopy, metadata: FreshMetadata, settings: C
         f"topic {copy.source.topic} on {metadata.source} was deleted while it was mirrored, up to offset "
         f"{copy.next_offset} of {copy.range.end_offset}"
     )
-    if settings.continues_after(kind):
-        copy.count_incidents([Incident(kind, reason, missing, continued=True)])
+    continuing = settings.surface.continuing(kind)
+    if copy.goes_on_after(
+        kind,
+        reason,
+        missing,
+        f"The copy keeps the mirrored records. {continuing} counts the missing offsets as lost",
+    ):
         copy.end_without_source()
-    else:
-        copy.count_incidents([Incident(kind, reason)])
-        copy.stop(
-            f"{reason}. The copy keeps the mirrored records. {settings.surface.continuing(kind)} counts the "
-            "missing offsets as lost",
-            can_heal=False,
-        )
     copy.lose_source()
 
 
@@ -61,11 +59,10 @@ def _end_deleted_copy(copy: PartitionCopy, metadata: FreshMetadata, settings: Co
     patience_s = _CREATION_S if settings.continues_after(kind) else _CONFIRMATION_S
     if metadata.missing_at_destination_s(copy) >= patience_s:
         reason = f"topic {copy.destination.topic} on {metadata.destination} was deleted since it was mirrored"
-        copy.count_incidents([Incident(kind, reason)])
-        copy.stop(
-            f"{reason}. {settings.surface.continuing(kind)} creates it again and mirrors the records that "
-            "the source still has. A new group mirrors it as a new topic",
-            can_heal=False,
+        copy.stop_for(
+            Incident(kind, reason),
+            f"{settings.surface.continuing(kind)} creates it again and mirrors the records that the source "
+            "still has. A new group mirrors it as a new topic",
         )
 
 
@@ -73,8 +70,9 @@ def ends_with_the_log(copy: PartitionCopy, source: Cluster, settings: CopySettin
     """
     End a partition whose log ends before its range does, if everything that the log has was fetched.
 
-    The end of the range was a high watermark once, or before it. No leader in sync loses anything before
-    that: if the leader's log itself is shorter now, the source lost its tail.
+    The plan checked that the log reached the end of the range. No leader in sync loses anything before a
+    former high watermark: if the leader's log itself is shorter now, the source lost its tail. An older copy
+    of a disk that was put back does this without an election.
 
     Args:
         copy: A partition of a copy loop, with nothing queued.
@@ -87,21 +85,18 @@ def ends_with_the_log(copy: PartitionCopy, source: Cluster, settings: CopySettin
     end, fetched = copy.range.end_offset, copy.intake.fetch_offset
     if not isinstance(log_end, int) or log_end != fetched or log_end >= end:
         return False
-    if source.partition(copy.source).leader_epoch <= 0:
-        return False  # no election, so nothing is lost: a user of the data source set the end
     kind = IncidentKind.SOURCE_RESET
     reason = (
         f"its log on {source} ends at offset {log_end}, and it ended at {end} or later when this run was "
         "planned: the source lost its tail (unclean leader election?)"
     )
-    if settings.continues_after(kind):
-        copy.count_incidents([Incident(kind, reason, end - log_end, continued=True)])
+    continuing = settings.surface.continuing(kind)
+    if copy.goes_on_after(
+        kind,
+        reason,
+        end - max(log_end, copy.range.start_offset),  # the offsets before the start were mirrored before
+        "Everything before is mirrored, so the next start continues there. "
+        f"{continuing} counts the missing offsets as lost",
+    ):
         copy.end_at(log_end)
-    else:
-        copy.count_incidents([Incident(kind, reason)])
-        copy.stop(
-            f"{reason}. Everything before is mirrored, so the next start continues there. "
-            f"{settings.surface.continuing(kind)} counts the missing offsets as lost",
-            can_heal=False,
-        )
     return True

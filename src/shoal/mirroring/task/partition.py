@@ -80,7 +80,7 @@ class PartitionCopy:
         source_topic_id: The id of the source topic that the partition is aligned with; None if the cluster
             has no topic ids.
         destination_topic_id: The id of the topic that may be written to; None as for the source.
-        end_is_former: Whether the range ends at the log end of a former topic.
+        end_is_former: Whether the range ends where a former topic did, or a log before it lost its tail.
         source_is_gone: Whether the source topic was deleted, and the group's position with it.
         newest_ms: The newest timestamp of the batch that was acknowledged last, or an older one; None before
             the first, or if its header does not have one.
@@ -213,11 +213,11 @@ class PartitionCopy:
         self.leader_epochs = leader_epochs
 
     def end_with_the_log(self) -> None:
-        """Let the range end at the log end of the new topic, which is still to be asked for."""
+        """Let the range end at the log end of the present log, which is still to be asked for."""
         self.end_is_former = True
 
     def end_at(self, offset: int) -> None:
-        """Let the range end at the log end of the new topic."""
+        """Let the range end at the log end of the present log."""
         self.range = self.range._replace(end_offset=offset)
         self.end_is_former = False
         self.state.happens(Event.MOVE_END)
@@ -472,6 +472,22 @@ class PartitionCopy:
         """Stop this partition for an incident: only an option lets it go on, which the advice names."""
         self.count_incidents([incident])
         self.stop(f"{incident.reason}. {advice}", can_heal=False)
+
+    def goes_on_after(self, kind: IncidentKind, reason: str, lost: int, advice: str) -> bool:
+        """
+        Report an incident; return True if its policy is to continue, or stop the partition.
+
+        Args:
+            reason: The finding, as a sentence without its full stop.
+            lost: The number of source offsets that are never mirrored if it continues.
+            advice: The remedy if it stops.
+
+        """
+        if self._settings.continues_after(kind):
+            self.count_incidents([Incident(kind, reason, lost, continued=True)])
+            return True
+        self.stop_for(Incident(kind, reason), advice)
+        return False
 
     def stop_with(self, error: PartitionStopped) -> None:
         """Stop this partition for an error."""

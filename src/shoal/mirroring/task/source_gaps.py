@@ -6,8 +6,10 @@ and the next read brings records. So a gap is skipped only if :func:`~shoal.clie
 it, and its offsets are counted. Otherwise the partition waits. A range with an end waits for
 ``_PATIENCE`` request timeouts, and then has an incident.
 
-A look takes as long as the source lets a fetch wait. Each has a thread and connections of its own, so that it
-delays no other partition.
+A look takes as long as the source lets a fetch wait, up to a request timeout. A look for a partition that is
+being copied has a thread and connections of its own, so it delays no other partition. An alignment that reads
+up to a gap looks in the worker's own thread (:func:`~shoal.client.scan.read_decided`), and the worker's other
+partitions wait for it. Only an alignment that searches the source for records of the copy reads so far.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ...client.scan import ANSWERS_OF_A_GAP, GapLook, NoRecords, look_for_gap
 from ...errors import ShoalError
 from ...topic_partition import TopicPartition
 from ..model.copy_options import CopySettings
-from ..model.incidents import Incident, IncidentKind
+from ..model.incidents import IncidentKind
 from .partition import PartitionCopy
 
 __all__ = ["SourceGaps"]
@@ -76,7 +78,8 @@ class SourceGaps:
         look = silence.look(self._source, self._settings)
         wanted = offset + 1 if copy.range.is_open else copy.range.end_offset
         if look is not None and look.end is not None and look.end >= wanted:
-            self._skip(copy, min(look.end, copy.end_offset))
+            copy.skip_unproved_gap(min(look.end, copy.end_offset))
+            self._silences.pop(copy.source).close()
         elif copy.range.is_open or silence.age_s < self._patience_s:
             copy.wait(f"{self._source} to send offset {offset}: {silence.description}")
         else:
@@ -103,23 +106,15 @@ class SourceGaps:
         self._silences[copy.source] = silence = _Silence(copy.source, place, end)
         return silence
 
-    def _skip(self, copy: PartitionCopy, end: int) -> None:
-        copy.skip_unproved_gap(end)
-        self._silences.pop(copy.source).close()
-
     def _meet(self, copy: PartitionCopy, silence: _Silence) -> None:
         """Meet the incident: stop, or skip everything up to the range's end."""
         kind = IncidentKind.SOURCE_GAP
         offset, end = copy.intake.fetch_offset, copy.range.end_offset
         reason = f"{self._source} does not send offset {offset}: {silence.description}"
-        if self._settings.continues_after(kind):
-            copy.count_incidents([Incident(kind, reason, end - offset, continued=True)])
-            self._skip(copy, end)
-            return
-        copy.count_incidents([Incident(kind, reason)])
-        self._silences.pop(copy.source).close()
         continuing = self._settings.surface.continuing(kind)
-        copy.stop(f"{reason}. {continuing} skips the offsets before {end}", can_heal=False)
+        if copy.goes_on_after(kind, reason, end - offset, f"{continuing} skips the offsets before {end}"):
+            copy.skip_unproved_gap(end)
+        self._silences.pop(copy.source).close()
 
 
 class _Silence:

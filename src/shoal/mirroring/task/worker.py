@@ -449,7 +449,7 @@ class LeaderPairWorker:
         self._reports.now_and_then(self.copies)
 
     def _end_with_the_logs(self, copies: Sequence[PartitionCopy]) -> None:
-        """Let ranges that were made for a former topic end where the new topic's logs do."""
+        """Let ranges that were made for a former topic or log end where the present logs do."""
         former = [
             copy for copy in copies if copy.state.is_aligned and copy.end_is_former and not copy.range.is_open
         ]

@@ -272,7 +272,7 @@ class Resumption:
                 f"its log on {source} is the one that was mirrored only before offset {same_up_to}, and "
                 f"the offsets before {self.position.source_offset} were mirrored already: the source lost "
                 "its tail (unclean leader election?)",
-                lambda: self._go_on_at_source(same_up_to, lost=0),
+                lambda: self._go_on_before_the_lost_tail(same_up_to),
                 f"{self._continuing(IncidentKind.SOURCE_RESET)} copies the source's present records after "
                 "those already mirrored. Otherwise mirror it with a new group into an empty topic",
                 same_up_to,
@@ -286,6 +286,12 @@ class Resumption:
         has_all_before = origin[0] == self._source.start
         begun = OffsetMap.begun_at(*origin, is_whole=has_all_before)
         self.position = replace(self.position, origin=origin, milestones=begun)
+
+    def _go_on_before_the_lost_tail(self, same_up_to: int) -> int | None:
+        if self._copy.range.end_offset <= self.position.source_offset:
+            # The plan found nothing to copy, so the range's end is the position, and not that of a log.
+            self._copy.end_with_the_log()
+        return self._go_on_at_source(same_up_to, lost=0)
 
     def _go_on_at_source(self, offset: int, *, lost: int | None) -> int | None:
         already = place_behind_already_mirrored(self._places, self.position, offset)
