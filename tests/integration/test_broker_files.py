@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 from rig import dump_partition
+from rig.dump import DUMP_LOG_SEGMENTS
 from rig.jars import class_path, java
 from shoal.broker import Broker
 from shoal.error_codes import ErrorCode
@@ -77,7 +78,7 @@ def test_kafka_s_tools_read_a_log_append_time_segment(tmp_path: Path) -> None:
 
 
 def _dump(*files: Path) -> str:
-    command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), "kafka.tools.DumpLogSegments"]
+    command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), DUMP_LOG_SEGMENTS]
     done = subprocess.run(
         [*command, "--files", ",".join(map(str, files))], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, of 4.1.0, on the embedded broker with its logs on disk."""
+"""Kafka's own command-line tools on the embedded broker with its logs on disk."""
 
 import json
 import re
