@@ -12,6 +12,7 @@ import pytest
 
 from rig import KafkaCluster, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
+from rig.jars import KAFKA_VERSION
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from tests.batches import CONTROL, TRANSACTIONAL, Record, message, patched, payload, raw_batch
@@ -439,3 +440,15 @@ def test_size_limits_apply_to_batches_and_requests(
     assert producer.refused(topic, many) == ErrorCode.RECORD_LIST_TOO_LARGE
     assert stored(kafka, topic) == []
     assert producer.accepted(topic, many[:100]) == 0
+
+
+@pytest.mark.parametrize("kafka", [KAFKA_VERSION], indirect=True)
+def test_limit_of_decompressed_records_applies_to_each_compressed_batch(
+    kafka: KafkaCluster, producer: RawProducer, topic: str
+) -> None:
+    """By a setting that Kafka has had since 4.4, and checks in compressed batches alone."""
+    create_topic(kafka.bootstrap, topic, config={"max.decompressed.message.bytes": "10"})
+    batches = following(0, 2, codecs=(Codec.NONE, Codec.LZ4))
+    assert producer.refused(topic, batches) == ErrorCode.INVALID_RECORD
+    assert stored(kafka, topic) == []
+    assert producer.accepted(topic, following(0, 2, codecs=(Codec.NONE,))) == 0
