@@ -123,12 +123,8 @@ def in_sync(admin: AdminClient, topic: str) -> set[int]:
 
 def set_config(kafka: KafkaCluster, *options: str) -> None:
     """Run Kafka's own kafka-configs.sh."""
-    tool = [
-        "org.apache.kafka.tools.ConfigCommand",
-        "--bootstrap-server",
-        kafka.bootstrap.split(",")[0],
-        "--alter",
-    ]
+    brokers = kafka.bootstrap.split(",")[0]
+    tool = ["org.apache.kafka.tools.ConfigCommand", "--bootstrap-server", brokers, "--alter"]
     command = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), *tool, *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
