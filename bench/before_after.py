@@ -50,7 +50,7 @@ from rig import (
     start_in_parallel,
 )
 from rig.cluster import free_port
-from rig.jars import KAFKA_3_VERSION
+from rig.jars import KAFKA_3_VERSION, MIRROR_MAKER_2_VERSION
 from rig.jmx import jmx_options, read_count
 from rig.process import tail
 
@@ -267,7 +267,7 @@ def _heading(megabytes: int, repeat: int, load_before: float) -> str:
             f"## Before and after, {time.strftime('%Y-%m-%d', time.gmtime())}",
             "",
             f"{machine()}; two Kafka {KAFKA_VERSION} brokers (KRaft) and the mover on this machine, "
-            f"loopback; MirrorMaker 1 of Kafka {KAFKA_3_VERSION}, MirrorMaker 2 of {KAFKA_VERSION}; "
+            f"loopback; MirrorMaker 1 of Kafka {KAFKA_3_VERSION}, MirrorMaker 2 of {MIRROR_MAKER_2_VERSION}; "
             f"{versions('pyspark')}.",
             f"{megabytes} MB of records of 1,000 bytes in {PARTITIONS} partitions, made before; movers in "
             f"turn, {times}.",

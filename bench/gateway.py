@@ -1,7 +1,7 @@
 """The cost of down-conversion, lazy and eager: ``python -m bench.gateway --help``.
 
 Old consumers request 50 MB each of a topic of 10:1 gzip data, all at once, through ``shoal gateway`` from a
-real Kafka 4.1.0. The consumers are raw sockets in one separate process. They send Fetch 3, check the response
+real Kafka. The consumers are raw sockets in one separate process. They send Fetch 3, check the response
 for an error, and count and discard its bytes, so that the gateway gets the cores. Then fewer consumers read
 small batches, through gateways with chunks of every size.
 

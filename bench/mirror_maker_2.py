@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench.mover import Command, Job
 from rig import BENCH_JVM, java
 from rig.cluster import LOG4J
-from rig.jars import class_path
+from rig.jars import mirror_maker_2_class_path
 
 __all__ = ["MirrorMaker2"]
 
@@ -35,7 +35,7 @@ class MirrorMaker2:
         properties.write_text(_properties(job, alias, self.linger_ms))
         jvm = ["-Xms256m", "-Xmx2g", *BENCH_JVM, job.gc_log_option, f"-Dlog4j2.configurationFile={LOG4J}"]
         main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
-        arguments = [str(java()), *jvm, "-cp", class_path(), main_class, str(properties)]
+        arguments = [str(java()), *jvm, "-cp", mirror_maker_2_class_path(), main_class, str(properties)]
         yield Command(arguments, copy=f"{alias}.{job.topic}", ends_by_itself=False)
 
 

@@ -17,7 +17,7 @@ __all__ = ["FollowingShoal", "MirrorMaker1Mover", "ShoalMirrorMaker"]
 
 @dataclass(frozen=True)
 class MirrorMaker1Mover:
-    """``kafka.tools.MirrorMaker`` of Kafka 3.9.1, with the heap of its start script (256 MB).
+    """``kafka.tools.MirrorMaker`` of Kafka 3.9, with the heap of its start script (256 MB).
 
     Its batches are as large as those of MirrorMaker 2 in `bench.mirror_maker_2`, and it has a stream for each
     partition. If a record has no key, it goes to any partition, so copies are counted over all partitions.

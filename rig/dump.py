@@ -9,7 +9,16 @@ from pathlib import Path
 
 from rig.jars import class_path, java
 
-__all__ = ["DumpFailed", "DumpedBatch", "DumpedRecord", "dump_partition", "dump_partitions"]
+__all__ = [
+    "DUMP_LOG_SEGMENTS",
+    "DumpFailed",
+    "DumpedBatch",
+    "DumpedRecord",
+    "dump_partition",
+    "dump_partitions",
+]
+
+DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
 
 _FIELD = re.compile(r"(\w+): (\S+)")
 _HORIZON = re.compile(r"deleteHorizonMs: OptionalLong\[(\d+)\]")
@@ -96,7 +105,7 @@ def dump_partitions(directories: Sequence[Path], deep: bool = False) -> dict[Pat
         DumpFailed: DumpLogSegments could not read them.
     """
     segments = [segment for directory in directories for segment in sorted(directory.glob("*.log"))]
-    tool = ["kafka.tools.DumpLogSegments", *["--deep-iteration"] * deep, "--files", _joined(segments)]
+    tool = [DUMP_LOG_SEGMENTS, *["--deep-iteration"] * deep, "--files", _joined(segments)]
     result = subprocess.run(
         [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), *tool],
         capture_output=True,

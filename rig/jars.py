@@ -13,26 +13,37 @@ from pathlib import Path
 __all__ = [
     "KAFKA_3_VERSION",
     "KAFKA_VERSION",
+    "MIRROR_MAKER_2_VERSION",
     "OLD_KAFKA_VERSION",
+    "OTHER_KAFKA_VERSIONS",
     "MissingKafka",
     "class_path",
     "client_jars",
     "fetched",
     "jars",
     "java",
+    "mirror_maker_2_class_path",
 ]
 
-KAFKA_VERSION = "4.1.0"
+KAFKA_VERSION = "4.4.0"
+"""The newest release: of all clusters and tools for which a caller chooses no other."""
 
-KAFKA_3_VERSION = "3.9.1"
-"""The last release line before 4: also KRaft, but with its log in Scala."""
+KAFKA_3_VERSION = "3.9.2"
+"""The last release line before 4: also KRaft, but with its log in Scala, and the last with MirrorMaker 1."""
+
+OTHER_KAFKA_VERSIONS = (KAFKA_3_VERSION, "4.1.2", "4.2.2", "4.3.1")
+"""The newest patch of each older line that tests run."""
 
 OLD_KAFKA_VERSION = "2.8.2"
 """The newest that starts on Java 17 and still writes the message formats before 0.11."""
 
+MIRROR_MAKER_2_VERSION = "4.3.1"
+"""The newest whose jars Maven Central has: in November 2026 it has no connect-mirror of 4.4.0."""
+
 _POM = Path(__file__).parent / "pom.xml"
 _RELOAD4J_POM = Path(__file__).parent / "pom-reload4j.xml"
 _CLIENTS_POM = Path(__file__).parent / "pom-clients.xml"
+_MIRROR_MAKER_2_POM = Path(__file__).parent / "pom-mirror-maker-2.xml"
 _CACHE = Path(__file__).parent.parent / ".kafka"
 
 
@@ -81,6 +92,19 @@ def client_jars(version: str) -> Path:
 def class_path(version: str = KAFKA_VERSION) -> str:
     """Return the value of java's ``-cp`` option for this Kafka version."""
     return f"{jars(version)}{os.sep}*"
+
+
+def mirror_maker_2_class_path() -> str:
+    """Return the value of java's ``-cp`` option for MirrorMaker 2, with a version of its own.
+
+    Raises:
+        MissingKafka: Maven is missing or failed; the text has its output.
+    """
+    version, jar = MIRROR_MAKER_2_VERSION, f"connect-mirror-{MIRROR_MAKER_2_VERSION}.jar"
+    directory = fetched(
+        f"mirror-maker-2-{version}", lambda new: _download(_MIRROR_MAKER_2_POM, version, new, jar)
+    )
+    return f"{directory}{os.sep}*"
 
 
 def fetched(name: str, fetch: Callable[[Path], None]) -> Path:

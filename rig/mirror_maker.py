@@ -1,4 +1,4 @@
-"""MirrorMaker 1 of Kafka 3.9.1, its last version, for comparison with `shoal mirror-maker`."""
+"""MirrorMaker 1 of Kafka 3.9, the last that has it, for comparison with `shoal mirror-maker`."""
 
 import signal
 import subprocess

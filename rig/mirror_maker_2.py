@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from rig.cluster import LOG4J, QUICK_JVM, java_properties
-from rig.jars import class_path, java
+from rig.jars import java, mirror_maker_2_class_path
 from rig.process import spawn, tail
 
 __all__ = ["MirrorMaker2"]
@@ -54,7 +54,7 @@ class MirrorMaker2:
                 *QUICK_JVM,
                 f"-Dlog4j2.configurationFile={LOG4J}",
                 "-cp",
-                class_path(),
+                mirror_maker_2_class_path(),
                 "org.apache.kafka.connect.mirror.MirrorMaker",
                 self._path("properties"),
             ],

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rig.jars import KAFKA_VERSION, OLD_KAFKA_VERSION, OTHER_KAFKA_VERSIONS
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "shoal"
 BROKER = ROOT / "broker" / "src" / "shoal_broker"
@@ -154,3 +156,13 @@ def test_changelog_s_newest_version_is_that_of_package_and_agent() -> None:
             pom.read_text(encoding="utf-8"),
         )
         assert versions == [newest[1]], pom
+
+
+def test_releases_that_compatibility_calls_tested_are_those_of_the_rig() -> None:
+    text = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^The tests run these releases of Apache Kafka: (.*)$", text, re.MULTILINE)
+    run = [KAFKA_VERSION, *reversed(OTHER_KAFKA_VERSIONS), OLD_KAFKA_VERSION]
+    assert re.findall(r"\d+\.\d+\.\d+", listed) == run
+    rows = re.findall(r"^\| (Kafka.*\|) PySpark .*\| tested", text, re.MULTILINE)
+    named = {version for row in rows for version in re.findall(r"\b\d\.\d\b", row)}
+    assert named == {release.rpartition(".")[0] for release in run}

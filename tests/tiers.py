@@ -33,7 +33,7 @@ SMOKES = {
     ),
     "mirror-maker": "test_mirror_maker.py::test_copy_and_commits_equal_those_of_mirror_maker_1",
     "gateway": "test_old_clients.py::test_every_record_of_every_kind_of_batch_is_read[gateway-Java 0.10.2.2]",
-    "agent": "test_agent.py::test_batches_are_stored_unchanged[4.1.0-5]",
+    "agent": "test_agent.py::test_batches_are_stored_unchanged[4.4.0-5]",
     'format("shoal")': "test_format_shoal.py::test_job_of_a_standalone_cluster_copies_a_topic",
 }
 

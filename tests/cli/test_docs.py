@@ -202,7 +202,7 @@ def test_documented_command_parses(name: str) -> None:
         make_parser().parse_args(shlex.split(command)[1:])
 
 
-#: Of Kafka 4.1.0: MirrorConnectorConfig, MirrorSourceConfig, MirrorCheckpointConfig, MirrorHeartbeatConfig,
+#: Of Kafka 4.3.1: MirrorConnectorConfig, MirrorSourceConfig, MirrorCheckpointConfig, MirrorHeartbeatConfig,
 #: their filters, and MirrorMakerConfig.
 MIRROR_MAKER_2_OPTIONS = """
     admin.timeout.ms checkpoints.topic.replication.factor config.properties.exclude
@@ -210,7 +210,7 @@ MIRROR_MAKER_2_OPTIONS = """
     emit.checkpoints.enabled emit.checkpoints.interval.seconds emit.heartbeats.enabled
     emit.heartbeats.interval.seconds emit.offset-syncs.enabled exactly.once.source.support
     forwarding.admin.class group.filter.class groups groups.exclude heartbeats.replication.enabled
-    heartbeats.topic.replication.factor metric.reporters offset-syncs.topic.location
+    heartbeats.topic.replication.factor metric.names.formats metric.reporters offset-syncs.topic.location
     offset-syncs.topic.replication.factor offset.lag.max refresh.groups.enabled
     refresh.groups.interval.seconds refresh.topics.enabled refresh.topics.interval.seconds
     replication.factor replication.policy.class replication.policy.internal.topic.separator.enabled

@@ -1,7 +1,7 @@
 """
 Real Kafka with the Java agent: several batches of a partition in one Produce request.
 
-Every test runs on each line of Kafka versions that the agent supports.
+Every test runs on each version of Kafka that the agent supports.
 """
 
 from __future__ import annotations
@@ -12,23 +12,18 @@ import pytest
 
 from rig import KafkaCluster, create_topic, dump_partition, read_topic, wait_until
 from rig.agent import agent_jar
-from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
+from rig.jars import KAFKA_VERSION
 from shoal.error_codes import ErrorCode
 from shoal.records import Codec
 from tests.batches import CONTROL, TRANSACTIONAL, Record, message, patched, payload, raw_batch
+from tests.integration.agent_versions import EVERY_VERSION
 from tests.integration.raw_producer import ALL_CODECS, Identity, RawProducer, following, records_in, stored
-
-VERSIONS = [
-    KAFKA_VERSION,
-    *(pytest.param(each, marks=pytest.mark.long) for each in (KAFKA_3_VERSION, "3.9.2", "4.1.1", "4.1.2")),
-]
-
 
 #: Only topics with this prefix accept KIP-712's plain form.
 PLAIN = "plain."
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=EVERY_VERSION)
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     options = tmp_path_factory.mktemp("agent") / "shoal-agent.properties"
     options.write_text(f"plain.topics={PLAIN.replace('.', '[.]')}.*\n")
@@ -87,8 +82,7 @@ def test_every_acks_value_is_accepted(
 
 
 def test_produce_versions_with_every_codec_are_accepted(kafka: KafkaCluster, created: str) -> None:
-    newest = 11 if kafka.version.startswith("3.9") else 12
-    for number, version in enumerate(range(7, newest + 1)):
+    for number, version in enumerate(range(7, 13)):
         with RawProducer(kafka.bootstrap, version=version) as producer:
             assert producer.accepted(created, following(number * 6, 2, codecs=ALL_CODECS)) == number * 6
 
@@ -446,3 +440,15 @@ def test_size_limits_apply_to_batches_and_requests(
     assert producer.refused(topic, many) == ErrorCode.RECORD_LIST_TOO_LARGE
     assert stored(kafka, topic) == []
     assert producer.accepted(topic, many[:100]) == 0
+
+
+@pytest.mark.parametrize("kafka", [KAFKA_VERSION], indirect=True)
+def test_limit_of_decompressed_records_applies_to_each_compressed_batch(
+    kafka: KafkaCluster, producer: RawProducer, topic: str
+) -> None:
+    """By a setting that Kafka has had since 4.4, and checks in compressed batches alone."""
+    create_topic(kafka.bootstrap, topic, config={"max.decompressed.message.bytes": "10"})
+    batches = following(0, 2, codecs=(Codec.NONE, Codec.LZ4))
+    assert producer.refused(topic, batches) == ErrorCode.INVALID_RECORD
+    assert stored(kafka, topic) == []
+    assert producer.accepted(topic, following(0, 2, codecs=(Codec.NONE,))) == 0

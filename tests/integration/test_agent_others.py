@@ -26,10 +26,11 @@ from rig import (
     read_topic,
 )
 from rig.agent import agent_jar
-from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION, class_path
+from rig.jars import class_path
 from rig.load import await_markers, random_records
 from rig.record import Record
 from tests.batches import CONTROL, TRANSACTIONAL, message
+from tests.integration.agent_versions import EVERY_LINE
 from tests.integration.raw_producer import Identity, RawProducer, following
 
 Seen = dict[str, object]
@@ -39,12 +40,8 @@ CONSOLE_LINES = 2_000
 
 LEAST_APPENDED = 6
 
-lines = pytest.mark.parametrize(
-    "version", [KAFKA_VERSION, pytest.param(KAFKA_3_VERSION, marks=pytest.mark.long)]
-)
 
-
-@lines
+@pytest.mark.parametrize("version", EVERY_LINE)
 @pytest.mark.timeout(900)
 def test_ordinary_clients_see_no_difference(version: str) -> None:
     seen = []
@@ -179,7 +176,7 @@ def by_hand(kafka: KafkaCluster) -> Seen:
 # Beside marked traffic
 
 
-@lines
+@pytest.mark.parametrize("version", EVERY_LINE)
 @pytest.mark.timeout(600)
 def test_ordinary_and_marked_clients_share_a_partition(version: str, topic: str) -> None:
     """The marked one gets an error after each write of another client, and no record is lost or doubled."""

@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import KafkaCluster, wait_until
-from rig.agent import agent_jar
-from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
+from rig.agent import agent_jar, newest_of_each_line
+from rig.jars import KAFKA_VERSION
 from rig.process import peak_rss_of
 from shoal.errors import ShoalError
 from shoal.records import split
@@ -146,7 +146,7 @@ class Writer:
 
 @pytest.mark.long
 @pytest.mark.timeout(SOAK_S + 1200)
-@pytest.mark.parametrize("version", [KAFKA_VERSION, KAFKA_3_VERSION])
+@pytest.mark.parametrize("version", [KAFKA_VERSION, newest_of_each_line()[0]])
 def test_records_are_exact_while_brokers_die_in_turn(version: str, topic: str) -> None:
     agent = [f"-javaagent:{agent_jar()}"]
     brokers = dict.fromkeys((1, 2, 3), agent)

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, of 4.1.0, on the embedded broker."""
+"""Kafka's own command-line tools on the embedded broker."""
 
 import json
 import re
@@ -15,7 +15,7 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"

@@ -1,4 +1,4 @@
-"""The responses of a real Kafka 3.9.1 to old clients, compared with shoal's conversion of the same log.
+"""The responses of a real Kafka 3.9 to old clients, compared with shoal's conversion of the same log.
 
 Each partition is read to its end as a client of Fetch 1 and 3 does. At every step the test also fetches the
 record set from the log as it is, and converts it here. Records, offsets and timestamps are the same, and

@@ -1,4 +1,4 @@
-"""The gateway before three real brokers of Kafka 4.1.0 that require TLS and a password."""
+"""The gateway before three real brokers of Kafka that require TLS and a password."""
 
 from __future__ import annotations
 

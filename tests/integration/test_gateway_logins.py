@@ -1,4 +1,4 @@
-"""Logins of clients, old and new, through the gateway: its own users, and those of Kafka 4.1.0."""
+"""Logins of clients, old and new, through the gateway: its own users, and those of a real Kafka."""
 
 from __future__ import annotations
 

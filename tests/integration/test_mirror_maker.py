@@ -1,4 +1,4 @@
-"""``shoal mirror-maker`` beside the real MirrorMaker 1 of Kafka 3.9.1, on the same input."""
+"""``shoal mirror-maker`` beside the real MirrorMaker 1 of Kafka 3.9, on the same input."""
 
 from __future__ import annotations
 

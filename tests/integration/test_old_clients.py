@@ -1,9 +1,9 @@
 """Real clients from 0.8.2 to 2.8.2 read and write in all their formats.
 
-They do so through the gateway on Kafka 4.1.0, and on Kafka 3.9.1. The latter shows that the tests expect only
+They do so through the gateway on Kafka 4, and on Kafka 3.9. The latter shows that the tests expect only
 Kafka's own behaviour.
 
-`make test-integration` has the clients that differ most; `make test-long` all others, and Kafka 3.9.1.
+`make test-integration` has the clients that differ most; `make test-long` all others, and Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NOT_LONG = {
 
 #: The clients' messages for error codes that are newer than they are.
 REFUSED = re.compile("unexpected error|unsupported|unknown error|unknown compression type", re.IGNORECASE)
-#: Kafka 3.9.1 sends null instead of messages then, which Java 0.9 cannot read.
+#: Kafka 3.9 sends null instead of messages then, which Java 0.9 cannot read.
 REFUSED_BY_KAFKA_3 = re.compile(f"{REFUSED.pattern}|error reading field 'record_set'", re.IGNORECASE)
 
 
@@ -108,7 +108,7 @@ class Server:
         return read_topic(self.beside, topic, self._isolation(client))
 
     def once(self, read: dict[int, list[Record]]) -> dict[int, list[Record]]:
-        """Return the read records without those that Kafka 3.9.1 sends twice.
+        """Return the read records without those that Kafka 3.9 sends twice.
 
         If its response begins with a transaction marker, the batch after that is in it twice; some clients
         return both.
@@ -159,7 +159,7 @@ def kafka_3() -> Iterator[Server]:
     scope="module",
     params=[
         pytest.param(gateway, id="gateway"),
-        pytest.param(kafka_3, id="Kafka 3.9.1", marks=pytest.mark.long),
+        pytest.param(kafka_3, id="Kafka 3.9", marks=pytest.mark.long),
     ],
 )
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

@@ -105,6 +105,21 @@ def test_existing_topic_is_unchanged(sides: Sides, topic: str) -> None:
     assert (again.topics[topic].created, again.warnings) == (False, ())
 
 
+def test_topic_without_a_cleanup_policy_is_created_without_one(sides: Sides, topic: str) -> None:
+    """Since Kafka 4.2, an empty policy keeps records for ever."""
+    create_topic(sides.source.bootstrap, topic, config={"cleanup.policy": ""})
+    assert sides.prepare(topic).warnings == ()
+    assert configs_set_on(sides.destination, topic)["cleanup.policy"] == ""
+    assert sides.prepare(topic).warnings == ()
+
+
+def test_copy_that_limits_decompressed_records_is_named(sides: Sides, topic: str) -> None:
+    create_topic(sides.source.bootstrap, topic)
+    create_topic(sides.destination.bootstrap, topic, config={"max.decompressed.message.bytes": "5000"})
+    (warning,) = sides.prepare(topic).warnings
+    assert "max.decompressed.message.bytes is 5000, and the source takes larger records" in warning
+
+
 def test_all_problems_are_reported_at_once(sides: Sides, topic: str) -> None:
     create_topic(sides.source.bootstrap, topic, partitions=2)
     create_topic(

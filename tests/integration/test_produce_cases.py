@@ -8,7 +8,6 @@ import pytest
 
 from rig import KafkaCluster
 from rig.agent import agent_jar
-from rig.jars import KAFKA_3_VERSION, KAFKA_VERSION
 from shoal.error_codes import ErrorCode
 from shoal.records import split
 from tests.broker.conftest import create_and_await
@@ -16,6 +15,7 @@ from tests.broker.playing import ProduceCase, check
 from tests.broker.produce_cases import CASES, MULTI_BATCH_CASES, MULTI_BATCH_CLIENT
 from tests.broker.produce_recordings import name_of, recorded
 from tests.broker.wire import Wire
+from tests.integration.agent_versions import OLDEST_AND_NEWEST_NOW
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,7 @@ def test_several_batches_are_refused_by_stock_kafka(wire: Wire, case: ProduceCas
     check(replace(case, requests=[refused]), 12, wire, wire, new_topic(wire, case))
 
 
-#: The newest version of Produce that a broker has.
-NEWEST_PRODUCE = {KAFKA_VERSION: 13, KAFKA_3_VERSION: 11}
-
-
-@pytest.fixture(scope="module", params=[KAFKA_VERSION, pytest.param(KAFKA_3_VERSION, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=OLDEST_AND_NEWEST_NOW)
 def taking(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     with KafkaCluster(version=request.param, broker_jvm={1: [f"-javaagent:{agent_jar()}"]}) as cluster:
         yield cluster
@@ -65,7 +61,5 @@ def test_recorded_case_on_kafka_with_the_agent_equals_the_embedded_broker(
     taking: KafkaCluster, case: ProduceCase
 ) -> None:
     with Wire(taking.bootstrap) as wire, Wire(taking.bootstrap, client_id=MULTI_BATCH_CLIENT) as asking:
-        # The default of Kafka 4, which 3.9 does not have yet.
-        as_in_4 = replace(case, config={"message_timestamp_after_max_ms": "3600000", **case.config})
-        for version in {min(each, NEWEST_PRODUCE[taking.version]) for each in case.versions}:
-            check(case, version, wire, asking, new_topic(wire, as_in_4))
+        for version in case.versions:
+            check(case, version, wire, asking, new_topic(wire, case))

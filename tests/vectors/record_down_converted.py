@@ -1,7 +1,7 @@
 """
 Record the down-converted vectors: ``python -m tests.vectors.record_down_converted``.
 
-Fetch responses of Kafka 3.9.1, the last line that converts. Fetch 12 returns each record set as in the
+Fetch responses of Kafka 3.9, the last line that converts. Fetch 12 returns each record set as in the
 log; Fetch 0 and 1 convert to magic 0, Fetch 2 and 3 to magic 1. Every scenario asserts that the log has
 the batches of its name.
 """

@@ -7,10 +7,11 @@ from shoal.mirroring.prepare.topic_configs import TopicState, compare, configs_o
 
 FOREVER = str(2**63 - 1)
 
-#: Of Kafka 4.1.
+#: Of Kafka 4.4.
 DEFAULTS = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
+    "max.decompressed.message.bytes": "2147483639",
     "max.message.bytes": "1048588",
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": FOREVER,
@@ -37,6 +38,12 @@ def old(**changes: str) -> TopicState:
     return TopicState(3, 1, configs)
 
 
+def before_kafka_4_4() -> TopicState:
+    """A topic of a Kafka that does not limit decompressed records."""
+    configs = {name: entry for name, entry in state().configs.items() if "decompressed" not in name}
+    return TopicState(3, 1, configs)
+
+
 def errors(source: TopicState, destination: TopicState) -> list[str]:
     return [finding.text for finding in compare(source, destination) if finding.fatal]
 
@@ -49,8 +56,11 @@ APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 DAY = {"message.timestamp.before.max.ms": "86400000"}
 COMPACTED = {"cleanup.policy": "compact"}
 BOTH_POLICIES = {"cleanup.policy": "compact,delete"}
+NO_POLICY = {"cleanup.policy": ""}  # since Kafka 4.2: records stay for ever
 ZSTD = {"compression.type": "zstd"}
 TIMES_OF_COPYING = "message.timestamp.type is LogAppendTime: every record gets the time of its copying"
+DECOMPRESSED = {"max.decompressed.message.bytes": "5000"}
+SMALLER_RECORDS = "max.decompressed.message.bytes is 5000, and the source takes larger records"
 SHORTER = "retention.ms is 604800000 (7 days) and the source keeps records longer"
 
 
@@ -61,6 +71,11 @@ SHORTER = "retention.ms is 604800000 (7 days) and the source keeps records longe
         pytest.param(state({"max.message.bytes": "1000"}), state(), id="larger max.message.bytes"),
         pytest.param(state(ZSTD), state(ZSTD), id="codec of both sides"),
         pytest.param(state(COMPACTED), state(COMPACTED), id="compaction on both sides"),
+        pytest.param(state(NO_POLICY), state(NO_POLICY), id="no cleanup on both sides"),
+        pytest.param(state(), state(NO_POLICY), id="no cleanup of the copy"),
+        pytest.param(state(DECOMPRESSED), state(DECOMPRESSED), id="decompressed records limited alike"),
+        pytest.param(before_kafka_4_4(), state(), id="source before Kafka 4.4"),
+        pytest.param(state(DECOMPRESSED), before_kafka_4_4(), id="destination before Kafka 4.4"),
         *(
             pytest.param(
                 state({"retention.bytes": "5", **BOTH_POLICIES}),
@@ -91,6 +106,9 @@ def test_suitable_destination_has_no_finding(source: TopicState, destination: To
         (state({"retention.ms": "-1"}), state(), SHORTER),
         (state(COMPACTED), state(BOTH_POLICIES), SHORTER),
         (state(COMPACTED), state(), SHORTER),
+        (state(NO_POLICY), state(), SHORTER),
+        (state(), state(DECOMPRESSED), SMALLER_RECORDS),
+        (before_kafka_4_4(), state(DECOMPRESSED), SMALLER_RECORDS),
     ],
 )
 def test_unlike_destination_warns(source: TopicState, destination: TopicState, begins: str) -> None:

@@ -69,6 +69,9 @@ _TIMESTAMP_AFTER = "message.timestamp.after.max.ms"
 
 _FOREVER = 2**63 - 1
 
+#: The default of ``max.decompressed.message.bytes``, which is no limit. Only Kafka 4.2.2 and 4.4 have it.
+_LARGEST_RECORD = 2**31 - 9
+
 Configs = Mapping[str, ConfigEntry]
 
 
@@ -198,6 +201,7 @@ def compare(source: TopicState, destination: TopicState) -> Iterator[ConfigFindi
         yield from _check_replicas(destination)
     if destination.configs and source.configs:
         yield from _compare_sizes(source, destination)
+        yield from _compare_decompressed(source, destination)
         yield from _compare_timestamps(source, destination)
         yield from _compare_cleanup(source, destination)
         yield from _compare_retention(source, destination)
@@ -225,6 +229,17 @@ def _compare_sizes(source: TopicState, destination: TopicState) -> Iterator[Conf
                 f"{name} is {size}, but a batch of the source may have {most} bytes "
                 f"(its {limit}). Raise it to {most}",
             )
+
+
+def _compare_decompressed(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:
+    name = "max.decompressed.message.bytes"
+    size, most = (topic.number(name, _LARGEST_RECORD) for topic in (destination, source))
+    if size < most:
+        yield ConfigFinding(
+            False,
+            f"{name} is {size}, and the source takes larger records in compressed batches: such a batch is "
+            f"refused and stops its partition. Raise it to {most}",
+        )
 
 
 def _check_compression(source: TopicState, destination: TopicState) -> Iterator[ConfigFinding]:

@@ -4,7 +4,7 @@ import org.apache.kafka.common.record.MemoryRecords;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 
 /** Appends an admitted record set in its form. */
-public final class AdmittedAppend {
+final class AdmittedAppend {
 
     private AdmittedAppend() {}
 
@@ -13,7 +13,7 @@ public final class AdmittedAppend {
      *
      * @return from the first batch of the request to the last, wherever they were written
      */
-    public static LogAppendInfo append(Form form, PartitionLog log, MemoryRecords records) {
+    static LogAppendInfo append(Form form, PartitionLog log, MemoryRecords records) {
         return switch (form) {
             case COMPARED -> CompareAndAppend.append(log, records);
             case PLAIN -> SliceValidation.append(log, records);

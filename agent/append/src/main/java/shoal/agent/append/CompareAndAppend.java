@@ -7,7 +7,7 @@ import org.apache.kafka.common.record.MutableRecordBatch;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 
 /** Appends the batches of an admitted record set that the log does not have yet, all of them or none. */
-public final class CompareAndAppend {
+final class CompareAndAppend {
 
     private CompareAndAppend() {}
 
@@ -19,7 +19,7 @@ public final class CompareAndAppend {
      * @throws org.apache.kafka.common.errors.OutOfOrderSequenceException the log does not end where the first new
      *     batch says that it lands; nothing is written then, nor where the stock append throws
      */
-    public static LogAppendInfo append(PartitionLog log, MemoryRecords records) {
+    static LogAppendInfo append(PartitionLog log, MemoryRecords records) {
         List<MutableRecordBatch> batches = new ArrayList<>();
         records.batches().forEach(batches::add);
         // The stock append takes the same lock again.

@@ -79,7 +79,8 @@ record Duplicates(long firstOffset, int count, long timestamp) {
      * Makes sure that the stock append finds no duplicate among the new batches.
      *
      * <p>It would drop all of them and answer success. A batch with such sequences can only be at another offset: the
-     * producer wrote it without comparing.
+     * producer wrote it without comparing. Only the first sequence is compared: if just the last one differs, the stock
+     * append finds no duplicate, but refuses the sequence likewise.
      */
     private static void ensureUnknown(
             PartitionLog log, List<? extends RecordBatch> newBatches, List<? extends RecordBatch> all) {
@@ -88,10 +89,15 @@ record Duplicates(long firstOffset, int count, long timestamp) {
         }
         Optional<ProducerStateEntry> producer = log.producer(newBatches.get(0).producerId());
         for (RecordBatch batch : newBatches) {
-            if (producer.flatMap(it -> it.findDuplicateBatch(batch)).isPresent()) {
+            if (producer.filter(it -> wrote(it, batch)).isPresent()) {
                 throw outOfOrder(log, batch, all);
             }
         }
+    }
+
+    private static boolean wrote(ProducerStateEntry producer, RecordBatch batch) {
+        return producer.producerEpoch() == batch.producerEpoch()
+                && producer.batchMetadata().stream().anyMatch(it -> it.firstSeq() == batch.baseSequence());
     }
 
     private static OutOfOrderSequenceException outOfOrder(

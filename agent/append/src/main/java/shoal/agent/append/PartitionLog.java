@@ -5,6 +5,7 @@ import java.util.Optional;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.record.MemoryRecords;
 import org.apache.kafka.common.record.Records;
+import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.LogValidator;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
@@ -12,9 +13,9 @@ import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 /**
  * The log of a partition that this broker leads, with all that one call of its {@code appendAsLeader} was given.
  *
- * <p>Each line of Kafka versions has its own, since {@code UnifiedLog} is another class in each.
+ * <p>{@link LeaderLog} is that of a broker; tests have their own.
  */
-public interface PartitionLog {
+interface PartitionLog {
 
     /** Returns what the log itself locks for every change. */
     Object lock();
@@ -37,6 +38,9 @@ public interface PartitionLog {
 
     /** Returns the validator that the stock append would use for this batch alone. */
     LogValidator validator(MemoryRecords batch);
+
+    /** Returns the request's own buffers, in which validators decompress. */
+    BufferSupplier buffers();
 
     /** Runs the stock {@code appendAsLeader}, with these records instead of those that it was called with. */
     LogAppendInfo append(MemoryRecords records);

@@ -7,7 +7,6 @@ import org.apache.kafka.common.record.MemoryRecords;
 import org.apache.kafka.common.record.MutableRecordBatch;
 import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.RecordValidationStats;
-import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.common.utils.PrimitiveRef.LongRef;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.LogValidator;
@@ -51,17 +50,17 @@ public final class SliceValidation {
     /**
      * The hook of {@code LogValidator.validateMessagesAndAssignOffsets}.
      *
-     * @return null where the stock method has to run: for others, and for the batches of this one
+     * @return null if the stock method has to run: for others, and for the batches of this one
      */
     public static ValidationResult validateMessagesAndAssignOffsets(
-            LogValidator validator, LongRef offset, MetricsRecorder metrics, BufferSupplier buffers) {
+            LogValidator validator, LongRef offset, MetricsRecorder metrics) {
         SliceValidation validation = MarkedRequest.takeValidation();
-        return validation == null ? null : validation.validate(offset, metrics, buffers);
+        return validation == null ? null : validation.validate(offset, metrics);
     }
 
-    private ValidationResult validate(LongRef offset, MetricsRecorder metrics, BufferSupplier buffers) {
+    private ValidationResult validate(LongRef offset, MetricsRecorder metrics) {
         List<MemoryRecords> validated = new ArrayList<>();
-        RecordValidationStats stats = new RecordValidationStats();
+        RecordValidationStats stats = RecordValidationStats.EMPTY;
         long appendedAt = RecordBatch.NO_TIMESTAMP;
         long maxTimestamp = RecordBatch.NO_TIMESTAMP;
         boolean isInPlace = true;
@@ -70,9 +69,9 @@ public final class SliceValidation {
         for (MutableRecordBatch batch : records.batches()) {
             MemoryRecords slice = slice(records, position, batch.sizeInBytes());
             ValidationResult result =
-                    log.validator(slice).validateMessagesAndAssignOffsets(offset, metrics, buffers);
+                    log.validator(slice).validateMessagesAndAssignOffsets(offset, metrics, log.buffers());
             validated.add(result.validatedRecords);
-            stats.add(result.recordValidationStats);
+            stats = sum(stats, result.recordValidationStats);
             appendedAt = result.logAppendTimeMs;
             maxTimestamp = Math.max(maxTimestamp, result.maxTimestampMs);
             isInPlace &= result.validatedRecords == slice;
@@ -81,6 +80,14 @@ public final class SliceValidation {
         }
         MemoryRecords whole = isInPlace ? records : joined(validated);
         return new ValidationResult(appendedAt, whole, maxTimestamp, sizeMayHaveChanged, stats);
+    }
+
+    /** Returns new numbers: from Kafka 4.3 on they cannot be changed. */
+    private static RecordValidationStats sum(RecordValidationStats one, RecordValidationStats other) {
+        return new RecordValidationStats(
+                one.temporaryMemoryBytes() + other.temporaryMemoryBytes(),
+                one.numRecordsConverted() + other.numRecordsConverted(),
+                one.conversionTimeNanos() + other.conversionTimeNanos());
     }
 
     private static MemoryRecords joined(List<MemoryRecords> parts) {

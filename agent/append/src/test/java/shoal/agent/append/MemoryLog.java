@@ -10,6 +10,7 @@ import org.apache.kafka.common.record.MemoryRecords;
 import org.apache.kafka.common.record.MutableRecordBatch;
 import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.Records;
+import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.storage.internals.log.BatchMetadata;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.LogValidator;
@@ -90,6 +91,11 @@ final class MemoryLog implements PartitionLog {
 
     @Override
     public LogValidator validator(MemoryRecords batch) {
+        throw new UnsupportedOperationException();
+    }
+
+    @Override
+    public BufferSupplier buffers() {
         throw new UnsupportedOperationException();
     }
 

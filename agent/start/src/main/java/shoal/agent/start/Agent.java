@@ -22,10 +22,11 @@ public final class Agent {
      */
     public static void premain(String optionsFile, Instrumentation instrumentation) {
         try {
-            Options options = Options.read(optionsFile);
             KafkaOnClassPath kafka = KafkaOnClassPath.find();
             SupportedVersion version = SupportedVersion.of(kafka.version(), kafka.commit());
             HookInstaller.install(version, kafka, instrumentation);
+            // Only now: it loads classes that the installer adapts.
+            Options options = Options.read(optionsFile);
             MarkedRequest.mark(options.markedClients());
             System.err.println("shoal-agent: Kafka " + kafka.version() + " takes several batches of a partition in a"
                     + " Produce request from " + options);

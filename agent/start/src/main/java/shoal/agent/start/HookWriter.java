@@ -1,5 +1,6 @@
 package shoal.agent.start;
 
+import java.util.Arrays;
 import org.objectweb.asm.ClassReader;
 import org.objectweb.asm.ClassVisitor;
 import org.objectweb.asm.ClassWriter;
@@ -62,7 +63,7 @@ final class HookWriter extends ClassVisitor {
         if (!isStatic) {
             code.visitVarInsn(Opcodes.ALOAD, local++);
         }
-        for (Type argument : stock.getArgumentTypes()) {
+        for (Type argument : Arrays.asList(stock.getArgumentTypes()).subList(0, hook.passed())) {
             code.visitVarInsn(argument.getOpcode(Opcodes.ILOAD), local);
             local += argument.getSize();
             parameters += argument.getDescriptor();

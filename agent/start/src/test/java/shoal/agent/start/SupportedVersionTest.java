@@ -28,7 +28,7 @@ import org.objectweb.asm.util.CheckClassAdapter;
 
 /** Each version in the table against its own jars, which Maven has put into {@code target/kafka-jars}. */
 class SupportedVersionTest {
-    private static final Path JARS = Path.of("target", "kafka-jars");
+    static final Path JARS = Path.of("target", "kafka-jars");
 
     static Collection<SupportedVersion> versions() {
         return SupportedVersion.all().values();
@@ -56,7 +56,7 @@ class SupportedVersionTest {
             new ClassReader(hooked).accept(new CheckClassAdapter(new ClassWriter(0), false), 0);
             String handler = firstCall(hook, hooked);
             assertTrue(handler.startsWith(hook.handler() + "." + hook.method() + "("), handler);
-            assertTrue(publicStaticMethods(hook.handler()).contains(handler), handler);
+            assertTrue(publicStaticMethods(hook.handler(), version.line()).contains(handler), handler);
         }
     }
 
@@ -76,7 +76,7 @@ class SupportedVersionTest {
     void aMethodThatIsNotThereIsRefused() throws IOException {
         SupportedVersion version = versions().iterator().next();
         Hook hook = version.line().hooks().get(0);
-        Hook wrong = new Hook(hook.owner(), hook.method(), "()V", hook.handler());
+        Hook wrong = new Hook(hook.owner(), hook.method(), "()V", hook.handler(), 0);
         byte[] stock = kafka(version.version()).classFile(hook.owner());
         StartRefused refused = assertThrows(StartRefused.class, () -> HookWriter.write(wrong, stock));
         assertEquals(
@@ -87,7 +87,7 @@ class SupportedVersionTest {
     void aVersionThatIsNotInTheTableIsRefusedAndSoIsAnotherCommit() {
         String unknown = assertThrows(StartRefused.class, () -> SupportedVersion.of("9.9.9", "0123456789abcdef"))
                 .getMessage();
-        assertTrue(unknown.startsWith("this agent was not tested with Kafka 9.9.9, but with 3.9.1, "), unknown);
+        assertTrue(unknown.startsWith("this agent was not tested with Kafka 9.9.9, but with 4.1.0, "), unknown);
         String other = assertThrows(StartRefused.class, () -> SupportedVersion.of("4.1.0", "0123456789abcdef"))
                 .getMessage();
         assertTrue(other.startsWith("this Kafka 4.1.0 was built from commit 0123456789abcdef,"), other);
@@ -95,18 +95,18 @@ class SupportedVersionTest {
 
     @Test
     void twoKafkasOnTheClassPathAreRefused() throws IOException {
-        List<URL> jars = jars("3.9.1");
-        jars.addAll(jars("4.1.0"));
+        List<URL> jars = jars("4.1.0");
+        jars.addAll(jars("4.4.0"));
         URLClassLoader both = new URLClassLoader(jars.toArray(URL[]::new), null);
         String message = assertThrows(StartRefused.class, () -> KafkaOnClassPath.find(both)).getMessage();
-        assertTrue(message.startsWith("the class path has jars of 2 versions of Kafka [3.9.1 "), message);
+        assertTrue(message.startsWith("the class path has jars of 2 versions of Kafka [4.1.0 "), message);
     }
 
     private static KafkaOnClassPath kafka(String version) throws IOException {
         return KafkaOnClassPath.find(new URLClassLoader(jars(version).toArray(URL[]::new), null));
     }
 
-    private static List<URL> jars(String version) throws IOException {
+    static List<URL> jars(String version) throws IOException {
         List<URL> jars = new ArrayList<>();
         try (var files = Files.newDirectoryStream(JARS, "*-" + version + ".jar")) {
             for (Path file : files) {
@@ -116,7 +116,7 @@ class SupportedVersionTest {
         return jars;
     }
 
-    private static URL url(Path file) {
+    static URL url(Path file) {
         try {
             return file.toUri().toURL();
         } catch (MalformedURLException error) {
@@ -149,10 +149,10 @@ class SupportedVersionTest {
         return found;
     }
 
-    private static Set<String> publicStaticMethods(String owner) throws IOException {
+    private static Set<String> publicStaticMethods(String owner, KafkaLine line) throws IOException {
         List<String> found = new ArrayList<>();
         try (InputStream classFile = SupportedVersionTest.class.getResourceAsStream("/" + owner + ".class")) {
-            new ClassReader(classFile)
+            new ClassReader(new Adaptation(line).classFile(classFile.readAllBytes()))
                     .accept(
                             new ClassVisitor(Opcodes.ASM9) {
                                 @Override

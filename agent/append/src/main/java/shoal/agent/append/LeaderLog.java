@@ -1,37 +1,26 @@
-package shoal.agent.kafka41;
+package shoal.agent.append;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.util.Optional;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.CompressionType;
 import org.apache.kafka.common.record.MemoryRecords;
-import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.RecordValidationStats;
 import org.apache.kafka.common.record.Records;
-import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.common.utils.BufferSupplier;
 import org.apache.kafka.server.common.RequestLocal;
-import org.apache.kafka.server.record.BrokerCompressionType;
 import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
-import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogValidator;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
-import org.apache.kafka.storage.internals.log.VerificationGuard;
-import shoal.agent.append.PartitionLog;
 
-/** A log of Kafka 4.1.x and the arguments of one {@code appendAsLeader}. */
-record LeaderLog(
-        UnifiedLog log,
-        int leaderEpoch,
-        AppendOrigin origin,
-        RequestLocal requestLocal,
-        VerificationGuard verificationGuard)
-        implements PartitionLog {
+/** A stock log and the arguments of one {@code appendAsLeader}. */
+record LeaderLog(UnifiedLog log, int leaderEpoch, AppendOrigin origin, RequestLocal requestLocal) implements PartitionLog {
 
     private static final VarHandle LOCK = lockOf(UnifiedLog.class);
 
@@ -76,27 +65,26 @@ record LeaderLog(
 
     @Override
     public LogValidator validator(MemoryRecords batch) {
-        LogConfig config = log.config();
-        CompressionType source = batch.firstBatch().compressionType();
-        Compression target = BrokerCompressionType.targetCompression(config.compression, source);
-        return new LogValidator(
-                batch,
-                log.topicPartition(),
-                Time.SYSTEM,
-                source,
-                target,
-                config.compact,
-                RecordBatch.CURRENT_MAGIC_VALUE,
-                config.messageTimestampType,
-                config.messageTimestampBeforeMaxMs,
-                config.messageTimestampAfterMaxMs,
-                leaderEpoch,
-                origin);
+        return StockCalls.validator(log, batch, leaderEpoch, origin);
     }
 
     @Override
+    public BufferSupplier buffers() {
+        return requestLocal.bufferSupplier();
+    }
+
+    /**
+     * Runs the overload that each line of Kafka has.
+     *
+     * <p>The longer one also takes the buffers, and arguments that only batches of a transaction need.
+     */
+    @Override
     public LogAppendInfo append(MemoryRecords records) {
-        return log.appendAsLeader(records, leaderEpoch, origin, requestLocal, verificationGuard);
+        try {
+            return log.appendAsLeader(records, leaderEpoch, origin);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 
     @Override

@@ -1,4 +1,4 @@
-package shoal.agent.kafka41;
+package shoal.agent.append;
 
 import java.util.Map;
 import java.util.Set;
@@ -13,26 +13,20 @@ import org.apache.kafka.server.common.RequestLocal;
 import org.apache.kafka.storage.internals.log.AppendOrigin;
 import org.apache.kafka.storage.internals.log.LogAppendInfo;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
-import org.apache.kafka.storage.internals.log.VerificationGuard;
-import scala.reflect.ClassTag$;
-import shoal.agent.append.AdmittedAppend;
-import shoal.agent.append.Form;
-import shoal.agent.append.MarkedClients;
-import shoal.agent.append.MarkedRequest;
 
-/** The hooks of Kafka 4.1.x; each is called with what the stock method of its name was called with. */
+/** The handlers of {@code KafkaApis} and {@code UnifiedLog}, called with the first arguments of the stock method. */
 public final class Hooks {
 
     private Hooks() {}
 
-    /** Of {@code KafkaApis}; true where the request was handled. */
+    /** Handles a request of {@code KafkaApis}; returns false if the stock method has to run. */
     public static boolean handleProduceRequest(
             KafkaApis apis, RequestChannel.Request request, RequestLocal requestLocal) {
         MarkedClients clients = MarkedRequest.marking(request.context());
         if (clients == null) {
             return false;
         }
-        ProduceRequest produce = request.body(ClassTag$.MODULE$.apply(ProduceRequest.class));
+        ProduceRequest produce = StockCalls.body(request);
         if (produce.transactionalId() != null) {
             return false;
         }
@@ -52,25 +46,24 @@ public final class Hooks {
         return true;
     }
 
-    /** From version 13 on a request has the topic's id in place of its name. */
+    /** Returns a topic's name; from version 13 on a request has its id instead. */
     private static String name(KafkaApis apis, TopicProduceData topic) {
         return topic.topicId().equals(Uuid.ZERO_UUID)
                 ? topic.name()
                 : apis.metadataCache().getTopicName(topic.topicId()).orElse("");
     }
 
-    /** Of {@code UnifiedLog}; null where the stock method has to run. */
+    /** Appends to a {@code UnifiedLog}; returns null if the stock method has to run. */
     public static LogAppendInfo appendAsLeader(
             UnifiedLog log,
             MemoryRecords records,
             int leaderEpoch,
             AppendOrigin origin,
-            RequestLocal requestLocal,
-            VerificationGuard verificationGuard) {
+            RequestLocal requestLocal) {
         Form form = MarkedRequest.takeAdmitted(records);
         if (form == null) {
             return null;
         }
-        return AdmittedAppend.append(form, new LeaderLog(log, leaderEpoch, origin, requestLocal, verificationGuard), records);
+        return AdmittedAppend.append(form, new LeaderLog(log, leaderEpoch, origin, requestLocal), records);
     }
 }
