@@ -60,8 +60,10 @@ def _run(settings: Settings) -> Section:
                     for each in usual_codes(settings.before)
                     for size in buffers
                 ]
-                clusters_own = Listeners(source.bootstrap, destination.bootstrap)
-                listeners = replace(clusters_own, **{far: bootstrap})
+                listeners = Listeners(
+                    source=bootstrap if far == "source" else source.bootstrap,
+                    destination=bootstrap if far == "destination" else destination.bootstrap,
+                )
                 pair = source, destination
                 windows = compare(pair, topic, movers, settings.repeat, listeners=listeners)
         for mover, turns in windows.items():
