@@ -6,9 +6,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-# pip's own settings say where packages come from. The embedded broker is the directory broker, also for the extras
-# that require it.
-PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable ./broker --editable
+# pip's own settings say where packages come from.
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
 .PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench follow-figures check lint audit docs dist sbom image manifests format clean distclean
 
@@ -159,5 +158,7 @@ $(VENV)/for-%: pyproject.toml broker/pyproject.toml
 	@python="$$(scripts/find-python)" && \
 	  echo "Installing shoal, shoal-broker and the packages of the extra $* into $(VENV): about a minute the first time" && \
 	  "$$python" -m venv $(VENV)
-	@$(PIP_INSTALL) '.[$*]'
+# The extras require shoal-broker, which requires shoal, and neither is on an index. pip up to 23 looks there for
+# shoal if it reads broker/ first.
+	@$(PIP_INSTALL) --editable '.[$*]' --editable ./broker
 	@touch $@
