@@ -60,10 +60,9 @@ def _run(settings: Settings) -> Section:
                     for each in usual_codes(settings.before)
                     for size in buffers
                 ]
-                listeners = Listeners(
-                    source=bootstrap if far == "source" else source.bootstrap,
-                    destination=bootstrap if far == "destination" else destination.bootstrap,
-                )
+                own = {"source": source.bootstrap, "destination": destination.bootstrap}
+                addresses = {**own, far: bootstrap}
+                listeners = Listeners(addresses["source"], addresses["destination"])
                 pair = source, destination
                 windows = compare(pair, topic, movers, settings.repeat, listeners=listeners)
         for mover, turns in windows.items():

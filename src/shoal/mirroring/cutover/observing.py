@@ -112,7 +112,7 @@ class Observer:
     def _missing_topic(self, topic: str) -> ConfigError:
         """Return the error of a topic that was named and is not there, or that the cluster does not show."""
         refusal = self._source.refresh([topic]).errors.get(topic)
-        if refusal is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if refusal == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             mirror = self._options.mirror
             acls = cutover_acls({topic: mirror.topics.destination_of(topic)})
             return ConfigError(
