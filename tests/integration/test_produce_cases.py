@@ -32,7 +32,7 @@ def new_topic(wire: Wire, case: ProduceCase) -> str:
     return create_and_await(wire, f"produce-case-{next(_numbers)}", 1, **case.config)
 
 
-#: Recorded as accepted, by Kafka 4.1.0. Of newer releases, 4.1.2 and 4.3.1 accept them, 4.2.2 and 4.4.0 do not.
+#: Recorded as accepted, by Kafka 4.1.0. 4.1.2 and 4.3.1 accept them, too; 4.2.2 and 4.4.0 do not.
 NOW_REFUSED = [case for case in CASES if re.fullmatch("a record of negative length, (?!none)\\w+", case.name)]
 
 
