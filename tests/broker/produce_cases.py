@@ -202,7 +202,7 @@ def _good() -> Iterator[ProduceCase]:
 
 
 def _framing() -> Iterator[ProduceCase]:
-    # No record set at all (null) is not here: Kafka 4.1.0 has no answer to it, and the connection hangs.
+    # No record set at all (null) is not here: Kafka has no answer to it, and the connection hangs.
     yield _refused("no batch at all", bytearray, _INVALID)
     yield _refused("eleven bytes", lambda: b"\0" * 11, _INVALID)
     yield _refused("half a batch", lambda: batch()[:40], _INVALID)

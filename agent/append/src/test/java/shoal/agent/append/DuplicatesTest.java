@@ -84,6 +84,14 @@ class DuplicatesTest {
         log.remember(following(6, 3));
         assertOutOfOrder(following(6, 3));
         assertOutOfOrder(following(6, 3, 3));
+        assertOutOfOrder(following(6, 2, 2)); // splits it otherwise
+    }
+
+    @Test
+    void sequencesOfAnotherEpochAreNew() {
+        log.store(following(6, 3, 3));
+        log.remember(following(6, 3));
+        assertEquals(new Duplicates(6, 0, -1), find(batch(PRODUCER, (short) (EPOCH + 1), 6, 3)));
     }
 
     @Test
