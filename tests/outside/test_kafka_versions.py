@@ -59,11 +59,11 @@ def shared_spark() -> Iterator[None]:
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     source, destination = request.param
     with ExitStack() as stack:
-        older = source == OLD_KAFKA_VERSION
-        yield Pair(
-            stack.enter_context(OldKafka() if older else KafkaCluster(version=source)),
-            stack.enter_context(KafkaCluster(version=destination)),
+        older: KafkaCluster | OldKafka = (
+            OldKafka() if source == OLD_KAFKA_VERSION else KafkaCluster(version=source)
         )
+        stack.enter_context(older)
+        yield Pair(older, stack.enter_context(KafkaCluster(version=destination)))
 
 
 def succeed(verb: str, *arguments: str, state: Path) -> dict[str, Any]:
