@@ -122,7 +122,7 @@ def consume_by_java(
     }
     options: Sequence[str] = [
         *("--bootstrap-server", bootstrap, "--topic", topic, "--timeout-ms", f"{timeout_ms}"),
-        *(word for name, value in properties.items() for word in ("--consumer-property", f"{name}={value}")),
+        *(word for name, value in properties.items() for word in ("--command-property", f"{name}={value}")),
         *(("--max-messages", f"{most}") if most is not None else ()),
     ]
     result = subprocess.run(

@@ -69,7 +69,8 @@ class JavaMember:
         self.log = directory / f"{group}.log"
         arguments: list[str | Path] = [java(), "-XX:TieredStopAtLevel=1", "-cp", class_path()]
         arguments += [CONSOLE_CONSUMER, "--bootstrap-server", bootstrap, "--topic", topic]
-        arguments += ["--group", group, "--consumer.config", config, "--property", "print.partition=true"]
+        arguments += ["--group", group, "--command-config", config]
+        arguments += ["--formatter-property", "print.partition=true"]
         self._process = spawn(arguments, self.log)
 
     def lines(self) -> list[tuple[int, str]]:
@@ -307,7 +308,7 @@ def test_records_of_the_producer_are_read_by_java(source_cluster: KafkaCluster, 
     arguments += ["--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"]
     arguments += ["--max-messages", "500"]
     for shown in ("key", "headers", "partition"):
-        arguments += ["--property", f"print.{shown}=true"]
+        arguments += ["--formatter-property", f"print.{shown}=true"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=True)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     assert sorted(line[3] for line in lines) == sorted(
@@ -324,7 +325,7 @@ def test_keys_have_the_partitions_of_java_s_producer(source_cluster: KafkaCluste
         create_topic(bootstrap, name, 7)
     arguments = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", class_path(), CONSOLE_PRODUCER]
     arguments += ["--bootstrap-server", bootstrap, "--topic", f"{topic}-java"]
-    arguments += ["--property", "parse.key=true"]
+    arguments += ["--reader-property", "parse.key=true"]
     lines = "".join(f"{key}\tvalue\n" for key in keys)
     subprocess.run(arguments, input=lines, text=True, timeout=120, check=True, capture_output=True)
     with RawProducer({"bootstrap.servers": bootstrap}) as producer:
