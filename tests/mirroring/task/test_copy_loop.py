@@ -631,7 +631,7 @@ PERMANENT: dict[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the destination topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "raise segment.bytes of the destination topic",
     ErrorCode.INVALID_TIMESTAMP: "widen message.timestamp.before.max.ms",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "allow WRITE on the destination topic",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "--operation Write --topic topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "allow IDEMPOTENT_WRITE",
     ErrorCode.INVALID_PRODUCER_EPOCH: "look for another mirror",
     ErrorCode.INVALID_REQUIRED_ACKS: "read the broker's log",
