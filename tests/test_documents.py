@@ -114,7 +114,8 @@ def test_every_module_of_both_packages_is_in_the_file_map() -> None:
         for name, module in modules()
         if module.name not in ("__init__.py", "__main__.py")
         and module not in named
-        and module.stem not in re.findall(r"\w+", folders.get(module.parent, ""))
+        and "one file for each API" not in (line := folders.get(module.parent, ""))
+        and module.stem not in re.findall(r"\w+", line)
     ]
     assert missing == []
 
