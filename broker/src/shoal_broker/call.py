@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
@@ -44,19 +44,28 @@ class Call:
     fault: Fault | None = None
     has_hung_up: Callable[[], bool] = lambda: False
 
-    def check_fault(self, effect: Literal["before", "after"], topic: str = "", partition: int = -1) -> None:
+    @contextmanager
+    def faults_at(self, topic: str = "", partition: int = -1) -> Iterator[None]:
         """
-        Raise the fault's error, if it has one that is due before or after the effect of this part.
+        Raise the fault's error before or after the effect of a part of the request, if it is due there.
+
+        Args:
+            topic: The topic of the part, if it has one.
+            partition: The partition of the part, if it has one.
 
         Raises:
             ApiError: With the fault's error.
 
         """
         fault = self.fault
-        if fault is None or fault.error is None or fault.effect != effect:
-            return
-        if not topic or fault.concerns(topic, partition):
-            raise ApiError(fault.error, "a fault that a test ordered")
+        error = None
+        if fault is not None and fault.error is not None and (not topic or fault.concerns(topic, partition)):
+            error = ApiError(fault.error, "a fault that a test ordered")
+        if error is not None and fault is not None and fault.effect == "before":
+            raise error
+        yield
+        if error is not None:
+            raise error
 
     def code_of(self, error: ApiError) -> ErrorCode:
         """Return an error's code, or the older one that clients of this version know in its place."""

@@ -84,10 +84,18 @@ class Topics:
         """Return the topic with this name, if there is one."""
         return self._by_name.get(name)
 
-    def with_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """Return the topic with this id, if there is one."""
-        name = self._names.get(topic_id)
-        return self._by_name.get(name) if name is not None else None
+    def with_id(self, topic_id: uuid.UUID | None) -> Topic:
+        """
+        Return the topic with this id.
+
+        Raises:
+            ApiError: With UNKNOWN_TOPIC_ID.
+
+        """
+        topic = self._by_name.get(self._names.get(topic_id, "")) if topic_id is not None else None
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        return topic
 
     @property
     def names(self) -> Mapping[uuid.UUID, str]:

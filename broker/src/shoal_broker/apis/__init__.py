@@ -1,1 +1,1 @@
-"""One file per API; each has a function ``handle(broker, call, request)`` that returns the response."""
+"""One file per family of APIs; each API has a function ``(state, call, request)`` that returns the answer."""

@@ -14,7 +14,7 @@ Fetch (API key 1), v4 to v13: read from partitions, waiting for data if need be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shoal.error_codes import ErrorCode
@@ -26,14 +26,12 @@ from ..api_error import ApiError
 from ..call import Call
 from ..coordination.fetch_sessions import Wanted
 from ..state import BrokerState
-from ..storage.log import Log
+from ..storage.log import Log, ReadInfo
 from ..topics import Topic
-from .answering import answer_errors
 
-__all__ = ["handle"]
+__all__ = ["fetch"]
 
 _READ_COMMITTED = 1
-_NO_RECORDS = memoryview(b"")
 
 #: Kafka's default of ``fetch.max.bytes``.
 _MOST_BYTES = 57_671_680
@@ -45,7 +43,7 @@ _ZSTD_FROM = 10
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
+def fetch(state: BrokerState, call: Call, request: Any) -> FetchResponse:
     """Read from partitions, and wait for data if there is too little."""
     try:
         names = state.topics.names if call.version >= TOPIC_IDS_FROM else None
@@ -53,19 +51,11 @@ def handle(state: BrokerState, call: Call, request: Any) -> FetchResponse:
     except ApiError as error:
         return FetchResponse(0, error.code, 0, [])
     wanted = [(each, state.topics.get(each.topic)) for each in context.wanted]
-    committed = request.isolation_level == _READ_COMMITTED
-    max_bytes = min(request.max_bytes, _MOST_BYTES)
-    partitions: list[FetchedPartition] = []
-
-    def satisfied() -> bool:
-        partitions.clear()
-        partitions.extend(_read_all(state, call, wanted, max_bytes, committed))
-        return _is_enough(partitions, request.min_bytes)
-
+    reading = _Reading(state, call, wanted, request)
     logs = [log for each, topic in wanted if (log := _log(each, topic)) is not None]
     timeout_s = max(request.max_wait_ms, 0) / 1000 if logs else 0
-    state.purgatory.wait_for(satisfied, logs, timeout_s, call.has_hung_up)
-    return context.answer(partitions)
+    state.purgatory.wait_for(reading.is_enough, logs, timeout_s, call.has_hung_up)
+    return context.answer(reading.partitions)
 
 
 def _log(wanted: Wanted, topic: Topic | None) -> Log | None:
@@ -73,75 +63,66 @@ def _log(wanted: Wanted, topic: Topic | None) -> Log | None:
     return topic.logs[wanted.partition] if topic is not None and exists else None
 
 
-def _is_enough(partitions: list[FetchedPartition], min_bytes: int) -> bool:
-    """Return whether a Fetch need not wait: it has enough, or an error of a partition that exists."""
-    size = sum(len(fetched.record_set) for fetched in partitions)
-    return size >= min_bytes or any(
-        fetched.error_code and fetched.error_code not in _NOT_THERE for fetched in partitions
-    )
+class _Reading:
+    """Reads the partitions of a request, again and again until they have enough."""
 
+    def __init__(
+        self, state: BrokerState, call: Call, wanted: Sequence[tuple[Wanted, Topic | None]], request: Any
+    ) -> None:
+        self.partitions: list[FetchedPartition] = []
+        self._state = state
+        self._call = call
+        self._wanted = wanted
+        self._committed = request.isolation_level == _READ_COMMITTED
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, _MOST_BYTES)
 
-def _read_all(
-    state: BrokerState,
-    call: Call,
-    wanted: Sequence[tuple[Wanted, Topic | None]],
-    max_bytes: int,
-    committed: bool,
-) -> Iterator[FetchedPartition]:
-    left = max_bytes
-    nothing_yet = True
-    for each, topic in wanted:
-        fetched = _read(
-            state,
-            call,
-            each,
-            topic,
-            max_bytes=min(each.max_bytes, left),
-            committed=committed,
-            is_first=nothing_yet,
+    def is_enough(self) -> bool:
+        """Read, and return whether the bytes are enough, or a partition that exists has an error."""
+        self.partitions = []
+        size = 0
+        for wanted, topic in self._wanted:
+            fetched = self._answer(wanted, topic, self._max_bytes - size)
+            size += len(fetched.record_set)
+            self.partitions.append(fetched)
+        return size >= self._min_bytes or any(
+            fetched.error_code and fetched.error_code not in _NOT_THERE for fetched in self.partitions
         )
-        size = len(fetched.record_set)
-        left = max(left - size, 0)
-        nothing_yet = nothing_yet and size == 0
-        yield fetched
 
-
-def _refused(error: ApiError, call: Call, wanted: Wanted, *_: object, **options: object) -> FetchedPartition:
-    return FetchedPartition(
-        wanted.topic, wanted.partition, error.code, -1, -1, -1, (), _NO_RECORDS, topic_id=wanted.topic_id
-    )
-
-
-@answer_errors(_refused, place=lambda wanted, *_: (wanted.topic, wanted.partition))
-def _read(
-    state: BrokerState,
-    call: Call,
-    wanted: Wanted,
-    topic: Topic | None,
-    *,
-    max_bytes: int,
-    committed: bool,
-    is_first: bool,
-) -> FetchedPartition:
-    log = _wanted_log(state, wanted, topic)
-    state.leaders.check(state.node_id, wanted.topic, wanted.partition)
-    log.check_leader_epoch(wanted.leader_epoch)
-    if call.version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
-        raise ApiError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version cannot carry ZStandard (KIP-110)"
+    def _answer(self, wanted: Wanted, topic: Topic | None, left: int) -> FetchedPartition:
+        place = (wanted.topic, wanted.partition)
+        try:
+            with self._call.faults_at(*place):
+                read = self._read(wanted, topic, left)
+        except ApiError as error:
+            return FetchedPartition(
+                *place, error.code, -1, -1, -1, (), memoryview(b""), topic_id=wanted.topic_id
+            )
+        return FetchedPartition(
+            *place,
+            ErrorCode.NONE,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            read.aborted_transactions,
+            read.record_set,
+            topic_id=wanted.topic_id,
         )
-    read = log.read(wanted.fetch_offset, max_bytes, committed=committed, at_least_one_batch=is_first)
-    return FetchedPartition(
-        wanted.topic,
-        wanted.partition,
-        ErrorCode.NONE,
-        read.high_watermark,
-        read.last_stable_offset,
-        read.log_start_offset,
-        read.aborted_transactions,
-        read.record_set,
-        topic_id=wanted.topic_id,
-    )
+
+    def _read(self, wanted: Wanted, topic: Topic | None, left: int) -> ReadInfo:
+        log = _wanted_log(self._state, wanted, topic)
+        self._state.leaders.check(self._state.node_id, wanted.topic, wanted.partition)
+        log.check_leader_epoch(wanted.leader_epoch)
+        if self._call.version < _ZSTD_FROM and log.config.codec is Codec.ZSTD:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version cannot carry ZStandard (KIP-110)"
+            )
+        return log.read(
+            wanted.fetch_offset,
+            min(wanted.max_bytes, max(left, 0)),
+            committed=self._committed,
+            at_least_one_batch=left == self._max_bytes,
+        )
 
 
 def _wanted_log(state: BrokerState, wanted: Wanted, topic: Topic | None) -> Log:

@@ -12,7 +12,7 @@ from shoal.protocol.codec import RequestHeader, decode_request, encode_response,
 from shoal.protocol.fetch import FetchResponse, encode_fetch_response
 from shoal.protocol.produce import ProduceRequest, decode_produce_request
 
-from ..apis.api_versions import unsupported_version
+from ..apis.cluster import unsupported_version
 from ..call import Call
 from ..coordination.purgatory import NobodyWaits
 from ..faults import Fault

@@ -10,8 +10,7 @@ The checks of a batch before it is written: Kafka's, in Kafka's order.
 
 Sequences and epochs come after these, under the log's lock: :mod:`.producers`.
 
-A compressed batch is decompressed piece by piece, and its records are checked one by one; none is kept. If
-the topic has another codec, the records are recompressed on the way (:mod:`.recompress`), up to the limit.
+If the topic has another codec, the records are recompressed on the way (:mod:`.recompress`), up to the limit.
 
 As in Kafka, an uncompressed record's offset delta is not compared with its position in the batch.
 """
@@ -53,7 +52,7 @@ _SMALLEST_LENGTH = 14
 _NO_TIMESTAMP = -1
 _LOG_APPEND_TIME = 0x08
 
-#: Kafka reads a stream of any length. Here zstd is in memory as a whole.
+#: Kafka reads a stream of any length. Here it is in memory as a whole.
 MOST_DECOMPRESSED_BYTES = 1 << 28
 
 #: For zstd, no bytes are an empty stream. The other codecs require a header.

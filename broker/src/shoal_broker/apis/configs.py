@@ -1,0 +1,192 @@
+"""
+Settings: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs (KIP-339).
+
+A setting comes from the topic or the broker, or is the default. No setting has synonyms here, and a broker's
+settings never change.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from shoal.error_codes import ErrorCode
+from shoal.protocol.apis import ApiKey
+from shoal.protocol.codec import response_class
+
+from ..api_error import ApiError
+from ..call import Call
+from ..config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, SettingType, check_settings
+from ..state import BrokerState
+from ..topics import check_topic_name
+from .answering import errors_in
+
+__all__ = ["alter_configs", "describe_configs", "describe_topic_settings", "incremental_alter_configs"]
+
+_DescribeConfigs = response_class(ApiKey.DESCRIBE_CONFIGS)
+_Described = _DescribeConfigs.DescribeConfigsResult
+_AlterConfigs = response_class(ApiKey.ALTER_CONFIGS)
+_Incremental = response_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+
+
+class _Resource(enum.IntEnum):
+    """The resources that have settings here (``ConfigResource.Type``)."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class _Source(enum.IntEnum):
+    """The source of a setting's value (``DescribeConfigsResponse.ConfigSource``)."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class _Operation(enum.IntEnum):
+    """The change of a setting (``AlterConfigOp.OpType``)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class DescribedSetting(NamedTuple):
+    """A setting with its value and the source of it."""
+
+    name: str
+    type: SettingType
+    value: str
+    source: int
+
+
+def describe_configs(state: BrokerState, call: Call, request: Any) -> Any:
+    """Describe the settings of topics and of the broker, with their sources."""
+    return _DescribeConfigs(results=[_describe(state, call, wanted) for wanted in request.resources])
+
+
+def _describe(state: BrokerState, call: Call, wanted: Any) -> Any:
+    answer = _Described(resource_type=wanted.resource_type, resource_name=wanted.resource_name, configs=[])
+    with errors_in(answer, call), call.faults_at():
+        keys = wanted.configuration_keys
+        answer.configs = [
+            _Described.DescribeConfigsResourceResult(
+                name=setting.name,
+                value=setting.value,
+                config_source=setting.source,
+                config_type=setting.type,
+                documentation=None,
+            )
+            for setting in _settings(state, wanted.resource_type, wanted.resource_name)
+            if not keys or setting.name in keys
+        ]
+    return answer
+
+
+def _settings(state: BrokerState, resource_type: int, name: str) -> list[DescribedSetting]:
+    if resource_type == _Resource.TOPIC:
+        check_topic_name(name)
+        return describe_topic_settings(state.topics.topic(name).overrides)
+    if resource_type == _Resource.BROKER:
+        if name not in ("", str(state.node_id)):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the broker is {state.node_id}, not {name!r}")
+        defaults = {(each.name, each.default) for each in BROKER_SETTINGS.values()}
+        return _described(
+            BROKER_SETTINGS, dict(state.config.items() - defaults), _Source.STATIC_BROKER_CONFIG
+        )
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
+
+
+def describe_topic_settings(overrides: Mapping[str, str]) -> list[DescribedSetting]:
+    """Describe all settings of a topic, which has ``overrides`` of its own."""
+    return _described(TOPIC_SETTINGS, overrides, _Source.DYNAMIC_TOPIC_CONFIG)
+
+
+def _described(
+    settings: Mapping[str, Setting], values: Mapping[str, str], source: _Source
+) -> list[DescribedSetting]:
+    return [
+        DescribedSetting(
+            name,
+            setting.type,
+            values.get(name, setting.default),
+            source if name in values else _Source.DEFAULT_CONFIG,
+        )
+        for name, setting in settings.items()
+    ]
+
+
+def alter_configs(state: BrokerState, call: Call, request: Any) -> Any:
+    """Replace all settings of topics; IncrementalAlterConfigs supersedes it."""
+    return _alter_all(state, call, request, _AlterConfigs, _replaced)
+
+
+def incremental_alter_configs(state: BrokerState, call: Call, request: Any) -> Any:
+    """Set, delete, extend or shorten settings of topics."""
+    return _alter_all(state, call, request, _Incremental, _changed)
+
+
+def _alter_all(
+    state: BrokerState,
+    call: Call,
+    request: Any,
+    message: Any,
+    altered: Callable[[Mapping[str, str], Any], Mapping[str, str]],
+) -> Any:
+    """Give topics the settings that ``altered`` makes of the present ones and the request's part."""
+    answers = []
+    for wanted in request.resources:
+        answer = message.AlterConfigsResourceResponse(
+            resource_type=wanted.resource_type, resource_name=wanted.resource_name
+        )
+        answers.append(answer)
+        with errors_in(answer, call), call.faults_at():
+            if wanted.resource_type != _Resource.TOPIC:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {wanted.resource_type}"
+                )
+            topic = state.topics.topic(wanted.resource_name)
+            settings = altered(topic.overrides, wanted)
+            check_settings(TOPIC_SETTINGS, settings)
+            if not request.validate_only:
+                state.topics.alter(topic, settings)
+    return message(responses=answers)
+
+
+def _replaced(_: Mapping[str, str], wanted: Any) -> Mapping[str, str]:
+    return {config.name: config.value for config in wanted.configs}
+
+
+def _changed(present: Mapping[str, str], wanted: Any) -> Mapping[str, str]:
+    names = [config.name for config in wanted.configs]
+    if len(set(names)) < len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    altered = dict(present)
+    for config in wanted.configs:
+        if config.name not in TOPIC_SETTINGS:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown configuration {config.name}")
+        _change(altered, TOPIC_SETTINGS[config.name], config)
+    return altered
+
+
+def _change(altered: dict[str, str], setting: Setting, config: Any) -> None:
+    operation = config.config_operation
+    if operation == _Operation.DELETE:
+        altered.pop(setting.name, None)
+    elif operation == _Operation.SET:
+        altered[setting.name] = config.value
+    elif operation in (_Operation.APPEND, _Operation.SUBTRACT):
+        if setting.type is not SettingType.LIST or config.value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{setting.name} is not a list, or has no value")
+        changes = config.value.split(",")
+        now = [entry for entry in altered.get(setting.name, setting.default).split(",") if entry]
+        if operation == _Operation.APPEND:
+            now += [entry for entry in changes if entry not in now]
+        else:
+            now = [entry for entry in now if entry not in changes]
+        altered[setting.name] = ",".join(now)
+    else:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}")
