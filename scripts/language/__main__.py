@@ -1,8 +1,8 @@
 """
 Print each sentence that breaks a rule of plain language, and end with exit code 1 if there is one.
 
-Usage: ``python -m scripts.language [--all] [FILE ...]``. Without arguments it reads the changed files: those of
-the commits that the main branch does not have, and those that are not committed.
+Usage: ``python -m scripts.language [--all] [FILE ...]``. Without arguments it reads the changed files: those
+of commits that the main branch does not have, and those that are not committed.
 """
 
 import subprocess
@@ -17,10 +17,7 @@ _BASES = ("origin/HEAD", "origin/main", "main")
 
 def main(arguments: list[str]) -> int:
     """Check the chosen files, and return the exit code."""
-    if arguments == ["--all"]:
-        names = _git("ls-files")
-    else:
-        names = arguments or _changed()
+    names = _git("ls-files") if arguments == ["--all"] else arguments or _changed()
     files = [file for name in names if (file := Path(name)).suffix in (".md", ".py") and file.exists()]
     found = [finding for file in files for finding in findings(file)]
     print(*found, f"Language: {len(files)} files read, {len(found)} findings", sep="\n")

@@ -38,10 +38,6 @@ class Sentence:
     opens: bool
 
     @property
-    def words(self) -> list[str]:
-        return _words(self.text)
-
-    @property
     def length(self) -> int:
         """The words of its longest part between colons and semicolons, at which a reader can rest."""
         return max(len(_words(part)) for part in _PAUSE.split(self.text))

@@ -44,6 +44,7 @@ class Text:
     prose: str
 
     def sentences(self) -> list[Sentence]:
+        """Return its sentences, with the lines that they have in the module."""
         return [
             Sentence(self.line + each.line - 1, each.text, each.opens) for each in read_sentences(self.prose)
         ]
