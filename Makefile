@@ -1,5 +1,5 @@
-# What there is to do here, each from a clean clone: `make demo` needs Python 3.11 or newer, the rest also a
-# JDK and Maven, which are installed where that is allowed, as are Prometheus and Kerberos for
+# What there is to do here, each from a clean clone: `make demo` and `make check` need Python 3.11 or newer, the
+# rest also a JDK and Maven, which are installed where that is allowed, as are Prometheus and Kerberos for
 # `make test-integration` and Chromium for `make test-long`. `make native` needs Rust. PYTHON=python3.14 chooses
 # the Python that the environment is made with.
 
@@ -9,10 +9,11 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
-.PHONY: help demo test test-integration test-long coverage native agent chaos hostile soak bench follow-figures check lint audit docs dist sbom image manifests format clean distclean
+.PHONY: help setup demo test test-integration test-long coverage native agent chaos hostile soak bench follow-figures check lint map audit docs dist sbom image manifests format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
+	@echo 'make setup      the environment in .venv for a first change, which CONTRIBUTING.md explains'
 	@echo 'make test       10 minutes: checks, all tests in one process, and one of each verb on real Kafka'
 	@echo 'make test-integration  25 minutes: all others on real Kafka and Spark'
 	@echo 'make test-long  nightly: chaos, soak, browsers, other versions of PySpark and Kafka, fuzzing, benches'
@@ -24,7 +25,8 @@ help:
 	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'
 	@echo 'make bench      an hour: shoal and its rivals between two real clusters, and the aims; ARGS=--help says more'
 	@echo 'make follow-figures  an hour: translated offsets, the cut-over and what groups cost, and MirrorMaker 2 beside it'
-	@echo 'make check      ruff, mypy, import-linter, and the language of documents and source'
+	@echo 'make check      ruff, mypy, import-linter, and the language of changed files; ARGS=--all reads all files'
+	@echo 'make map        each module with its first line; ARGS=retention: the lines with this word'
 	@echo 'make audit      known vulnerabilities of packages and crates, if a service can be asked'
 	@echo 'make docs       the site, in site/; a broken link is an error'
 	@echo 'make dist       sdists and wheels in dist/, built twice and compared; sbom: the list of packages that the wheel carries'
@@ -32,6 +34,8 @@ help:
 	@echo 'make manifests  deploy/kubernetes built by kustomize, and checked by kubeconform'
 	@echo 'make format     let ruff format the code'
 	@echo 'make clean      remove what tools left behind; distclean: the environment and Kafka, too'
+
+setup: $(VENV)/for-test-core
 
 demo: $(VENV)/for-demo
 	@$(BIN)/shoal-demo $(ARGS)
@@ -48,7 +52,7 @@ AGENT_SOURCES = agent/pom.xml $(wildcard agent/*/pom.xml) $(shell find agent/*/s
 MAVEN = mvn --batch-mode --quiet --file=agent/pom.xml
 
 # Which test is in which of these three: tests/tiers.py.
-test: lint audit native $(AGENT_JAR)
+test: $(VENV)/for-test check audit native $(AGENT_JAR)
 	$(BIN)/python -m pytest -m 'not integration and not long' $(PARALLEL)=3 $(SLOWEST) $(ARGS)
 
 test-integration: $(VENV)/for-test native agent prometheus kerberos
@@ -62,7 +66,7 @@ test-long: $(VENV)/for-test native $(AGENT_JAR) browser
 	scripts/sanitize-native || failed=$$?; \
 	exit $$failed
 
-coverage: lint native $(AGENT_JAR) prometheus kerberos
+coverage: $(VENV)/for-test check native $(AGENT_JAR) prometheus kerberos
 	$(BIN)/python -m pytest -m 'not long' --cov=shoal --cov=shoal_broker --cov-branch --cov-report=term $(PARALLEL)=2 $(SLOWEST) $(ARGS)
 
 # Without the agent's own tests: brokers need no more.
@@ -95,15 +99,18 @@ bench: $(VENV)/for-test native kafka-tools
 follow-figures: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m bench.following $(ARGS)
 
-# The language is tested, too: `make test` runs these tests once, among all others.
+# In CI there is no other branch to compare with: it reads the language of all files.
 check: lint
-	$(BIN)/python -m pytest --quiet --no-header tests/cli/test_prose.py tests/cli/test_source_prose.py
+	$(BIN)/python -m scripts.language $(if $(CI),--all,$(filter --all,$(ARGS)))
 
-lint: $(VENV)/for-test
+lint: $(VENV)/for-test-core
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+map:
+	@"$$(scripts/find-python)" scripts/print_map.py $(ARGS)
 
 audit: $(VENV)/for-test
 	@scripts/audit
@@ -161,4 +168,4 @@ $(VENV)/for-%: pyproject.toml broker/pyproject.toml
 # The extras require shoal-broker, which requires shoal, and neither is on an index. pip up to 23 looks there for
 # shoal if it reads broker/ first.
 	@$(PIP_INSTALL) --editable '.[$*]' --editable ./broker
-	@touch $@
+	@touch $@ $(if $(filter test,$*),$(VENV)/for-test-core)

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
+    "RELEASING.md": "releasing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security-policy.md",
     "bench/results.md": "bench/results.md",

@@ -213,7 +213,7 @@ def test_copy_without_position_is_reported_with_each_reason_to_stop(sides: Sides
         (
             {"source_topic_id": "another"},
             ("--on-source-reset=continue",),
-            "orders-0: the topic was recreated at the source: goes on (--on-source-reset continue)",
+            "orders-0: the topic was recreated at the source: continues (--on-source-reset continue)",
         ),
         (
             {"destination_topic_id": "another"},

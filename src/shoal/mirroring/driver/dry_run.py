@@ -370,8 +370,8 @@ class _DryRunner:
             )
 
     def _met(self, kind: IncidentKind, what: str) -> str:
-        goes_on = self._options.copy.continues_after(kind)
-        outcome, policy = ("goes on", "continue") if goes_on else ("stops", "fail")
+        continues = self._options.copy.continues_after(kind)
+        outcome, policy = ("continues", "continue") if continues else ("stops", "fail")
         return f"{what}: {outcome} ({self._spell(kind.option)} {policy})"
 
     def _known_offsets(

@@ -1,4 +1,4 @@
-"""Reads Markdown documents as sentences of prose, for the rules of test_prose.py.
+"""Reads Markdown documents as sentences of prose, for the rules of rules.py.
 
 Code blocks are left out. A span of code counts as one word, and a link counts as its text.
 A sentence ends at the latest with its paragraph, heading, list item or table cell.
@@ -36,10 +36,6 @@ class Sentence:
     line: int
     text: str
     opens: bool
-
-    @property
-    def words(self) -> list[str]:
-        return _words(self.text)
 
     @property
     def length(self) -> int:

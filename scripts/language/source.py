@@ -1,4 +1,4 @@
-"""Reads the prose of Python modules: docstrings, comments, and texts for users, for test_source_prose.py.
+"""Reads the prose of Python modules: docstrings, comments, and texts for users, for the rules of rules.py.
 
 A docstring's examples (`>>>`) and the names of its `Args` and `Attributes` are left out, and so are comments
 for tools (`# noqa`, `# type:`). A comment of several lines counts as one paragraph.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cli.prose import Sentence, read_sentences
+from .sentences import Sentence, read_sentences
 
 #: A comment for a tool: no prose.
 _FOR_TOOLS = re.compile(r"#!|#\s*(?:noqa|type:|pragma:|ruff:|mypy:|fmt:)")
@@ -27,11 +27,8 @@ _ENTRY = re.compile(r"^[ ]+\*{0,2}[A-Za-z_][\w.]*(?:, \*{0,2}[A-Za-z_][\w.]*)*: 
 _LITERAL_BLOCK = re.compile(r"::\n\n((?: {4,}.*\n|\n)+)", re.MULTILINE)
 #: A table, from its upper rule to its lower one.
 _TABLE = re.compile(r"^ *=+(?: +=+)+ *$.*^ *=+(?: +=+)+ *$", re.MULTILINE | re.DOTALL)
-#: A text of so many words is for a person, and not a name or a format.
-_FEWEST_WORDS_OF_A_TEXT = 4
 #: A list of exit codes: its meanings have commas.
 _EXIT_CODES = re.compile(r"Exit codes: [^.]*")
-_WORDS = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
 
 
 @dataclass(frozen=True)
@@ -47,6 +44,7 @@ class Text:
     prose: str
 
     def sentences(self) -> list[Sentence]:
+        """Return its sentences, with the lines that they have in the module."""
         return [
             Sentence(self.line + each.line - 1, each.text, each.opens) for each in read_sentences(self.prose)
         ]
@@ -78,18 +76,6 @@ def read_comments(module: Path) -> Iterator[Text]:
         last = token.start[0]
     if lines:
         yield Text(first, "\n".join(lines))
-
-
-def read_messages(module: Path) -> Iterator[Text]:
-    """Yield the string literals of a module that people read: errors, warnings, help."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    # Docstrings are the only strings that are statements.
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            words = len(_WORDS.findall(node.value))
-            if words >= _FEWEST_WORDS_OF_A_TEXT:
-                yield Text(node.lineno, node.value)
 
 
 def read_reports(module: Path) -> Iterator[Text]:
