@@ -23,30 +23,31 @@ class MirrorMaker2:
 
     Attributes:
         linger_ms: Time for which its producers wait for their batches to fill.
+        isolation_level: Its consumers' own. The others read committed, and so it does for a comparison.
     """
 
     name: str = "MirrorMaker 2, tuned"
     linger_ms: int = 100
+    isolation_level: str = "read_committed"
 
     @contextmanager
     def command(self, job: Job) -> Iterator[Command]:
         alias = f"source{next(_aliases)}"
         properties = job.directory / "mm2.properties"
-        properties.write_text(_properties(job, alias, self.linger_ms))
+        properties.write_text(_properties(job, alias, self.linger_ms, self.isolation_level))
         jvm = ["-Xms256m", "-Xmx2g", *BENCH_JVM, job.gc_log_option, f"-Dlog4j2.configurationFile={LOG4J}"]
         main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
         arguments = [str(java()), *jvm, "-cp", mirror_maker_2_class_path(), main_class, str(properties)]
         yield Command(arguments, copy=f"{alias}.{job.topic}", ends_by_itself=False)
 
 
-def _properties(job: Job, alias: str, linger_ms: int) -> str:
+def _properties(job: Job, alias: str, linger_ms: int, isolation_level: str) -> str:
     return f"""
 clusters = {alias}, destination
 {alias}.bootstrap.servers = {job.reads_from}
 destination.bootstrap.servers = {job.writes_to}
 {_for_both(job, alias)}
-# As shoal reads, and librdkafka: without the records of aborted transactions.
-{alias}.consumer.isolation.level = read_committed
+{alias}.consumer.isolation.level = {isolation_level}
 {alias}->destination.enabled = true
 {alias}->destination.topics = {job.topics}
 tasks.max = {job.partitions}

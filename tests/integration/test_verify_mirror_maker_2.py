@@ -76,7 +76,8 @@ def _mirror_maker_2(
 ) -> Iterator[str]:
     """Run MirrorMaker 2; yield the prefix of its topics' names."""
     job = Job(source.bootstrap, destination.bootstrap, ",".join(topics), "", codec, directory)
-    with MirrorMaker2("MirrorMaker 2").command(job) as command:
+    # Its default, which copies the records of aborted transactions, too.
+    with MirrorMaker2("MirrorMaker 2", isolation_level="read_uncommitted").command(job) as command:
         assert command.copy is not None
         with (directory / "mm2.log").open("wb") as log:
             process = subprocess.Popen(command.arguments, stdout=log, stderr=subprocess.STDOUT)
