@@ -133,8 +133,9 @@ image: dist
 manifests: | $(VENV)/for-test
 	@scripts/check-manifests
 
-format: $(VENV)/for-test
-	$(BIN)/ruff check --fix .
+# Findings do not end this: formatting may mend them, and `make check` reports the others.
+format: $(VENV)/for-test-core
+	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
 clean:
