@@ -1,7 +1,7 @@
 """
 Print each module with the first line of its docstring, below its package.
 
-Usage: ``python scripts/print_map.py [WORD ...]``, with words that a path or a line must have.
+Usage: ``python scripts/print_map.py [WORD ...]``, with words that a path or a docstring must have.
 """
 
 import ast
@@ -13,20 +13,20 @@ ROOT = Path(__file__).parent.parent
 TOPS = ("src", "broker/src", "rig", "tests", "bench", "scripts")
 
 
-def first_lines(top: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the modules below a folder and their first lines; a package stands for its ``__init__.py``."""
+def documented(top: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the modules below a folder with their docstrings; a package stands for its ``__init__.py``."""
     for file in sorted(top.rglob("*.py"), key=lambda file: (file.parent, file.name != "__init__.py", file)):
-        documentation = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-        yield file.parent if file.name == "__init__.py" else file, documentation.partition("\n")[0]
+        documentation = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
+        yield file.parent if file.name == "__init__.py" else file, documentation or ""
 
 
 def main(words: list[str]) -> None:
-    """Print the map, or its lines with all words."""
+    """Print the first lines of all modules, or of those with all words."""
     for top in TOPS:
-        for path, first_line in first_lines(ROOT / top):
+        for path, documentation in documented(ROOT / top):
             name = f"{path.relative_to(ROOT)}{'/' if path.is_dir() else ''}"
-            if all(word.lower() in f"{name} {first_line}".lower() for word in words):
-                print(f"{name:<58}{first_line}")
+            if all(word.lower() in f"{name} {documentation}".lower() for word in words):
+                print(f"{name:<58}", documentation.partition("\n")[0], sep="")
 
 
 if __name__ == "__main__":

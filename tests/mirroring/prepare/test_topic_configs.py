@@ -104,6 +104,11 @@ def test_suitable_destination_has_no_finding(source: TopicState, destination: To
         (state(), state({"retention.bytes": "1000"}), "retention.bytes is 1000 and the source keeps more"),
         (state({"retention.ms": "604800001"}), state(), SHORTER),
         (state({"retention.ms": "-1"}), state(), SHORTER),
+        (
+            state({"retention.ms": "-1"}),
+            state({"retention.ms": "315360000000"}),
+            "retention.ms is 315360000000 (3,650 days)",
+        ),
         (state(COMPACTED), state(BOTH_POLICIES), SHORTER),
         (state(COMPACTED), state(), SHORTER),
         (state(NO_POLICY), state(), SHORTER),

@@ -338,5 +338,6 @@ def _with_duration(duration_ms: int) -> str:
     """``86400000 (24 hours)``: the largest unit of which there are at least two."""
     for unit_ms, unit in _DURATIONS:
         if duration_ms >= 2 * unit_ms:
-            return f"{duration_ms} ({duration_ms / unit_ms:.3g} {unit})"
+            number = f"{duration_ms / unit_ms:,.1f}".removesuffix(".0")
+            return f"{duration_ms} ({number} {unit})"
     return f"{duration_ms} ms"
