@@ -66,8 +66,8 @@ def walk(
     Yield each record of a batch.
 
     Args:
-        pieces: The decompressed records, cut anywhere. An error that ends them is raised in its place among
-            the errors of the records, as if a record were read as soon as its bytes are there.
+        pieces: The decompressed records, cut anywhere. If an error ends them, the records before it are
+            yielded first.
         with_lengths: Compare each record's length with the end of its fields.
             Kafka does not if it skips keys and values.
         copy_to: Gets each record before it is yielded; needs ``with_lengths``.
