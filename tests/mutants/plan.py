@@ -1,4 +1,4 @@
-"""What a run of pytest is to do: written by the program, read by the plugin ``recorder``."""
+"""The plan of a run of pytest, from the program to the plugin ``recorder``."""
 
 from __future__ import annotations
 

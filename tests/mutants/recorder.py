@@ -1,10 +1,8 @@
 """
-A pytest plugin that writes to a file which test started, ended and failed.
+A pytest plugin that records the start, the end and the failure of each test, and ends pytest at a failure.
 
-It ends pytest at the first failure.
-
-Each event is a line of JSON in the plan's file of events, written before
-pytest goes on: a run that hangs or crashes still names its test.
+Each event is a line of JSON in the plan's file of events. The plugin writes it at once, so a run that hangs
+or crashes still names its test.
 """
 
 from __future__ import annotations

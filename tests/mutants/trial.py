@@ -27,7 +27,7 @@ _START_S = 120.0
 
 
 class Verdict(Enum):
-    """What became of a mutant."""
+    """The fate of a mutant."""
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
