@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 # pip's own settings say where packages come from.
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
 
-.PHONY: help setup demo test test-integration test-long coverage native agent chaos hostile soak bench follow-figures check lint map audit docs dist sbom image manifests format clean distclean
+.PHONY: help setup demo test test-integration test-long coverage native agent chaos hostile soak mutants bench follow-figures check lint map audit docs dist sbom image manifests format clean distclean
 
 help:
 	@echo 'make demo       two small Kafka clusters, and shoal copying between them'
@@ -23,6 +23,7 @@ help:
 	@echo 'make chaos      400 trials in which everything is killed, cut, paused and changed; ARGS=--help says more'
 	@echo 'make hostile    a million hostile requests and a thousand false responses of a cluster; ARGS=--help says more'
 	@echo 'make soak       an hour between two locked clusters under constant faults; ARGS=--help says more'
+	@echo 'make mutants    50 changes of one operator in the source, and the test that fails for each; ARGS=--help says more'
 	@echo 'make bench      an hour: shoal and its rivals between two real clusters, and the aims; ARGS=--help says more'
 	@echo 'make follow-figures  an hour: translated offsets, the cut-over and what groups cost, and MirrorMaker 2 beside it'
 	@echo 'make check      ruff, mypy, import-linter, and the language of changed files; ARGS=--all reads all files'
@@ -92,6 +93,9 @@ hostile: $(VENV)/for-test
 
 soak: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m tests.soak $(ARGS)
+
+mutants: $(VENV)/for-test native
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: $(VENV)/for-test native kafka-tools
 	$(BIN)/python -m bench $(ARGS)

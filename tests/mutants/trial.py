@@ -1,0 +1,144 @@
+"""One mutant and its verdict, by the tests that execute its line."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .areas import SOURCES
+from .mutations import Site, mutate, sites
+from .run import BrokenRun, Outcome, Runs
+from .survey import Survey
+
+__all__ = ["Mutant", "Result", "Verdict", "draw", "try_mutant"]
+
+#: A test's deadline is a multiple of its unmutated time, and some seconds in case the machine is busy.
+_DEADLINE_FACTOR = 5.0
+_DEADLINE_EXTRA_S = 30.0
+
+#: For pytest to start and to collect.
+_START_S = 120.0
+
+
+class Verdict(Enum):
+    """The fate of a mutant."""
+
+    KILLED = "killed"
+    TIMED_OUT = "timed out"
+    """A test did not end, which kills the mutant, too, unless the machine was too slow."""
+    SURVIVED = "survived"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """
+    A mutant that is executed by tests.
+
+    Attributes:
+        module: Its module, as a path below ``src/shoal``.
+        tests: The tests that execute its line, in the order in which they run.
+
+    """
+
+    module: str
+    site: Site
+    tests: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """Module and line."""
+        return f"{self.module}:{self.site.line}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """
+    A mutant's verdict.
+
+    Attributes:
+        killer: The test that failed, hung or crashed; None if it survived.
+        message: The last line of that test's report.
+
+    """
+
+    mutant: Mutant
+    verdict: Verdict
+    killer: str | None = None
+    message: str = ""
+
+
+def draw(survey: Survey, modules: Iterable[Path], seed: int, count: int) -> tuple[list[Mutant], int, int]:
+    """
+    Draw mutants from the modules.
+
+    Returns:
+        The mutants, the number of all mutants that tests execute, and the number of all. A line that tests
+        begin or cease to execute changes the rest of a draw little: all are shuffled first.
+    """
+    names = [str(module.relative_to(SOURCES)) for module in modules]
+    everything = [
+        (name, site) for name in names for site in sites((SOURCES / name).read_text(encoding="utf-8"))
+    ]
+    total = len(everything)
+    random.Random(seed).shuffle(everything)
+    executed = [
+        Mutant(name, site, tuple(tests))
+        for name, site in everything
+        if (tests := survey.tests_of(name, site.line))
+    ]
+    return executed[:count], len(executed), total
+
+
+def try_mutant(runs: Runs, survey: Survey, mutant: Mutant) -> Result:
+    """
+    Run the mutant's tests against it, until one fails.
+
+    Raises:
+        BrokenRun: Pytest ended without a verdict.
+    """
+    deadlines = {test: _DEADLINE_FACTOR * survey.seconds[test] + _DEADLINE_EXTRA_S for test in mutant.tests}
+    with TemporaryDirectory(prefix="mutants-") as name:
+        folder = Path(name)
+        shadow = folder / "src"
+        _write_package(shadow, mutant)
+        files = sorted({test.partition("::")[0] for test in mutant.tests})
+        timeout_s = _START_S + sum(deadlines.values())
+        outcome = runs.run(shadow, files, folder, deadlines=deadlines, timeout_s=timeout_s)
+        return judge(mutant, outcome)
+
+
+def judge(mutant: Mutant, outcome: Outcome) -> Result:
+    """
+    Return the verdict that follows from a run.
+
+    Raises:
+        BrokenRun: Pytest ended well without having run all tests.
+    """
+    for test, message in outcome.failed.items():
+        return Result(mutant, Verdict.KILLED, test, message)
+    if outcome.exit_code is None or (outcome.unfinished and outcome.exit_code == 1):
+        return Result(mutant, Verdict.TIMED_OUT, outcome.unfinished or "(end of the tests)")
+    if outcome.unfinished:
+        return Result(mutant, Verdict.KILLED, outcome.unfinished, f"exit code {outcome.exit_code}")
+    if outcome.exit_code != 0:
+        return Result(mutant, Verdict.KILLED, "(import)", f"exit code {outcome.exit_code}")
+    if missing := set(mutant.tests) - outcome.passed.keys():
+        raise BrokenRun(f"{mutant.place}: pytest did not run {', '.join(sorted(missing))}")
+    return Result(mutant, Verdict.SURVIVED)
+
+
+def _write_package(shadow: Path, mutant: Mutant) -> None:
+    """Write a package of links to the files, compiled ones included, but for the mutated module."""
+    shutil.copytree(SOURCES, shadow / "shoal", copy_function=os.symlink)
+    module = shadow / "shoal" / mutant.module
+    module.unlink()
+    for compiled in (module.parent / "__pycache__").glob(f"{module.stem}.*.pyc"):
+        compiled.unlink()
+    source = (SOURCES / mutant.module).read_text(encoding="utf-8")
+    module.write_text(mutate(source, mutant.site.number), encoding="utf-8")
