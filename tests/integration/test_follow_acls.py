@@ -36,7 +36,7 @@ from tests.integration.test_dry_run import Acls, granted_to_bob, properties, wri
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 TOPIC, GROUP = "followed", "billing"
 THE_CLUSTER = "cluster", "kafka-cluster"
 WHAT_FOLLOWS = ("--groups", GROUP, "--sync-configs", "--sync-acls", "read")
@@ -157,7 +157,7 @@ def test_further_acls_of_followers_are_sufficient_and_each_is_needed(clusters: C
     acls = {"source": Acls(clusters.source), "destination": Acls(clusters.destination)}
     for side, of_bob in acls.items():
         wanted = {acl[1:] for acl in printed if acl[0] == side}
-        wait_until(partial(of_bob.are, wanted), f"the {side} to know the ACLs")
+        wait_until(partial(of_bob.are, wanted), f"the {side} to know the ACLs", PATIENCE_S)
     command = [*clusters.arguments("bob"), "--once", "--json", *WHAT_FOLLOWS]
     run = shoal(*command, state=clusters.directory)
     assert run.returncode == 0, run.stderr
@@ -170,7 +170,7 @@ def test_further_acls_of_followers_are_sufficient_and_each_is_needed(clusters: C
         clusters.change_the_source()
         of_bob = acls[side]
         of_bob.remove(*acl)
-        wait_until(partial(of_bob.lack, *acl), "the broker to know that")
+        wait_until(partial(of_bob.lack, *acl), "the broker to know that", PATIENCE_S)
         wait_until(lambda: bool(clusters.complaints_of_bob(group)), f"a complaint without {acl}", PATIENCE_S)
         of_bob.add(*acl)
         wait_until(lambda: not clusters.complaints_of_bob(group), "no complaints", PATIENCE_S)
