@@ -10,8 +10,8 @@ from typing import Any
 from ..client.config import ClientConfig
 from ..client.offsets import LATEST
 from ..exit_codes import EXIT_DONE, EXIT_USAGE
-from ..mirroring.driver.acl_commands import commands_of
 from ..mirroring.driver.dry_run import DryRun, TopicOutlook, dry_run
+from ..mirroring.model.acl_commands import commands_of
 from ..mirroring.model.acls import Acl, acl_sentences
 from ..mirroring.model.incidents import IncidentKind
 from ..mirroring.model.options import MirrorOptions

@@ -52,6 +52,11 @@ class ConfigEntry:
     value: str | None
     set_on_topic: bool
 
+    @property
+    def words(self) -> frozenset[str]:
+        """The items of a list, as ``cleanup.policy`` is one."""
+        return frozenset(each.strip() for each in (self.value or "").split(","))
+
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:

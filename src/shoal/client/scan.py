@@ -431,4 +431,4 @@ def _may_be_compacted(cluster: Cluster, topic: str) -> bool:
             raise
         return True
     policy = configs.get(topic, {}).get("cleanup.policy")
-    return policy is not None and "compact" in (policy.value or "").replace(" ", "").split(",")
+    return policy is not None and "compact" in policy.words

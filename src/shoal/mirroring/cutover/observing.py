@@ -14,8 +14,8 @@ from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConfigError, ShoalError, lacks_acl
 from ...topic_partition import TopicPartition
 from ...verify import VerifyProgress, VerifyReport, verify
-from ..model.acl_prefixes import by_prefix, prefixes_of
-from ..model.acls import THE_CLUSTER, Acl, acl_commands
+from ..model.acl_commands import commands_of
+from ..model.acls import THE_CLUSTER, Acl
 from ..model.copy_options import CopySettings, all_copy_rules
 from ..model.options import MirrorOptions
 from ..model.position import MirrorPosition, is_another_topic
@@ -325,14 +325,7 @@ class Observer:
         return self._allowing(missing or unknown or needed)
 
     def _allowing(self, acls: Iterable[Acl]) -> str:
-        mirror = self._options.mirror
-        sides = mirror.source, mirror.destination
-        commands = acl_commands(
-            by_prefix(acls, prefixes_of(mirror.topics), creates=False),
-            {each.name: each.servers for each in sides},
-            [each.name for each in sides if each.security is not None],
-            {each.name: each.principal for each in sides},
-        )
+        commands = commands_of(acls, self._options.mirror, is_own=True, creates=False)
         return f"Allow it as an administrator: {' && '.join(commands)}"
 
     def groups(self) -> GroupsReport:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from ...client.cluster import Cluster, is_transient
 from ...errors import ShoalError, lacks_acl
 from ..assignment import end_offsets
+from ..model.acl_commands import commands_of
 from ..model.acls import needed_acls
 from ..model.incidents import IncidentKind
 from ..model.options import MirrorOptions
 from ..model.progress import PartitionIncident
 from ..prepare.create import PreparedTopic, prepare
-from .acl_commands import commands_of
 from .lookout import Lookout
 from .new_partitions import NewPartitions
 from .schedule import PartitionSchedule

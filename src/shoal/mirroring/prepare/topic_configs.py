@@ -113,7 +113,8 @@ class TopicState:
     @property
     def cleanup_policies(self) -> frozenset[str]:
         """The words of ``cleanup.policy``."""
-        return frozenset(policy.strip() for policy in self.text("cleanup.policy", "delete").split(","))
+        entry = self.configs.get("cleanup.policy")
+        return frozenset({"delete"}) if entry is None or entry.value is None else entry.words
 
     def retention(self, name: str, default: int) -> int:
         """Return ``retention.ms`` or ``retention.bytes``; endless for a topic that is only compacted."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ....errors import AccessRefused, BrokerError, GroupHeld, OptionError, ShoalError
 from ....state_directory import state_dir
+from ...model.acl_commands import commands_of
 from ...model.acls import Acl, acl_sentences
 from ...model.checkup import Check, Finding, Verdict, not_looked_at
 from ...model.options import MirrorOptions
-from ..acl_commands import commands_of
 from ..dry_run import DryRun, dry_run
 
 __all__ = ["check_disk", "check_mirror"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..model.acl_prefixes import by_prefix, prefixes_of
-from ..model.acls import Acl, acl_commands
-from ..model.options import MirrorOptions
+from .acl_prefixes import by_prefix, prefixes_of
+from .acls import Acl, acl_commands
+from .options import MirrorOptions
 
 __all__ = ["commands_of"]
 
