@@ -68,7 +68,7 @@ class Judge:
         if lost is not None and len(missing) > lost:
             first = missing[0]
             return [
-                f"{len(missing)} records are missing, {lost} were reported as lost; the first, at source offset "
-                f"{first.offset}: {first.content}. The copy has {len(copy)} records, the source showed {len(wanted)}"
+                f"{len(missing)} records are missing, and {lost} were reported as lost. The first is at "
+                f"source offset {first.offset}: {first.content}. The copy has {len(copy)} records of {len(wanted)}"
             ]
         return []

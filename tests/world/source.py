@@ -248,8 +248,9 @@ class SourcePartition:
             encode(items, codec, base_offset=first, deltas=deltas, size=size, append_time=append_time)
         )
         for delta, item in zip(deltas, items, strict=True):
-            keeps = append_time is not None and self._keeps_append_time
-            self._note(first + delta, item._replace(timestamp=append_time) if keeps else item)
+            if append_time is not None and self._keeps_append_time:
+                item = item._replace(timestamp=append_time)
+            self._note(first + delta, item)
 
     def _transactional(self, producer_id: int, *, is_shown: bool) -> list[Written]:
         first, count = self.next_offset, self._dice.randint(1, 4)

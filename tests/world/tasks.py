@@ -1,7 +1,7 @@
 """
 The world of a task in this process: two embedded clusters, copy tasks between them, and the judge.
 
-It sees the mirror from outside: records, committed positions and reports. It knows nothing of how a task works.
+It sees the mirror from outside: records, committed positions and reports, not how a task works.
 """
 
 from __future__ import annotations
