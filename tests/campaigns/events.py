@@ -25,7 +25,7 @@ class Family(enum.Enum):
 
     #: Transient faults and the life of healthy clusters: no partition stops.
     FAULTS = "faults"
-    #: What a mirror cannot repair, and its policies are for.
+    #: Changes that a mirror cannot repair, and that its policies are for.
     INCIDENTS = "incidents"
     #: Positions that are lost, or of another time.
     POSITIONS = "positions"

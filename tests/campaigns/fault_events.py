@@ -18,7 +18,7 @@ from tests.world.tasks import TOPIC, TaskWorld
 
 from .events import Family, happens
 
-__all__: list[str] = []
+__all__ = ["limit_messages", "some_rebatch"]
 
 #: Errors that a broker may return and that end later.
 _PASSING: dict[ApiKey, list[ErrorCode]] = {
@@ -87,8 +87,34 @@ def producers_are_forgotten(world: TaskWorld, dice: random.Random) -> None:
 
 
 @happens(Family.FAULTS, weight=2)
+def copy_answers_slowly(world: TaskWorld, dice: random.Random) -> None:
+    """The destination takes its time, so that more requests are on their way."""
+    for node in world.destination.nodes:
+        node.faults.add(ApiKey.PRODUCE, times=dice.randint(2, 6), delay_s=0.005)
+
+
+@happens(Family.FAULTS)
+def copy_answers_too_late(world: TaskWorld, dice: random.Random) -> None:
+    """The destination answers some requests when their client has given up, and connects again."""
+    impatient = replace(world.brokers.settings.destination, request_timeout_ms=100)
+    world.set(destination=impatient)
+    node = dice.choice(world.destination.nodes)
+    node.faults.add(ApiKey.PRODUCE, times=dice.randint(1, 3))
+    node.faults.add(ApiKey.PRODUCE, delay_s=0.25, times=dice.randint(1, 2))
+
+
+@happens(Family.FAULTS)
+def topic_is_unknown_for_a_while(world: TaskWorld, dice: random.Random) -> None:
+    """A broker does not know the topic, as one that has just started."""
+    node = world.a_node()
+    node.faults.add(
+        ApiKey.METADATA, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic=TOPIC, times=dice.randint(1, 3)
+    )
+
+
+@happens(Family.FAULTS, weight=2)
 def leaders_are_elected(world: TaskWorld, dice: random.Random) -> None:
-    """Leaders move, or are elected anew where they are; nothing is lost."""
+    """Leaders move, or begin another epoch where they are; nothing is lost."""
     for cluster in (world.source, world.destination):
         for partition in world.partitions:
             if dice.random() < 0.5:
@@ -151,12 +177,14 @@ def settings_change(world: TaskWorld, dice: random.Random) -> None:
     world.set(
         fetch_buffer_bytes=65_536 + dice.choice([200, 700, 2_000, 100_000]),
         commit_interval_ms=dice.choice([0, 5, 60_000]),
+        destination=replace(world.brokers.settings.destination, request_timeout_ms=5_000),
         multi_batch=dice.choice([MultiBatch.AUTO, MultiBatch.OFF]),
-        rebatch=_some_rebatch(dice),
+        rebatch=some_rebatch(dice),
     )
 
 
-def _some_rebatch(dice: random.Random) -> Rebatch | None:
+def some_rebatch(dice: random.Random) -> Rebatch | None:
+    """Return a rule for joining batches, or none."""
     if dice.random() < 0.5:
         return None
     return Rebatch(dice.choice([150, 400, 2_000, 60_000]), dice.choice([None, *Codec]))

@@ -1,4 +1,4 @@
-"""What a mirror cannot repair: it stops with a name, or continues by its policy and counts."""
+"""Changes that a mirror cannot repair: it stops and names them, or continues by its policy and counts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def copy_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     found = batches_of(log)
     if found:
         lost_from = found[-dice.randint(1, min(3, len(found)))].header.base_offset
-        after = lose_tail(world.destination.nodes[0], TOPIC, lost_from, partition.number)
+        # Without an election, it is as if an older copy of the disk was put back.
+        how = {"election": dice.random() < 0.7}
+        after = lose_tail(world.destination.nodes[0], TOPIC, lost_from, partition.number, **how)
         after.delete_records(min(log.log_start_offset, after.log_end_offset))
 
 
@@ -109,6 +111,13 @@ def source_loses_its_tail(world: TaskWorld, dice: random.Random) -> None:
     partition.lost_its_tail(lose_tail(world.source.nodes[0], TOPIC, lost_from, partition.number))
     if dice.random() < 0.6:
         partition.grow()
+
+
+@happens(Family.INCIDENTS)
+def source_has_a_damaged_batch(world: TaskWorld, dice: random.Random) -> None:
+    """A batch of the source was damaged on its disk: no broker takes it."""
+    world.expect(IncidentKind.SEND_FAILURE, documented=["CORRUPT_MESSAGE", "its CRC is"])
+    world.a_partition().damaged_batch()
 
 
 @happens(Family.INCIDENTS)

@@ -20,7 +20,7 @@ from .runs import RUNS, Run
 
 __all__ = ["Plan", "Step", "draw"]
 
-#: What a trial is about, and how often. Faults belong to each.
+#: The subjects of trials, and how often each comes. Faults belong to each.
 _FAMILIES: dict[Family | None, int] = {
     None: 5,
     Family.INCIDENTS: 6,
@@ -32,7 +32,7 @@ _FAMILIES: dict[Family | None, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happens before a run, and the run."""
+    """The events before a run, and the run."""
 
     events: tuple[Event, ...]
     run: Run
@@ -83,7 +83,9 @@ def _draw_setup(dice: random.Random, family: Family | None) -> Setup:
         keeps_append_time=dice.random() < 0.2,
         source_config=policy or ((("cleanup.policy", "compact,delete"),) if dice.random() < 0.5 else ()),
         destination_config=(*policy, *_some_copy_config(dice)),
+        are_same=family is None and dice.random() < 0.25,
         continues=family is not Family.POSITIONS and dice.random() < 0.6,
+        is_verified=family is None and dice.random() < 0.3,
         # Without a position, to accept an incident means to copy records again.
         operator_accepts=family is not Family.POSITIONS,
     )

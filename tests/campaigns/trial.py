@@ -11,7 +11,8 @@ from unittest.mock import patch
 from shoal.client.backoff import Backoff
 from shoal.mirroring.model.incidents import IncidentKind
 from shoal.mirroring.task import partition_state, worker
-from tests.world.tasks import TaskWorld
+from tests.verifying import verified
+from tests.world.tasks import Outcome, TaskWorld
 
 from .fault_events import limit_messages
 from .plan import Plan, Step
@@ -40,6 +41,9 @@ def _run_step(world: TaskWorld, step: Step, seed: str) -> None:
         event.change(world, random.Random(f"{seed}/{number}"))
     outcome, ends = step.run.start(world, random.Random(f"{seed}/run"))
     world.check(outcome, ends)
+    for control in world.controls:
+        world.check_places(control)
+    world.controls.clear()
     limit_messages(world)
     if outcome.stopped and world.setup.operator_accepts and world.dice.random() < 0.7:
         world.set(continue_on=frozenset(IncidentKind))
@@ -58,7 +62,16 @@ def _settle(world: TaskWorld) -> None:
         outcome = world.run()
         world.check(outcome, ends)
         if world.problems or (outcome.is_complete and not outcome.stopped):
-            return
+            break
+    else:
+        _note_unfinished(world, outcome)
+    if world.setup.is_verified and not world.problems and not any(world.lost):
+        found = [each.outcome.name for each in verified(world.brokers).partitions]
+        if found != ["EQUAL"] * len(found):
+            world.problems.append(f"verify says {found}")
+
+
+def _note_unfinished(world: TaskWorld, outcome: Outcome) -> None:
     if not outcome.is_complete:
         world.problems.append("the last task did not complete")
     world.problems += [

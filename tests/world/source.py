@@ -1,8 +1,7 @@
 """
 A partition of the source: producers that write batches of every kind, and what a mirror must make of them.
 
-The bytes come from :mod:`tests.batches`, which shares no code with shoal. Each record has a value of its own,
-so that the judge finds it in the copy without any offset.
+The bytes come from :mod:`tests.batches`, which shares no code with shoal.
 """
 
 from __future__ import annotations
@@ -52,6 +51,8 @@ class SourcePartition:
     """
     A partition's producers, through all logs that the partition ever had.
 
+    Each record has a value of its own, unless all ``are_same``.
+
     Attributes:
         number: Its number.
         log: Its present log.
@@ -60,14 +61,21 @@ class SourcePartition:
     """
 
     def __init__(
-        self, number: int, log: Log, dice: random.Random, *, keeps_append_time: bool, has_keys: bool
+        self,
+        number: int,
+        log: Log,
+        dice: random.Random,
+        *,
+        keeps_append_time: bool,
+        has_keys: bool,
+        are_same: bool = False,
     ) -> None:
         self.number = number
         self.records: list[Written] = []
         self._dice = dice
-        self._keeps_append_time = keeps_append_time
+        self._keeps_append_time, self._are_same = keeps_append_time, are_same
         self._keys: list[bytes | None] = [b""] if has_keys else [None, b""]
-        self._base_timestamp = dice.choice([NOW_MS, NOW_MS, NOW_MS - 30 * DAY_MS])
+        self._base_timestamp = dice.choice([NOW_MS, NOW_MS, NOW_MS - DAY_MS, NOW_MS - 30 * DAY_MS])
         self._made = 0
         self._open: list[Written] = []
         self._begins_at = 0
@@ -197,7 +205,7 @@ class SourcePartition:
         built[-1] ^= 1
         self._store(built)
 
-    # What happens to the log
+    # Changes of the log
 
     def deletes_before(self, offset: int) -> None:
         """Delete records, as DeleteRecords and retention do."""
@@ -285,6 +293,8 @@ class SourcePartition:
 
     def _item(self) -> Item:
         self._made += 1
+        if self._are_same:
+            return Item(self._base_timestamp, b"key", b"value", ())
         padding = b"x" * self._dice.choice([0, 0, 0, 40, 300])
         value = b"%d/%d %b" % (self.number, self._made, padding)
         key = self._dice.choice([*self._keys, b"key %d" % self._made])
