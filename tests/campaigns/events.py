@@ -1,5 +1,5 @@
 """
-What may happen to the clusters between two tasks, or before a later request of one.
+Changes of the clusters between two tasks, or before a later request of one.
 
 An event is a function that changes a world. ``happens`` gives it a family. A trial draws events of few
 families, so that one kind of trouble meets itself often enough.
