@@ -46,12 +46,19 @@ class GroupState(enum.Enum):
 
 
 class CommittedOffset(NamedTuple):
-    """A group's offset in a partition; the time in milliseconds."""
+    """
+    A group's offset in a partition; times in milliseconds.
+
+    Attributes:
+        expires_at_ms: The time from which it may be forgotten, if the commit had a retention time; else -1.
+
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
     committed_at_ms: int
+    expires_at_ms: int = -1
 
 
 @dataclass(slots=True)
@@ -389,14 +396,16 @@ class Group:
         """Return whether an open transaction would change this offset (KIP-447)."""
         return any((topic, partition) in offsets for offsets in self.pending_offsets.values())
 
-    def forget_offsets_before(self, oldest_ms: int) -> None:
-        """Forget the offsets of a group without members that were last used at this time or before."""
-        had_members = bool(self.protocol_type)
-        self.offsets = {
-            key: committed
-            for key, committed in self.offsets.items()
-            if (self.empty_since_ms if had_members else committed.committed_at_ms) > oldest_ms
-        }
+    def forget_old_offsets(self, now: int, retention_ms: int) -> None:
+        """Forget the offsets of a group without members if their own or the broker's retention is over."""
+
+        def expires_at(committed: CommittedOffset) -> int:
+            if committed.expires_at_ms >= 0:
+                return committed.expires_at_ms
+            had_members = bool(self.protocol_type)
+            return (self.empty_since_ms if had_members else committed.committed_at_ms) + retention_ms
+
+        self.offsets = {key: each for key, each in self.offsets.items() if expires_at(each) > now}
 
 
 def _unknown_member(group: Group, member_id: str) -> ApiError:

@@ -291,13 +291,13 @@ class Groups:
         Forget offsets unused for a week, and groups that have none left.
 
         The time counts from the departure of the group's last member, or, if it never had members, from the
-        commit (KIP-211).
+        commit (KIP-211). A retention time that a client committed with replaces the week.
 
         """
-        oldest_ms = now_ms() - _OFFSETS_RETENTION_MS
+        now = now_ms()
         with self._changed:
             for group in [each for each in self._groups.values() if each.state is GroupState.EMPTY]:
-                group.forget_offsets_before(oldest_ms)
+                group.forget_old_offsets(now, _OFFSETS_RETENTION_MS)
                 if not (group.offsets or group.pending_offsets or group.promised):
                     del self._groups[group.group_id]
 
