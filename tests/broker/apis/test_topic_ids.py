@@ -110,6 +110,7 @@ def test_session_keeps_the_topic_ids_of_its_start(
     assert refused.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
+@pytest.mark.parametrize(("first", "second"), [(12, 13), (13, 12)])
 def test_session_with_names_and_ids_is_refused(
     wire: Wire, topic: str, topic_id: uuid.UUID, first: int, second: int
 ) -> None:
