@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
+from rig.shoal import is_python_worker
 from rig.wait import TimedOut, wait_until
-from tests.python_workers import is_python_worker
 
 from .plan import EventKind
 

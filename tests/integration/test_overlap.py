@@ -14,7 +14,8 @@ import pytest
 from rig import KafkaCluster, create_topic
 from rig.load import load_plain
 from rig.read import digest_topic
-from tests.integration.mirror_process import environment_of, shoal
+from rig.shoal import state_in
+from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -64,7 +65,7 @@ def test_tasks_of_a_window_have_the_partitions_before_the_last_job_has_ended_if_
         ended = subprocess.run(
             [sys.executable, "-m", "tests.integration.overlap_process", json.dumps(wanted)],
             cwd=Path(__file__).parents[2],
-            env=environment_of(tmp_path),
+            env=state_in(tmp_path),
             capture_output=True,
             text=True,
             timeout=500,

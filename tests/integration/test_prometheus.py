@@ -29,8 +29,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rig.authority import Authority
 from rig.cluster import free_port
+from rig.shoal import Shoal
 from shoal_broker import Broker
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import wait_until
 
 #: Longer than the test's own timeouts, on a busy machine.
@@ -96,7 +97,7 @@ def mirror(
     state = tmp_path_factory.mktemp("state")
     load = Load(brokers[0], "orders")
     try:
-        with MirrorProcess(*command, "--metrics", address, state=state) as process:
+        with Shoal("mirror", "--json", *command, "--metrics", address, state=state) as process:
             process.wait_for(lambda progress: progress["records"] > 0)
             yield address
             load.stop()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rig.shoal import Shoal
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
@@ -29,7 +30,7 @@ from shoal_broker.call import Call
 from shoal_broker.state import Api, BrokerState
 from tests import batches
 from tests.group_member import GroupMember
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,7 +53,7 @@ def test_way_back_from_a_log_that_lost_its_tail_and_grew_again_is_refused(tmp_pa
             "whole,torn",
         )
         file = str(tmp_path / "cut.json")
-        with MirrorProcess(*between, state=tmp_path) as mirror:
+        with Shoal("mirror", "--json", *between, state=tmp_path) as mirror:
             mirror.wait_for(lambda line: line.get("records", 0) == 18)
             moved = ("--groups", ".*", "--allow-drift", "acls", "--quiet-s", "1", "--certificate", file)
             cut = shoal("cutover", *between, *moved, state=tmp_path)

@@ -13,7 +13,7 @@ import pytest
 from shoal.cli import main
 from shoal_broker import Broker
 from tests import batches
-from tests.integration.mirror_process import close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 
 PRECIOUS = "precious\n"
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from tests.class_archives import share_class_archives
+from rig.shoal import share_class_archives
 from tests.two_brokers import TwoBrokers, content_of
 
 __all__ = [
