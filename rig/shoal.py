@@ -30,6 +30,7 @@ from rig.wait import TimedOut, wait_until
 
 __all__ = [
     "BROKER",
+    "SHOAL",
     "Shoal",
     "is_python_worker",
     "run_shoal",
@@ -40,10 +41,9 @@ __all__ = [
     "state_in",
 ]
 
-#: The embedded broker's program, for `Shoal`.
+#: The arguments of Python that select a program: the embedded broker, and the command itself.
 BROKER = ("-m", "shoal_broker")
-
-_SHOAL = ("-m", "shoal")
+SHOAL = ("-m", "shoal")
 
 _Found = TypeVar("_Found")
 
@@ -56,7 +56,7 @@ _DAEMONS = ("pyspark.daemon", "shoal.spark.launch.daemon")
 
 def shoal_command(*arguments: str, python: str = sys.executable) -> list[str]:
     """Return the command line of ``shoal`` with these arguments."""
-    return [python, *_SHOAL, *arguments]
+    return [python, *SHOAL, *arguments]
 
 
 def state_in(directory: Path) -> dict[str, str]:
@@ -129,7 +129,7 @@ class Shoal:
         state: Path | None = None,
         environment: Mapping[str, str] | None = None,
         log: Path | None = None,
-        program: Sequence[str] = _SHOAL,
+        program: Sequence[str] = SHOAL,
         python: str = sys.executable,
     ) -> None:
         """Start a process.
@@ -241,7 +241,7 @@ class Shoal:
         """Wait for the end; return the last JSON object, a mirror's summary, or an empty one.
 
         Raises:
-            subprocess.TimeoutExpired: It still runs.
+            subprocess.TimeoutExpired: The process still runs.
         """
         self._process.wait(timeout_s)
         return (self.objects() or [{}])[-1]

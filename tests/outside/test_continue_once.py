@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from rig import wait_until
-from rig.shoal import Shoal
+from rig.shoal import Shoal, run_shoal
 from shoal_broker import Broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -47,8 +45,7 @@ def records_in(bootstrap: str, topic: str) -> int:
 
 
 def control(socket: Path, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "shoal", "control", str(socket), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run_shoal("control", str(socket), *words)
     return done.returncode, (done.stdout + done.stderr).strip()
 
 
