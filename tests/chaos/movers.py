@@ -25,7 +25,7 @@ _SESSION_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What starts a mirror.
+    """The program and the arguments of a mirror.
 
     Attributes:
         arguments: Arguments of the program.
