@@ -1,0 +1,137 @@
+"""
+A model of the next copy path: one partition, whose committed position is a map that is ahead of the log.
+
+The promise
+-----------
+
+The copy has each record of the source once, and in order. A stop has a documented
+reason (:class:`shoal model's Stop <.clusters.Stop>`), and that reason has happened.
+From each state a run can end: it is done, or it stops.
+
+:func:`check` visits every state that the rules and bounds allow, breadth first, so
+a failure comes with a shortest history. Each rule of :class:`.rules.Rule` can be
+switched off. docs/project/copy-model.md has the results.
+
+The parts
+---------
+
+``position`` has the map, ``clusters`` the state, ``rules`` what can be switched,
+``attempt`` the mirror's steps, and ``surroundings`` all other steps.
+
+The simplifications
+-------------------
+
+- Batches have one or two records, and are cut anew at each fetch in every way. So a
+  changed ``--rebatch`` and another fetch are the same event.
+- A marker, an aborted record, a hole and a skipped record are one thing: an offset without
+  a record to mirror. An option that skips a bad batch in the next run acts as the cleaner does.
+- An alignment is one step. A request that arrives between its questions has the same
+  effect as one that arrives after them.
+- Time does not exist: each timeout in the code can only remove histories.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from .attempt import Steps, attempt_steps, is_done
+from .clusters import FOREIGN, GAP, Attempt, State, Stop, size_of
+from .position import Record
+from .rules import Protocol
+from .search import Found, search
+from .surroundings import copy_steps, coordinator_steps, process_steps, request_steps, source_steps
+
+__all__ = ["check"]
+
+
+def check(protocol: Protocol) -> Found[State]:
+    """Search all states."""
+
+    def steps(state: State) -> Steps:
+        for attempt in state.attempts:
+            yield from attempt_steps(protocol, state, attempt)
+        yield from process_steps(protocol, state)
+        yield from request_steps(protocol, state)
+        yield from coordinator_steps(state)
+        yield from copy_steps(state)
+        yield from source_steps(state)
+
+    return search(
+        protocol.initial,
+        steps,
+        lambda state: violation_of(protocol, state),
+        ending_of,
+        must_end=True,
+    )
+
+
+def ending_of(state: State) -> str | None:
+    """Return how the attempt in charge has ended."""
+    attempt = state.newest
+    if attempt.stopped:
+        return attempt.stopped.value
+    return "done" if is_done(state, attempt) else None
+
+
+def violation_of(protocol: Protocol, state: State) -> str | None:
+    """Return the broken part of the promise."""
+    copied = _copied(state)
+    if any(before.offset >= after.offset for before, after in pairwise(copied)):
+        return "doubled"
+    attempt = state.newest
+    if attempt.stopped:
+        return None if _has_cause(protocol, state, attempt.stopped) else "stopped without a cause"
+    if attempt.position is None or not _knows_both_leaders(state, attempt):
+        return None
+    if _is_lost(protocol, state, copied):
+        return "lost"
+    return "foreign records unnoticed" if _is_behind_foreign(state, attempt) else None
+
+
+def _copied(state: State) -> list[Record]:
+    return [record for batch in state.log.batches if batch != FOREIGN for record in batch.records]
+
+
+def _knows_both_leaders(state: State, attempt: Attempt) -> bool:
+    """Whether an attempt aligned after the last election that may have removed committed records."""
+    return attempt.source_epoch == state.source.epoch and attempt.log_epoch == state.log.epoch
+
+
+def _is_lost(protocol: Protocol, state: State, copied: list[Record]) -> bool:
+    """Whether a record is missing before the place that the attempt, or the copy, has reached."""
+    position = state.newest.position
+    assert position is not None
+    end = max([position.here.source, *(record.offset for record in copied)])
+    expected = state.source.records_from(protocol.bounds.start)
+    return not {record for record in expected if record.offset < end} <= set(copied)
+
+
+def _is_behind_foreign(state: State, attempt: Attempt) -> bool:
+    """Whether an attempt goes on behind a foreign record of after the copy's begin."""
+    position = attempt.position
+    assert position is not None
+    batches = state.log.batches
+    return any(
+        batch == FOREIGN and position.begin <= size_of(batches[:number]) < position.here.destination
+        for number, batch in enumerate(batches)
+    )
+
+
+def _has_cause(protocol: Protocol, state: State, stop: Stop) -> bool:
+    """Whether the reason of a stop has happened."""
+    match stop:
+        case Stop.FOREIGN | Stop.NOT_EMPTY:
+            return protocol.happened(state, "foreign")
+        case Stop.UNKNOWN_WRITER:
+            return protocol.happened(state, "copy_deletions") and protocol.happened(state, "forgettings")
+        case Stop.DESTINATION_LOSS:
+            return protocol.happened(state, "unclean_copy_elections")
+        case Stop.SOURCE_RESET:
+            return any(not _is_still_there(state, record) for record in _copied(state))
+        case Stop.SOURCE_RETENTION:
+            return protocol.happened(state, "source_deletions")
+
+
+def _is_still_there(state: State, record: Record) -> bool:
+    slots = state.source.slots
+    return record.offset < len(slots) and slots[record.offset] in (record.epoch, GAP)
