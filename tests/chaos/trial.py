@@ -15,6 +15,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from rig.judge import Verdict
 from rig.proxy import Disturbance, Step
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
@@ -22,7 +23,6 @@ from shoal_broker import Broker
 from shoal_broker.faults import Fault as BrokerFault
 
 from .arena import Arena
-from .compare import Comparison
 from .consumers import MovingConsumers
 from .load import create_on, delete_on, layout
 from .movers import Mover
@@ -41,7 +41,6 @@ from .plan import (
     TopicChange,
 )
 from .processes import Ended, MirrorRun, end_orphans
-from .readings import Reading
 from .scenarios import SCENARIOS, ScenarioPlan, run_scenario
 from .topics import SourceTopics
 
@@ -90,7 +89,7 @@ class Outcome:
 
     Attributes:
         plan: The plan that was run.
-        comparison: Comparison of both topics, at the end.
+        comparison: Verdict on both topics, at the end.
         problems: Problems besides wrong records: a partition that stopped, a process that did not end.
         came: The names of the faults that occurred.
         attempts: Number of processes started.
@@ -103,7 +102,7 @@ class Outcome:
     """
 
     plan: Plan | ScenarioPlan
-    comparison: Comparison = field(default_factory=Comparison)
+    comparison: Verdict = field(default_factory=Verdict)
     problems: list[str] = field(default_factory=list)
     came: list[str] = field(default_factory=list)
     attempts: int = 0
@@ -111,16 +110,16 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
     phases: dict[str, float] = field(default_factory=dict)
-    reading: Reading = field(default_factory=Reading)
+    reading: Verdict = field(default_factory=Verdict)
     moves: int = 0
 
     @property
     def is_exact(self) -> bool:
         return (
             self.comparison.is_exact
-            and self.reading.is_kept
+            and self.reading.is_exact
             and not self.problems
-            and self.comparison.records > 0
+            and self.comparison.due > 0
         )
 
 
@@ -148,7 +147,7 @@ def run_scenario_trial(plan: ScenarioPlan) -> Outcome:
     records = sum(len(partition.ever) for partition in stage.partitions)
     return Outcome(
         plan,
-        Comparison(records=records),
+        Verdict(due=records),
         problems,
         came=[plan.scenario],
         attempts=stage.tasks,
