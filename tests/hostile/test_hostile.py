@@ -218,7 +218,7 @@ def test_server_that_disconnects_has_refused() -> None:
 
 def test_traceback_in_the_output_of_a_server_is_a_problem() -> None:
     with Target.started("gateway") as target:
-        with target.process.log.open("a") as log:
+        with target.process.errors.open("a") as log:
             log.write("Traceback (most recent call last):\n  boom\n")
         (result,) = attack_server(
             target, SEED, first=0, requests=10, step_requests=10, deadline=float("inf"), bombs=CHEAP_BOMBS

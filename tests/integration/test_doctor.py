@@ -11,7 +11,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from rig.load import create_topic
 from rig.locked import LockedKafka, jaas
-from tests.integration.mirror_process import shoal
+from tests.integration.shared_spark import shoal
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -51,6 +51,7 @@ from rig.load import FIRST_TIMESTAMP, Codec, await_markers, random_records, tran
 from rig.old_kafka import MessageFormat
 from rig.proxy import Disturbance, Proxies, Step
 from rig.read import Isolation
+from rig.shoal import Shoal
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig, IsolationLevel
 from shoal.client.coordinator import MemberId
@@ -60,7 +61,7 @@ from shoal.mirroring.positions import GroupPositions
 from shoal.mirroring.sync.taken import SourceTaken
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition as Partition
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -850,7 +851,7 @@ def test_mirror_killed_amid_rebuilt_batches_is_exact(old_kafka: OldKafka, tmp_pa
         # others are too large. So no response is withheld before each topic has records, and the test has
         # time for that.
         proxies.delays_s = {PRODUCE: 0.5}
-        with MirrorProcess(*options, state=tmp_path) as mirror:
+        with Shoal("mirror", "--json", *options, state=tmp_path) as mirror:
             wait_until(
                 lambda: min(log_ends(destination, topics).values()) > 0,
                 "records in each topic",

@@ -38,7 +38,7 @@ from shoal.mirroring.sync.report import GroupOffset
 from shoal.mirroring.sync.taken import SourceTaken
 from shoal.mirroring.task.task import run_copy_task
 from shoal.net.address import parse_bootstrap
-from tests.integration.mirror_process import shoal as run_shoal
+from tests.integration.shared_spark import shoal as run_shoal
 from tests.integration.test_groups import PARTITIONS, PROTOCOLS, commit_at, joined, load, values
 
 pytestmark = pytest.mark.timeout(900)

@@ -33,8 +33,8 @@ from shoal.gateway import Gateway, GatewaySettings
 from shoal.mirroring.credentials import PROCESS_KEY, Credentials
 from shoal.protocol.apis import ApiKey
 from tests.integration.every_verb import every_verb
-from tests.integration.mirror_process import shoal
 from tests.integration.raw_session import send_and_read
+from tests.integration.shared_spark import shoal
 from tests.integration.spark_job import copy_by_spark_job
 
 #: Longer than the test's own timeouts, on a busy machine.

@@ -19,6 +19,7 @@ from rig.cluster import free_port, java_properties
 from rig.load import create_topic, load_plain
 from rig.locked import PASSWORDS, SHORT_SESSION_MS, LockedKafka, jaas
 from rig.read import digest_topic
+from rig.shoal import Shoal
 from shoal import RawConsumer, RawProducer, RawRecord
 from shoal.client.cluster import Cluster
 from shoal.client.config import ClientConfig
@@ -29,7 +30,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.codec import decode_response
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -349,7 +350,9 @@ def test_mirror_between_locked_clusters_reveals_no_secret(
     port = free_port()
     ui = ["--conf", "spark.ui.enabled=true", "--conf", f"spark.ui.port={port}"]
     seen = {"--once": once.stdout + once.stderr, "verify": verified.stdout + verified.stderr}
-    with MirrorProcess(*args, *logged, *ui, "--checkpoint", str(checkpoint), state=state) as mirror:
+    with Shoal(
+        "mirror", "--json", *args, *logged, *ui, "--checkpoint", str(checkpoint), state=state
+    ) as mirror:
         load(kafka, topic, 1_000, create=False)
         last = mirror.wait_for(lambda line: line.get("records", 0) >= 1_000)
         for page in ("environment", "SQL", "jobs", "executors", "StreamingQuery"):

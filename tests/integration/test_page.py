@@ -11,10 +11,11 @@ import pytest
 from confluent_kafka import Producer
 
 from rig.cluster import free_port
+from rig.shoal import Shoal
 from shoal.exit_codes import EXIT_USAGE
 from shoal_broker import Broker
 from tests.browser import Browser, started_browser
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 
 #: Longer than the test's own timeouts, on a busy machine.
 pytestmark = pytest.mark.timeout(900)
@@ -59,7 +60,9 @@ def test_mirror_is_shown_stopped_and_reported(
     browser: Browser, brokers: tuple[Broker, Broker], command: list[str], tmp_path: Path
 ) -> None:
     address, report = f"127.0.0.1:{free_port()}", tmp_path / "report.html"
-    with MirrorProcess(*command, "--ui", address, "--report", str(report), state=tmp_path) as mirror:
+    with Shoal(
+        "mirror", "--json", *command, "--ui", address, "--report", str(report), state=tmp_path
+    ) as mirror:
         mirror.wait_for(lambda progress: progress["records"] == RECORDS, timeout_s=TIMEOUT_S)
         browser.open(f"http://{address}/")
         browser.wait_for_text("Up to date", "#state")

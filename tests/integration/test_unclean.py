@@ -31,7 +31,7 @@ from shoal.mirroring.model.ranges import CopyRange
 from shoal.mirroring.task.task import TaskResult, run_copy_task
 from shoal.net.address import parse_bootstrap
 from shoal.topic_partition import TopicPartition
-from tests.integration.mirror_process import shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import Watched
 
 pytestmark = pytest.mark.timeout(600)

@@ -13,7 +13,7 @@ from shoal.client.config import ClientConfig
 from shoal.net.address import parse_bootstrap
 from shoal_broker import Broker
 from tests import batches
-from tests.integration.mirror_process import close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from tests import batches
-from tests.integration.mirror_process import close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 from tests.two_brokers import (
     NOW_MS,
     History,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rig.shoal import Shoal, run_shoal, shoal_command
 from shoal.client.acls import AclBinding, AclOperation, PatternType, Resource
 from shoal.client.cluster import Cluster
 from shoal.client.committed_offsets import Committed, commit_offsets
@@ -29,7 +29,7 @@ from shoal_broker.call import Call
 from shoal_broker.state import Api, BrokerState
 from tests import batches
 from tests.group_member import GroupMember
-from tests.integration.mirror_process import MirrorProcess, shoal
+from tests.integration.shared_spark import shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,7 +52,7 @@ def test_way_back_from_a_log_that_lost_its_tail_and_grew_again_is_refused(tmp_pa
             "whole,torn",
         )
         file = str(tmp_path / "cut.json")
-        with MirrorProcess(*between, state=tmp_path) as mirror:
+        with Shoal("mirror", "--json", *between, state=tmp_path) as mirror:
             mirror.wait_for(lambda line: line.get("records", 0) == 18)
             moved = ("--groups", ".*", "--allow-drift", "acls", "--quiet-s", "1", "--certificate", file)
             cut = shoal("cutover", *between, *moved, state=tmp_path)
@@ -114,7 +114,7 @@ class Move:
         two = self.two
         between = ["--from", two.source.bootstrap, "--to", two.destination.bootstrap, "--topics", "orders"]
         given = ["--groups", ".*", "--allow-drift", drift, "--quiet-s", "0.1", "--timeout", "4"]
-        command = [sys.executable, "-m", "shoal", "cutover", *between, *given, *more]
+        command = shoal_command("cutover", *between, *given, *more)
         written = ["--certificate", str(self.file)]
         pipe = subprocess.PIPE
         with subprocess.Popen([*command, *written], stdout=pipe, stderr=pipe, text=True) as process:
@@ -233,8 +233,7 @@ def test_cutover_without_describe_on_the_cluster_prints_the_missing_acl(move: Mo
 def test_groups_of_a_broker_that_refuses_to_list_them_names_describe_as_the_missing_right(move: Move) -> None:
     move.two.source.faults.add(ApiKey.LIST_GROUPS, error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, times=None)
     between = ["--from", move.two.source.bootstrap, "--to", move.two.destination.bootstrap]
-    command = [sys.executable, "-m", "shoal", "groups", *between, "--topics", "orders", "--groups", ".*"]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = run_shoal("groups", *between, "--topics", "orders", "--groups", ".*")
     assert run.returncode != 0, run.stdout
     assert "Grant DESCRIBE on the cluster" in run.stderr + run.stdout
     assert "WRITE" not in run.stderr + run.stdout
@@ -272,22 +271,22 @@ def test_way_back_refuses_a_certificate_with_a_number_changed_by_hand(move: Move
     two = move.two
     History(two.destination.log("orders")).plain(2)  # so that the larger number is not behind the end
     between = ["--from", two.destination.bootstrap, "--to", two.source.bootstrap, "--topics", "orders"]
-    command = [sys.executable, "-m", "shoal", "mirror", *between, "--group", "back", "--dry-run"]
+    command = ["mirror", *between, "--group", "back", "--dry-run"]
     command += ["--from-certificate", str(move.file)]
-    as_written = subprocess.run(command, capture_output=True, text=True)
+    as_written = run_shoal(*command)
     assert as_written.returncode == 0, as_written.stderr
 
     values = json.loads(move.file.read_text())
     values["partitions"][0]["destination"]["end"] += 1
     move.file.write_text(json.dumps(values, indent=2))
-    refused = subprocess.run(command, capture_output=True, text=True)
+    refused = run_shoal(*command)
     assert refused.returncode == 2, refused.stdout
     assert f"the file {str(move.file)!r} is not a certificate of a cut-over" in refused.stderr
     assert "its digest does not match its content" in refused.stderr
 
     del values["digest"]
     move.file.write_text(json.dumps(values))
-    refused = subprocess.run(command, capture_output=True, text=True)
+    refused = run_shoal(*command)
     assert (refused.returncode, "'digest' is missing" in refused.stderr) == (2, True)
 
 

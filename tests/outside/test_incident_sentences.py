@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from rig.read import read_topic
 from rig.wait import wait_until
 from shoal_broker import Broker
-from tests.integration.mirror_process import close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
 from tests import batches
-from tests.integration.mirror_process import close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 from tests.two_brokers import NOW_MS, History, TwoBrokers, content_of, lose_tail, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

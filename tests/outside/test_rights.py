@@ -24,8 +24,9 @@ from rig.jars import class_path, java
 from rig.load import create_topic
 from rig.locked import LockedKafka, jaas, locked_kafka
 from rig.read import digest_topic
+from rig.shoal import Shoal
 from rig.wait import wait_until
-from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -174,7 +175,9 @@ def test_read_taken_away_has_the_command_that_lets_the_mirror_continue(
     kafka.allow("bob", ResourceType.GROUP, group, AclOperation.READ)
     file = login(kafka, "bob", tmp_path / "bob.properties")
     names = "--topics", r"taken\..*", *RENAME, "--group", group
-    with MirrorProcess("--from-config", file, "--to-config", file, *names, state=tmp_path) as mirror:
+    with Shoal(
+        "mirror", "--json", "--from-config", file, "--to-config", file, *names, state=tmp_path
+    ) as mirror:
         mirror.wait_for(lambda line: line.get("records") == 10)
         kafka.forbid("bob", ResourceType.TOPIC, topic, AclOperation.READ)
         load_more(kafka, topic)

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from rig.shoal import Shoal
 from shoal.error_codes import ErrorCode
 from shoal.protocol.apis import ApiKey
 from shoal.protocol.fetch import FetchResponse
 from shoal_broker import Broker
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
-from tests.integration.mirror_process import MirrorProcess, close_shared_spark, shoal
+from tests.integration.shared_spark import close_shared_spark, shoal
 from tests.two_brokers import ABORT, COMMIT, History, TwoBrokers, answers, may_compact, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -239,7 +240,7 @@ def test_running_mirror_waits_at_a_gap_until_the_next_record(tmp_path: Path) -> 
     with TwoBrokers.started() as two:
         (history,) = two.topic()
         history.plain(3).gap_at_the_end(4)
-        with MirrorProcess(*options_of(two, tmp_path, TIMEOUT_MS), state=tmp_path) as mirror:
+        with Shoal("mirror", "--json", *options_of(two, tmp_path, TIMEOUT_MS), state=tmp_path) as mirror:
             said = mirror.wait_for(lambda line: "is not compact" in json.dumps(line.get("waiting", "")))
             assert "its log reaches to offset 7" in json.dumps(said["waiting"])
             history.plain(2)

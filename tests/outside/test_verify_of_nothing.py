@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rig.shoal import run_shoal
 from shoal.cli import main
 from shoal.mirroring.model.copy_options import COPY_DEFAULTS, copy_rules
 from tests.two_brokers import ABORT, TwoBrokers
@@ -116,13 +115,7 @@ def test_verify_refuses_the_state_of_another_user(two: TwoBrokers, tmp_path: Pat
         '{"type": "shoal verify state", "version": 1, "clusters": [null, null], "partitions": []}'
     )
     os.chown(state, NOBODY, NOBODY)
-    ended = subprocess.run(
-        [sys.executable, "-m", "shoal", *command(two, "--follow", "--state", str(state))],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = run_shoal(*command(two, "--follow", "--state", str(state)))
     assert ended.returncode == 2
     assert f"belongs to user {NOBODY}" in ended.stderr
     assert "Traceback" not in ended.stderr

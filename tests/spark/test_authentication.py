@@ -14,10 +14,10 @@ import pytest
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
+from rig.shoal import share_class_archives
 from shoal.errors import ConfigError
 from shoal.spark.authentication import refuse_unauthenticated
 from shoal.spark.launch.session import _authentication, spark_session
-from tests.class_archives import share_class_archives
 
 NOBODY = 65534
 

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import shoal
+from rig.shoal import share_class_archives
 from shoal.spark.first_sentence import ReportedError
 from shoal.spark.launch.session import spark_session
 from shoal.spark.options import ReadOptions, WriteOptions
@@ -22,7 +23,6 @@ from shoal.spark.planning import TaskPartition
 from shoal.spark.rows import BY_REFERENCE
 from shoal.spark.sink import StreamWriter, Writer
 from shoal.spark.source import BatchReader, StreamReader
-from tests.class_archives import share_class_archives
 
 PASSWORD = "hidden-7f"
 LOGIN = {

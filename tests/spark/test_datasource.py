@@ -16,12 +16,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shoal
+from rig.shoal import share_class_archives
 from shoal.errors import ConfigError
 from shoal.mirroring.model.options import default_group
 from shoal.spark.launch.session import spark_session
 from shoal.spark.rows import BY_REFERENCE, BYTES, OFFSETS
 from shoal.spark.speculation import refuse_speculation_in_task
-from tests.class_archives import share_class_archives
 from tests.two_brokers import ABORT, COMMIT, TwoBrokers
 
 #: Of a stream, on a machine that does much else.

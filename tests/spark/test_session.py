@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from rig.shoal import share_class_archives
 from shoal.errors import ConfigError, ShoalError, Stopped
 from shoal.spark.launch import session
 from shoal.spark.launch.archive import ClassArchive
 from shoal.spark.launch.java import Java
 from shoal.spark.launch.jvm import Abort, _Start, quick_class_path, start_jvm
 from shoal.spark.launch.session import retrying, slim_home, spark_context, spark_session
-from tests.class_archives import share_class_archives
 
 TIMEOUT_S = 240
 
