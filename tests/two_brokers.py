@@ -661,11 +661,12 @@ def compacted(batch: RecordBatch, keep: Callable[[int], bool]) -> bytearray:
         batches.Record(
             value=value,
             key=key,
+            headers=[(name.decode(), each) for name, each in headers],
             offset_delta=record.offset - header.base_offset,
             timestamp_delta=record.timestamp - header.base_timestamp,
         )
         for record in left
-        for key, value, _ in [read_key_value_headers(record)]
+        for key, value, headers in [read_key_value_headers(record)]
     ]
     return batches.raw_batch(
         batches.payload(records) if records else b"",

@@ -55,7 +55,7 @@ def fetch(state: BrokerState, call: Call, request: Any) -> FetchResponse:
     logs = [log for each, topic in wanted if (log := _log(each, topic)) is not None]
     timeout_s = max(request.max_wait_ms, 0) / 1000 if logs else 0
     state.purgatory.wait_for(reading.is_enough, logs, timeout_s, call.has_hung_up)
-    return context.answer(reading.partitions)
+    return state.fetch_sessions.answer(context, reading.partitions)
 
 
 def _log(wanted: Wanted, topic: Topic | None) -> Log | None:
