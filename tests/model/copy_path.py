@@ -21,7 +21,7 @@ The parts
 The simplifications
 -------------------
 
-- Batches have one or two records, and are cut anew at each fetch in every way. So a
+- Batches have one or two records, and each fetch cuts them in every way. So a
   changed ``--rebatch`` and another fetch are the same event.
 - A marker, an aborted record, a hole and a skipped record are one thing: an offset without
   a record to mirror. An option that skips a bad batch in the next run acts as the cleaner does.
@@ -106,7 +106,7 @@ def _knows_both_leaders(state: State, attempt: Attempt) -> bool:
 
 
 def _is_behind_foreign(state: State, position: Position) -> bool:
-    """Whether an attempt goes on behind a foreign record of after the copy's begin."""
+    """Whether an attempt copies behind a foreign record of after the copy's begin."""
     batches = state.log.batches
     return any(
         batch == FOREIGN and position.begin <= size_of(batches[:number]) < position.here.destination

@@ -35,7 +35,7 @@ class Run(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What the group stores.
+    """The position that the group stores.
 
     Attributes:
         producer: The producer id of the copy.
@@ -66,7 +66,7 @@ class Position(NamedTuple):
         return self._replace(plan=(*before, claim))
 
     def moved_to(self, destination: int, *, by_last: bool = True) -> Position:
-        """Look a log's end up: the source goes on behind the record before it."""
+        """Look up a log's end: the next source offset is behind the record before it."""
         if destination == self.here.destination and by_last:
             return self
         run = self._run_at(destination - by_last)

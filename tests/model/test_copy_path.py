@@ -14,12 +14,11 @@ from tests.model.search import Found
 pytestmark = pytest.mark.timeout(120)
 
 ALL = frozenset(Rule)
-DONE = "done"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What may happen, and how a run may end.
+    """Events, and the endings that they may lead to.
 
     Attributes:
         bounds: The bounds of the search.
@@ -33,10 +32,9 @@ class Setting:
 
     @property
     def endings(self) -> set[str]:
-        return {DONE, *(stop.value for stop in self.stops)}
+        return {"done", *(stop.value for stop in self.stops)}
 
 
-# A refused, an unanswered and a lost request; a commit of unknown outcome; a compaction.
 ORDINARY = Bounds("r-rr", Events(crashes=1, disconnects=1, cleanings=1, unknown_commits=1), queue=1)
 LATE = Bounds("r-r-r", Events(crashes=1, disconnects=1), late=True)
 REFUSED = Bounds("r-rr", Events(crashes=1, refusals=1))
@@ -143,7 +141,7 @@ class Missing:
     Attributes:
         rules: The missing rules.
         bounds: The bounds of the search.
-        violation: What is wrong then.
+        violation: The broken part of the promise.
         last: The end of a shortest history.
     """
 
@@ -158,20 +156,20 @@ def without(*rules: Rule) -> frozenset[Rule]:
 
 
 LOST, DOUBLED = "lost", "doubled"
-THREE_OR_ONE = replace(LATE, source="r-r")
+SHORT = replace(LATE, source="r-r")
 CLEANED = Bounds("rr", Events(crashes=1, disconnects=1, cleanings=1), queue=1)
 
 NEEDED = {
     "PLAN": Missing(without(Rule.PLAN), LATE, DOUBLED, ("takes [2]", "sends [2] at 2", "[2] lands at 2")),
     "EXACT": Missing(
         without(Rule.EXACT, Rule.LAST),
-        THREE_OR_ONE,
+        SHORT,
         DOUBLED,
         ("takes [2]", "sends [2] at 2", "[2] lands at 2"),
     ),
     "KEEP": Missing(
         without(Rule.KEEP),
-        THREE_OR_ONE,
+        SHORT,
         DOUBLED,
         ("the commit (2->2 epoch -1) (2->2 epoch 0) takes effect", "sends [2] at 2", "[2] lands at 2"),
     ),
