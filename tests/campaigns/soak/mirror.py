@@ -13,7 +13,7 @@ import psutil
 
 from rig.shoal import Shoal
 from rig.wait import wait_until
-from tests.chaos.plan import Side
+from tests.campaigns.clusters.plan import Side
 from tests.integration.shared_spark import shoal
 
 from .clusters import GROUP, PREFIX, LockedClusters
