@@ -21,7 +21,7 @@ from shoal.protocol.produce import ProduceOutcome
 from shoal.records import BatchHeader, Codec, read_header, split
 from shoal.topic_partition import TopicPartition
 from shoal_broker import Broker
-from shoal_broker.apis.table import APIS
+from shoal_broker.apis import APIS
 from shoal_broker.call import Call
 from shoal_broker.state import BrokerState
 from tests import batches
