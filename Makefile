@@ -87,13 +87,13 @@ $(VENV)/with-native: native/Cargo.toml native/Cargo.lock native/pyproject.toml $
 	@scripts/build-native
 
 chaos: $(VENV)/for-test native kafka-tools
-	$(BIN)/python -m tests.chaos $(ARGS)
+	$(BIN)/python -m tests.campaigns $(ARGS)
 
 hostile: $(VENV)/for-test
 	$(BIN)/python -m tests.hostile $(ARGS)
 
 soak: $(VENV)/for-test native kafka-tools
-	$(BIN)/python -m tests.soak $(ARGS)
+	$(BIN)/python -m tests.campaigns.soak $(ARGS)
 
 mutants: $(VENV)/for-test native
 	$(BIN)/python -m tests.mutants $(ARGS)

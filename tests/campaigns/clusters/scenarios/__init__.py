@@ -9,12 +9,6 @@ tasks are threads that can end at any step. No process could be stopped at these
 moments, and a thousand trials take the time of a hundred.
 """
 
-import sys
-from pathlib import Path
-
-# The modules that tests share: pytest finds them by itself, `python -m tests.chaos` does not.
-sys.path.append(str(Path(__file__).parents[2]))
-
 from .catalogue import SCENARIOS
 from .scenario import Scenario
 from .stage import ScenarioPlan, draw_scenario, run_scenario
