@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from shoal.protocol.apis import ApiKey
 from shoal_broker import Broker
+from tests.snapshots import Texts
 from tests.spark.mirror_command import complaints
 
 #: Longer than the tests' own waits, on a busy machine.
@@ -76,7 +77,10 @@ def ctrl_c(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("interrupt", [ctrl_c, subprocess.Popen.terminate])
 def test_signal_ends_a_running_mirror_with_0(
-    brokers: tuple[Broker, Broker], command: list[str], interrupt: Callable[[subprocess.Popen[str]], None]
+    brokers: tuple[Broker, Broker],
+    command: list[str],
+    interrupt: Callable[[subprocess.Popen[str]], None],
+    texts: Texts,
 ) -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -94,7 +98,7 @@ def test_signal_ends_a_running_mirror_with_0(
     assert "starting Java and Spark" in phases
     assert phases[-1] == "copying"
     name = "SIGINT" if interrupt is ctrl_c else "SIGTERM"
-    assert f"Z shoal: stopping on {name}: finishing and committing the batches in flight" in err
+    texts(line for line in err.splitlines() if " stopping on " in line)
     summary = objects(out)[-1]
     assert (summary["records"], summary["ended"]) == (RECORDS, f"stopped by {name}")
     assert (summary["up_to_date"], summary["lag_records"]) == (True, 0)
@@ -111,7 +115,7 @@ def test_mirror_with_closed_stdout_exits_with_1(brokers: tuple[Broker, Broker], 
     assert (process.returncode, complaints(err)) == (1, "")
 
 
-def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str]) -> None:
+def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str], texts: Texts) -> None:
     command[command.index("--from") + 1] = "127.0.0.1:1"
     run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert run.returncode == 1
@@ -120,10 +124,10 @@ def test_unreachable_cluster_is_one_sentence_and_exit_code_1(command: list[str])
     *before, last = objects(run.stdout)
     assert last == error
     assert {each["phase"] for each in before} <= {"checking the clusters"}, "it may take a moment"
-    assert sentence == "shoal: no connection to the source cluster at 127.0.0.1:1: Connection refused"
+    texts(sentence)
 
 
-def test_unusable_state_directory_is_exit_code_2(command: list[str]) -> None:
+def test_unusable_state_directory_is_exit_code_2(command: list[str], texts: Texts) -> None:
     run = subprocess.run(
         [*command, "--once"],
         env={**os.environ, "XDG_STATE_HOME": os.devnull},
@@ -134,13 +138,11 @@ def test_unusable_state_directory_is_exit_code_2(command: list[str]) -> None:
     )
     assert run.returncode == 2
     (sentence,) = run.stderr.splitlines()
-    assert sentence.startswith(
-        f"shoal: the state directory {os.devnull}/shoal cannot be used: Not a directory"
-    )
+    texts(sentence)
     assert "XDG_STATE_HOME" in sentence
 
 
-def test_missing_topic_is_exit_code_2(command: list[str]) -> None:
+def test_missing_topic_is_exit_code_2(command: list[str], texts: Texts) -> None:
     command[command.index("--topics") + 1] = "nonsense"
     run = subprocess.run(
         [*command, "--verbose"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -148,11 +150,12 @@ def test_missing_topic_is_exit_code_2(command: list[str]) -> None:
     assert run.returncode == 2
     traceback, sentence = complaints(run.stderr).split("shoal: ")
     assert traceback.startswith("Traceback")
-    assert objects(run.stdout) == [{"type": "error", "error": sentence.strip(), "exit_code": 2}]
-    assert sentence.startswith("--topics: there is no topic nonsense on the source cluster")
+    *_, last = objects(run.stdout)  # the check of the clusters may take a moment
+    assert last == {"type": "error", "error": sentence.strip(), "exit_code": 2}
+    texts(sentence)
 
 
-def test_signal_while_checking_clusters_ends_at_once(command: list[str]) -> None:
+def test_signal_while_checking_clusters_ends_at_once(command: list[str], texts: Texts) -> None:
     with Broker() as silent:
         silent.faults.add(ApiKey.METADATA, delay_s=60, times=None)
         command[command.index("--from") + 1] = silent.bootstrap
@@ -163,4 +166,4 @@ def test_signal_while_checking_clusters_ends_at_once(command: list[str]) -> None
             out, _ = process.communicate(timeout=10)
     summary = objects(out)[-1]
     assert (process.returncode, summary["type"], summary["records"]) == (0, "summary", 0)
-    assert summary["ended"] == "stopped by SIGTERM before anything was copied"
+    texts(summary["ended"])
